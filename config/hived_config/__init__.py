@@ -1,0 +1,1 @@
+"""Configuration files to `hived.specs.ClusterSpec`, with every mistake reported at once."""

@@ -1,0 +1,1 @@
+"""The shell around the core: Kubernetes, HTTP, the embedded cluster and the command line."""

@@ -1,0 +1,39 @@
+"""What comes out of the core: the answers of `scheduler.handle`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hived.specs import BindInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """The pod can run here now. Carried out by feeding `PodAllocated(pod, bind_info, lazily_preempted)` back."""
+
+    bind_info: BindInfo
+    lazily_preempted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Cells are chosen, but these pods (uids, ascending, by node name, ascending) must leave first."""
+
+    victims_by_node: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """No room now. The reason says where it was looked for and what stood in the way (SEMANTICS 4.5)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A fact was taken in. Names the groups that it made lazily preempted or whose preemption it cancelled."""
+
+    lazily_preempted: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
+
+
+Decision = Bind | Preempt | Wait | Applied

@@ -1,0 +1,138 @@
+"""What a cluster is and what a pod asks for: the plain values that enter the core.
+
+Everything here is immutable and free of YAML, JSON and Kubernetes. `hived_config` makes a `ClusterSpec` from a file and
+has then checked it; the core checks again only what would corrupt its arrays.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+OPPORTUNISTIC_PRIORITY = -1
+MIN_GUARANTEED_PRIORITY = 0
+MAX_GUARANTEED_PRIORITY = 1000
+FREE_PRIORITY = -2
+
+
+@dataclass(frozen=True, slots=True)
+class SkuTypeSpec:
+    """What one leaf cell of a type stands for when jobs are submitted; placement never reads it (SEMANTICS 2.1)."""
+
+    gpu: int = 0
+    cpu: float = 0.0
+    memory_mib: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CellTypeSpec:
+    """A cell type above the leaf level: `child_count` cells of `child_type` (SEMANTICS 2.1)."""
+
+    name: str
+    child_type: str
+    child_count: int
+    is_node_level: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalCellSpec:
+    """A physical cell as written: an empty `cell_type`, `address` or `children` is inferred (SEMANTICS 2.2)."""
+
+    cell_type: str = ""
+    address: str = ""
+    pinned_cell_id: str = ""
+    children: tuple["PhysicalCellSpec", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualCellSpec:
+    """`cell_count` preassigned cells; `cell_type` is a dotted path, chain first, preassigned type last (SEMANTICS 2.4)."""
+
+    cell_type: str
+    cell_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualClusterSpec:
+    """The cells that one virtual cluster is promised, in file order."""
+
+    name: str
+    virtual_cells: tuple[VirtualCellSpec, ...] = ()
+    pinned_cell_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """A whole configuration: cell types, physical trees in file order, virtual clusters in file order."""
+
+    cell_types: Mapping[str, CellTypeSpec]
+    physical_cells: tuple[PhysicalCellSpec, ...]
+    virtual_clusters: Mapping[str, VirtualClusterSpec]
+    sku_types: Mapping[str, SkuTypeSpec] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSpec:
+    """`pod_count` pods of an affinity group that each want `leaf_cell_count` leaf cells."""
+
+    pod_count: int
+    leaf_cell_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """An affinity group: members merged by size, ascending `leaf_cell_count` (SEMANTICS 3.2)."""
+
+    name: str
+    members: tuple[MemberSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """A pod's scheduling spec with every default filled in (SEMANTICS 3.2); empty text means "not given"."""
+
+    virtual_cluster: str
+    priority: int
+    leaf_cell_count: int
+    group: GroupSpec
+    pinned_cell_id: str = ""
+    leaf_cell_type: str = ""
+    gang_release: bool = False
+    lazy_preemption: bool = False
+    ignore_suggested_nodes: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequest:
+    """One pod of ours: who it is and what it asks for."""
+
+    uid: str
+    name: str
+    namespace: str
+    spec: PodSpec
+
+    @property
+    def label(self) -> str:
+        """The pod as error messages print it: `uid(namespace/name)`."""
+        return f"{self.uid}({self.namespace}/{self.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlacement:
+    """Where one pod of a group runs: node, device indices, and each leaf's preassigned cell type ("" if none)."""
+
+    node: str
+    leaf_cell_indices: tuple[int, ...]
+    preassigned_cell_types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BindInfo:
+    """A pod's binding: the content of its bind-info annotation (SEMANTICS 3.3).
+
+    `members` holds one tuple of placements per distinct leaf cell count, ascending; all pods of a group share that one
+    object, so it can be serialised once per group.
+    """
+
+    node: str
+    leaf_cell_indices: tuple[int, ...]
+    cell_chain: str
+    members: tuple[tuple[PodPlacement, ...], ...]
