@@ -1,0 +1,31 @@
+"""`hived version`: what is installed here, for people and for bug reports."""
+
+import platform
+from importlib.metadata import version
+
+import click
+import msgspec
+
+from hived import __version__
+
+LIBRARIES = ("numpy", "numba", "flask", "uvicorn", "kubernetes")
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+def command(output: str) -> None:
+    """Show the version of hived and of what it runs on.
+
+    \b
+    Examples:
+      hived version
+      hived version -o json
+    """
+    versions = {"hived": __version__, "python": platform.python_version()}
+    versions |= {name: version(name) for name in LIBRARIES}
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(versions)))
+        return
+    width = max(map(len, versions))
+    for name, number in versions.items():
+        click.echo(f"{name:<{width}}  {number}")
