@@ -1,0 +1,451 @@
+"""Pod annotations <-> `PodRequest` and `BindInfo` (SEMANTICS 3.2, 3.3).
+
+Annotations are written by users, by the reference and by us, so anything may stand in them. Text is decoded as JSON
+first, which is what we write and costs microseconds; whatever is not plain JSON of the right types goes through a YAML
+reader that keeps scalars as written and is bounded in size, depth and alias expansion. Whatever the text, the outcome
+is a value or a `UserError`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, TypeAlias, TypeVar
+
+import msgspec
+import yaml
+
+from hived.errors import UserError
+from hived.specs import (
+    MAX_GUARANTEED_PRIORITY,
+    OPPORTUNISTIC_PRIORITY,
+    BindInfo,
+    GroupSpec,
+    MemberSpec,
+    PodPlacement,
+    PodRequest,
+    PodSpec,
+)
+
+PREFIX = "hivedscheduler.microsoft.com/"
+SCHEDULING_SPEC = PREFIX + "pod-scheduling-spec"
+LEAF_CELL_ISOLATION = PREFIX + "pod-leaf-cell-isolation"
+BIND_INFO = PREFIX + "pod-bind-info"
+OLD_LEAF_CELL_ISOLATION = PREFIX + "pod-gpu-isolation"
+
+MAX_COUNT = 2**31 - 1
+"""Counts are 32-bit in the annotations; sums of them saturate here (FORMAT 7, C5)."""
+
+YAML_SIZE_LIMIT = 256 * 1024
+"""Characters; Kubernetes itself refuses more than this for all annotations of an object together."""
+
+YAML_NODE_LIMIT = 200_000
+YAML_DEPTH_LIMIT = 32
+GROUP_CACHE_SIZE = 1024
+
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=MAX_COUNT)]
+_OLD_SPELLINGS = {
+    "gpuType": "leafCellType",
+    "gpuNumber": "leafCellNumber",
+    "gpuIsolation": "leafCellIsolation",
+    "physicalGpuIndices": "physicalLeafCellIndices",
+}
+_INTEGERS = frozenset({"priority", "leafCellNumber", "podNumber", "leafCellIsolation", "physicalLeafCellIndices"})
+_FLAGS = {
+    **dict.fromkeys(("y", "yes", "true", "on"), True),
+    **dict.fromkeys(("n", "no", "false", "off"), False),
+}
+_FLAG_KEYS = frozenset({"gangReleaseEnable", "lazyPreemptionEnable", "ignoreK8sSuggestedNodes"})
+
+
+class _Member(msgspec.Struct, rename="camel"):
+    pod_number: _Int32 = 0
+    leaf_cell_number: _Int32 = 0
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    name: str = ""
+    members: list[_Member] = []
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    virtual_cluster: str = ""
+    priority: _Int32 = 0
+    pinned_cell_id: str = ""
+    leaf_cell_type: str = ""
+    leaf_cell_number: _Int32 = 0
+    gang_release_enable: bool = False
+    lazy_preemption_enable: bool = False
+    ignore_k8s_suggested_nodes: bool = msgspec.field(name="ignoreK8sSuggestedNodes", default=True)
+    affinity_group: _Group | None = None
+
+
+class _Placement(msgspec.Struct, rename="camel"):
+    physical_node: str = ""
+    physical_leaf_cell_indices: list[_Int32] = []
+    preassigned_cell_types: list[str] = []
+
+
+class _MemberPlacements(msgspec.Struct, rename="camel"):
+    pod_placements: list[_Placement] = []
+
+
+class _BindInfo(msgspec.Struct, rename="camel"):
+    node: str = ""
+    leaf_cell_isolation: list[_Int32] = []
+    cell_chain: str = ""
+    affinity_group_bind_info: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+_spec_decoder = msgspec.json.Decoder(_Spec)
+_bind_info_decoder = msgspec.json.Decoder(_BindInfo)
+_group_decoder = msgspec.json.Decoder(list[_MemberPlacements])
+_encoder = msgspec.json.Encoder()
+
+
+def pod_request(uid: str, name: str, namespace: str, annotations: Mapping[str, str]) -> PodRequest:
+    """Read what a pod asks for from its scheduling-spec annotation.
+
+    A pod without `affinityGroup` becomes the only member of a group named `namespace/name`. Members of one size are
+    merged, saturating at `MAX_COUNT`.
+
+    Raises UserError with the reference's texts, in the reference's order (FORMAT 2). Source: SEMANTICS 3.2, C5.
+    """
+    text = annotations.get(SCHEDULING_SPEC, "")
+    if not text:
+        raise _spec_error("Annotation does not exist or is empty")
+    spec = _decode_spec(text)
+    _check_spec(spec)
+    group = spec.affinity_group or _Group(f"{namespace}/{name}", [_Member(1, spec.leaf_cell_number)])
+    _check_group(group, spec.leaf_cell_number)
+    return PodRequest(
+        uid=uid,
+        name=name,
+        namespace=namespace,
+        spec=PodSpec(
+            virtual_cluster=spec.virtual_cluster,
+            priority=spec.priority,
+            leaf_cell_count=spec.leaf_cell_number,
+            group=GroupSpec(group.name, _merge_members(group.members)),
+            pinned_cell_id=spec.pinned_cell_id,
+            leaf_cell_type=spec.leaf_cell_type,
+            gang_release=spec.gang_release_enable,
+            lazy_preemption=spec.lazy_preemption_enable,
+            ignore_suggested_nodes=spec.ignore_k8s_suggested_nodes,
+        ),
+    )
+
+
+def bind_info(annotations: Mapping[str, str], label: str = "") -> BindInfo:
+    """Read where a bound pod runs from its annotations.
+
+    The group part is the same text on every pod of a group, so it is decoded once and the `members` object is shared.
+    `label` is the pod's name for messages (`PodRequest.label`). Device indices are taken from the isolation annotation
+    when the bind info lacks them.
+
+    Raises UserError "Invalid pod bind info: ..." if it is missing, unreadable, empty or uneven. Whether it agrees with
+    the pod's spec is for the core to judge. Source: SEMANTICS 3.3, FORMAT 6.
+    """
+    prefix = f"[{label}]: " if label else ""
+    try:
+        return _bind_info(annotations)
+    except UserError as error:
+        raise UserError(f"{prefix}Invalid pod bind info: {error.message}") from None
+
+
+def bind_annotations(info: BindInfo) -> dict[str, str]:
+    """The two annotations that binding writes (SEMANTICS 3.3); the bind info is JSON text, which is also YAML.
+
+    The group part is serialised once per `members` object. Cost: O(size of the answer) copying after the first pod.
+    """
+    wire = _BindInfo(
+        info.node, list(info.leaf_cell_indices), info.cell_chain, _encode_members(_ByIdentity(info.members))
+    )
+    return {
+        LEAF_CELL_ISOLATION: ",".join(map(str, info.leaf_cell_indices)),
+        BIND_INFO: _encoder.encode(wire).decode(),
+    }
+
+
+def _spec_error(text: str) -> UserError:
+    return UserError(f"Pod annotation {SCHEDULING_SPEC}: {text}")
+
+
+def _check_spec(spec: _Spec) -> None:
+    if not spec.virtual_cluster:
+        raise _spec_error("VirtualCluster is empty")
+    if spec.priority < OPPORTUNISTIC_PRIORITY:
+        raise _spec_error(f"Priority is less than {OPPORTUNISTIC_PRIORITY}")
+    if spec.priority > MAX_GUARANTEED_PRIORITY:
+        raise _spec_error(f"Priority is greater than {MAX_GUARANTEED_PRIORITY}")
+    if spec.leaf_cell_number <= 0:
+        raise _spec_error("LeafCellNumber is non-positive")
+
+
+def _check_group(group: _Group, leaf_cell_count: int) -> None:
+    if not group.name:
+        raise _spec_error("AffinityGroup.Name is empty")
+    for member in group.members:
+        if member.pod_number <= 0:
+            raise _spec_error("AffinityGroup.Members has non-positive PodNumber")
+        if member.leaf_cell_number <= 0:
+            raise _spec_error("AffinityGroup.Members has non-positive LeafCellNumber")
+    if all(member.leaf_cell_number != leaf_cell_count for member in group.members):
+        raise _spec_error("AffinityGroup.Members does not contains current Pod")
+
+
+def _merge_members(members: list[_Member]) -> tuple[MemberSpec, ...]:
+    pod_counts: dict[int, int] = {}
+    for member in members:
+        total = pod_counts.get(member.leaf_cell_number, 0) + member.pod_number
+        pod_counts[member.leaf_cell_number] = min(total, MAX_COUNT)
+    return tuple(MemberSpec(pod_counts[size], size) for size in sorted(pod_counts))
+
+
+def _has_old_spelling(text: str) -> bool:
+    return any(old in text for old in _OLD_SPELLINGS)
+
+
+def _decode_spec(text: str) -> _Spec:
+    if not _has_old_spelling(text):
+        try:
+            return _spec_decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            pass  # not JSON of the expected types: YAML decides, and words the error
+    return _convert(text, _read_yaml(text), _Spec)
+
+
+def _bind_info(annotations: Mapping[str, str]) -> BindInfo:
+    text = annotations.get(BIND_INFO, "")
+    if not text:
+        raise UserError(f"Pod does not contain or contains empty annotation: {BIND_INFO}")
+    wire, members = _decode_bind_info(text)
+    indices = tuple(wire.leaf_cell_isolation) or _isolation(annotations)
+    if not wire.node:
+        raise UserError("node is empty")
+    if not indices:
+        raise UserError("leafCellIsolation is empty")
+    return BindInfo(wire.node, indices, wire.cell_chain, members)
+
+
+def _decode_bind_info(text: str) -> tuple[_BindInfo, tuple[tuple[PodPlacement, ...], ...]]:
+    if not _has_old_spelling(text):
+        try:
+            wire = _bind_info_decoder.decode(text)
+            return wire, _decode_members(bytes(wire.affinity_group_bind_info))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            pass  # as for the spec
+    tree = _read_yaml(text)
+    group = tree.pop("affinityGroupBindInfo", []) if isinstance(tree, dict) else []
+    return _convert(text, tree, _BindInfo), _decode_members(_encoder.encode(group))
+
+
+def _isolation(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    text = annotations.get(LEAF_CELL_ISOLATION) or annotations.get(OLD_LEAF_CELL_ISOLATION) or ""
+    try:
+        return tuple(int(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise UserError(f"{LEAF_CELL_ISOLATION} is not a list of device indices: {text[:100]!r}") from None
+
+
+@lru_cache(maxsize=GROUP_CACHE_SIZE)
+def _decode_members(text: bytes) -> tuple[tuple[PodPlacement, ...], ...]:
+    """Decode and check the group part; placements are shared by every pod that carries the same text."""
+    try:
+        members = _group_decoder.decode(text)
+    except RecursionError:
+        raise UserError("nested too deeply") from None
+    except msgspec.ValidationError as error:
+        raise UserError(f"affinityGroupBindInfo: {error}") from None
+    if not members:
+        raise UserError("no members")
+    return tuple(_placements(member) for member in members)
+
+
+def _placements(member: _MemberPlacements) -> tuple[PodPlacement, ...]:
+    if not member.pod_placements:
+        raise UserError("member without pod placements")
+    sizes = {len(placement.physical_leaf_cell_indices) for placement in member.pod_placements}
+    if len(sizes) != 1 or 0 in sizes:
+        raise UserError("pod placements of one member differ in size or are empty")
+    if any(len(p.preassigned_cell_types) != len(p.physical_leaf_cell_indices) for p in member.pod_placements):
+        raise UserError("preassignedCellTypes and physicalLeafCellIndices differ in length")
+    return tuple(
+        PodPlacement(p.physical_node, tuple(p.physical_leaf_cell_indices), tuple(p.preassigned_cell_types))
+        for p in member.pod_placements
+    )
+
+
+class _ByIdentity:
+    """Cache key for a `members` object: equal only to itself, alive as long as the cache entry."""
+
+    __slots__ = ("members",)
+
+    def __init__(self, members: tuple[tuple[PodPlacement, ...], ...]) -> None:
+        self.members = members
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByIdentity) and self.members is other.members
+
+    def __hash__(self) -> int:
+        return id(self.members)
+
+
+@lru_cache(maxsize=GROUP_CACHE_SIZE)
+def _encode_members(key: _ByIdentity) -> msgspec.Raw:
+    wire = [
+        _MemberPlacements(
+            [_Placement(p.node, list(p.leaf_cell_indices), list(p.preassigned_cell_types)) for p in placements]
+        )
+        for placements in key.members
+    ]
+    return msgspec.Raw(_encoder.encode(wire))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scalar:
+    """A scalar as written. Unquoted text alone may mean a number, a truth value or null."""
+
+    text: str
+    is_plain: bool
+
+    @property
+    def is_null(self) -> bool:
+        return self.is_plain and self.text in {"", "~", "null", "Null", "NULL"}
+
+
+_Tree: TypeAlias = "_Scalar | list[_Tree] | dict[str, _Tree]"
+_Value: TypeAlias = "bool | int | str | list[_Value] | dict[str, _Value] | None"
+_T = TypeVar("_T")
+
+
+def _yaml_error(text: str, problem: object) -> UserError:
+    shown = text[:200].encode("utf-8", "backslashreplace").decode()
+    return UserError(f'Failed to unmarshal YAML "{shown}" to Object: {problem}')
+
+
+def _read_yaml(text: str) -> _Value:
+    """The document as plain values: known numbers and truth values converted, all other scalars as written.
+
+    A null document is an empty mapping, and null entries of a mapping count as absent.
+    """
+    if len(text) > YAML_SIZE_LIMIT:
+        raise _yaml_error(text, f"{len(text)} characters, at most {YAML_SIZE_LIMIT} are read")
+    try:
+        text.encode()
+        tree = _Composer(text).document()
+    except (yaml.YAMLError, UnicodeError, _TooBig) as error:
+        raise _yaml_error(text, error) from None
+    return {} if isinstance(tree, _Scalar) and tree.is_null else _typed(tree, "")
+
+
+def _convert(text: str, tree: _Value, into: type[_T]) -> _T:
+    try:
+        return msgspec.convert(tree, into)
+    except msgspec.ValidationError as error:
+        raise _yaml_error(text, error) from None
+
+
+class _TooBig(Exception):
+    """The document exceeds a limit that no honest annotation reaches."""
+
+
+class _Composer:
+    """Builds a tree from PyYAML's event stream, which unlike its own composer needs no recursion.
+
+    Invariant: `_node_count` counts every node of the tree with aliases expanded, and never exceeds the limit; so
+    walking the tree is bounded although aliased branches are shared.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._events = yaml.parse(text, Loader=yaml.CSafeLoader)
+        self._anchors: dict[str, tuple[_Tree, int]] = {}
+        self._node_count = 0
+
+    def document(self) -> _Tree:
+        root: _Tree = _Scalar("", True)
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                root = self._node(next(self._events), 0)
+                break
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                raise yaml.YAMLError("more than one document")
+        return root
+
+    def _node(self, event: yaml.Event, depth: int) -> _Tree:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise yaml.YAMLError(f"undefined alias {event.anchor!r}")
+            node, size = self._anchors[event.anchor]
+            self._count(size)
+            return node
+        start = self._node_count
+        self._count(1)
+        node = self._fresh_node(event, depth)
+        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+            self._anchors[event.anchor] = node, self._node_count - start
+        return node
+
+    def _fresh_node(self, event: yaml.Event, depth: int) -> _Tree:
+        if depth > YAML_DEPTH_LIMIT:
+            raise _TooBig(f"nested deeper than {YAML_DEPTH_LIMIT}")
+        if isinstance(event, yaml.ScalarEvent):
+            return _Scalar(event.value, is_plain=event.implicit[0])
+        if isinstance(event, yaml.SequenceStartEvent):
+            return [self._node(child, depth + 1) for child in iter(self._next_in(yaml.SequenceEndEvent), None)]
+        return self._mapping(depth)
+
+    def _next_in(self, end: type[yaml.Event]) -> Callable[[], yaml.Event | None]:
+        def advance() -> yaml.Event | None:
+            event = next(self._events)
+            return None if isinstance(event, end) else event
+
+        return advance
+
+    def _mapping(self, depth: int) -> dict[str, _Tree]:
+        own: dict[str, _Tree] = {}
+        merged: dict[str, _Tree] = {}
+        for event in iter(self._next_in(yaml.MappingEndEvent), None):
+            key = self._node(event, depth + 1)
+            value = self._node(next(self._events), depth + 1)
+            if not isinstance(key, _Scalar):
+                raise yaml.YAMLError("a mapping key is not a scalar")
+            if key == _Scalar("<<", True):
+                for source in reversed(value if isinstance(value, list) else [value]):
+                    if not isinstance(source, dict):
+                        raise yaml.YAMLError("a merge key needs mappings")
+                    merged.update(source)
+            else:
+                own[_OLD_SPELLINGS.get(key.text, key.text)] = value
+        return merged | own
+
+    def _count(self, size: int) -> None:
+        self._node_count += size
+        if self._node_count > YAML_NODE_LIMIT:
+            raise _TooBig(f"more than {YAML_NODE_LIMIT} nodes")
+
+
+def _typed(node: _Tree, key: str) -> _Value:
+    if isinstance(node, dict):
+        entries = {name: _typed(child, name) for name, child in node.items()}
+        return {name: value for name, value in entries.items() if value is not None}
+    if isinstance(node, list):
+        return [_typed(child, key) for child in node]
+    if node.is_null:
+        return None
+    if node.is_plain and key in _INTEGERS:
+        return _number(node.text)
+    if node.is_plain and key in _FLAG_KEYS:
+        return _FLAGS.get(node.text.lower(), node.text)
+    return node.text
+
+
+def _number(text: str) -> int | str:
+    """A YAML 1.1 integer; anything else stays text, for the type check to refuse."""
+    digits = text.replace("_", "")
+    try:
+        if digits.lstrip("+-").startswith("0") and digits.lstrip("+-").isdigit():
+            return int(digits, 8)
+        return int(digits, 0)
+    except ValueError:
+        return text
