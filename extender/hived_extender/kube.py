@@ -1,0 +1,379 @@
+"""Talking to a Kubernetes API server: the only file that imports `kubernetes`.
+
+The official client supplies what is tedious to get right (kubeconfig, tokens and their renewal, TLS, proxies, the
+connection pool). Bodies are ours: its models take a hundred times longer to decode than msgspec takes for the few
+fields that we read. Every call has a time-out, and none is made while a lock is held.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+from urllib.parse import quote, urlencode
+
+import kubernetes.client
+import kubernetes.config
+import msgspec
+import urllib3
+from urllib3.util import Retry, Timeout
+
+from hived.errors import HivedError
+
+log = logging.getLogger(__name__)
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+
+LIST_PAGE_SIZE = 500
+CONNECT_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 30.0
+POOL_SIZE = 32
+
+T = TypeVar("T")
+
+
+class KubeError(HivedError):
+    """The API server refused a call, or gave no answer at all (`status` 0).
+
+    `reason` is the machine-readable one of Kubernetes ("NotFound", "Conflict", "Expired", ...).
+    """
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{reason or 'error'} ({status}): {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+    @property
+    def is_gone(self) -> bool:
+        """True if a resourceVersion or a continue token is too old: list again."""
+        return self.status == 410
+
+    @property
+    def is_not_found(self) -> bool:
+        """True if the object does not exist."""
+        return self.status == 404
+
+    @property
+    def is_conflict(self) -> bool:
+        """True if the object exists already, has another uid or version, or is in the wrong state."""
+        return self.status == 409
+
+
+class _ListMeta(msgspec.Struct):
+    resourceVersion: str = ""
+    # `continue` is a keyword of Python.
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _ListPage(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+class _WatchLine(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _VersionOnly(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """All objects of a resource, and the version from which a watch continues."""
+
+    items: list[T]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """`type` is ADDED, MODIFIED or DELETED with an object, or BOOKMARK with none."""
+
+    type: str
+    object: T | None
+    resource_version: str
+
+
+def pod_path(namespace: str, name: str) -> str:
+    """The path of one pod."""
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def load_configuration(api_server: str = "", kubeconfig: str = "") -> kubernetes.client.Configuration:
+    """Find out where the API server is and how to authenticate.
+
+    `kubeconfig` is a path ("" = ~/.kube/config if it is there); `api_server`, if given, overrides the address found in
+    it. With neither, the service account of the pod we run in is used. Raises KubeError if nothing usable is found.
+    """
+    configuration = kubernetes.client.Configuration()
+    default_file = Path(kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION).expanduser()
+    try:
+        if kubeconfig or (not api_server and default_file.is_file()):
+            kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=kubeconfig or str(default_file), client_configuration=configuration, persist_config=False
+            )
+        elif not api_server:
+            kubernetes.config.load_incluster_config(  # type: ignore[no-untyped-call]
+                client_configuration=configuration
+            )
+    except kubernetes.config.ConfigException as error:
+        raise KubeError(0, "ConfigError", f"cannot find a Kubernetes API server: {error}") from error
+    if api_server:
+        configuration.host = api_server.rstrip("/")
+    configuration.connection_pool_maxsize = POOL_SIZE
+    return configuration
+
+
+class KubeClient:
+    """A thread-safe client for the few calls a scheduler needs.
+
+    Objects are decoded into `item_type`, a msgspec Struct naming the fields of interest, or `dict` for all of them. A
+    single object that cannot be decoded is logged and left out: it must not hide the others.
+    """
+
+    def __init__(
+        self, configuration: kubernetes.client.Configuration, *, request_timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        self._configuration = configuration
+        # Kept apart: renewing a token resets the configuration to what the kubeconfig says.
+        self.host = str(configuration.host)
+        self._pool: urllib3.PoolManager = kubernetes.client.ApiClient(configuration).rest_client.pool_manager
+        self._request_timeout_s = request_timeout_s
+        self._encoder = msgspec.json.Encoder()
+        self._page_decoder = msgspec.json.Decoder(_ListPage)
+        self._line_decoder = msgspec.json.Decoder(_WatchLine)
+
+    @classmethod
+    def connect(cls, api_server: str = "", kubeconfig: str = "", **options: Any) -> "KubeClient":
+        """A client for the cluster that `load_configuration` finds; nothing is sent yet."""
+        return cls(load_configuration(api_server, kubeconfig), **options)
+
+    def list_objects(
+        self, path: str, item_type: type[T], *, label_selector: str = "", field_selector: str = ""
+    ) -> Listing[T]:
+        """All objects under `path`, fetched in pages; raises KubeError (410 if a page token expired on the way)."""
+        decoder = msgspec.json.Decoder(item_type)
+        query = _selectors(label_selector, field_selector) | {"limit": str(LIST_PAGE_SIZE)}
+        items: list[T] = []
+        while True:
+            page = _decode(self._page_decoder, self._request("GET", path, query))
+            for raw in page.items or ():
+                item = _decode_item(decoder, raw, path)
+                if item is not None:
+                    items.append(item)
+            if not page.metadata.continue_:
+                return Listing(items, page.metadata.resourceVersion)
+            query["continue"] = page.metadata.continue_
+
+    def watch(
+        self,
+        path: str,
+        item_type: type[T],
+        resource_version: str,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_s: int = 300,
+        read_timeout_s: float = 120.0,
+    ) -> Iterator[WatchEvent[T]]:
+        """Changes after `resource_version`, until the server ends the watch after about `timeout_s`.
+
+        Raises KubeError with status 410 when the version has expired, 0 when the connection broke or stayed silent
+        for `read_timeout_s`; continue from the last event's version in that case.
+        """
+        decoder = msgspec.json.Decoder(item_type)
+        query = _selectors(label_selector, field_selector) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_s),
+        }
+        response = self._open("GET", path, query, read_timeout_s=read_timeout_s)
+        try:
+            for line in _lines(response):
+                event = self._watch_event(line, decoder, path)
+                if event is not None:
+                    yield event
+        finally:
+            response.close()
+
+    @overload
+    def get(self, path: str) -> dict[str, Any]: ...
+    @overload
+    def get(self, path: str, item_type: type[T]) -> T: ...
+    def get(self, path: str, item_type: Any = dict) -> Any:
+        """One object. Raises KubeError."""
+        return _decode(msgspec.json.Decoder(item_type), self._request("GET", path))
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object in the collection `path` and return it as stored. Raises KubeError."""
+        return _decode(msgspec.json.Decoder(dict[str, Any]), self._request("POST", path, body=body))
+
+    def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace an object; fails with a conflict if its resourceVersion is not the stored one. Raises KubeError."""
+        return _decode(msgspec.json.Decoder(dict[str, Any]), self._request("PUT", path, body=body))
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge `body` into an object (JSON merge patch: null removes a key). Raises KubeError."""
+        answer = self._request("PATCH", path, body=body, content_type="application/merge-patch+json")
+        return _decode(msgspec.json.Decoder(dict[str, Any]), answer)
+
+    def delete(self, path: str, *, uid: str = "", grace_period_s: int | None = None) -> None:
+        """Delete an object, only the one with this uid if one is given; it may vanish later. Raises KubeError."""
+        self._request("DELETE", path, body=_delete_options(uid, grace_period_s))
+
+    def bind_pod(self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
+        """Bind a pod to a node and write the annotations onto it, in one atomic call. Raises KubeError.
+
+        The uid keeps the call from binding a later pod of the same name. A pod that has a node already is a conflict.
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"namespace": namespace, "name": name, "uid": uid, "annotations": dict(annotations)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        self._request("POST", f"{pod_path(namespace, name)}/binding", body=body)
+
+    def delete_pod(self, namespace: str, name: str, *, uid: str = "", grace_period_s: int | None = None) -> None:
+        """Delete a pod, as the scheduler does with victims. Raises KubeError."""
+        self.delete(pod_path(namespace, name), uid=uid, grace_period_s=grace_period_s)
+
+    def evict_pod(self, namespace: str, name: str, *, uid: str = "", grace_period_s: int | None = None) -> None:
+        """Delete a pod unless a disruption budget forbids it (KubeError 429)."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": namespace, "name": name},
+            "deleteOptions": _delete_options(uid, grace_period_s),
+        }
+        self._request("POST", f"{pod_path(namespace, name)}/eviction", body=body)
+
+    def close(self) -> None:
+        """Drop idle connections."""
+        self._pool.clear()
+
+    def _watch_event(self, line: bytes, decoder: msgspec.json.Decoder[T], path: str) -> WatchEvent[T] | None:
+        envelope = _decode(self._line_decoder, line)
+        if envelope.type == "ERROR":
+            status = _decode(msgspec.json.Decoder(_Status), bytes(envelope.object))
+            raise KubeError(status.code, status.reason, status.message)
+        version = _decode(msgspec.json.Decoder(_VersionOnly), bytes(envelope.object)).metadata.resourceVersion
+        if envelope.type == "BOOKMARK":
+            return WatchEvent("BOOKMARK", None, version)
+        item = _decode_item(decoder, envelope.object, path)
+        return None if item is None else WatchEvent(envelope.type, item, version)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        response = self._open(method, path, query or {}, body=body, content_type=content_type)
+        try:
+            return bytes(response.data)
+        except urllib3.exceptions.HTTPError as error:
+            raise KubeError(0, "NoAnswer", f"{method} {self.host}{path}: {error}") from error
+        finally:
+            response.release_conn()
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        read_timeout_s: float | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request; returns the response, its body not yet read, or raises KubeError if it is an error."""
+        url = f"{self.host}{path}?{urlencode(query)}" if query else self.host + path
+        headers = {"Accept": "application/json", "User-Agent": "hived"}
+        token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["Authorization"] = token
+        if body is not None:
+            headers["Content-Type"] = content_type
+        timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s or self._request_timeout_s)
+        try:
+            response = self._pool.request(
+                method,
+                url,
+                body=None if body is None else self._encoder.encode(body),
+                headers=headers,
+                timeout=timeout,
+                # Only a connection that was never made can be retried for every method without harm.
+                retries=Retry(total=None, connect=1, read=0, redirect=0, status=0, other=0),
+                preload_content=False,
+            )
+            if response.status < 300:
+                return response
+            answer = response.data
+        except urllib3.exceptions.HTTPError as error:
+            raise KubeError(0, "NoAnswer", f"{method} {self.host}{path}: {error}") from error
+        response.release_conn()
+        raise _refusal(response.status, answer)
+
+
+def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    given = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {key: value for key, value in given.items() if value}
+
+
+def _delete_options(uid: str, grace_period_s: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    if uid:
+        options["preconditions"] = {"uid": uid}
+    if grace_period_s is not None:
+        options["gracePeriodSeconds"] = grace_period_s
+    return options
+
+
+def _refusal(status: int, answer: bytes) -> KubeError:
+    """The error in the body, a Kubernetes Status or whatever a proxy on the way wrote."""
+    try:
+        detail = msgspec.json.decode(answer, type=_Status)
+    except (ValueError, RecursionError):
+        detail = _Status(message=answer[:500].decode(errors="replace"))
+    return KubeError(status, detail.reason, detail.message)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except (ValueError, RecursionError) as error:
+        raise KubeError(0, "BadAnswer", f"the API server's answer cannot be decoded: {error}") from error
+
+
+def _decode_item(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw, path: str) -> T | None:
+    try:
+        return decoder.decode(raw)
+    except (ValueError, RecursionError) as error:
+        log.error("an object of %s is left out: %s: %.300r", path, error, bytes(raw))
+        return None
+
+
+def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """The lines of a body that is still being sent, each as soon as it is complete."""
+    rest = b""
+    try:
+        for chunk in response.stream(None, decode_content=True):
+            *complete, rest = (rest + chunk).split(b"\n")
+            yield from (line for line in complete if line)
+    except urllib3.exceptions.HTTPError as error:
+        raise KubeError(0, "NoAnswer", f"the watch broke: {error}") from error
