@@ -1,0 +1,84 @@
+"""What the submitter says beside the file, and what every pod of ours carries whatever it came from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hived.errors import UserError
+from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_extender.annotations import PREFIX, SCHEDULING_SPEC
+
+PRIORITY_CLASSES = {"crit": 120, "prod": 100, "test": 10, "oppo": OPPORTUNISTIC_PRIORITY}
+"""OpenPAI's words for priorities."""
+
+SCHEDULING_ENABLE = PREFIX + "pod-scheduling-enable"
+"""The limit that makes a pod ours (SEMANTICS 3.1)."""
+
+Manifest = dict[str, Any]
+"""A Kubernetes object as plain JSON values."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPod:
+    """A pod to create, and its HiveD priority."""
+
+    manifest: Manifest
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The submitter's wishes; None leaves the decision to the file.
+
+    `cluster` is None when no configuration could be found: kinds that need it say so.
+    """
+
+    user: str
+    virtual_cluster: str | None = None
+    priority: int | None = None
+    scheduler_name: str | None = None
+    cluster: ClusterSpec | None = None
+
+    def scheduler_for(self, virtual_cluster: str) -> str:
+        """The scheduler that serves a virtual cluster: OpenPAI runs one kube-scheduler per VC."""
+        return self.scheduler_name or f"hivedscheduler-ds-{virtual_cluster.lower()}"
+
+
+def parse_priority(text: str) -> int:
+    """A priority from one of OpenPAI's words or a number from -1 to 1000. Raises UserError for anything else."""
+    if text in PRIORITY_CLASSES:
+        return PRIORITY_CLASSES[text]
+    try:
+        priority = int(text)
+    except ValueError:
+        priority = OPPORTUNISTIC_PRIORITY - 1
+    if not OPPORTUNISTIC_PRIORITY <= priority <= MAX_GUARANTEED_PRIORITY:
+        words, numbers = ", ".join(PRIORITY_CLASSES), f"{OPPORTUNISTIC_PRIORITY} to {MAX_GUARANTEED_PRIORITY}"
+        raise UserError(f"priority {text!r}: expected {words} or a number from {numbers}")
+    return priority
+
+
+def priority_class_name(priority: int) -> str:
+    """The PriorityClass that gives a pod the Kubernetes priority equal to its HiveD priority.
+
+    Kubernetes looks for victims among pods of lower Kubernetes priority only, so the two must agree.
+    """
+    return "hived-opportunistic" if priority == OPPORTUNISTIC_PRIORITY else f"hived-priority-{priority}"
+
+
+def priority_class(priority: int) -> Manifest:
+    """The PriorityClass object of that name."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": priority_class_name(priority)},
+        "value": priority,
+        "description": f"Pods of HiveD priority {priority}",
+    }
+
+
+def scheduling_annotation(spec: Mapping[str, object]) -> dict[str, str]:
+    """The annotation that carries a scheduling spec, as JSON text (which is also YAML)."""
+    return {SCHEDULING_SPEC: msgspec.json.encode(spec).decode()}

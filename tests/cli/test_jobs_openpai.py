@@ -1,0 +1,274 @@
+"""OpenPAI jobs become pods by OpenPAI's rules, and a bad job is answered with its place."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hived.errors import UserError
+from hived_extender.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.jobs import plan_file
+from hived_extender.jobs.submission import Submission
+
+LAB = Path(__file__).parents[3] / "shared" / "lab"
+
+JOB = """\
+protocolVersion: 2
+name: train
+type: job
+prerequisites:
+- {name: torch, type: dockerimage, uri: example/torch}
+taskRoles:
+  worker:
+    instances: %(instances)s
+    dockerImage: torch
+    resourcePerInstance: {%(resources)s}
+    commands: [run]
+defaults: {virtualCluster: %(vc)s}
+extras:
+  gangAllocation: %(gang)s
+  hivedScheduler: {%(hived)s}
+"""
+
+
+def job(instances="2", resources="gpu: 1", vc="research", gang="true", hived="jobPriorityClass: prod") -> str:
+    return JOB % {"instances": instances, "resources": resources, "vc": vc, "gang": gang, "hived": hived}
+
+
+def specs(file: str, submission: Submission) -> list[dict]:
+    """The scheduling specs of a file's pods, each checked by the reader that the scheduler uses."""
+    pods, _ = plan_file(file, submission)
+    for pod in pods:
+        pod_request("uid", pod.manifest["metadata"]["name"], "default", pod.manifest["metadata"]["annotations"])
+    return [json.loads(pod.manifest["metadata"]["annotations"][SCHEDULING_SPEC]) for pod in pods]
+
+
+def refusal(file: str, submission: Submission) -> str:
+    with pytest.raises(UserError) as caught:
+        plan_file(file, submission)
+    return caught.value.message.removeprefix(file)
+
+
+@pytest.mark.parametrize(("word", "priority"), [("crit", 120), ("prod", 100), ("test", 10), ("oppo", -1)], ids=str)
+def test_a_priority_word_means_its_number_for_hived_and_for_kubernetes(word, priority, write, submission):
+    pods, _ = plan_file(write(job(hived=f"jobPriorityClass: {word}")), submission)
+    spec = json.loads(pods[0].manifest["metadata"]["annotations"][SCHEDULING_SPEC])
+    name = "hived-opportunistic" if priority == -1 else f"hived-priority-{priority}"
+    assert (spec["priority"], pods[0].priority, pods[0].manifest["spec"]["priorityClassName"]) == (
+        priority,
+        priority,
+        name,
+    )
+
+
+def test_the_default_priority_is_test(write, submission):
+    assert specs(write(job(hived="")), submission)[0]["priority"] == 10
+
+
+@pytest.mark.parametrize(
+    ("resources", "count"),
+    [
+        ("gpu: 3", 3),
+        ("gpu: 1, cpu: 4", 1),
+        ("gpu: 1, cpu: 4.5", 2),
+        ("gpu: 1, cpu: 4, memoryMB: 32769", 3),
+        ("cpu: 1", 1),
+        ("gpu: 0, memoryMB: 16384", 1),
+    ],
+)
+def test_a_task_asks_for_the_skus_that_cover_every_resource_of_the_smallest_sku(resources, count, write, submission):
+    assert specs(write(job("1", resources)), submission)[0]["leafCellNumber"] == count
+
+
+def test_a_named_sku_type_is_the_measure_of_its_role(write, submission):
+    hived = "taskRoles: {worker: {skuType: BIG}}"
+    spec = specs(write(job("1", "gpu: 1, cpu: 9", hived=hived)), submission)[0]
+    assert (spec["leafCellType"], spec["leafCellNumber"]) == ("BIG", 2)
+
+
+def test_all_roles_form_one_gang_by_default(write, submission):
+    text = job().replace("defaults:", "  ps:\n    dockerImage: torch\n    resourcePerInstance: {gpu: 2}\ndefaults:")
+    found = specs(write(text), submission)
+    group = {
+        "name": "alice~train/default",
+        "members": [{"podNumber": 2, "leafCellNumber": 1}, {"podNumber": 1, "leafCellNumber": 2}],
+    }
+    assert [spec["affinityGroup"] for spec in found] == [group, group, group]
+
+
+def test_without_gang_allocation_every_pod_stands_alone(write, submission):
+    assert all("affinityGroup" not in spec for spec in specs(write(job("20", gang="false")), submission))
+
+
+def test_named_affinity_groups_hold_the_roles_that_name_them_and_no_other(write, submission):
+    text = job(hived="taskRoles: {worker: {affinityGroupName: workers}}")
+    text = text.replace("defaults:", "  ps:\n    dockerImage: torch\n    resourcePerInstance: {gpu: 2}\ndefaults:")
+    found = specs(write(text), submission)
+    assert [spec.get("affinityGroup", {}).get("name") for spec in found] == ["alice~train/workers"] * 2 + [None]
+
+
+def test_flags_of_the_file_reach_the_scheduler(write, submission):
+    flags = "lazyPreemptionEnable: true, gangReleaseEnable: true, ignoreK8sSuggestedNodes: false"
+    spec = specs(write(job(hived=flags)), submission)[0]
+    assert (spec["lazyPreemptionEnable"], spec["gangReleaseEnable"], spec["ignoreK8sSuggestedNodes"]) == (
+        True,
+        True,
+        False,
+    )
+
+
+def test_the_command_line_wins_over_the_file(write, submission):
+    wishes = replace(submission, virtual_cluster="product", priority=7, scheduler_name="mine")
+    pods, _ = plan_file(write(job()), wishes)
+    spec = json.loads(pods[0].manifest["metadata"]["annotations"][SCHEDULING_SPEC])
+    assert (spec["virtualCluster"], spec["priority"], pods[0].manifest["spec"]["schedulerName"]) == (
+        "product",
+        7,
+        "mine",
+    )
+
+
+def test_a_pod_is_ours_and_learns_its_devices_from_its_annotation(write, submission):
+    pods, _ = plan_file(write(job("1", "gpu: 1, cpu: 2, memoryMB: 512")), submission)
+    container = pods[0].manifest["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {
+        "hivedscheduler.microsoft.com/pod-scheduling-enable": 1,
+        "cpu": "2",
+        "memory": "512Mi",
+    }
+    fields = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container["env"]}
+    path = "metadata.annotations['hivedscheduler.microsoft.com/pod-leaf-cell-isolation']"
+    assert (fields["NVIDIA_VISIBLE_DEVICES"], fields["HIVED_VISIBLE_DEVICES"]) == (path, path)
+
+
+def test_parameters_are_filled_into_commands(write, submission):
+    text = job("1").replace("[run]", '["run --lr <% $parameters.lr %>"]') + "parameters: {lr: 0.010}\n"
+    pods, _ = plan_file(write(text), submission)
+    assert pods[0].manifest["spec"]["containers"][0]["command"][-1] == "run --lr 0.010"
+
+
+def test_a_deployment_wraps_the_commands_of_its_roles(write, submission):
+    text = job("1").replace("virtualCluster: research", "virtualCluster: research, deployment: blue")
+    text += "deployments: [{name: blue, taskRoles: {worker: {preCommands: [before], postCommands: [after]}}}]\n"
+    pods, _ = plan_file(write(text), submission)
+    assert pods[0].manifest["spec"]["containers"][0]["command"][-1] == "before\nrun\nafter"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (job("7"), ":7: taskRoles.worker: gang 'default' requests 7 SKUs, exceeds maximum 4 SKUs in VC research"),
+        (
+            job("13", hived="jobPriorityClass: oppo"),
+            ":7: taskRoles.worker: gang 'default' requests 13 SKUs, exceeds maximum 12 SKUs in the cluster",
+        ),
+        (
+            job("1", "gpu: 5", gang="false"),
+            ":7: taskRoles.worker: each task requests 5 SKUs, exceeds maximum 4 SKUs in VC research",
+        ),
+        (
+            job("3", hived="taskRoles: {worker: {skuType: SMALL}}"),
+            ":7: taskRoles.worker: gang 'default' requests 3 SKUs, exceeds maximum 2 SKUs of type SMALL in VC research",
+        ),
+        (
+            job("5", hived="taskRoles: {worker: {pinnedCellId: PIN}}"),
+            ":7: taskRoles.worker: gang 'default' requests 5 SKUs, exceeds maximum 4 SKUs in pinned cell PIN",
+        ),
+    ],
+)
+def test_a_gang_that_can_never_fit_is_refused(text, message, write, submission):
+    assert refusal(write(text), submission) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (job(instances="two"), ":8: taskRoles.worker.instances: found 'two', expected a whole number, 1 or more"),
+        (job(instances="0"), ":8: taskRoles.worker.instances: found '0', expected a whole number, 1 or more"),
+        (
+            job(vc="reserch"),
+            ":12: defaults.virtualCluster: virtual cluster reserch does not exist; the configuration has batch, "
+            "product, research",
+        ),
+        (
+            job(hived="jobPriorityClass: high"),
+            ":15: extras.hivedScheduler.jobPriorityClass: found 'high', expected crit, prod, test, oppo",
+        ),
+        (
+            job(hived="taskRoles: {worker: {skuType: BIG, pinnedCellId: PIN}}"),
+            ":15: extras.hivedScheduler.taskRoles.worker.pinnedCellId: skuType and pinnedCellId exclude each other",
+        ),
+        (
+            job(hived="taskRoles: {wroker: {skuType: BIG}}"),
+            ":15: extras.hivedScheduler.taskRoles.wroker: no such task role in taskRoles",
+        ),
+        (
+            job(vc="product", hived="taskRoles: {worker: {skuType: SMALL}}"),
+            ":7: taskRoles.worker: VC product has no SKU type 'SMALL' (known: BIG)",
+        ),
+        (
+            job(vc="product", hived="taskRoles: {worker: {pinnedCellId: PIN}}"),
+            ":7: taskRoles.worker: VC product has no pinned cell 'PIN' (known: none)",
+        ),
+        (
+            job(hived="jobPriorityClass: oppo, taskRoles: {worker: {pinnedCellId: PIN}}"),
+            ":7: taskRoles.worker: an opportunistic job cannot use a pinned cell",
+        ),
+        (
+            job(vc="batch"),
+            ":10: taskRoles.worker.resourcePerInstance: asks for 1 GPUs, but the SKU has none",
+        ),
+        (
+            job().replace("dockerImage: torch", "dockerImage: tench"),
+            ":9: taskRoles.worker.dockerImage: no prerequisite of type dockerimage is named 'tench' (known: torch)",
+        ),
+        (job().replace("protocolVersion: 2", "protocolVersion: 1"), ":1: protocolVersion: found '1', expected 2"),
+        (job() + "name: again\n", ":16: name: written twice, first on line 2"),
+        (job() + "x: [", ":16: not valid YAML at column 5: expected the node content, but found '<stream end>'"),
+        ("a: 1\n", ":1: expected an OpenPAI job (protocolVersion: 2) or a Pod (apiVersion: v1, kind: Pod)"),
+        ("- 1\n", ":1: expected a mapping of names to values"),
+        ("", ": is empty; expected a job or a pod manifest"),
+    ],
+)
+def test_a_bad_job_is_answered_with_file_line_and_place(text, message, write, submission):
+    assert refusal(write(text), submission) == message
+
+
+def test_one_gang_cannot_mix_sku_types(write, submission):
+    text = job("1", hived="taskRoles: {worker: {skuType: BIG}, ps: {skuType: SMALL}}")
+    text = text.replace("defaults:", "  ps:\n    dockerImage: torch\n    resourcePerInstance: {gpu: 1}\ndefaults:")
+    assert "affinity group 'default' mixes SKU types or pinned cells: BIG, SMALL" in refusal(write(text), submission)
+
+
+def test_unknown_keys_are_warnings_with_a_guess(write, submission):
+    file = write(job().replace("dockerImage: torch", "dockerImage: torch\n    comands: [x]\n    taskRetryCount: 2"))
+    _, warnings = plan_file(file, submission)
+    assert warnings == [
+        f"{file}:11: taskRoles.worker.taskRetryCount: pods are plain and are not retried",
+        f"{file}:10: taskRoles.worker.comands: unknown key, ignored",
+    ]
+
+
+def test_a_misspelt_key_that_is_missing_elsewhere_gets_a_suggestion(write, submission):
+    file = write(job().replace("    instances: 2", "    instance: 2"))
+    assert plan_file(file, submission)[1] == [
+        f"{file}:8: taskRoles.worker.instance: unknown key, ignored; did you mean instances?"
+    ]
+
+
+def test_a_job_needs_the_configuration(write, submission):
+    assert "needs the cluster's configuration" in refusal(write(job()), replace(submission, cluster=None))
+
+
+def test_a_file_that_is_not_there_is_named(submission):
+    with pytest.raises(UserError, match=r"^none\.yaml: cannot be read: No such file or directory$"):
+        plan_file("none.yaml", submission)
+
+
+@pytest.mark.skipif(not LAB.is_dir(), reason="needs the shared folder beside the checkout")
+@pytest.mark.parametrize("number", range(8))
+def test_the_lab_files_of_openpai_are_understood_without_a_warning(number, submission):
+    wishes = replace(submission, virtual_cluster="research")
+    pods, warnings = plan_file(str(LAB / f"job-config-{number}.yaml"), wishes)
+    assert (len(pods), warnings) == (2 if number in (6, 7) else 1, [])
