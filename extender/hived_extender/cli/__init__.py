@@ -1,17 +1,18 @@
 """The `hived` command: one file per command, each loaded only when it is asked for.
 
 `hived --help` and shell completion must answer at once, so the list of commands with its one-line summaries stands here
-and a command's module is imported when the command runs. A mistake of the user's (`UserError`, wherever it was found)
-ends every command the same way: one clear message on stderr, exit code 1.
+and a command's module is imported when the command runs. A mistake of the user's and a refusal of a server, wherever
+they were found, end every command the same way: one clear message on stderr, exit code 1. A bug of ours is not hidden.
 """
 
+import os
 from importlib import import_module
 
 import click
 from click.shell_completion import CompletionItem
 
 from hived import __version__
-from hived.errors import UserError
+from hived.errors import HivedError, InvariantError
 
 SUMMARIES = {
     "serve": "Run the scheduler extender, or a whole embedded cluster.",
@@ -50,16 +51,19 @@ class LazyGroup(click.Group):
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; a `UserError` becomes a message on stderr and exit code 1."""
+        """Run the command; an expected error becomes a message on stderr and exit code 1."""
         try:
             return super().invoke(ctx)
-        except UserError as error:
-            raise click.ClickException(error.message) from error
+        except InvariantError:
+            raise
+        except HivedError as error:
+            raise click.ClickException(str(error)) from error
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", prog_name="hived", message="%(prog)s %(version)s")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """HiveD: guaranteed GPU cells for every team that shares a Kubernetes cluster.
 
     \b
@@ -70,3 +74,5 @@ def main() -> None:
       hived get cluster                           who uses which GPU
       hived COMMAND --help                        options and examples of one command
     """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False

@@ -1,0 +1,174 @@
+"""A client of the service's inspect paths: their JSON read back into values, for the commands that show a cluster."""
+
+from typing import TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+import msgspec
+
+from hived.errors import UserError
+from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
+
+DEFAULT_SERVER = "http://127.0.0.1:9096"
+TIMEOUT_S = 30.0
+
+PHYSICAL_CLUSTER = "/v1/inspect/clusterstatus/physicalcluster"
+VIRTUAL_CLUSTERS = "/v1/inspect/clusterstatus/virtualclusters/"
+GROUPS = "/v1/inspect/affinitygroups/"
+
+T = TypeVar("T")
+
+
+def virtual_cluster_path(vc: str) -> str:
+    """The inspect path of one virtual cluster."""
+    return VIRTUAL_CLUSTERS + quote(vc, safe="")
+
+
+def group_path(name: str) -> str:
+    """The inspect path of one group; its name may hold slashes."""
+    return GROUPS + quote(name)
+
+
+class Cell(msgspec.Struct, rename="camel"):
+    """A physical or virtual cell with everything below it; what a kind of cell does not have stays empty."""
+
+    cell_type: str
+    cell_address: str
+    cell_state: str = "Free"
+    cell_healthiness: str = "Healthy"
+    cell_priority: int = FREE_PRIORITY
+    leaf_cell_type: str = ""
+    is_node_level: bool = False
+    vc: str = ""
+    cell_children: "list[Cell]" = []
+    physical_cell: "Cell | None" = None
+
+    def leaves(self) -> "list[Cell]":
+        """The leaf cells below this one, or the cell itself, in tree order."""
+        if not self.cell_children:
+            return [self]
+        return [leaf for child in self.cell_children for leaf in child.leaves()]
+
+    def nodes(self) -> "list[Cell]":
+        """The node-level cells at or below this one, in tree order."""
+        if self.is_node_level or not self.cell_children:
+            return [self]
+        return [node for child in self.cell_children for node in child.nodes()]
+
+    @property
+    def name(self) -> str:
+        """The last part of the address: a node's name, a leaf's device index."""
+        return self.cell_address.rsplit("/", 1)[-1]
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether any leaf below is on a bad node."""
+        return self.cell_healthiness == "Bad"
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a group runs here, or is to run here once its victims are gone."""
+        return self.cell_priority > FREE_PRIORITY
+
+    @property
+    def is_opportunistic(self) -> bool:
+        """Whether what runs here has no claim to stay."""
+        return self.cell_priority == OPPORTUNISTIC_PRIORITY
+
+
+class LazyPreemption(msgspec.Struct, rename="camel"):
+    """Who took a group's place in its virtual cluster, and when."""
+
+    preemptor: str = ""
+    preemption_time: str = ""
+
+
+class GroupStatus(msgspec.Struct, rename="camel"):
+    """Where a group is and who belongs to it. Placements: node -> device indices."""
+
+    vc: str = ""
+    priority: int = 0
+    state: str = ""
+    physical_placement: dict[str, list[int]] | None = None
+    virtual_placement: dict[str, list[str]] | None = None
+    allocated_pods: list[str] | None = None
+    preempting_pods: list[str] | None = None
+    lazy_preemption_status: LazyPreemption | None = None
+
+
+class GroupMetadata(msgspec.Struct):
+    """A group's name."""
+
+    name: str
+
+
+class Group(msgspec.Struct):
+    """An affinity group as served."""
+
+    metadata: GroupMetadata
+    status: GroupStatus
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+        return self.metadata.name
+
+
+class _Groups(msgspec.Struct):
+    items: list[Group] | None = None
+
+
+class Inspector:
+    """Asks one service. Every call raises UserError if it does not answer, or with its own words if it refuses."""
+
+    def __init__(self, server: str = DEFAULT_SERVER) -> None:
+        if urlsplit(server).scheme not in ("http", "https"):
+            raise UserError(f"server {server!r}: expected an address such as {DEFAULT_SERVER}")
+        self._server = server.rstrip("/")
+
+    def physical_cluster(self) -> list[Cell]:
+        """The top cells, in file order."""
+        return self._decode(PHYSICAL_CLUSTER, list[Cell])
+
+    def virtual_clusters(self) -> dict[str, list[Cell]]:
+        """Each virtual cluster's preassigned cells, then the leaves it uses opportunistically."""
+        return self._decode(VIRTUAL_CLUSTERS, dict[str, list[Cell]])
+
+    def virtual_cluster(self, vc: str) -> list[Cell]:
+        """One virtual cluster's cells."""
+        return self._decode(virtual_cluster_path(vc), list[Cell])
+
+    def groups(self) -> list[Group]:
+        """All groups that hold or await cells."""
+        return self._decode(GROUPS, _Groups).items or []
+
+    def group(self, name: str) -> Group:
+        """One group."""
+        return self._decode(group_path(name), Group)
+
+    def fetch(self, path: str) -> bytes:
+        """The JSON of a path, as served."""
+        request = Request(self._server + path, headers={"Accept": "application/json"})
+        try:
+            with urlopen(request, timeout=TIMEOUT_S) as response:
+                return bytes(response.read())
+        except HTTPError as error:
+            raise UserError(_refusal(error), error.code) from error
+        except (URLError, TimeoutError, ConnectionError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            raise UserError(f"no answer from {self._server}: {reason}; is hived serve running there?", 503) from error
+
+    def _decode(self, path: str, answer_type: type[T]) -> T:
+        try:
+            return msgspec.json.decode(self.fetch(path), type=answer_type)
+        except msgspec.MsgspecError as error:
+            raise UserError(f"{self._server}{path} does not answer as hived does: {error}", 502) from error
+
+
+def _refusal(error: HTTPError) -> str:
+    """The message of an error answer: a JSON text from the service, or whatever stands between us and it."""
+    try:
+        return msgspec.json.decode(error.read(), type=str)
+    except msgspec.MsgspecError:
+        return f"{error.url} answered {error.code} {error.reason}"

@@ -1,0 +1,223 @@
+"""`hived get` shows what the inspect paths serve; here a loopback server plays back answers in the recorded shape."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+import pytest
+from click.testing import CliRunner
+
+from hived_extender.cli import main
+from hived_extender.pictures import letters
+
+
+def leaf(address, priority=-2, state="Free", healthiness="Healthy", **more):
+    return {
+        "cellType": "GPU",
+        "cellAddress": address,
+        "cellState": state,
+        "cellHealthiness": healthiness,
+        "cellPriority": priority,
+        **more,
+    }
+
+
+def node(address, leaves, **more):
+    return leaf(address) | {"cellType": "NODE", "isNodeLevel": True, "cellChildren": leaves, **more}
+
+
+PHYSICAL = [
+    leaf("pool", leafCellType="GPU")
+    | {
+        "cellType": "POOL",
+        "cellHealthiness": "Bad",
+        "cellChildren": [
+            node(
+                "pool/n0", [leaf("pool/n0/0", 10, "Used", vc="research"), leaf("pool/n0/1", -1, "Used", vc="product")]
+            ),
+            node("pool/n1", [leaf("pool/n1/0", 5, "Reserving", vc="product"), leaf("pool/n1/1")]),
+            node(
+                "pool/n2",
+                [leaf(f"pool/n2/{i}", healthiness="Bad") for i in range(2)],
+                cellHealthiness="Bad",
+            ),
+        ],
+    },
+    node("single", [leaf("single/0"), leaf("single/1", 10, "Used", vc="research")], leafCellType="GPU"),
+]
+VIRTUAL = {
+    "product": [
+        node(
+            "product/0",
+            [leaf("product/0/0", 5, "Used"), leaf("product/0/1")],
+            physicalCell={"cellType": "NODE", "cellAddress": "pool/n1"},
+        ),
+        node("product/1", [leaf("product/1/0"), leaf("product/1/1")]),
+        leaf("pool/n0/1-opp", -1, "Used", physicalCell={"cellType": "GPU", "cellAddress": "pool/n0/1"}),
+    ],
+    "empty": [],
+}
+GANG = {
+    "metadata": {"name": "ann~train/default"},
+    "status": {
+        "vc": "research",
+        "priority": 10,
+        "state": "Allocated",
+        "physicalPlacement": {"single": [1], "pool/n0": [0]},
+        "virtualPlacement": {"research/0": ["research/0/0"]},
+        "allocatedPods": ["a", "b"],
+    },
+}
+BORROWER = {
+    "metadata": {"name": "ann~idle/default"},
+    "status": {
+        "vc": "product",
+        "priority": -1,
+        "state": "BeingPreempted",
+        "physicalPlacement": {"n0": [1]},
+        "allocatedPods": ["c"],
+        "preemptingPods": ["d"],
+        "lazyPreemptionStatus": {"preemptor": "ann~urgent/default", "preemptionTime": "2026-11-20T10:00:00Z"},
+    },
+}
+ANSWERS = {
+    "/v1/inspect/clusterstatus/physicalcluster": (200, PHYSICAL),
+    "/v1/inspect/clusterstatus/virtualclusters/": (200, VIRTUAL),
+    "/v1/inspect/clusterstatus/virtualclusters/product": (200, VIRTUAL["product"]),
+    "/v1/inspect/affinitygroups/": (200, {"items": [GANG, BORROWER]}),
+    "/v1/inspect/affinitygroups/ann~train/default": (200, GANG),
+}
+UNKNOWN = (404, "Affinity group nobody does not exist since it is not allocated or preempting")
+
+
+class Playback(BaseHTTPRequestHandler):
+    def do_GET(self):
+        status, answer = ANSWERS.get(unquote(self.path), UNKNOWN)
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    playback = ThreadingHTTPServer(("127.0.0.1", 0), Playback)
+    threading.Thread(target=playback.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{playback.server_port}"
+    playback.shutdown()
+    playback.server_close()
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(main, arguments)
+
+
+def lines(*arguments: str) -> list[str]:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output.splitlines()
+
+
+def test_the_cluster_is_a_picture_of_every_leaf(server):
+    assert lines("get", "cluster", "--server", server) == [
+        "CELL     TYPE   HEALTH    USED   CELLS",
+        "pool     POOL   Bad        3/6",
+        "  n0     NODE   Healthy    2/2   Rp",
+        "  n1     NODE   Healthy    1/2   ~.",
+        "  n2     NODE   Bad        0/2   xx",
+        "single   NODE   Healthy    1/2   .R",
+        "",
+        "P product   R research   lower case opportunistic   . free   x bad   ~ reserved",
+    ]
+
+
+def test_wide_names_the_groups_on_each_node(server):
+    shown = lines("get", "cluster", "-o", "wide", "--server", server)
+    assert shown[2].endswith("Rp      ann~idle/default")
+    assert shown[5].endswith(".R      ann~train/default")
+
+
+def test_a_virtual_cluster_shows_its_promise_and_what_it_borrows(server):
+    assert lines("get", "vc", "--server", server) == [
+        "VC        CELL              TYPE   HEALTH    USED   CELLS   BOUND TO",
+        "product   product/0         NODE   Healthy    1/2   #.      pool/n1",
+        "          product/1         NODE   Healthy    0/2   ..      -",
+        "          (opportunistic)                       1   o       n0",
+        "empty     (opportunistic)                       0           -",
+        "",
+        "# in use   o in use beyond the promise   . free   x bad   ~ reserved",
+    ]
+
+
+def test_one_virtual_cluster_can_be_asked_for(server):
+    assert all("empty" not in line for line in lines("get", "vc", "product", "--server", server))
+
+
+def test_groups_are_listed_by_name(server):
+    assert lines("get", "groups", "--server", server) == [
+        "GROUP               VC              PRIORITY   STATE            PODS           NODES             "
+        "LAZILY PREEMPTED BY",
+        "ann~idle/default    product    opportunistic   BeingPreempted   1 +1 waiting   n0                "
+        "ann~urgent/default 2026-11-20T10:00:00Z",
+        "ann~train/default   research              10   Allocated        2              pool/n0, single   -",
+    ]
+
+
+def test_one_group_is_shown_with_its_devices(server):
+    assert "pool/n0[0] single[1]" in lines("get", "groups", "ann~train/default", "--server", server)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["cluster"], PHYSICAL),
+        (["vc"], VIRTUAL),
+        (["vc", "product"], VIRTUAL["product"]),
+        (["groups"], {"items": [GANG, BORROWER]}),
+        (["groups", "ann~train/default"], GANG),
+    ],
+)
+def test_json_is_what_the_service_serves(arguments, answer, server):
+    assert json.loads("\n".join(lines("get", *arguments, "-o", "json", "--server", server))) == answer
+
+
+def test_the_address_may_come_from_the_environment(server, monkeypatch):
+    monkeypatch.setenv("HIVED_SERVER", server + "/")
+    assert lines("get", "groups")[2].startswith("ann~train/default")
+
+
+def test_the_words_of_the_service_are_passed_on(server):
+    result = run("get", "groups", "nobody", "--server", server)
+    assert (result.exit_code, result.stderr) == (1, f"Error: {UNKNOWN[1]}\n")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("http://127.0.0.1:1", "Error: no answer from http://127.0.0.1:1: [Errno 111] Connection refused; "),
+        ("localhost:9096", "Error: server 'localhost:9096': expected an address such as http://127.0.0.1:9096\n"),
+    ],
+)
+def test_a_service_that_cannot_be_reached_is_named(address, message):
+    result = run("get", "cluster", "--server", address)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["product", "research"], "PR"),
+        (["vc1", "vc2", "vc3"], "ABC"),
+        (["1st", "2nd"], "AB"),
+        ([f"vc{i}" for i in range(28)], "ABCDEFGHIJKLMNOPQRSTUVWXYZ##"),
+    ],
+)
+def test_letters_are_initials_or_the_alphabet(names, expected):
+    assert "".join(letters(names).values()) == expected
