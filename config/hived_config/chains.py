@@ -1,6 +1,5 @@
 """Cell types -> chains: the shape of every tree under one top cell type (SEMANTICS 1, 2.1, 2.3)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,111 +58,92 @@ class Chain:
 class CellTypes:
     """The cell types of a file and the chains that can be made of them.
 
-    `specs` holds every type that was readable; `broken` names the types whose definition has a mistake that was noted,
-    so that what depends on them is not reported a second time.
+    `specs` holds the sound types in file order; `broken` names those whose definition has a mistake, which has been
+    noted, so that what depends on them is not reported a second time.
     """
 
-    def __init__(self, reader: Reader, node: yaml.Node | None) -> None:
+    def __init__(self, reader: Reader, node: yaml.Node) -> None:
         self._reader = reader
-        self.specs: dict[str, CellTypeSpec] = {}
-        self.broken: set[str] = set()
         self._keys: dict[str, yaml.Node] = {}
         self._chains: dict[str, Chain | None] = {}
-        if node is not None:
-            for name, key, value in reader.fields(node, "cell types by name"):
-                self._read(name, key, value)
+        self.specs: dict[str, CellTypeSpec] = {}
+        self.broken: set[str] = set()
+        for name, key, value in reader.fields(node, "cell types by name"):
+            self._read(name, key, value)
         self._refuse_cycles()
-
-    @property
-    def leaf_types(self) -> set[str]:
-        """The types that are named as a child and not defined."""
-        return {spec.child_type for spec in self.specs.values()} - self.specs.keys() - self.broken
-
-    @property
-    def names(self) -> set[str]:
-        """Every name that is a cell type, leaf or not."""
-        return self.specs.keys() | self.broken | self.leaf_types
+        self.leaf_types = {spec.child_type for spec in self.specs.values()} - self.specs.keys() - self.broken
 
     def _read(self, name: str, key: yaml.Node, node: yaml.Node) -> None:
         reader = self._reader
         self._keys[name] = key
-        if not name.strip():
-            reader.note(key, "an empty cell type name", "a name")
-        values = reader.known_fields(node, "a cell type", CELL_TYPE_KEYS)
-        child_node = values.get("childCellType")
-        count_node = values.get("childCellNumber")
-        child = reader.text(child_node, "the name of a cell type") if child_node is not None else ""
-        count = reader.integer(count_node, "a number of children", 1) if count_node is not None else None
-        is_node_level = "isNodeLevel" in values and reader.boolean(values["isNodeLevel"], "true or false")
-        if child_node is None or (not child and isinstance(child_node, yaml.ScalarNode)):
-            reader.note(key, f"cell type {shorten(name)} without childCellType", "the name of its children's cell type")
-        if count_node is None:
-            reader.note(key, f"cell type {shorten(name)} without childCellNumber", "its number of children")
+        if not name or name != name.strip() or not name.isprintable():
+            reader.note(key, f"cell type {shorten(name)}", "a name, printable and without blanks around it")
+        fields = reader.known_fields(node, "a cell type (a mapping)", CELL_TYPE_KEYS)
+        child = reader.required_name(node, fields, "childCellType", "the name of the children's cell type")
+        count = reader.required_integer(node, fields, "childCellNumber", "a whole number of children", 1)
+        is_node_level = reader.boolean(fields.get("isNodeLevel"), "true or false")
         if child and count is not None:
             self.specs[name] = CellTypeSpec(name, child, count, is_node_level)
         else:
             self.broken.add(name)
 
     def _refuse_cycles(self) -> None:
-        """Note each cycle once, at the type of it that comes first in the file, and call its types broken."""
-        state: dict[str, int] = {}
+        """Note each cycle once, at the type where a walk through the file first meets it, and call its types broken."""
+        done: set[str] = set()
         for start in list(self.specs):
-            walk: list[str] = []
+            walk: dict[str, None] = {}
             name = start
-            while name in self.specs and name not in state:
-                state[name] = id(walk)
-                walk.append(name)
+            while name in self.specs and name not in done and name not in walk:
+                walk[name] = None
                 name = self.specs[name].child_type
-            if state.get(name) == id(walk) and name in walk:
-                cycle = walk[walk.index(name) :]
-                text = " -> ".join([*cycle, name])
-                self._reader.note(self._keys[name], f"a cycle of cell types ({text})", "children below their parents")
+            if name in walk:
+                cycle = list(walk)[list(walk).index(name) :]
+                found = f"a cycle of cell types ({' > '.join([*cycle, name])})"
+                self._reader.note(self._keys[name], found, "children that do not contain their parents")
                 self.broken.update(cycle)
-            state.update(dict.fromkeys(walk, 0))
+            done.update(walk)
         for name in self.broken:
             self.specs.pop(name, None)
 
     def chain(self, top: str, node: yaml.Node) -> Chain | None:
-        """The chain under a defined top type, or None after noting (once, at the type) why there is none."""
+        """The chain under a sound top type, or None after noting, once, why there is none.
+
+        `node` is where the type is first used as a top cell.
+        """
         if top not in self._chains:
             self._chains[top] = self._build(top, node)
         return self._chains[top]
 
     def _build(self, top: str, node: yaml.Node) -> Chain | None:
-        types, fan_out, name = [top], [], top
-        node_depths = []
-        while name in self.specs:
-            spec = self.specs[name]
+        types = [top]
+        fan_out: list[int] = []
+        node_depths: list[int] = []
+        while (spec := self.specs.get(types[-1])) is not None:
             if spec.is_node_level:
                 node_depths.append(len(fan_out))
             fan_out.append(spec.child_count)
-            name = spec.child_type
-            types.append(name)
-        if name in self.broken:
+            types.append(spec.child_type)
+        if types[-1] in self.broken:
             return None
         if len(types) > MAX_LEVELS:
-            self._reader.note(node, f"a chain of {len(types)} levels under {top}", f"at most {MAX_LEVELS} levels")
+            self._reader.note(node, f"chain {shorten(top)} of {len(types)} levels", f"at most {MAX_LEVELS} levels")
             return None
         if len(node_depths) != 1:
-            self._note_node_level(top, types, node_depths, node)
+            self._note_node_level(types, node_depths, node)
             return None
         return Chain(tuple(types), (*fan_out, 0), node_depths[0])
 
-    def _note_node_level(self, top: str, types: list[str], node_depths: list[int], node: yaml.Node) -> None:
-        path = " > ".join(types)
+    def _note_node_level(self, types: list[str], node_depths: list[int], node: yaml.Node) -> None:
+        top, path = types[0], " > ".join(types)
         if node_depths:
-            nodes = " and ".join(types[depth] for depth in node_depths)
-            found = f"isNodeLevel at {nodes} of chain {top} ({path})"
-            self._reader.note(self._keys.get(types[node_depths[1]], node), found, "one node level in a chain")
-            return
-        above = self._node_type_above(top)
-        if above:
+            found = f"{len(node_depths)} node levels in chain {top}: {', '.join(types[d] for d in node_depths)}"
+            self._reader.note(self._keys[types[node_depths[1]]], found, f"isNodeLevel once in {path}")
+        elif above := self._node_type_above(top):
             found = f"top cell type {top}, which is below node level ({above})"
             self._reader.note(node, found, "a cell type at node level or above")
-            return
-        hint = closest(types[-1], self.specs.keys() - set(types))
-        found = f"chain {top} without a node level ({path})"
-        self._reader.note(node, found, "isNodeLevel: true at one of its cell types", hint)
+        else:
+            hint = closest(types[-1], self.specs.keys() - set(types))
+            self._reader.note(node, f"chain {top} without a node level", f"isNodeLevel: true once in {path}", hint)
 
     def _node_type_above(self, below: str) -> str:
         """A node-level type that has `below` somewhere under it, or ""."""

@@ -4,8 +4,8 @@ YAML 1.1 would turn the node name `no` into False, `010` into 8 and `12:30:45` i
 where text is wanted and where a number is, so nothing is resolved here: a scalar keeps its text and whether it was
 plain. Composing without constructing is also what makes 16,384 nodes quick, and each node still knows its line.
 
-Input that would exhaust the machine is refused early: nesting is bounded while composing (libyaml itself would overrun
-the C stack), and aliases are bounded by the size of the document they would expand to.
+Input that would exhaust the machine is refused early: the size of a file and its nesting are bounded (libyaml itself
+would overrun the C stack), and aliases are bounded by the size of the document that they would expand to.
 """
 
 import gc
@@ -21,46 +21,45 @@ from hived_config.errors import ConfigError, Mistake
 PLAIN = "plain"
 QUOTED = "quoted"
 
+MAX_FILE_BYTES = 64 * 2**20
 MAX_NESTING = 256
 MAX_ALIASED_NODES = 1_000_000
 
-_Parser: Any
-try:
-    from yaml.cyaml import CParser as _Parser
 
-    _Loader: Any = _Parser
-except ImportError:
-
-    class _Loader(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser, yaml.composer.Composer):  # type: ignore[no-redef]
-        """The same interface in pure Python, for a PyYAML that was built without libyaml."""
-
-        def __init__(self, text: str) -> None:
-            yaml.reader.Reader.__init__(self, text)
-            yaml.scanner.Scanner.__init__(self)
-            yaml.parser.Parser.__init__(self)
-            yaml.composer.Composer.__init__(self)
-
-
-class _Composer(_Loader):  # type: ignore[misc]
-    """Composes nodes whose tag only says whether a scalar was plain; counts the nesting as it goes."""
+class PythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser, yaml.composer.Composer):
+    """What libyaml's parser does, in pure Python and twenty times slower, for a PyYAML built without libyaml."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = 0
+        yaml.reader.Reader.__init__(self, text)
+        yaml.scanner.Scanner.__init__(self)
+        yaml.parser.Parser.__init__(self)
+        yaml.composer.Composer.__init__(self)
 
-    def resolve(self, _kind: type, _value: object, implicit: Any) -> str:
-        """Tag a node without an explicit tag: PLAIN for plain scalars and collections, else QUOTED."""
-        return PLAIN if implicit is True or (implicit and implicit[0]) else QUOTED
 
-    def descend_resolver(self, _parent: object, _index: object) -> None:
-        """Called by the composer when it enters a node."""
-        self._depth += 1
-        if self._depth > MAX_NESTING:
-            raise yaml.YAMLError(f"nested deeper than {MAX_NESTING} levels")
+def composer_on(parser: type[Any]) -> type[Any]:
+    """A class that composes with `parser`: its tags only say whether a scalar was plain, and it bounds the nesting."""
 
-    def ascend_resolver(self) -> None:
-        """Called by the composer when it leaves a node."""
-        self._depth -= 1
+    class Composer(parser):  # type: ignore[misc]
+        depth = 0
+
+        def resolve(self, _kind: type, _value: object, implicit: Any) -> str:
+            """The tag of a node that was written without one. `implicit` is a pair for scalars."""
+            return PLAIN if implicit is True or (implicit and implicit[0]) else QUOTED
+
+        def descend_resolver(self, _parent: object, _index: object) -> None:
+            """The composer enters a node."""
+            self.depth += 1
+            if self.depth > MAX_NESTING:
+                raise yaml.YAMLError(f"nesting deeper than {MAX_NESTING} levels")
+
+        def ascend_resolver(self) -> None:
+            """The composer leaves a node."""
+            self.depth -= 1
+
+    return Composer
+
+
+_COMPOSER = composer_on(getattr(yaml.cyaml, "CParser", PythonParser) if yaml.__with_libyaml__ else PythonParser)
 
 
 @contextmanager
@@ -76,9 +75,13 @@ def gc_paused() -> Iterator[None]:
 
 
 def read_text(path: Path) -> str:
-    """Read a file as UTF-8. Raises ConfigError when it is missing, unreadable, a directory or not UTF-8."""
+    """A whole file as UTF-8. Raises ConfigError when it is missing, unreadable, a directory, huge or not UTF-8."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ConfigError([Mistake(str(path), 0, "", f"more than {MAX_FILE_BYTES} bytes", "a smaller file")])
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         found = f"byte 0x{error.object[error.start]:02x}, which is not UTF-8"
@@ -89,54 +92,65 @@ def read_text(path: Path) -> str:
 
 
 def compose(text: str, file: str, first_line: int = 0) -> yaml.Node:
-    """Compose the one document in `text`; `first_line` lines of `file` stand before it.
+    """Compose the one document in `text`, before which `file` has `first_line` lines. Cost O(text).
 
     Raises ConfigError on a syntax error, no document, several documents, or aliases that expand without bound.
     """
     try:
-        root = _Composer(text).get_single_node()
+        root = _COMPOSER(text).get_single_node()
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError([_syntax_mistake(error, file, first_line)]) from error
+        raise ConfigError([_syntax_mistake(error, text, file, first_line)]) from error
     if root is None:
-        raise ConfigError([Mistake(file, 0, "", "an empty document", "a scheduler configuration")])
+        raise ConfigError([Mistake(file, first_line, "", "an empty document", "a scheduler configuration")])
     if "*" in text:
         _refuse_alias_bomb(root, file, first_line)
-    return root
+    document: yaml.Node = root
+    return document
 
 
-def _syntax_mistake(error: Exception, file: str, first_line: int) -> Mistake:
+def _syntax_mistake(error: Exception, text: str, file: str, first_line: int) -> Mistake:
     mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    line = first_line + mark.line + 1 if mark is not None else 0
+    line = first_line + mark.line + 1 if mark is not None else first_line
+    if isinstance(error, yaml.reader.ReaderError):
+        # Its position counts characters in one parser and bytes in the other, so look for the character itself.
+        at = next((i for i, char in enumerate(text) if ord(char) == error.character), 0)
+        line = first_line + text.count("\n", 0, at) + 1
+        return Mistake(file, line, "", f"the character U+{error.character:04X}", "printable text")
     if getattr(error, "context", None) == "expected a single document in the stream":
         return Mistake(file, line, "", "a second document", "a single document")
+    problem = getattr(error, "problem", None) or str(error) or "nesting too deep"
     return Mistake(file, line, "", f"text that is not YAML ({' '.join(str(problem).split())})", "YAML")
 
 
 def _refuse_alias_bomb(root: yaml.Node, file: str, first_line: int) -> None:
-    """Raise ConfigError if an alias contains itself, or the expanded document is far larger than the written one."""
-    sizes: dict[int, int] = {}
+    """Raise ConfigError if an alias contains itself, or what the aliases expand to is far too large or too deep.
 
-    def expanded_size(node: yaml.Node) -> int:
-        known = sizes.get(id(node))
-        if known is not None:
-            if known == 0:
-                raise ConfigError([_alias_mistake(node, file, first_line, "an alias that contains itself")])
-            return known
-        sizes[id(node)] = 0
-        size = 1
-        if isinstance(node, yaml.MappingNode):
-            size += sum(expanded_size(key) + expanded_size(value) for key, value in node.value)
-        elif isinstance(node, yaml.SequenceNode):
-            size += sum(expanded_size(item) for item in node.value)
-        sizes[id(node)] = size
-        return size
+    An anchor comes before its aliases, so in document order an alias meets either a node that has been measured or one
+    that it lies inside of; the recursion is as deep as the text is nested. Cost O(document).
+    """
+    measured: dict[int, tuple[int, int]] = {}
 
-    size = expanded_size(root)
-    if size > len(sizes) + MAX_ALIASED_NODES:
-        raise ConfigError([_alias_mistake(root, file, first_line, f"aliases that expand to {size} values")])
+    def refuse(node: yaml.Node, found: str, expected: str) -> ConfigError:
+        return ConfigError([Mistake(file, first_line + node.start_mark.line + 1, "", found, expected)])
 
+    def measure(node: yaml.Node) -> tuple[int, int]:
+        """(number of nodes, height) of the expanded node."""
+        if id(node) in measured:
+            if measured[id(node)] == (0, 0):
+                raise refuse(node, "an alias that contains itself", "a tree")
+            return measured[id(node)]
+        measured[id(node)] = (0, 0)
+        size, height = 1, 0
+        if isinstance(node, yaml.CollectionNode):
+            for item in node.value:
+                for part in item if isinstance(item, tuple) else (item,):
+                    part_size, part_height = measure(part)
+                    size, height = size + part_size, max(height, part_height)
+        measured[id(node)] = (size, height + 1)
+        return measured[id(node)]
 
-def _alias_mistake(node: yaml.Node, file: str, first_line: int, found: str) -> Mistake:
-    expected = f"aliases that add at most {MAX_ALIASED_NODES} values"
-    return Mistake(file, first_line + node.start_mark.line + 1, "", found, expected)
+    size, height = measure(root)
+    if size > len(measured) + MAX_ALIASED_NODES:
+        raise refuse(root, f"aliases that expand to {size} values", f"at most {MAX_ALIASED_NODES} more than written")
+    if height > MAX_NESTING:
+        raise refuse(root, f"aliases that nest {height} levels deep", f"at most {MAX_NESTING} levels")

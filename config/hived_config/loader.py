@@ -9,27 +9,86 @@ import yaml
 
 from hived.specs import ClusterSpec
 from hived_config.chains import CellTypes
-from hived_config.document import compose, gc_paused, read_text
+from hived_config.document import gc_paused, read_text
 from hived_config.errors import ConfigError, Mistake
+from hived_config.openpai import open_configuration
 from hived_config.physical import PhysicalCells
-from hived_config.reader import Reader
-from hived_config.settings import SETTING_KEYS, Settings
+from hived_config.reader import Reader, is_null
+from hived_config.settings import SETTING_KEYS, Settings, read_settings
+from hived_config.skus import read_sku_types
 from hived_config.virtual import VirtualClusters
 
 DOCUMENT_KEYS = (*SETTING_KEYS, "physicalCluster", "virtualClusters")
 PHYSICAL_CLUSTER_KEYS = ("skuTypes", "cellTypes", "physicalCells")
 
 
-def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
-    """The cluster that a configuration file describes. Raises ConfigError listing every mistake."""
-    file = str(path)
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A sound configuration file: the cluster, the server's settings, and what is odd but harmless."""
+
+    cluster: ClusterSpec
+    settings: Settings
+    warnings: tuple[Mistake, ...] = ()
+
+
+def load(path: str | Path, lenient: bool = False, environ: Mapping[str, str] | None = None) -> Configuration:
+    """Read a configuration file, plain or inside an OpenPAI services-configuration.yaml.
+
+    Parameters
+    ----------
+    path : the file
+    lenient : unknown keys are warnings, as the reference ignores them
+    environ : where settings that the file leaves out come from; the process's environment if None
+
+    Raises ConfigError listing every mistake. Cost O(file): cells that the file leaves to be generated are not made.
+    """
     with gc_paused():
-        reader = Reader(file, compose(read_text(Path(path)), file), lenient=lenient)
-        fields = reader.known_fields(reader.root, "a scheduler configuration (a mapping)", DOCUMENT_KEYS)
-        physical_fields = reader.known_fields(fields["physicalCluster"], "the physical cluster", PHYSICAL_CLUSTER_KEYS)
-        types = CellTypes(reader, physical_fields.get("cellTypes"))
-        physical = PhysicalCells(reader, types, physical_fields["physicalCells"])
-        virtual = VirtualClusters(reader, physical, fields["virtualClusters"])
-        if reader.has_mistakes():
-            raise ConfigError(reader.mistakes())
-        return ClusterSpec(types.specs, physical.cells, virtual.specs)
+        cluster, settings, noted = _read(Path(path), lenient, os.environ if environ is None else environ)
+    if cluster is None or not all(mistake.is_warning for mistake in noted):
+        raise ConfigError(noted)
+    return Configuration(cluster, settings, tuple(noted))
+
+
+def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
+    """The cluster of a configuration file; as `load`."""
+    return load(path, lenient).cluster
+
+
+def _read(path: Path, lenient: bool, environ: Mapping[str, str]) -> tuple[ClusterSpec | None, Settings, list[Mistake]]:
+    """What `load` gives, or why it cannot. The document is gone when this returns, before the collector wakes up."""
+    reader = open_configuration(read_text(path), str(path), lenient)
+    fields = reader.known_fields(reader.root, "a scheduler configuration (a mapping)", DOCUMENT_KEYS)
+    settings = read_settings(reader, fields, environ)
+    cluster = _read_cluster(reader, fields)
+    return cluster, settings, reader.mistakes()
+
+
+def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> ClusterSpec | None:
+    """The cluster among the top-level `fields`; None if a part is missing altogether, which is noted."""
+    physical_node = _required(reader, reader.root, fields, "physicalCluster", "the physical cluster")
+    virtual_node = _required(reader, reader.root, fields, "virtualClusters", "virtual clusters by name")
+    if physical_node is None:
+        return None
+    parts = reader.known_fields(physical_node, "the physical cluster (a mapping)", PHYSICAL_CLUSTER_KEYS)
+    types_node = _required(reader, physical_node, parts, "cellTypes", "cell types by name")
+    cells_node = _required(reader, physical_node, parts, "physicalCells", "a list of physical cells")
+    if types_node is None or cells_node is None or virtual_node is None:
+        return None
+    types = CellTypes(reader, types_node)
+    skus = read_sku_types(reader, parts["skuTypes"], types.leaf_types) if "skuTypes" in parts else {}
+    physical = PhysicalCells(reader, types, cells_node)
+    virtual = VirtualClusters(reader, physical, virtual_node)
+    return ClusterSpec(types.specs, physical.cells, virtual.specs, skus)
+
+
+def _required(
+    reader: Reader, parent: yaml.Node, fields: Mapping[str, yaml.Node], key: str, what: str
+) -> yaml.Node | None:
+    """The value under `key`; None after noting its absence at the mapping `parent`, which may itself be no mapping."""
+    node = fields.get(key)
+    if node is None and (isinstance(parent, yaml.MappingNode) or is_null(parent)):
+        reader.note(parent, f"no {key}", what)
+    elif node is not None and is_null(node):
+        reader.note(node, f"no {key}", what)
+        return None
+    return node

@@ -1,4 +1,4 @@
-"""Typed reading of YAML nodes; every mistake is noted with its node and reading goes on.
+"""Typed reading of YAML nodes; every mistake is noted with its node, and reading goes on.
 
 Places are not tracked while reading. A mistake holds its node, and the path of a node in the document is looked up only
 when there is something to report, so a correct file pays nothing for good messages.
@@ -19,7 +19,9 @@ FALSES = frozenset(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
-_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
+_ALMOST_INTEGER = re.compile(r"\+?0*([0-9]{1,12})(\.0*)?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 _BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
 _TEXT_TAGS = (PLAIN, QUOTED, "tag:yaml.org,2002:str")
 
@@ -41,7 +43,7 @@ def closest(name: str, known: Collection[str]) -> str:
 def shorten(text: str, limit: int = 60) -> str:
     """Text as messages quote it: on one line, and not longer than a line."""
     quoted = repr(text)
-    return quoted if len(quoted) <= limit else quoted[: limit - 3] + "..."
+    return quoted if len(quoted) <= limit else quoted[: limit - 4] + "...'"
 
 
 def describe(node: yaml.Node) -> str:
@@ -52,16 +54,26 @@ def describe(node: yaml.Node) -> str:
         return "a list"
     if is_null(node):
         return "nothing"
-    value = shorten(node.value)
-    if node.tag == PLAIN:
-        if node.value in TRUES or node.value in FALSES:
-            return f"the boolean {node.value}"
-        return node.value if _DECIMAL.fullmatch(node.value) and len(node.value) < 60 else value
-    return f"the text {value}" if node.tag in _TEXT_TAGS else f"{node.tag} {value}"
+    if node.tag != PLAIN:
+        return f"the text {shorten(node.value)}" if node.tag in _TEXT_TAGS else f"a value tagged {shorten(node.tag)}"
+    if node.value in TRUES or node.value in FALSES:
+        return f"the boolean {node.value}"
+    if _INTEGER.fullmatch(node.value):
+        return shorten(node.value).strip("'")
+    return shorten(node.value)
 
 
 class Reader:
-    """Reads the nodes of one document and collects what is wrong with them."""
+    """Reads the nodes of one document and collects what is wrong with them.
+
+    Parameters
+    ----------
+    file : the name of the file in messages
+    root : the document
+    first_line : the number of lines of the file before the document
+    prefix : the path of the document, if it stands inside another one
+    lenient : unknown keys are warnings
+    """
 
     def __init__(
         self, file: str, root: yaml.Node, first_line: int = 0, prefix: str = "", lenient: bool = False
@@ -77,20 +89,16 @@ class Reader:
         """Note a mistake (or a warning) at a node."""
         self._noted.append((node, found, expected, suggestion, is_warning))
 
-    def has_mistakes(self) -> bool:
-        """Whether anything noted so far keeps the file from being used."""
-        return any(not is_warning for *_, is_warning in self._noted)
-
     def mistakes(self) -> list[Mistake]:
         """Everything noted, in file order, each once. Cost O(document) if there is any, O(1) otherwise."""
         if not self._noted:
             return []
         paths = dict(_paths(self.root, self._prefix))
-        listed = {
-            Mistake(self._file, self.line(node), paths.get(id(node), self._prefix), *rest): None
-            for node, *rest in self._noted
-        }
-        return sorted(listed, key=lambda mistake: mistake.line)
+        listed = [
+            Mistake(self._file, self.line(node), paths.get(id(node), self._prefix), found, expected, suggestion, warns)
+            for node, found, expected, suggestion, warns in self._noted
+        ]
+        return sorted(dict.fromkeys(listed), key=lambda mistake: mistake.line)
 
     def line(self, node: yaml.Node) -> int:
         """The line of a node in its file, counted from 1."""
@@ -101,12 +109,11 @@ class Reader:
     def fields(self, node: yaml.Node, what: str) -> list[Field]:
         """(name, key node, value node) of a mapping, merge keys applied; nothing for an absent one.
 
-        Notes: not a mapping, a key that is not text, a key given twice (the first one counts).
+        Notes: not a mapping, a key that is not a scalar, a key given twice (the first one counts).
         """
-        if is_null(node):
-            return []
         if not isinstance(node, yaml.MappingNode):
-            self.note(node, describe(node), what)
+            if not is_null(node):
+                self.note(node, describe(node), what)
             return []
         found: dict[str, Field] = {}
         merged: list[yaml.Node] = []
@@ -114,93 +121,110 @@ class Reader:
             if not isinstance(key, yaml.ScalarNode):
                 self.note(key, f"{describe(key)} as a key", "a name")
             elif key.value == "<<" and key.tag == PLAIN:
-                merged.append(value)
+                merged.extend(value.value if isinstance(value, yaml.SequenceNode) else [value])
             elif key.value in found:
-                first = self.line(found[key.value][1])
-                self.note(key, f"{shorten(key.value)} given twice (first on line {first})", "each key once")
+                line = self.line(found[key.value][1])
+                self.note(key, f"{shorten(key.value)} given twice (first on line {line})", "each key once")
             else:
                 found[key.value] = (key.value, key, value)
-        for value in merged:
-            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                for field in self.fields(source, "a mapping to merge"):
-                    found.setdefault(field[0], field)
+        for source in merged:
+            for field in self.fields(source, "a mapping to merge"):
+                found.setdefault(field[0], field)
         return list(found.values())
 
     def known_fields(self, node: yaml.Node, what: str, known: Collection[str]) -> dict[str, yaml.Node]:
-        """The values of a mapping by name; a name that is not `known` is noted and left out."""
+        """The values of a mapping by name; a name that is not `known` is noted (a warning if lenient) and left out."""
         values = {}
         for name, key, value in self.fields(node, what):
             if name in known:
                 values[name] = value
             else:
-                self.unknown_key(key, known)
+                expected = f"one of {', '.join(known)}"
+                self.note(key, f"unknown key {shorten(name)}", expected, closest(name, known), self._lenient)
         return values
 
-    def unknown_key(self, key: yaml.Node, known: Collection[str]) -> None:
-        """Note a key that nobody reads; a warning when lenient."""
-        expected = "one of " + ", ".join(known)
-        self.note(key, f"unknown key {shorten(key.value)}", expected, closest(key.value, known), self._lenient)
-
-    def items(self, node: yaml.Node, what: str) -> list[yaml.Node]:
-        """The items of a list; nothing for an absent one."""
-        if isinstance(node, yaml.SequenceNode):
-            return list(node.value)
-        if not is_null(node):
+    def items(self, node: yaml.Node | None, what: str, item_what: str) -> list[yaml.Node]:
+        """The items of a list of mappings; nothing for an absent one. An item that is no mapping is noted."""
+        if node is None or is_null(node):
+            return []
+        if not isinstance(node, yaml.SequenceNode):
             self.note(node, describe(node), what)
-        return []
+            return []
+        for item in node.value:
+            if is_null(item):
+                self.note(item, "nothing", item_what)
+        return list(node.value)
 
     # ---- scalars
 
-    def text(self, node: yaml.Node, what: str) -> str:
-        """A scalar exactly as written, whatever YAML would make of it; "" if absent or not a scalar."""
+    def text(self, node: yaml.Node | None, what: str) -> str:
+        """A scalar exactly as written, whatever YAML would make of it; "" if absent, or noted as not being text."""
+        if node is None:
+            return ""
         if isinstance(node, yaml.ScalarNode) and node.tag in _TEXT_TAGS:
             return "" if node.tag == PLAIN and node.value in NULLS else str(node.value)
         self.note(node, describe(node), what)
         return ""
 
-    def integer(self, node: yaml.Node, what: str, minimum: int, maximum: int = INT32_MAX) -> int | None:
-        """A decimal integer within bounds, or None after noting why it is not."""
-        if not isinstance(node, yaml.ScalarNode) or node.tag != PLAIN or not _DECIMAL.fullmatch(node.value):
-            self.note(node, describe(node), what, _integer_suggestion(node))
+    def name(self, node: yaml.Node | None, what: str) -> str:
+        """Text that people and Kubernetes can tell apart: printable, no blanks around it; "" if absent."""
+        text = self.text(node, what)
+        if node is not None and (text != text.strip() or not text.isprintable()):
+            self.note(node, shorten(text), f"{what}, printable and without blanks around it")
+        return text
+
+    def required_name(self, parent: yaml.Node, fields: dict[str, yaml.Node], key: str, what: str) -> str:
+        """The name under `key`; its absence is noted at the mapping `parent`."""
+        node = fields.get(key)
+        if node is None or is_null(node) or (isinstance(node, yaml.ScalarNode) and not node.value):
+            self.note(parent if node is None else node, f"no {key}", what)
+            return ""
+        return self.name(node, what)
+
+    def required_integer(
+        self, parent: yaml.Node, fields: dict[str, yaml.Node], key: str, what: str, minimum: int
+    ) -> int | None:
+        """The integer under `key`; its absence is noted at the mapping `parent`."""
+        node = fields.get(key)
+        if node is None or is_null(node):
+            self.note(parent if node is None else node, f"no {key}", what)
             return None
-        # Beyond 20 digits nothing fits, and Python refuses to convert thousands of them.
-        value = int(node.value) if len(node.value) <= 20 else maximum + 1
+        return self.integer(node, what, minimum)
+
+    def integer(self, node: yaml.Node, what: str, minimum: int, maximum: int = INT32_MAX) -> int | None:
+        """A decimal integer within bounds; None after noting why it is not one."""
+        if not isinstance(node, yaml.ScalarNode) or node.tag != PLAIN or not _INTEGER.fullmatch(node.value):
+            self.note(node, describe(node), what, _integer_meant(node))
+            return None
+        # More digits than any bound has: Python refuses to convert thousands of them.
+        value = int(node.value) if len(node.value) <= 20 else (minimum - 1 if node.value[0] == "-" else maximum + 1)
         if minimum <= value <= maximum:
             return value
-        limits = f"{what} of at least {minimum}" if value < minimum else f"{what} of at most {maximum}"
-        self.note(node, shorten(node.value).strip("'"), limits)
+        bound = f"at least {minimum}" if value < minimum else f"at most {maximum}"
+        self.note(node, describe(node), f"{what}, {bound}")
         return None
 
     def number(self, node: yaml.Node, what: str) -> float:
-        """A finite number, not negative, written in decimal; 0 after noting why it is not."""
-        is_plain = isinstance(node, yaml.ScalarNode) and node.tag == PLAIN
-        if is_plain and re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", node.value, re.ASCII):
+        """A decimal number that is not negative; 0 after noting why it is not one."""
+        if isinstance(node, yaml.ScalarNode) and node.tag == PLAIN and _NUMBER.fullmatch(node.value):
             return float(node.value)
         self.note(node, describe(node), what)
         return 0.0
 
-    def boolean(self, node: yaml.Node, what: str) -> bool:
-        """True or false in any of YAML 1.1's spellings; False if absent or after noting why it is not one."""
-        if is_null(node):
+    def boolean(self, node: yaml.Node | None, what: str) -> bool:
+        """True or false in any of YAML's spellings; False if absent or after noting why it is not one."""
+        if node is None or is_null(node):
             return False
-        if isinstance(node, yaml.ScalarNode) and node.tag == PLAIN:
-            if node.value in TRUES:
-                return True
-            if node.value in FALSES:
-                return False
+        if isinstance(node, yaml.ScalarNode) and node.tag == PLAIN and node.value in TRUES | FALSES:
+            return node.value in TRUES
         self.note(node, describe(node), what)
         return False
 
 
-def _integer_suggestion(node: yaml.Node) -> str:
-    """How the integer was probably meant: without quotes, fraction or leading zeros."""
-    if not isinstance(node, yaml.ScalarNode) or not node.value:
-        return ""
-    if node.tag == QUOTED and _DECIMAL.fullmatch(node.value):
-        return f"{node.value} without quotes"
-    if re.fullmatch(r"\+?0*[0-9]{1,12}(\.0*)?", node.value, re.ASCII):
-        return str(int(node.value.split(".")[0]))
-    return ""
+def _integer_meant(node: yaml.Node) -> str:
+    """The integer that was probably meant, without quotes, fraction, sign or leading zeros; "" if none was."""
+    match = _ALMOST_INTEGER.fullmatch(node.value) if isinstance(node, yaml.ScalarNode) else None
+    return str(int(match[1])) if match else ""
 
 
 def _paths(root: yaml.Node, prefix: str) -> Iterator[tuple[int, str]]:
@@ -218,6 +242,6 @@ def _paths(root: yaml.Node, prefix: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, yaml.MappingNode):
             for key, value in reversed(node.value):
                 name = key.value if isinstance(key, yaml.ScalarNode) else "?"
-                step = f"{path}.{name}" if _BARE_KEY.fullmatch(name) else f"{path}[{name!r}]"
+                step = f"{path}.{name}" if _BARE_KEY.fullmatch(name) else f"{path}[{shorten(name)}]"
                 stack.append((value, step.removeprefix(".")))
                 stack.append((key, step.removeprefix(".")))

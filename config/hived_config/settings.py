@@ -1,8 +1,14 @@
-"""The server's settings: from the configuration file, else from the environment, else their defaults (SEMANTICS 2.6)."""
+"""The server's settings: from the file, else from the environment, else defaults (SEMANTICS 2.6)."""
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
+
+from hived_config.reader import INT32_MAX, INT64_MAX, Reader, describe, is_null
 
 SETTING_KEYS = (
     "kubeApiServerAddress",
@@ -12,6 +18,8 @@ SETTING_KEYS = (
     "waitingPodSchedulingBlockMilliSec",
 )
 
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]*):([0-9]{1,5})", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -19,12 +27,13 @@ class Settings:
 
     Attributes
     ----------
-    kube_api_server_address : `http[s]://host:port`; overrides the address in the kube config file. Without an address
-        and a file, the credentials of the pod that the server runs in are used.
-    kube_config_file_path : a kubeconfig file; "" for none
+    kube_api_server_address : `http[s]://host:port`; goes before the address in the kubeconfig file. Without both, the
+        service account of the pod that the server runs in is used.
+    kube_config_file_path : a kubeconfig file, "" for none
     web_server_address : `[host]:port` to listen on; without a host, on every interface
-    force_pod_bind_threshold : after that many filter calls for a pod that is being bound, the scheduler binds it itself
-    waiting_pod_block_ms : how long a filter call whose pod has to wait is held back, for a stricter order of arrival
+    force_pod_bind_threshold : after this many filter calls for a pod that is being bound, the scheduler binds it itself
+    waiting_pod_block_ms : how long the filter call of a pod that has to wait is held back, which trades throughput for
+        a stricter order of arrival
     """
 
     kube_api_server_address: str = ""
@@ -33,7 +42,48 @@ class Settings:
     force_pod_bind_threshold: int = 3
     waiting_pod_block_ms: int = 0
 
+    def listen_on(self) -> tuple[str, int]:
+        """(host, port) of `web_server_address`; the host is "" for every interface."""
+        host, _, port = self.web_server_address.rpartition(":")
+        return host.strip("[]"), int(port)
+
 
 def config_path(environ: Mapping[str, str]) -> Path:
-    """The configuration file: ${CONFIG}, else `./hivedscheduler.yaml`."""
+    """Where the configuration file is: ${CONFIG}, else hivedscheduler.yaml in the working directory."""
     return Path(environ.get("CONFIG") or "hivedscheduler.yaml")
+
+
+def read_settings(reader: Reader, fields: Mapping[str, yaml.Node], environ: Mapping[str, str]) -> Settings:
+    """The settings among the top-level `fields` of a document; what it leaves out comes from `environ`."""
+    defaults = Settings()
+    api_server, kube_config, web_server, threshold, block_ms = (_given(fields, key) for key in SETTING_KEYS)
+    return Settings(
+        reader.text(api_server, "an address") if api_server else environ.get("KUBE_APISERVER_ADDRESS", ""),
+        reader.text(kube_config, "the path of a file") if kube_config else _default_kube_config(environ),
+        _read_address(reader, web_server) if web_server else defaults.web_server_address,
+        _read_count(reader, threshold, INT32_MAX) if threshold else defaults.force_pod_bind_threshold,
+        _read_count(reader, block_ms, INT64_MAX) if block_ms else defaults.waiting_pod_block_ms,
+    )
+
+
+def _given(fields: Mapping[str, yaml.Node], key: str) -> yaml.Node | None:
+    node = fields.get(key)
+    return None if node is None or is_null(node) else node
+
+
+def _default_kube_config(environ: Mapping[str, str]) -> str:
+    """${KUBECONFIG}, which may list several files, else ${HOME}/.kube/config; "" where there is no such file."""
+    paths = environ.get("KUBECONFIG") or os.path.join(environ.get("HOME", ""), ".kube", "config")
+    return paths if any(os.path.isfile(path) for path in paths.split(os.pathsep)) else ""
+
+
+def _read_address(reader: Reader, node: yaml.Node) -> str:
+    address = reader.text(node, "an address to listen on")
+    match = _ADDRESS.fullmatch(address)
+    if not match or int(match[2]) > 65535:
+        reader.note(node, describe(node), "[host]:port, such as :9096 or 127.0.0.1:9096")
+    return address
+
+
+def _read_count(reader: Reader, node: yaml.Node, maximum: int) -> int:
+    return reader.integer(node, "a whole number", 0, maximum) or 0

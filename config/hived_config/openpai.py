@@ -1,0 +1,45 @@
+"""The scheduler's configuration inside OpenPAI's `services-configuration.yaml`: the text under `hivedscheduler.config`.
+
+    hivedscheduler:
+      config: |
+        physicalCluster: ...
+
+The rest of that file belongs to OpenPAI's other services and is not looked at.
+"""
+
+import yaml
+
+from hived_config.document import compose
+from hived_config.errors import ConfigError
+from hived_config.reader import Reader, describe, is_null
+
+_PATH = "hivedscheduler.config"
+
+
+def open_configuration(text: str, file: str, lenient: bool) -> Reader:
+    """A reader of the scheduler's own document: the whole `text`, or what stands inside an OpenPAI file.
+
+    Lines count in the outer file; for an inner text that is no literal block (`config: |`) they are near, not exact.
+    Raises ConfigError if a document cannot be composed, or an OpenPAI file does not hold a configuration as text.
+    """
+    outer = Reader(file, compose(text, file), lenient=lenient)
+    service = _value_of(outer.root, "hivedscheduler")
+    if service is None:
+        return outer
+    config = _value_of(service, "config")
+    if not isinstance(config, yaml.ScalarNode) or is_null(config):
+        found = "no config" if config is None else describe(config)
+        outer.note(config or service, found, "the scheduler's configuration as text (config: |)")
+        raise ConfigError(outer.mistakes())
+    first_line = outer.line(config) - (0 if config.style in ("|", ">") else 1)
+    return Reader(file, compose(config.value, file, first_line), first_line, _PATH, lenient)
+
+
+def _value_of(node: yaml.Node, name: str) -> yaml.Node | None:
+    """The value under a key of a mapping; None if it is no mapping or has no such key."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value == name:
+                found: yaml.Node = value
+                return found
+    return None

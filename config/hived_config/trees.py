@@ -1,0 +1,190 @@
+"""One entry of `physicalCells` -> a tree of `PhysicalCellSpec`, checked while it is read (SEMANTICS 2.2).
+
+Generated children stay unwritten: a subtree is only ever counted, and the device indices and node names it stands for
+are kept as ranges. Children that spell out what would be generated anyway are dropped, so a file written down to its
+GPUs gives the same, small, specs as one written down to its nodes.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import yaml
+
+from hived.specs import PhysicalCellSpec
+from hived_config.chains import Chain
+from hived_config.reader import INT32_MAX, Reader, shorten
+
+CELL_KEYS = ("cellType", "cellAddress", "pinnedCellId", "cellChildren")
+CELL = "a physical cell (a mapping)"
+CELLS = "a list of physical cells"
+
+_GENERATED = PhysicalCellSpec()
+_INDEX = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+Devices = list[tuple[int, int, yaml.Node]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A pinned cell: `position` is the child number at each depth, so the depth of the cell is its length - 1."""
+
+    node: yaml.Node
+    chain: Chain
+    position: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCell:
+    """A node-level cell: its devices, as ranges (first, past the last, where they are written)."""
+
+    chain: Chain
+    devices: Devices
+    node: yaml.Node
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedNodes:
+    """Node-level cells that are not written, named by the numbers start..stop-1; each has the devices 0..n-1."""
+
+    chain: Chain
+    start: int
+    stop: int
+    node: yaml.Node
+
+
+@dataclass(slots=True)
+class Inventory:
+    """What the trees of a file contain: node-level cells by node name, generated nodes, pinned cells by id."""
+
+    nodes: dict[str, list[NodeCell]] = field(default_factory=dict)
+    generated: list[GeneratedNodes] = field(default_factory=list)
+    pins: dict[str, Pin] = field(default_factory=dict)
+
+
+def _is_device_index(address: str) -> bool:
+    return _INDEX.fullmatch(address) is not None and int(address) <= INT32_MAX
+
+
+def refuse_equal_addresses(reader: Reader, cells: Iterable[tuple[int, PhysicalCellSpec, yaml.Node]]) -> None:
+    """Note cells side by side with one address; each comes with its default address and its place."""
+    seen: dict[str, yaml.Node] = {}
+    for default, cell, node in cells:
+        address = cell.address or str(default)
+        if address in seen:
+            found = f"address {shorten(address)} given twice (first on line {reader.line(seen[address])})"
+            reader.note(node, found, "an address of its own for each cell")
+        seen[address] = node
+
+
+class TreeReader:
+    """Reads trees of one sound chain and adds what they contain to an inventory."""
+
+    def __init__(self, reader: Reader, chain: Chain, inventory: Inventory) -> None:
+        self._reader = reader
+        self._chain = chain
+        self._inventory = inventory
+        self._devices: Devices = []
+
+    def read(
+        self, node: yaml.Node, fields: dict[str, yaml.Node], position: tuple[int, ...], default: int
+    ) -> PhysicalCellSpec:
+        """Read a cell and everything below it; its type is left to be inferred.
+
+        Parameters
+        ----------
+        node, fields : the cell and its values
+        position : the child number at each depth, from the top-level entry down to this cell
+        default : the index that is the cell's address if none is given
+        """
+        depth = len(position) - 1
+        address = pin_id = ""
+        if "cellAddress" in fields:
+            address = self._read_address(fields["cellAddress"], depth)
+        if "cellType" in fields:
+            self._check_type(fields["cellType"], depth)
+        if "pinnedCellId" in fields:
+            pin_id = self._read_pin(fields["pinnedCellId"], position)
+        devices = self._devices
+        if depth == self._chain.node_depth:
+            devices = self._devices = []
+            self._inventory.nodes.setdefault(address or str(default), []).append(NodeCell(self._chain, devices, node))
+        children = self._read_children(fields["cellChildren"], position, default) if "cellChildren" in fields else None
+        if children is None:
+            self._add_leaves(node, depth, address, default)
+        if pin_id or children or (address and address != str(default)):
+            return PhysicalCellSpec("", address, pin_id, children or ())
+        return _GENERATED
+
+    def _read_children(
+        self, node: yaml.Node, position: tuple[int, ...], default: int
+    ) -> tuple[PhysicalCellSpec, ...] | None:
+        """The written children; () if they are what would be generated, None if they are to be generated."""
+        chain, depth = self._chain, len(position) - 1
+        items = self._reader.items(node, CELLS, CELL)
+        if not items:
+            return None
+        wanted = chain.fan_out[depth]
+        if depth == chain.leaf_depth:
+            self._reader.note(node, f"children of the leaf cell type {chain.types[depth]}", "no children")
+            return None
+        if len(items) != wanted:
+            found = f"{len(items)} children of a cell of type {chain.types[depth]}"
+            self._reader.note(node, found, f"{wanted} (its childCellNumber), or none to have them generated")
+            # Their default addresses run into those of the next cell: forget the devices, they would be noted twice.
+            self._devices = []
+        first = 0 if depth == chain.node_depth else default * wanted
+        children = []
+        for i, item in enumerate(items):
+            fields = self._reader.known_fields(item, CELL, CELL_KEYS)
+            children.append(self.read(item, fields, (*position, i), first + i))
+        if depth + 1 not in (chain.node_depth, chain.leaf_depth):
+            refuse_equal_addresses(self._reader, zip(range(first, first + len(items)), children, items, strict=True))
+        return () if all(child is _GENERATED for child in children) else tuple(children)
+
+    def _add_leaves(self, node: yaml.Node, depth: int, address: str, default: int) -> None:
+        """Account for the devices, or the generated nodes, of a cell without written children."""
+        chain = self._chain
+        if depth < chain.node_depth:
+            count = chain.leaf_counts[depth] // chain.leaf_counts[chain.node_depth]
+            generated = GeneratedNodes(chain, default * count, (default + 1) * count, node)
+            self._inventory.generated.append(generated)
+            return
+        index = 0 if depth == chain.node_depth else default
+        if depth == chain.leaf_depth and _is_device_index(address):
+            index = int(address)
+        count = chain.leaf_counts[depth]
+        self._devices.append((index * count, (index + 1) * count, node))
+
+    def _read_address(self, node: yaml.Node, depth: int) -> str:
+        address = self._reader.name(node, "an address")
+        if "/" in address:
+            self._reader.note(node, shorten(address), "an address without '/', which joins the levels of a full one")
+        elif address and depth == self._chain.leaf_depth and not _is_device_index(address):
+            self._reader.note(node, shorten(address), f"a device index (0 to {INT32_MAX}) as a leaf cell's address")
+        return address
+
+    def _check_type(self, node: yaml.Node, depth: int) -> None:
+        types = self._chain.types
+        given = self._reader.text(node, "the name of a cell type")
+        if given and given != types[depth]:
+            found = f"cell type {shorten(given)} below a cell of type {types[depth - 1]}"
+            self._reader.note(node, found, f"{types[depth]}, its childCellType")
+
+    def _read_pin(self, node: yaml.Node, position: tuple[int, ...]) -> str:
+        pin_id = self._reader.name(node, "a pinned cell id")
+        if pin_id:
+            pin = Pin(node, self._chain, position)
+            first = self._inventory.pins.setdefault(pin_id, pin)
+            if first is not pin:
+                found = f"pinnedCellId {shorten(pin_id)} given twice (first on line {self._reader.line(first.node)})"
+                self._reader.note(node, found, "an id of its own for each pinned cell")
+        return pin_id
+
+
+def read_shape(reader: Reader, fields: dict[str, yaml.Node]) -> None:
+    """Check what can be checked of a cell without a sound chain: keys and kinds of values, all the way down."""
+    for key in ("cellType", "cellAddress", "pinnedCellId"):
+        reader.text(fields.get(key), "text")
+    for item in reader.items(fields.get("cellChildren"), CELLS, CELL):
+        read_shape(reader, reader.known_fields(item, CELL, CELL_KEYS))
