@@ -59,7 +59,7 @@ def composer_on(parser: type[Any]) -> type[Any]:
     return Composer
 
 
-_COMPOSER = composer_on(getattr(yaml.cyaml, "CParser", PythonParser) if yaml.__with_libyaml__ else PythonParser)
+_COMPOSER = composer_on(yaml.cyaml.CParser if yaml.__with_libyaml__ else PythonParser)
 
 
 @contextmanager
@@ -74,21 +74,21 @@ def gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-def read_text(path: Path) -> str:
-    """A whole file as UTF-8. Raises ConfigError when it is missing, unreadable, a directory, huge or not UTF-8."""
+def read_text(path: Path, file: str) -> str:
+    """A whole file as UTF-8; messages name it `file`. Raises ConfigError when it is missing, unreadable, a directory, huge or not UTF-8."""
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
-            raise ConfigError([Mistake(str(path), 0, "", f"more than {MAX_FILE_BYTES} bytes", "a smaller file")])
+            raise ConfigError([Mistake(file, 0, "", f"more than {MAX_FILE_BYTES} bytes", "a smaller file")])
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         found = f"byte 0x{error.object[error.start]:02x}, which is not UTF-8"
-        raise ConfigError([Mistake(str(path), line, "", found, "UTF-8 text")]) from error
+        raise ConfigError([Mistake(file, line, "", found, "UTF-8 text")]) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError([Mistake(str(path), 0, "", f"no readable file ({reason})", "a YAML file")]) from error
+        raise ConfigError([Mistake(file, 0, "", f"no readable file ({reason})", "a YAML file")]) from error
 
 
 def compose(text: str, file: str, first_line: int = 0) -> yaml.Node:

@@ -42,8 +42,14 @@ def load(path: str | Path, lenient: bool = False, environ: Mapping[str, str] | N
 
     Raises ConfigError listing every mistake. Cost O(file): cells that the file leaves to be generated are not made.
     """
+    file = str(path).encode(errors="replace").decode()
+    return load_text(read_text(Path(path), file), file, lenient, environ)
+
+
+def load_text(text: str, file: str, lenient: bool = False, environ: Mapping[str, str] | None = None) -> Configuration:
+    """As `load`, for the text of a file; messages name it `file`."""
     with gc_paused():
-        cluster, settings, noted = _read(Path(path), lenient, os.environ if environ is None else environ)
+        cluster, settings, noted = _read(text, file, lenient, os.environ if environ is None else environ)
     if cluster is None or not all(mistake.is_warning for mistake in noted):
         raise ConfigError(noted)
     return Configuration(cluster, settings, tuple(noted))
@@ -54,9 +60,11 @@ def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
     return load(path, lenient).cluster
 
 
-def _read(path: Path, lenient: bool, environ: Mapping[str, str]) -> tuple[ClusterSpec | None, Settings, list[Mistake]]:
+def _read(
+    text: str, file: str, lenient: bool, environ: Mapping[str, str]
+) -> tuple[ClusterSpec | None, Settings, list[Mistake]]:
     """What `load` gives, or why it cannot. The document is gone when this returns, before the collector wakes up."""
-    reader = open_configuration(read_text(path), str(path), lenient)
+    reader = open_configuration(text, file, lenient)
     fields = reader.known_fields(reader.root, "a scheduler configuration (a mapping)", DOCUMENT_KEYS)
     settings = read_settings(reader, fields, environ)
     cluster = _read_cluster(reader, fields)

@@ -34,7 +34,7 @@ class PhysicalCells:
     cells : the top-level entries, in file order
     chains : the sound chains among them by name, in file order
     top_counts : by chain, the number of top-level entries
-    pins : the pinned cells by id
+    pins : the pinned cells by id; those in unsound chains are only named, in `lost_pins`
     named_chains : the cell types of all top-level entries, sound or not
     is_complete : whether every top-level entry is in `cells` with a sound chain
     """
@@ -52,6 +52,7 @@ class PhysicalCells:
             reader.note(node, "an empty list", "at least one physical cell")
         self.cells = tuple(self._read_top(item, index) for index, item in enumerate(items))
         self.pins = self._inventory.pins
+        self.lost_pins = self._inventory.lost_pins
         self._refuse_equal_tops(items)
         self._refuse_nodes_twice()
         self._refuse_generated_nodes_twice()
@@ -73,7 +74,7 @@ class PhysicalCells:
         self.named_chains.add(top)
         if chain is None:
             self.is_complete = False
-            read_shape(reader, fields)
+            read_shape(reader, fields, self._inventory)
             return PhysicalCellSpec(top)
         self.chains.setdefault(top, chain)
         self.top_counts[top] = self.top_counts.get(top, 0) + 1

@@ -46,6 +46,11 @@ def shorten(text: str, limit: int = 60) -> str:
     return quoted if len(quoted) <= limit else quoted[: limit - 4] + "...'"
 
 
+def printable(text: str) -> str:
+    """Text with whatever would break a line of a message escaped."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def describe(node: yaml.Node) -> str:
     """What stands in the file, in the words of a message."""
     if isinstance(node, yaml.MappingNode):
@@ -87,7 +92,7 @@ class Reader:
 
     def note(self, node: yaml.Node, found: str, expected: str, suggestion: str = "", is_warning: bool = False) -> None:
         """Note a mistake (or a warning) at a node."""
-        self._noted.append((node, found, expected, suggestion, is_warning))
+        self._noted.append((node, printable(found), printable(expected), printable(suggestion), is_warning))
 
     def mistakes(self) -> list[Mistake]:
         """Everything noted, in file order, each once. Cost O(document) if there is any, O(1) otherwise."""

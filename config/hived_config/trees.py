@@ -55,11 +55,15 @@ class GeneratedNodes:
 
 @dataclass(slots=True)
 class Inventory:
-    """What the trees of a file contain: node-level cells by node name, generated nodes, pinned cells by id."""
+    """What the trees of a file contain: node-level cells by node name, generated nodes, pinned cells by id.
+
+    `lost_pins` are the ids of pinned cells whose chain is unsound: they exist, and nothing more is known of them.
+    """
 
     nodes: dict[str, list[NodeCell]] = field(default_factory=dict)
     generated: list[GeneratedNodes] = field(default_factory=list)
     pins: dict[str, Pin] = field(default_factory=dict)
+    lost_pins: set[str] = field(default_factory=set)
 
 
 def _is_device_index(address: str) -> bool:
@@ -182,9 +186,10 @@ class TreeReader:
         return pin_id
 
 
-def read_shape(reader: Reader, fields: dict[str, yaml.Node]) -> None:
+def read_shape(reader: Reader, fields: dict[str, yaml.Node], inventory: Inventory) -> None:
     """Check what can be checked of a cell without a sound chain: keys and kinds of values, all the way down."""
-    for key in ("cellType", "cellAddress", "pinnedCellId"):
-        reader.text(fields.get(key), "text")
+    reader.text(fields.get("cellType"), "the name of a cell type")
+    reader.name(fields.get("cellAddress"), "an address")
+    inventory.lost_pins.add(reader.name(fields.get("pinnedCellId"), "a pinned cell id"))
     for item in reader.items(fields.get("cellChildren"), CELLS, CELL):
-        read_shape(reader, reader.known_fields(item, CELL, CELL_KEYS))
+        read_shape(reader, reader.known_fields(item, CELL, CELL_KEYS), inventory)

@@ -118,7 +118,7 @@ class VirtualClusters:
         pin = self._physical.pins.get(pin_id)
         if pin is not None:
             self._claims.append(_Claim(vc, 1, pin.chain, len(pin.position) - 1, id_node))
-        elif self._physical.is_complete:
+        elif pin_id not in self._physical.lost_pins:
             hint = closest(pin_id, self._physical.pins)
             reader.note(id_node, f"unknown pinned cell {shorten(pin_id)}", "a pinnedCellId of physicalCells", hint)
         return pin_id
