@@ -26,20 +26,10 @@ MAX_NESTING = 256
 MAX_ALIASED_NODES = 1_000_000
 
 
-class PythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser, yaml.composer.Composer):
-    """What libyaml's parser does, in pure Python and twenty times slower, for a PyYAML built without libyaml."""
+def composer_on(loader: type[Any]) -> type[Any]:
+    """A class that composes with the parser of a PyYAML loader: tags only say "plain" or not, nesting is bounded."""
 
-    def __init__(self, text: str) -> None:
-        yaml.reader.Reader.__init__(self, text)
-        yaml.scanner.Scanner.__init__(self)
-        yaml.parser.Parser.__init__(self)
-        yaml.composer.Composer.__init__(self)
-
-
-def composer_on(parser: type[Any]) -> type[Any]:
-    """A class that composes with `parser`: its tags only say whether a scalar was plain, and it bounds the nesting."""
-
-    class Composer(parser):  # type: ignore[misc]
+    class Composer(loader):  # type: ignore[misc]
         depth = 0
 
         def resolve(self, _kind: type, _value: object, implicit: Any) -> str:
@@ -59,7 +49,8 @@ def composer_on(parser: type[Any]) -> type[Any]:
     return Composer
 
 
-_COMPOSER = composer_on(yaml.cyaml.CParser if yaml.__with_libyaml__ else PythonParser)
+# PyYAML can be built without libyaml; its own parser is twenty times slower.
+_COMPOSER = composer_on(yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader)
 
 
 @contextmanager
@@ -75,7 +66,10 @@ def gc_paused() -> Iterator[None]:
 
 
 def read_text(path: Path, file: str) -> str:
-    """A whole file as UTF-8; messages name it `file`. Raises ConfigError when it is missing, unreadable, a directory, huge or not UTF-8."""
+    """A whole file as UTF-8; messages name it `file`.
+
+    Raises ConfigError when it is missing, unreadable, a directory, huge or not UTF-8.
+    """
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
