@@ -1,0 +1,288 @@
+"""Typed views of the objects: exactly the fields that this cluster reads.
+
+An object is kept as the JSON it was sent as, with all its fields. Converting it to its view checks the type of every
+field that some code reads, so that nothing behind the door has to; fields that nobody reads are kept and ignored.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from hived_extender.embedded.apiserver.statuses import bad_request
+
+Body = dict[str, Any]
+Quantity = str | int | float
+
+MAX_DEPTH = 64
+
+
+class Model(msgspec.Struct, rename="camel", kw_only=True):
+    """Base of all views; an absent field has its zero value, as in Go. Nobody changes a view."""
+
+
+class ObjectMeta(Model):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    deletion_grace_period_seconds: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+
+
+class KubeObject(Model):
+    """What every kind has; the concrete kinds add the rest."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
+class Condition(Model):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class ResourceRequirements(Model):
+    limits: dict[str, Quantity] = {}
+    requests: dict[str, Quantity] = {}
+
+
+class Container(Model):
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
+
+
+class SchedulingGate(Model):
+    name: str = ""
+
+
+class PodSpec(Model):
+    node_name: str = ""
+    scheduler_name: str = ""
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    node_selector: dict[str, str] = {}
+    priority: int | None = None
+    priority_class_name: str = ""
+    restart_policy: str = ""
+    service_account_name: str = ""
+    termination_grace_period_seconds: int = 30
+    scheduling_gates: list[SchedulingGate] = []
+
+
+class StateReason(Model):
+    reason: str = ""
+    exit_code: int = 0
+
+
+class ContainerState(Model):
+    waiting: StateReason | None = None
+    running: StateReason | None = None
+    terminated: StateReason | None = None
+
+
+class ContainerStatus(Model):
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = msgspec.field(default_factory=ContainerState)
+
+
+class PodStatus(Model):
+    phase: str = ""
+    reason: str = ""
+    start_time: str = ""
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+    nominated_node_name: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+
+
+class Pod(KubeObject):
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class Taint(Model):
+    key: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Model):
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class NodeAddress(Model):
+    type: str = ""
+    address: str = ""
+
+
+class NodeInfo(Model):
+    kubelet_version: str = ""
+    os_image: str = ""
+    kernel_version: str = ""
+    container_runtime_version: str = ""
+
+
+class NodeStatus(Model):
+    conditions: list[Condition] = []
+    capacity: dict[str, Quantity] = {}
+    allocatable: dict[str, Quantity] = {}
+    addresses: list[NodeAddress] = []
+    node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
+
+
+class Node(KubeObject):
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class ObjectReference(Model):
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class EventSource(Model):
+    component: str = ""
+    host: str = ""
+
+
+class EventSeries(Model):
+    count: int = 0
+    last_observed_time: str = ""
+
+
+class Event(KubeObject):
+    involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
+    reason: str = ""
+    message: str = ""
+    type: str = ""
+    count: int = 0
+    source: EventSource = msgspec.field(default_factory=EventSource)
+    reporting_component: str = ""
+    first_timestamp: str = ""
+    last_timestamp: str = ""
+    event_time: str = ""
+    series: EventSeries | None = None
+
+
+class LeaseSpec(Model):
+    holder_identity: str = ""
+    lease_duration_seconds: int | None = None
+    acquire_time: str = ""
+    renew_time: str = ""
+    lease_transitions: int = 0
+
+
+class Lease(KubeObject):
+    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
+
+
+class ConfigMap(KubeObject):
+    data: dict[str, str] = {}
+    binary_data: dict[str, str] = {}
+    immutable: bool = False
+
+
+class PriorityClass(KubeObject):
+    value: int = 0
+    global_default: bool = False
+    description: str = ""
+    preemption_policy: str = ""
+
+
+class NamespaceStatus(Model):
+    phase: str = ""
+
+
+class Namespace(KubeObject):
+    status: NamespaceStatus = msgspec.field(default_factory=NamespaceStatus)
+
+
+class Binding(KubeObject):
+    target: ObjectReference = msgspec.field(default_factory=ObjectReference)
+
+
+class Preconditions(Model):
+    uid: str = ""
+    resource_version: str = ""
+
+
+class DeleteOptions(Model):
+    api_version: str = ""
+    kind: str = ""
+    grace_period_seconds: int | None = None
+    propagation_policy: str = ""
+    orphan_dependents: bool | None = None
+    preconditions: Preconditions = msgspec.field(default_factory=Preconditions)
+    dry_run: list[str] = []
+
+
+class Eviction(KubeObject):
+    delete_options: DeleteOptions = msgspec.field(default_factory=DeleteOptions)
+
+
+View = TypeVar("View", bound=Model)
+
+
+def decode(text: bytes) -> Any:
+    """Return the JSON value in `text`; ApiError (400) if it is not JSON or nests deeper than MAX_DEPTH."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise bad_request(f"the body is not valid JSON: {error}") from error
+    if _is_deeper_than(value, MAX_DEPTH):
+        raise bad_request(f"the body nests deeper than {MAX_DEPTH} levels")
+    return value
+
+
+def encode(value: Any) -> bytes:
+    """Return `value` as JSON; ApiError (400) if it holds a number that JSON clients could not read back."""
+    try:
+        return msgspec.json.encode(value)
+    except (OverflowError, UnicodeEncodeError, msgspec.MsgspecError) as error:
+        raise bad_request(f"the object cannot be stored: {error}") from error
+
+
+def view_of(body: Any, model: type[View]) -> View:
+    """Return `body` as a `model`; ApiError (400) naming the first field of a wrong type."""
+    try:
+        return msgspec.convert(body, model)
+    except msgspec.ValidationError as error:
+        raise bad_request(f"the object cannot be read as {model.__name__}: {error}") from error
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a copy of `value` without null members: to Kubernetes null and absent are the same."""
+    if isinstance(value, dict):
+        return {key: without_nulls(member) for key, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+def _is_deeper_than(value: Any, depth: int) -> bool:
+    if isinstance(value, dict):
+        return depth == 0 or any(_is_deeper_than(member, depth - 1) for member in value.values())
+    if isinstance(value, list):
+        return depth == 0 or any(_is_deeper_than(item, depth - 1) for item in value)
+    return False

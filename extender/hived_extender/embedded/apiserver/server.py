@@ -1,0 +1,139 @@
+"""The life of the API server: its thread, its event loop, its socket."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import uvicorn
+import uvloop
+
+from hived.errors import UserError
+from hived_extender.embedded.apiserver.asgi import Application
+from hived_extender.embedded.apiserver.registry import Registry
+from hived_extender.embedded.apiserver.rest import Rest
+from hived_extender.embedded.apiserver.store import DEFAULT_HISTORY_LIMIT, Store
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_EVENT_TTL_S = 3600.0
+DEFAULT_BOOKMARK_INTERVAL_S = 30.0
+_KEEP_ALIVE_S = 120
+_SHUTDOWN_S = 2
+_SWEEP_INTERVAL_S = 60.0
+
+Result = TypeVar("Result")
+
+
+class ApiServer:
+    """An API server on a loopback port, served from a thread of its own.
+
+    Parameters
+    ----------
+    port : 0 chooses a free one
+    history_limit : changes remembered per resource; a watch from before them is answered with 410
+    expired_as_status : answer such a watch with the HTTP status, not with an ERROR event
+    event_ttl_s : seconds after which an event that nobody touched is removed
+    """
+
+    def __init__(
+        self,
+        port: int = 0,
+        history_limit: int = DEFAULT_HISTORY_LIMIT,
+        bookmark_interval_s: float = DEFAULT_BOOKMARK_INTERVAL_S,
+        expired_as_status: bool = False,
+        event_ttl_s: float = DEFAULT_EVENT_TTL_S,
+    ) -> None:
+        self._socket = _listen(port)
+        # Versions from the clock are above those of an earlier run on this port, so its clients list again.
+        self.registry = Registry(Store(int(time.time()) * 1000, history_limit))
+        self._rest = Rest(self.registry, bookmark_interval_s, expired_as_status)
+        self._event_ttl_s = event_ttl_s
+        self._started = threading.Event()
+        self._loop: asyncio.AbstractEventLoop
+        self._tasks: list[asyncio.Future[None]] = []
+        self._thread = threading.Thread(target=self._run, name="embedded-apiserver", daemon=True)
+        config = uvicorn.Config(
+            Application(self._rest),
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+        )
+        self._server = uvicorn.Server(config)
+
+    @property
+    def port(self) -> int:
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def start(self) -> None:
+        """Serve until `stop`; requests are answered when this returns."""
+        self._thread.start()
+        self._started.wait()
+
+    def stop(self) -> None:
+        """End watches, finish running requests, close the port."""
+        if self._thread.is_alive():
+            self.call(self._shut_down)
+            self._thread.join()
+        self._socket.close()
+
+    def call(self, work: Callable[[], Result]) -> Result:
+        """Run `work` on the server's event loop and return what it returns; the registry may only be used there."""
+        done: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return done.result()
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run the coroutine that `work` makes on the server's event loop until it ends or the server stops."""
+        self.call(lambda: self._tasks.append(asyncio.ensure_future(work())))
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            self._loop = runner.get_loop()
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        sweeping = asyncio.ensure_future(self._sweep_events())
+        self._tasks.append(sweeping)
+        self._started.set()
+        await self._server.serve([self._socket])
+
+    def _shut_down(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._rest.stop()
+        self._server.should_exit = True
+
+    async def _sweep_events(self) -> None:
+        while True:
+            await asyncio.sleep(min(_SWEEP_INTERVAL_S, self._event_ttl_s))
+            self.registry.expire_events(self._event_ttl_s)
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+    except OSError as error:
+        listener.close()
+        raise UserError(f"the embedded API server cannot listen on {LOOPBACK}:{port}: {error.strerror}") from error
+    listener.listen(128)
+    return listener

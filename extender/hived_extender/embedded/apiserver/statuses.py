@@ -1,0 +1,115 @@
+"""Every way the API server says no, as Kubernetes `Status` objects.
+
+Clients act on `code` and `reason`, people read `message`; the wording follows the real API server where tools match it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hived.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One thing wrong with one field of an object."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+
+class ApiError(UserError):
+    """A request that cannot be served; `status()` is the body of the answer and `code` its HTTP status."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message, code)
+        self.reason = reason
+        self.details = details
+
+    def status(self) -> dict[str, Any]:
+        """Return the `Status` object, JSON-ready."""
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        }
+        if self.details:
+            status["details"] = dict(self.details)
+        return status
+
+
+def success(kind: str, name: str, uid: str = "", group: str = "") -> dict[str, Any]:
+    """Return the `Status` that answers a deletion, a binding or an eviction."""
+    details = {"name": name, "group": group, "kind": kind, "uid": uid}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {key: text for key, text in details.items() if text},
+    }
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def forbidden(what: str, name: str, why: str) -> ApiError:
+    return ApiError(403, "Forbidden", f'{what} "{name}" is forbidden: {why}', {"name": name, "kind": what})
+
+
+def not_found(what: str, name: str) -> ApiError:
+    return ApiError(404, "NotFound", f'{what} "{name}" not found', {"name": name, "kind": what})
+
+
+def unknown_path() -> ApiError:
+    return ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def method_not_allowed(method: str) -> ApiError:
+    message = f"the server does not allow the method {method} on the requested resource"
+    return ApiError(405, "MethodNotAllowed", message)
+
+
+def not_acceptable(offered: str) -> ApiError:
+    return ApiError(406, "NotAcceptable", f"only the following media types are offered: {offered}")
+
+
+def already_exists(what: str, name: str) -> ApiError:
+    return ApiError(409, "AlreadyExists", f'{what} "{name}" already exists', {"name": name, "kind": what})
+
+
+def conflict(what: str, name: str, why: str) -> ApiError:
+    message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
+    return ApiError(409, "Conflict", message, {"name": name, "kind": what})
+
+
+def expired(message: str) -> ApiError:
+    return ApiError(410, "Expired", message)
+
+
+def too_large(limit: int) -> ApiError:
+    return ApiError(413, "RequestEntityTooLarge", f"limit is {limit} bytes")
+
+
+def unsupported_media_type(message: str) -> ApiError:
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def invalid(kind: str, name: str, causes: Iterable[Cause]) -> ApiError:
+    """The object is well formed but breaks rules of its kind; every broken rule is listed."""
+    causes = list(causes)
+    listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
+    if len(causes) > 1:
+        listed = f"[{listed}]"
+    details = {
+        "name": name,
+        "kind": kind,
+        "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes],
+    }
+    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {listed}', details)
