@@ -1,0 +1,89 @@
+"""Log lines for machines (JSON) and for people (text), both from the standard library's records.
+
+A line's facts go into `extra={"fields": {...}}`, so that the text stays constant and can be searched for. Formatting
+never fails and never lets a caller's input grow a line beyond `VALUE_LIMIT` per value.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import msgspec
+
+VALUE_LIMIT = 2000
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
+    """The facts that came with a record, long texts cut."""
+    fields: Mapping[str, Any] = getattr(record, "fields", {})
+    return {key: _cut(value) for key, value in fields.items()}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON; a traceback becomes the field `exception`."""
+        line: dict[str, Any] = {
+            "time": _timestamp(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _cut(record.getMessage()),
+            **fields_of(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        try:
+            text = _encoder.encode(line)
+        except UnicodeEncodeError:
+            text = _encoder.encode({key: _printable(value) for key, value in line.items()})
+        return text.decode()
+
+
+class TextFormatter(logging.Formatter):
+    """`time LEVEL logger: message key=value ...`, a traceback on the lines below."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text."""
+        pairs = [f"{key}={_quoted(value)}" for key, value in fields_of(record).items() if value not in ("", None)]
+        head = f"{_timestamp(record.created)} {record.levelname:7} {record.name}: {_cut(record.getMessage())}"
+        lines = [" ".join([head, *pairs])]
+        if record.exc_info:
+            lines.append(self.formatException(record.exc_info))
+        return str(_printable("\n".join(lines)))
+
+
+FORMATTERS = {"text": TextFormatter, "json": JsonFormatter}
+
+
+def configure(log_format: str, level: str = "INFO", stream: TextIO | None = None) -> None:
+    """Send every log line of the process to `stream` (default stderr), as "text" or "json"."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(FORMATTERS[log_format]())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _timestamp(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03d}Z"
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > VALUE_LIMIT:
+        return f"{value[:VALUE_LIMIT]}... ({len(value)} characters)"
+    return value
+
+
+def _printable(value: Any) -> Any:
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return text if text and text.isprintable() and not set(text) & set(' "=') else repr(text)

@@ -1,0 +1,112 @@
+"""What Prometheus reads from `/metrics`.
+
+Counters and histograms are touched as things happen; everything that can be read off the service's state is read when
+somebody asks, so that it cannot drift. Each service has a registry of its own. Label values come from fixed sets or
+from the configuration, never from pods: the number of series is bounded.
+"""
+
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hived import __version__
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+FILTER_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """The present state in numbers; keys are label values."""
+
+    pods: Mapping[str, int]
+    groups: Mapping[str, int]
+    leaf_cells: Mapping[tuple[str, str], int]
+    bad_node_count: int
+    is_ready: bool
+    is_healthy: bool
+
+
+class Metrics:
+    """The instruments of one service. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.decisions = Counter(
+            "hived_decisions",
+            "Answers to kube-scheduler, by verb and outcome.",
+            ["verb", "outcome"],
+            registry=self.registry,
+        )
+        self.filter_seconds = Histogram(
+            "hived_filter_seconds",
+            "Time to decide one filter or preempt call.",
+            buckets=FILTER_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.binds = Counter(
+            "hived_binds",
+            "Bindings written to the API server, by origin and outcome.",
+            ["origin", "outcome"],
+            registry=self.registry,
+        )
+        self.recovery_failures = Counter(
+            "hived_recovery_failures", "Bound pods whose annotations could not be replayed.", registry=self.registry
+        )
+        self.watch_restarts = Counter(
+            "hived_watch_restarts",
+            "Watches that broke and were taken up again, by resource and cause.",
+            ["resource", "cause"],
+            registry=self.registry,
+        )
+        self.record_failures = Counter(
+            "hived_record_failures", "Operations that could not be written to the record.", registry=self.registry
+        )
+
+    def observe(self, read_gauges: Callable[[], Gauges]) -> None:
+        """From now on, show the numbers that this function returns."""
+        self.registry.register(_GaugeCollector(read_gauges))
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _GaugeCollector(Collector):
+    def __init__(self, read_gauges: Callable[[], Gauges]) -> None:
+        self._read_gauges = read_gauges
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: naming the metrics beforehand would take the lock at registration."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """One family per field of `Gauges`, and the build."""
+        gauges = self._read_gauges()
+        yield _family("hived_pods", "Pods of ours, by state.", ["state"], gauges.pods)
+        yield _family("hived_groups", "Affinity groups, by state.", ["state"], gauges.groups)
+        leaf_cells = GaugeMetricFamily(
+            "hived_leaf_cells", "Leaf cells of each virtual cluster, by use.", labels=["vc", "use"]
+        )
+        for labels, count in gauges.leaf_cells.items():
+            leaf_cells.add_metric(labels, count)
+        yield leaf_cells
+        yield _family("hived_bad_nodes", "Configured nodes that are not healthy.", [], {"": gauges.bad_node_count})
+        yield _family("hived_ready", "1 once every bound pod has been replayed.", [], {"": int(gauges.is_ready)})
+        yield _family("hived_healthy", "0 after an internal error.", [], {"": int(gauges.is_healthy)})
+        build = GaugeMetricFamily("hived_build_info", "Always 1.", labels=["version", "python", "numpy"])
+        build.add_metric([__version__, platform.python_version(), numpy.__version__], 1)
+        yield build
+
+
+def _family(name: str, text: str, labels: list[str], values: Mapping[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for value, count in values.items():
+        family.add_metric([value] if labels else [], count)
+    return family

@@ -1,0 +1,112 @@
+"""The pods of ours that Kubernetes told us about, and how far each has come.
+
+    Waiting -> Preempting -> Binding -> Bound          any state -> gone
+
+Waiting: no placement yet. Preempting: the preempt verb named victims for it. Binding: a placement is decided and held
+by the core; it stands until the pod is gone. Bound: Kubernetes confirmed it, or reported it so in the first place.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from hived.errors import UserError
+from hived.specs import BindInfo, PodRequest
+from hived_extender.annotations import SCHEDULING_SPEC, pod_request
+
+ANNOTATION_LIMIT = 256 * 1024
+"""Characters; Kubernetes refuses more than this for all annotations of an object together."""
+
+
+class PodState(Enum):
+    """Values are the names that people see."""
+
+    WAITING = "Waiting"
+    PREEMPTING = "Preempting"
+    BINDING = "Binding"
+    BOUND = "Bound"
+
+
+@dataclass(slots=True, eq=False)
+class PodRecord:
+    """One pod of ours, changed only by the service under its lock.
+
+    `request` is what the core was last told about the pod, None if nothing: such a pod needs no `PodDeleted`.
+    """
+
+    uid: str
+    name: str
+    namespace: str
+    state: PodState = PodState.WAITING
+    node: str = ""
+    request: PodRequest | None = None
+    bind_info: BindInfo | None = None
+    repeat_count: int = 0
+    is_force_binding: bool = False
+    _parsed: tuple[str, PodRequest | UserError] | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, as kubectl users know it."""
+        return f"{self.namespace}/{self.name}"
+
+    def parse(self, annotations: Mapping[str, str]) -> PodRequest:
+        """What the annotations ask for; the answer is kept for as long as the text stays the same. Raises UserError."""
+        text = annotations.get(SCHEDULING_SPEC, "")
+        if self._parsed is None or self._parsed[0] != text:
+            self._parsed = text, self._parse(annotations, text)
+        outcome = self._parsed[1]
+        if isinstance(outcome, UserError):
+            raise UserError(outcome.message, outcome.code)
+        return outcome
+
+    def _parse(self, annotations: Mapping[str, str], text: str) -> PodRequest | UserError:
+        if len(text) > ANNOTATION_LIMIT:
+            return UserError(f"Pod annotation {SCHEDULING_SPEC}: {len(text)} characters, at most {ANNOTATION_LIMIT}")
+        try:
+            return pod_request(self.uid, self.name, self.namespace, annotations)
+        except UserError as error:
+            return error
+
+
+class PodTable:
+    """Records by uid, and how many there are in each state."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, PodRecord] = {}
+        self._counts: Counter[PodState] = Counter()
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._records
+
+    def get(self, uid: str) -> PodRecord | None:
+        """The record, None if the pod is not known."""
+        return self._records.get(uid)
+
+    def uids(self) -> Iterable[str]:
+        """All uids, a copy."""
+        return tuple(self._records)
+
+    def add(self, uid: str, name: str, namespace: str) -> PodRecord:
+        """A new Waiting pod."""
+        record = self._records[uid] = PodRecord(uid, name, namespace)
+        self._counts[record.state] += 1
+        return record
+
+    def remove(self, uid: str) -> PodRecord | None:
+        """Drop a pod; returns its record, None if it was not known."""
+        record = self._records.pop(uid, None)
+        if record is not None:
+            self._counts[record.state] -= 1
+        return record
+
+    def move(self, record: PodRecord, state: PodState) -> None:
+        """Change a pod's state."""
+        self._counts[record.state] -= 1
+        self._counts[state] += 1
+        record.state = state
+
+    def counts(self) -> dict[str, int]:
+        """How many pods are in each state, by its name."""
+        return {state.value: self._counts[state] for state in PodState}

@@ -1,0 +1,201 @@
+"""What each path does: one short function per path, from a service and a body to an answer.
+
+Flask (`app.py`) and the ASGI shim (`server.py`) call these same functions. Exceptions end here: filter and bind report
+every error inside a 200 answer, as kube-scheduler expects of the reference; all other paths answer the status code with
+a JSON string.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Protocol
+
+from hived import __version__
+from hived.errors import HivedError, UserError
+from hived_extender import metrics
+from hived_extender.openapi import openapi_document
+from hived_extender.service import Service
+from hived_extender.wire import (
+    WAITING_KEY,
+    BindArgs,
+    BindResult,
+    FilterArgs,
+    FilterResult,
+    PreemptArgs,
+    decode_args,
+    encode,
+)
+
+log = logging.getLogger(__name__)
+
+JSON = "application/json"
+INTERNAL_ERROR = "internal error; the log of the scheduler has the details"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer. A body that is an iterator is sent piece by piece; `delay_s` is to pass before it is sent."""
+
+    body: bytes | Iterator[bytes]
+    status: int = 200
+    content_type: str = JSON
+    delay_s: float = 0.0
+
+
+class Handler(Protocol):
+    """`name` is the last part of the path, "" if the path has none."""
+
+    def __call__(self, service: Service, body: bytes, name: str = "") -> Answer:
+        """Answer one request; raises HivedError."""
+
+
+def filter_call(service: Service, body: bytes, name: str = "") -> Answer:
+    """Where can this pod run? One node, or the reason why it has to wait."""
+    try:
+        result = service.filter_nodes(decode_args(body, FilterArgs))
+    except Exception as error:
+        return Answer(encode(FilterResult(error=explain(error)[0])))
+    is_waiting = WAITING_KEY in (result.failed_nodes or ())
+    return Answer(encode(result), delay_s=service.patience.waiting_block_s if is_waiting else 0.0)
+
+
+def preempt_call(service: Service, body: bytes, name: str = "") -> Answer:
+    """Which pods on which candidate node must leave for this pod?"""
+    return Answer(encode(service.preempt_victims(decode_args(body, PreemptArgs))))
+
+
+def bind_call(service: Service, body: bytes, name: str = "") -> Answer:
+    """Bind a pod to the node that filter has answered. Repeating it is harmless."""
+    try:
+        service.bind_pod(decode_args(body, BindArgs))
+    except Exception as error:
+        return Answer(encode(BindResult(error=explain(error)[0])))
+    return Answer(encode(BindResult()))
+
+
+def paths(service: Service, body: bytes, name: str = "") -> Answer:
+    """The list of all paths."""
+    return Answer(encode({"paths": [route.path for route in ROUTES]}))
+
+
+def affinity_groups(service: Service, body: bytes, name: str = "") -> Answer:
+    """All affinity groups that hold or reserve cells."""
+    return Answer(encode(service.affinity_groups()))
+
+
+def affinity_group(service: Service, body: bytes, name: str = "") -> Answer:
+    """One affinity group; the name may contain slashes."""
+    return Answer(encode(service.affinity_group(name)))
+
+
+def cluster_status(service: Service, body: bytes, name: str = "") -> Answer:
+    """The physical cluster and every virtual cluster."""
+    physical = _json_array(service.physical_cells())
+    return Answer(chain([b'{"physicalCluster":'], physical, [b',"virtualClusters":'], _all_vcs(service), [b"}"]))
+
+
+def physical_cluster(service: Service, body: bytes, name: str = "") -> Answer:
+    """The trees of physical cells."""
+    return Answer(_json_array(service.physical_cells()))
+
+
+def virtual_clusters(service: Service, body: bytes, name: str = "") -> Answer:
+    """The trees of virtual cells of every virtual cluster."""
+    return Answer(_all_vcs(service))
+
+
+def virtual_cluster(service: Service, body: bytes, name: str = "") -> Answer:
+    """The trees of virtual cells of one virtual cluster."""
+    return Answer(_json_array(service.virtual_cells(name)))
+
+
+def health(service: Service, body: bytes, name: str = "") -> Answer:
+    """200 while the process can go on; 500 after an internal error, when it should be restarted."""
+    if service.fault:
+        return Answer(encode({"status": "stopped", "fault": service.fault}), status=500)
+    return Answer(encode({"status": "ok"}))
+
+
+def readiness(service: Service, body: bytes, name: str = "") -> Answer:
+    """200 once every bound pod has been replayed; 503 before that and after an internal error."""
+    if service.is_ready:
+        return Answer(encode({"status": "ready"}))
+    return Answer(encode({"status": "stopped" if service.fault else "recovering"}), status=503)
+
+
+def metrics_text(service: Service, body: bytes, name: str = "") -> Answer:
+    """Numbers for Prometheus."""
+    return Answer(service.metrics.text(), content_type=metrics.CONTENT_TYPE)
+
+
+def openapi(service: Service, body: bytes, name: str = "") -> Answer:
+    """This document."""
+    summaries = {(route.method, route.path): (route.handler.__doc__ or "").strip() for route in ROUTES}
+    return Answer(encode(openapi_document(__version__, summaries)))
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path as OpenAPI writes it; `{name}` stands for the whole rest of the path, slashes included."""
+
+    method: str
+    path: str
+    handler: Handler
+
+
+FILTER_PATH = "/v1/extender/filter"
+PREEMPT_PATH = "/v1/extender/preempt"
+BIND_PATH = "/v1/extender/bind"
+
+ROUTES = (
+    Route("GET", "/", paths),
+    Route("POST", FILTER_PATH, filter_call),
+    Route("POST", PREEMPT_PATH, preempt_call),
+    Route("POST", BIND_PATH, bind_call),
+    Route("GET", "/v1/inspect/affinitygroups/", affinity_groups),
+    Route("GET", "/v1/inspect/affinitygroups/{name}", affinity_group),
+    Route("GET", "/v1/inspect/clusterstatus", cluster_status),
+    Route("GET", "/v1/inspect/clusterstatus/physicalcluster", physical_cluster),
+    Route("GET", "/v1/inspect/clusterstatus/virtualclusters/", virtual_clusters),
+    Route("GET", "/v1/inspect/clusterstatus/virtualclusters/{name}", virtual_cluster),
+    Route("GET", "/healthz", health),
+    Route("GET", "/readyz", readiness),
+    Route("GET", "/metrics", metrics_text),
+    Route("GET", "/openapi.json", openapi),
+)
+
+
+def answer(handler: Handler, service: Service, body: bytes, name: str = "") -> Answer:
+    """Call a handler; whatever goes wrong becomes an answer."""
+    try:
+        return handler(service, body, name)
+    except Exception as error:
+        message, status = explain(error)
+        return Answer(encode(message), status=status)
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """The message and the status code of an error; one that nobody foresaw goes to the log instead of the caller."""
+    if isinstance(error, UserError):
+        return error.message, error.code
+    if isinstance(error, HivedError):
+        return str(error), 500
+    log.error("internal error", exc_info=error)
+    return INTERNAL_ERROR, 500
+
+
+def _json_array(items: Iterator[Any]) -> Iterator[bytes]:
+    """`[item,item,...]`, a piece per item. The first item is fetched now, so that an error still has a status code."""
+    head = [encode(item) for item, _ in zip(items, range(1), strict=False)]
+    rest: Iterator[bytes] = (b"," + encode(item) for item in items)
+    return chain([b"[", *head], rest, [b"]"])
+
+
+def _all_vcs(service: Service) -> Iterator[bytes]:
+    separator = b"{"
+    for vc in service.virtual_cluster_names():
+        yield separator + encode(vc) + b":"
+        yield from _json_array(service.virtual_cells(vc))
+        separator = b","
+    yield b"}" if separator == b"," else b"{}"

@@ -1,0 +1,133 @@
+"""Putting the parts together: a running extender, alone or with an embedded cluster of its own."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hived.errors import UserError
+from hived_config.loader import Configuration, load, load_cluster
+from hived_extender.app import create_app
+from hived_extender.embedded.cluster import EmbeddedCluster
+from hived_extender.kube import KubeClient, KubeError
+from hived_extender.metrics import Metrics
+from hived_extender.record import Recorder
+from hived_extender.recovery import recover
+from hived_extender.server import HttpServer, Shim
+from hived_extender.service import Patience, Service
+
+LOOPBACK = "127.0.0.1"
+
+
+class Extender:
+    """A service, its watches and its HTTP server, from `start` to `stop`.
+
+    The server answers from the start, verbs with "not ready" until every bound pod has been replayed.
+    """
+
+    def __init__(
+        self, config_file: Path, configuration: Configuration, kube: KubeClient, listen: str, record_dir: Path | None
+    ) -> None:
+        """Listen at `listen` ("" = as configured). Raises UserError if that or the record directory cannot be used."""
+        self._kube = kube
+        self._stop = threading.Event()
+        self._recovered = threading.Event()
+        self._watches: list[threading.Thread] = []
+        metrics = Metrics()
+        settings = configuration.settings
+        self.service = Service(
+            configuration.cluster,
+            kube,
+            patience=Patience(settings.force_pod_bind_threshold, settings.waiting_pod_block_ms / 1000),
+            metrics=metrics,
+            recorder=Recorder(record_dir, config_file, metrics.record_failures.inc) if record_dir else None,
+        )
+        self._server = HttpServer(Shim(create_app(self.service), self.service), listen)
+        self._recovery = threading.Thread(target=self._recover, name="recovery", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where the extender answers."""
+        return self._server.url
+
+    @property
+    def is_serving(self) -> bool:
+        """False if the HTTP server has ended by itself."""
+        return self._server.is_alive
+
+    def start(self) -> None:
+        """Begin to answer and to recover."""
+        self._server.start()
+        self._recovery.start()
+
+    def wait_ready(self, timeout_s: float | None = None) -> bool:
+        """Wait until recovery is over; False if it still goes on after `timeout_s`, or was stopped."""
+        return self._recovered.wait(timeout_s) and self.service.is_ready
+
+    def stop(self) -> None:
+        """Finish the requests under way and the bindings being written, let go of the API server."""
+        self._stop.set()
+        self._server.stop()
+        self.service.close()
+        self._kube.close()
+        for thread in (self._recovery, *self._watches):
+            if thread.ident is not None:
+                thread.join(timeout=1)
+        self._recovered.set()
+
+    def _recover(self) -> None:
+        self._watches = recover(self.service, self._kube, self._stop)
+        self._recovered.set()
+
+
+@contextmanager
+def start_extender(
+    config_file: Path, kube: KubeClient | None = None, *, listen: str = "", record_dir: Path | None = None
+) -> Iterator[Extender]:
+    """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
+
+    `listen` is `[host]:port`, "" for what the configuration says. Raises UserError for a configuration, an address or a
+    record directory that cannot be used.
+    """
+    configuration = load(config_file)
+    settings = configuration.settings
+    try:
+        client = kube or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
+        address = listen or settings.web_server_address
+        extender = Extender(config_file, configuration, client, address, record_dir)
+    except (KubeError, OSError) as error:
+        raise UserError(str(error)) from error
+    extender.start()
+    try:
+        yield extender
+    finally:
+        extender.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """An embedded cluster and the extender that schedules it."""
+
+    cluster: EmbeddedCluster
+    extender: Extender
+
+
+@contextmanager
+def start_embedded(
+    config_file: Path, *, listen: str = f"{LOOPBACK}:0", record_dir: Path | None = None
+) -> Iterator[Embedded]:
+    """A whole cluster in this process: API server, nodes, extender, scheduler; ready when entered, gone at the end.
+
+    Raises UserError for a configuration, an address or a record directory that cannot be used.
+    """
+    cluster = EmbeddedCluster(load_cluster(config_file))
+    cluster.start()
+    try:
+        kube = KubeClient.connect(cluster.api_url)
+        with start_extender(config_file, kube, listen=listen, record_dir=record_dir) as extender:
+            extender.wait_ready()
+            cluster.start_scheduler(extender.url)
+            yield Embedded(cluster, extender)
+    finally:
+        cluster.stop()

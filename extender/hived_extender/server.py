@@ -1,0 +1,294 @@
+"""Serving: uvicorn, a small ASGI shim, and the life of the server.
+
+The shim reads every body itself, with a limit on size and time, so that a half-sent request holds nothing but its own
+connection. Filter and preempt are answered inline, in microseconds, from bytes by the functions that the Flask routes
+call too. Everything else goes to Flask on a thread: bind, which waits for the API server, has threads of its own, so
+that slow readers of long status dumps cannot hold it up.
+"""
+
+import asyncio
+import gc
+import io
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote_from_bytes
+
+import uvicorn
+from flask import Flask
+
+from hived_extender.app import BODY_LIMIT
+from hived_extender.routes import BIND_PATH, FILTER_PATH, PREEMPT_PATH, Answer, answer, filter_call, preempt_call
+from hived_extender.service import Service
+from hived_extender.wire import encode
+
+log = logging.getLogger(__name__)
+
+BODY_TIMEOUT_S = 10.0
+SEND_TIMEOUT_S = 30.0
+KEEP_ALIVE_S = 120
+"""Longer than the 90 s after which Go's client drops an idle connection: we must never close one it is about to use."""
+
+DRAIN_TIMEOUT_S = 20
+BIND_THREADS = 16
+OTHER_THREADS = 8
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+INLINE = {FILTER_PATH: filter_call, PREEMPT_PATH: preempt_call}
+
+
+class _Refused(Exception):
+    """The body is too large or too slow; the connection cannot be used any more."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _ClientGone(Exception):
+    """Nobody is there to answer."""
+
+
+class Shim:
+    """The ASGI application in front of Flask."""
+
+    def __init__(
+        self, app: Flask, service: Service, *, body_limit: int = BODY_LIMIT, body_timeout_s: float = BODY_TIMEOUT_S
+    ) -> None:
+        self._app = app
+        self._service = service
+        self._body_limit = body_limit
+        self._body_timeout_s = body_timeout_s
+        self._bind_threads = ThreadPoolExecutor(BIND_THREADS, "bind")
+        self._other_threads = ThreadPoolExecutor(OTHER_THREADS, "http")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            async with asyncio.timeout(self._body_timeout_s):
+                body = await self._read_body(scope, receive)
+        except _Refused as refusal:
+            await _send_answer(send, Answer(encode(str(refusal)), refusal.status), close=True)
+            return
+        except TimeoutError:
+            message = f"the body did not arrive within {self._body_timeout_s:g} s"
+            await _send_answer(send, Answer(encode(message), 408), close=True)
+            return
+        except _ClientGone:
+            return
+        handler = INLINE.get(scope["path"]) if scope["method"] == "POST" else None
+        if handler is not None:
+            reply = answer(handler, self._service, body)
+            if reply.delay_s:
+                await asyncio.sleep(reply.delay_s)
+            await _send_answer(send, reply)
+        else:
+            await self._call_flask(scope, body, receive, send)
+
+    def close(self) -> None:
+        """Wait for what the threads are still doing."""
+        self._bind_threads.shutdown(wait=True)
+        self._other_threads.shutdown(wait=True)
+
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
+        for name, value in scope["headers"]:
+            if name == b"content-length" and int(value) > self._body_limit:
+                raise _Refused(413, f"the body has {int(value)} bytes, at most {self._body_limit} are read")
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _ClientGone
+            piece = message.get("body", b"")
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._body_limit:
+                raise _Refused(413, f"the body has more than {self._body_limit} bytes")
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+
+    async def _call_flask(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        threads = self._bind_threads if scope["path"] == BIND_PATH else self._other_threads
+        call = _FlaskCall(self._app, _environ(scope, body), loop, send)
+        watcher = loop.create_task(call.watch_client(receive))
+        try:
+            await loop.run_in_executor(threads, call.run)
+        finally:
+            watcher.cancel()
+
+
+class _FlaskCall:
+    """One request in Flask, on a thread; each piece of the body is sent from the event loop before the next is made."""
+
+    def __init__(self, app: Flask, environ: dict[str, Any], loop: asyncio.AbstractEventLoop, send: Send) -> None:
+        self._app = app
+        self._environ = environ
+        self._loop = loop
+        self._send = send
+        self._is_client_gone = False
+        self._start: Message = {}
+
+    async def watch_client(self, receive: Receive) -> None:
+        """Note when the client goes away: nobody needs the rest of the answer."""
+        await receive()
+        self._is_client_gone = True
+
+    def run(self) -> None:
+        """On the thread."""
+        pieces = self._app(self._environ, self._start_response)
+        try:
+            for piece in pieces:
+                if self._is_client_gone:
+                    return
+                self._deliver(piece, is_last=False)
+            self._deliver(b"", is_last=True)
+        finally:
+            close = getattr(pieces, "close", None)
+            if close is not None:
+                close()
+
+    def _start_response(self, status: str, headers: list[tuple[str, str]], _: object = None) -> Callable[[bytes], None]:
+        self._start = {
+            "type": "http.response.start",
+            "status": int(status[:3]),
+            "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
+        }
+        return lambda piece: self._deliver(piece, is_last=False)
+
+    def _deliver(self, piece: bytes, is_last: bool) -> None:
+        future = asyncio.run_coroutine_threadsafe(self._send_piece(piece, is_last), self._loop)
+        try:
+            future.result(SEND_TIMEOUT_S)
+        except TimeoutError:
+            future.cancel()
+            raise
+
+    async def _send_piece(self, piece: bytes, is_last: bool) -> None:
+        if self._start:
+            start, self._start = self._start, {}
+            await self._send(start)
+        await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+
+
+class HttpServer:
+    """uvicorn on a thread of its own, listening from construction on.
+
+    `address` is `[host]:port`; port 0 takes any free one. Raises OSError if the address cannot be used. `url` is where
+    a client on this machine reaches the server.
+    """
+
+    def __init__(self, shim: Shim, address: str) -> None:
+        self._shim = shim
+        self._socket = _listen(address)
+        self.url = _url(self._socket)
+        config = uvicorn.Config(
+            shim,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
+            server_header=False,
+            date_header=False,
+        )
+        self._server = _Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="http")
+
+    @property
+    def is_alive(self) -> bool:
+        """False once the server has ended."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin to answer; what was sent since construction has been kept waiting."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening, finish the requests under way, end. May be called twice."""
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._socket.close()
+        self._shim.close()
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the command: uvicorn would end the process with the signal's exit code after draining."""
+        yield
+
+
+def tune_process() -> None:
+    """Settings of the whole process for short tail latencies beside long status dumps; call once after start."""
+    sys.setswitchinterval(0.0005)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+async def _send_answer(send: Send, reply: Answer, *, close: bool = False) -> None:
+    body = reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
+    headers = [(b"content-type", reply.content_type.encode()), (b"content-length", b"%d" % len(body))]
+    if close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
+    """The WSGI environment of a request whose body has been read."""
+    host, port = scope.get("server") or ("", 0)
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": "",
+        "PATH_INFO": scope["path"].encode("utf-8", "surrogatepass").decode("latin-1"),
+        "RAW_URI": quote_from_bytes(scope.get("raw_path") or b"", safe="%/"),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
+        "SERVER_NAME": host,
+        "SERVER_PORT": str(port),
+        "REMOTE_ADDR": (scope.get("client") or ("",))[0],
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scope["scheme"],
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").upper().replace("-", "_")
+        if key in {"CONTENT_LENGTH", "TRANSFER_ENCODING"}:
+            continue
+        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value.decode("latin-1")
+    return environ
+
+
+def _listen(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not port.isdigit():
+        raise OSError(f"{address!r} is no address to listen on: expected [host]:port")
+    infos = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family = socket.AF_INET if not host and any(info[0] == socket.AF_INET for info in infos) else infos[0][0]
+    info = next(info for info in infos if info[0] == family)
+    return socket.create_server(info[4][:2], family=family, backlog=1024)
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"

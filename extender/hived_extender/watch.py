@@ -1,0 +1,157 @@
+"""Following a resource of the API server: list it, watch it, list again when the watch has lost track.
+
+Nothing that the API server or an object does ends a reflector: it waits, longer each time, and goes on. Waits are
+jittered so that many schedulers do not return to a restarted API server at the same instant.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from hived_extender.kube import NODES, PODS, KubeError, Listing, WatchEvent
+from hived_extender.metrics import Metrics
+from hived_extender.service import Service
+from hived_extender.wire import Node, Pod
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT_S = 0.2
+LONGEST_WAIT_S = 30.0
+STEADY_AFTER_S = 5.0
+"""A watch that lasted as long as this was a good one: the next wait is short again."""
+
+LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+"""A pod that completes leaves this selection, which the API server reports as its deletion."""
+
+T = TypeVar("T")
+
+
+class WatchApi(Protocol):
+    """What a reflector asks of the API server; `kube.KubeClient` is one. Both raise KubeError."""
+
+    def list_objects(self, path: str, item_type: type[T], *, field_selector: str = "") -> Listing[T]:
+        """Everything under a path."""
+
+    def watch(self, path: str, item_type: type[T], resource_version: str, *, field_selector: str = "") -> Any:
+        """An iterator of `WatchEvent`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """What to follow, and whom to tell: all objects at once, one that exists now, one that is gone."""
+
+    path: str
+    item_type: type[T]
+    on_sync: Callable[[list[T]], None]
+    on_seen: Callable[[T], None]
+    on_gone: Callable[[T], None]
+    field_selector: str = ""
+
+
+def node_resource(service: Service) -> Resource[Node]:
+    """The nodes, told to a service."""
+    return Resource(
+        NODES, Node, service.sync_nodes, service.node_seen, lambda node: service.node_gone(node.metadata.name)
+    )
+
+
+def pod_resource(service: Service) -> Resource[Pod]:
+    """The live pods, told to a service."""
+    return Resource(
+        PODS, Pod, service.sync_pods, service.pod_seen, lambda pod: service.pod_gone(pod.metadata.uid), LIVE_PODS
+    )
+
+
+class Reflector(Generic[T]):
+    """Follows one resource, from one thread."""
+
+    def __init__(self, kube: WatchApi, resource: Resource[T], metrics: Metrics, stop: threading.Event) -> None:
+        self._kube = kube
+        self._resource = resource
+        self._metrics = metrics
+        self._stop = stop
+        self._version = ""
+        self._wait_s = FIRST_WAIT_S
+        self._random = random.Random()
+
+    def sync(self) -> None:
+        """List everything and tell it, trying until it succeeds or the reflector is stopped."""
+        while not self._stop.is_set():
+            try:
+                self._list()
+                return
+            except KubeError as error:
+                self._pause(error)
+
+    def run(self) -> None:
+        """Follow the resource until stopped."""
+        while not self._stop.is_set():
+            started = time.monotonic()
+            error: Exception | None = None
+            try:
+                if not self._version:
+                    self._list()
+                self._watch()
+            except KubeError as refusal:
+                error = refusal
+                if refusal.is_gone:
+                    self._version = ""
+            except Exception as unforeseen:
+                log.exception("%s: an event was not taken in; listing everything again", self._resource.path)
+                error = unforeseen
+                self._version = ""
+            if time.monotonic() - started >= STEADY_AFTER_S:
+                self._wait_s = FIRST_WAIT_S
+            self._pause(error)
+
+    def start(self) -> threading.Thread:
+        """`run` on a thread of its own."""
+        thread = threading.Thread(target=self.run, name=f"watch {self._resource.path}", daemon=True)
+        thread.start()
+        return thread
+
+    def _list(self) -> None:
+        resource = self._resource
+        listing = self._kube.list_objects(resource.path, resource.item_type, field_selector=resource.field_selector)
+        resource.on_sync(listing.items)
+        self._version = listing.resource_version
+
+    def _watch(self) -> None:
+        resource = self._resource
+        events = self._kube.watch(
+            resource.path, resource.item_type, self._version, field_selector=resource.field_selector
+        )
+        for event in events:
+            if self._stop.is_set():
+                return
+            self._take(event)
+
+    def _take(self, event: WatchEvent[T]) -> None:
+        if event.object is not None:
+            (self._resource.on_gone if event.type == "DELETED" else self._resource.on_seen)(event.object)
+        # Only now: an event that could not be taken in must not be skipped.
+        self._version = event.resource_version or self._version
+
+    def _pause(self, error: Exception | None) -> None:
+        """Wait before the next attempt; only errors make the waits longer."""
+        if self._stop.is_set():
+            return
+        self._metrics.watch_restarts.labels(self._resource.path, _cause(error)).inc()
+        if error is None:
+            self._stop.wait(FIRST_WAIT_S)
+            return
+        wait_s = self._wait_s * self._random.uniform(0.5, 1.5)
+        fields = {"resource": self._resource.path, "cause": str(error), "wait_s": round(wait_s, 1)}
+        log.warning("lost the API server", extra={"fields": fields})
+        self._stop.wait(wait_s)
+        self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
+
+
+def _cause(error: Exception | None) -> str:
+    if isinstance(error, KubeError):
+        return error.reason or str(error.status)
+    return "ended" if error is None else type(error).__name__

@@ -1,0 +1,286 @@
+"""Raw JSON stops here: the messages of the extender protocol and the parts of Kubernetes objects that we read.
+
+Keys of the extender protocol are Go field names; what kube-scheduler leaves unset arrives as `null`, and what Go leaves
+unset is sent as `null` by us. Decoding knows the exact names only, and tries again without regard to case, as Go does,
+when a message does not fit. `NodeNames`, up to thousands of names in every call, stays undecoded until `NodeNames.mask`
+has found out whether it is simply the list of the last call.
+"""
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from itertools import repeat
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hived.errors import UserError
+from hived_extender.annotations import PREFIX
+
+ENABLE_LIMIT = PREFIX + "pod-scheduling-enable"
+"""The resource limit that makes a pod ours (SEMANTICS 3.1)."""
+
+WAITING_KEY = "hivedscheduler"
+"""Stands for a node in `FailedNodes` when no particular node is to blame."""
+
+REMEMBERED_LISTS = 4
+
+_QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[numkMGTPE]i?)?")
+
+T = TypeVar("T")
+Mask = npt.NDArray[np.bool_]
+
+
+class Metadata(msgspec.Struct):
+    """Of any object: who it is."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class Resources(msgspec.Struct):
+    """Of a container; a quantity is text or a number."""
+
+    limits: dict[str, str | int | float] | None = None
+
+
+class Container(msgspec.Struct):
+    """Only what tells a pod of ours from others."""
+
+    resources: Resources | None = None
+
+
+class PodSpec(msgspec.Struct, rename="camel"):
+    """`node_name` is empty until the pod is bound."""
+
+    node_name: str | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+
+
+class PodStatus(msgspec.Struct):
+    """How far a pod has come."""
+
+    phase: str | None = None
+
+
+class Pod(msgspec.Struct):
+    """A Kubernetes pod, as far as scheduling needs it."""
+
+    metadata: Metadata
+    spec: PodSpec | None = None
+    status: PodStatus | None = None
+
+    @property
+    def node(self) -> str:
+        """The node it is bound to, "" if none."""
+        return (self.spec.node_name or "") if self.spec else ""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Never null."""
+        return self.metadata.annotations or {}
+
+    @property
+    def is_ours(self) -> bool:
+        """True if a container or init container has the enabling limit (SEMANTICS 3.1)."""
+        if self.spec is None:
+            return False
+        containers = [*(self.spec.containers or ()), *(self.spec.init_containers or ())]
+        return any(
+            is_positive((container.resources.limits or {}).get(ENABLE_LIMIT, 0))
+            for container in containers
+            if container.resources is not None
+        )
+
+    @property
+    def is_completed(self) -> bool:
+        """True if it will never run again and so holds nothing."""
+        return self.status is not None and self.status.phase in {"Succeeded", "Failed"}
+
+
+class NodeSpec(msgspec.Struct):
+    """`unschedulable` is what `kubectl cordon` sets."""
+
+    unschedulable: bool | None = None
+
+
+class NodeCondition(msgspec.Struct):
+    """One of a node's conditions; only Ready matters here."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(msgspec.Struct):
+    """What the kubelet reports."""
+
+    conditions: list[NodeCondition] | None = None
+
+
+class Node(msgspec.Struct):
+    """A Kubernetes node, as far as its health goes."""
+
+    metadata: Metadata
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Ready, and not cordoned (SEMANTICS 3.4)."""
+        if self.spec is not None and self.spec.unschedulable:
+            return False
+        conditions = (self.status.conditions or ()) if self.status is not None else ()
+        return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+
+
+class FilterArgs(msgspec.Struct, rename="pascal"):
+    """filter: which of these nodes can take the pod?"""
+
+    pod: Pod
+    node_names: msgspec.Raw
+
+
+class FilterResult(msgspec.Struct, rename="pascal"):
+    """Exactly one of `node_names`, `failed_nodes` and `error` is filled."""
+
+    nodes: None = None
+    node_names: list[str] | None = None
+    failed_nodes: dict[str, str] | None = None
+    failed_and_unresolvable_nodes: None = None
+    error: str = ""
+
+
+class PreemptArgs(msgspec.Struct, rename="pascal"):
+    """preempt: the candidate nodes are the keys of whichever of the two maps is given."""
+
+    pod: Pod
+    node_name_to_victims: dict[str, msgspec.Raw] | None = None
+    node_name_to_meta_victims: dict[str, msgspec.Raw] | None = None
+
+    @property
+    def candidates(self) -> list[str]:
+        """The nodes on which kube-scheduler could preempt, ascending."""
+        return sorted({*(self.node_name_to_victims or ()), *(self.node_name_to_meta_victims or ())})
+
+
+class MetaPod(msgspec.Struct):
+    """A victim."""
+
+    uid: str = msgspec.field(name="UID", default="")
+
+
+class MetaVictims(msgspec.Struct):
+    """The victims on one node."""
+
+    pods: list[MetaPod] = msgspec.field(name="Pods", default_factory=list)
+    pdb_violation_count: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class PreemptResult(msgspec.Struct, rename="pascal"):
+    """A node that is left out is rejected; none of the entries may be without victims (EXTENDER, traps 5 and 6)."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+
+class BindArgs(msgspec.Struct, rename="pascal"):
+    """bind: write this binding."""
+
+    pod_name: str
+    pod_namespace: str
+    pod_uid: str = msgspec.field(name="PodUID")
+    node: str
+
+
+class BindResult(msgspec.Struct, rename="pascal"):
+    """An empty error means bound."""
+
+    error: str = ""
+
+
+_decoders = {kind: msgspec.json.Decoder(kind) for kind in (FilterArgs, PreemptArgs, BindArgs)}
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_names_decoder = msgspec.json.Decoder(list[str])
+_encoder = msgspec.json.Encoder()
+
+
+def decode_args(body: bytes, kind: type[T]) -> T:
+    """Decode a verb's arguments; unknown keys are ignored. Raises UserError, whatever the bytes."""
+    decoder: msgspec.json.Decoder[T] = _decoders[kind]  # type: ignore[index, assignment]
+    try:
+        return decoder.decode(body)
+    except (ValueError, RecursionError) as error:
+        try:
+            return decoder.decode(_with_exact_keys(body, kind))
+        except (ValueError, RecursionError):
+            raise UserError(f"the request is not valid {kind.__name__} JSON: {error}") from None
+
+
+def encode(value: Any) -> bytes:
+    """JSON text of a struct or of plain values, in UTF-8."""
+    return _encoder.encode(value)
+
+
+def is_positive(quantity: str | int | float) -> bool:
+    """True if a Kubernetes quantity ("1", "500m", "2Ki", 1) is greater than zero; anything else is not."""
+    match = _QUANTITY.fullmatch(str(quantity).strip())
+    return match is not None and float(match[1]) > 0
+
+
+class NodeNames:
+    """Turns lists of node names, still JSON, into masks over the configured nodes.
+
+    kube-scheduler mostly sends the list of the call before (or, with a nominated node, one of two lists in turn), so
+    the last few are kept and recognised by their bytes.
+    """
+
+    def __init__(self, node_index: Mapping[str, int]) -> None:
+        self._node_index = node_index
+        self._recent: deque[tuple[bytes, Mask | None]] = deque(maxlen=REMEMBERED_LISTS)
+
+    def mask(self, raw: msgspec.Raw) -> Mask | None:
+        """Which configured nodes the list names: bool, shape (node_count,), read-only; None means all of them.
+
+        Raises UserError if it is no list of strings. Cost: a comparison of bytes if the list is among the last few,
+        else O(length).
+        """
+        data = bytes(raw)
+        for known, mask in self._recent:
+            if known == data:
+                return mask
+        try:
+            names = _names_decoder.decode(data)
+        except (ValueError, RecursionError) as error:
+            hint = " (the extender needs nodeCacheCapable: true)" if data == b"null" else ""
+            raise UserError(f"NodeNames must be a list of node names: {error}{hint}") from None
+        mask = self.mask_of(names)
+        self._recent.appendleft((data, mask))
+        return mask
+
+    def mask_of(self, names: list[str]) -> Mask | None:
+        """As `mask`, from names already decoded; names that are not configured are ignored."""
+        node_count = len(self._node_index)
+        mask = np.zeros(node_count + 1, dtype=np.bool_)
+        # Names that are not configured all land in the spare last place.
+        mask[np.fromiter(map(self._node_index.get, names, repeat(node_count)), np.intp, len(names))] = True
+        mask = mask[:node_count]
+        if mask.all():
+            return None
+        mask.flags.writeable = False
+        return mask
+
+    def contains(self, mask: Mask | None, node: str) -> bool:
+        """True if a mask includes a node."""
+        index = self._node_index.get(node)
+        return index is not None and (mask is None or bool(mask[index]))
+
+
+def _with_exact_keys(body: bytes, kind: type[Any]) -> bytes:
+    """The same object with its top-level keys spelt as `kind` spells them."""
+    exact = {name.lower(): name for name in kind.__struct_encode_fields__}
+    members = _object_decoder.decode(body)
+    return _encoder.encode({exact.get(key.lower(), key): value for key, value in members.items()})
