@@ -1,6 +1,6 @@
 """What the submitter says beside the file, and what every pod of ours carries whatever it came from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,11 @@ class PlannedPod:
 
     manifest: Manifest
     priority: int
+
+    @property
+    def priority_class_name(self) -> str:
+        """The PriorityClass that agrees with its HiveD priority."""
+        return priority_class_name(self.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ def priority_class_name(priority: int) -> str:
     return "hived-opportunistic" if priority == OPPORTUNISTIC_PRIORITY else f"hived-priority-{priority}"
 
 
-def priority_class(priority: int) -> Manifest:
+def _priority_class(priority: int) -> Manifest:
     """The PriorityClass object of that name."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
@@ -77,6 +82,12 @@ def priority_class(priority: int) -> Manifest:
         "value": priority,
         "description": f"Pods of HiveD priority {priority}",
     }
+
+
+def priority_classes(pods: Sequence[PlannedPod]) -> list[Manifest]:
+    """The PriorityClasses of ours that these pods name, each once, highest first."""
+    named = {pod.priority for pod in pods if pod.manifest["spec"].get("priorityClassName") == pod.priority_class_name}
+    return [_priority_class(priority) for priority in sorted(named, reverse=True)]
 
 
 def scheduling_annotation(spec: Mapping[str, object]) -> dict[str, str]:

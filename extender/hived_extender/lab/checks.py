@@ -1,0 +1,82 @@
+"""Does a moment meet an expectation? Every check answers with what it found instead, or with nothing."""
+
+from collections.abc import Iterator
+
+from hived_extender.inspection import Group
+from hived_extender.lab.experiment import JobState, Step
+from hived_extender.lab.observer import DONE, EVICTED, RUNNING, STARTING, WAITING, Moment, Observer, PodHistory
+
+TOGETHER_S = 0.5
+"""Pods that started within this time of each other started together; looks are taken several times as often."""
+
+
+def failures(step: Step, observer: Observer, moment: Moment) -> list[str]:
+    """What is not as the step expects it, one line per difference; empty if all is as expected."""
+    found = [text for job, state in step.jobs.items() for text in _job_failures(job, state, observer, moment)]
+    if step.bad_nodes is not None:
+        bad = sorted(node.name for node in moment.nodes if node.is_bad)
+        if bad != sorted(step.bad_nodes):
+            found.append(f"bad nodes are {', '.join(bad) or 'none'}, expected {', '.join(step.bad_nodes) or 'none'}")
+    return found
+
+
+def _job_failures(job: str, expected: JobState, observer: Observer, moment: Moment) -> Iterator[str]:
+    pods = observer.job_pods(job)
+    yield from _count_failures(job, expected, pods)
+    yield from _place_failures(job, expected, pods)
+    yield from _group_failures(job, expected, _groups(pods, moment))
+    if expected.reason is not None:
+        for pod in pods:
+            if pod.state == WAITING and expected.reason not in pod.reason:
+                yield f"{pod.name} is told {pod.reason!r}, expected {expected.reason!r} in it"
+    if expected.together:
+        starts = [pod.started_at for pod in pods if pod.started_at is not None]
+        if len(starts) < len(pods) or max(starts) - min(starts) > TOGETHER_S:
+            yield f"the pods of {job} did not start together"
+    if expected.untouched:
+        touched = [pod.name for pod in observer.pods if pod.job == job and pod.eviction_count]
+        if touched:
+            yield f"{', '.join(touched)} was evicted"
+
+
+def _count_failures(job: str, expected: JobState, pods: list[PodHistory]) -> Iterator[str]:
+    counts = {
+        RUNNING: expected.running,
+        WAITING: expected.waiting,
+        DONE: expected.done,
+        EVICTED: expected.evicted,
+    }
+    for state, count in counts.items():
+        found = sum(pod.state == state for pod in pods)
+        if count is not None and found != count:
+            yield f"{found} of {job} {state}, expected {count}"
+
+
+def _place_failures(job: str, expected: JobState, pods: list[PodHistory]) -> Iterator[str]:
+    nodes = sorted({pod.node for pod in pods if pod.state in (STARTING, RUNNING)})
+    if expected.nodes is not None and not set(nodes) <= set(expected.nodes):
+        yield f"{job} is on {', '.join(nodes)}, expected {', '.join(expected.nodes)}"
+    if expected.node_count is not None and len(nodes) != expected.node_count:
+        yield f"{job} is on {len(nodes)} nodes ({', '.join(nodes)}), expected {expected.node_count}"
+
+
+def _group_failures(job: str, expected: JobState, groups: list[Group]) -> Iterator[str]:
+    if expected.cells is not None:
+        placements = (group.status.physical_placement or {} for group in groups)
+        found = sum(len(devices) for placement in placements for devices in placement.values())
+        if found != expected.cells:
+            yield f"{job} holds {found} cells, expected {expected.cells}"
+    guaranteed = {bool(group.status.virtual_placement) for group in groups}
+    if expected.guaranteed is not None and guaranteed != {expected.guaranteed}:
+        word = {True: "guaranteed", False: "opportunistic"}
+        found_words = " and ".join(sorted(word[one] for one in guaranteed)) or "not known to the service"
+        yield f"{job} is {found_words}, expected {word[expected.guaranteed]}"
+    lazily = {group.status.lazy_preemption_status is not None for group in groups}
+    if expected.lazily_preempted is not None and lazily != {expected.lazily_preempted}:
+        yield f"{job} is {'' if True in lazily else 'not '}lazily preempted, expected otherwise"
+
+
+def _groups(pods: list[PodHistory], moment: Moment) -> list[Group]:
+    """The groups of these pods that the service knows."""
+    names = dict.fromkeys(pod.group for pod in pods)
+    return [moment.groups[name] for name in names if name in moment.groups]

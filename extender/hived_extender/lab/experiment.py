@@ -1,0 +1,151 @@
+"""What an experiment is: `experiment.yaml` as typed values, and where experiments are found.
+
+A misspelt key is a mistake, not a check that is silently left out.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from hived.errors import UserError
+
+FILE = "experiment.yaml"
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Create the pods of a job file; `job` is the letter that stands for the job from now on.
+
+    `run_s` is how long each of its pods runs, 0 for ever. With `refused`, the file must be refused at submission with
+    a message that contains this text, and no pod is created.
+    """
+
+    job: str
+    file: str
+    run_s: float = 0.0
+    refused: str = ""
+
+
+class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is expected of a job; what is not given is not looked at.
+
+    `running`, `waiting`, `done`, `evicted` count pods. `nodes` are the only nodes its running pods may be on, `node_count`
+    how many nodes they are on. `reason` is part of what every waiting pod is told. `cells` counts the leaf cells that
+    its groups hold; `guaranteed` is whether all those groups hold cells of their virtual cluster, or none does.
+    `lazily_preempted` is whether they lost theirs to another group. `together`: its pods started in one moment.
+    `untouched`: no pod of it was ever evicted, moved or started again.
+    """
+
+    running: int | None = None
+    waiting: int | None = None
+    done: int | None = None
+    evicted: int | None = None
+    nodes: tuple[str, ...] | None = None
+    node_count: int | None = None
+    reason: str | None = None
+    cells: int | None = None
+    guaranteed: bool | None = None
+    lazily_preempted: bool | None = None
+    together: bool | None = None
+    untouched: bool | None = None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One step: exactly one of the actions, or an expectation.
+
+    `fail` and `recover` name a node, `delete` and `resubmit` a job, `reconfigure` a configuration with which the
+    service is started again. `expect` says in words what `jobs` and `bad_nodes` say to the runner, `because` why it
+    must be so; it has to come true within `within_s` seconds and stay so for `hold_s`.
+    """
+
+    submit: Submission | None = None
+    delete: str | None = None
+    resubmit: str | None = None
+    fail: str | None = None
+    recover: str | None = None
+    reconfigure: str | None = None
+    expect: str | None = None
+    because: str = ""
+    jobs: dict[str, JobState] = {}
+    bad_nodes: tuple[str, ...] | None = None
+    within_s: float = 5.0
+    hold_s: float = 0.0
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An experiment as written. `shows` is the guarantee in a sentence or two."""
+
+    title: str
+    shows: str
+    configuration: str
+    steps: tuple[Step, ...]
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """An experiment, its name and the folder that its files are relative to."""
+
+    name: str
+    folder: Path
+    experiment: Experiment
+
+
+ACTIONS = ("submit", "delete", "resubmit", "fail", "recover", "reconfigure", "expect")
+
+
+def experiments_folder() -> Path:
+    """Where the experiments are: beside this module in an installed package, else in the checkout's examples."""
+    installed = Path(__file__).parent / "experiments"
+    return installed if installed.is_dir() else Path(__file__).parents[3] / "examples" / "lab"
+
+
+def experiment_names(folder: Path) -> list[str]:
+    """The names of the experiments in a folder, in the order in which they tell the story.
+
+    Folders are named `01-vc-safety`, ...; the number orders them and is not part of the name.
+    """
+    return [_name(path) for path in _folders(folder)]
+
+
+def load_experiments(folder: Path, names: tuple[str, ...] = ()) -> list[Loaded]:
+    """The experiments of a folder, all or those named. Raises UserError for an unknown name or a bad file."""
+    known = {_name(path): path for path in _folders(folder)}
+    if not known:
+        raise UserError(f"{folder}: no experiments found")
+    for name in names:
+        if name not in known:
+            raise UserError(f"no experiment is named {name!r}; there are {', '.join(known)}")
+    return [_load(name, path) for name, path in known.items() if not names or name in names]
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob(f"*/{FILE}"))
+
+
+def _name(path: Path) -> str:
+    number, _, name = path.name.partition("-")
+    return name if number.isdigit() and name else path.name
+
+
+def _load(name: str, folder: Path) -> Loaded:
+    file = folder / FILE
+    try:
+        experiment = msgspec.yaml.decode(file.read_bytes(), type=Experiment)
+    except msgspec.MsgspecError as error:
+        raise UserError(f"{file}: {error}") from error
+    _check(file, experiment)
+    return Loaded(name, folder, experiment)
+
+
+def _check(file: Path, experiment: Experiment) -> None:
+    """Refuse a step that does nothing or two things, and a job that nobody submitted."""
+    submitted: set[str] = set()
+    for number, step in enumerate(experiment.steps, start=1):
+        actions = [action for action in ACTIONS if getattr(step, action) is not None]
+        if len(actions) != 1:
+            raise UserError(f"{file}: step {number}: expected exactly one of {', '.join(ACTIONS)}, found {actions}")
+        if step.submit:
+            submitted.add(step.submit.job)
+        named = {*step.jobs, *(job for job in (step.delete, step.resubmit) if job)}
+        if unknown := named - submitted:
+            raise UserError(f"{file}: step {number}: job {', '.join(sorted(unknown))} was not submitted before")
+        if step.expect is not None and not step.jobs and step.bad_nodes is None:
+            raise UserError(f"{file}: step {number}: nothing is checked; expected jobs or bad_nodes")

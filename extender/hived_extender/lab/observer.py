@@ -1,0 +1,148 @@
+"""Looking at the cluster from outside: pods from the API server, cells and groups from the service.
+
+A look is a `Moment`. The observer remembers what happened to each pod from look to look, which no single look can
+tell: that a pod is gone because it was evicted, when it started, and that it is still the one it was.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.inspection import Cell, Group, Inspector
+from hived_extender.kube import PODS, KubeClient
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str
+    uid: str
+    deletion_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+    message: str = ""
+
+
+class _Status(msgspec.Struct):
+    phase: str = "Pending"
+    conditions: list[_Condition] | None = None
+
+
+class SeenPod(msgspec.Struct):
+    """A pod as the API server has it."""
+
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def waiting_reason(self) -> str:
+        """What the scheduler told a pod that it could not place."""
+        conditions = self.status.conditions or ()
+        return next((one.message for one in conditions if one.type == "PodScheduled" and one.status == "False"), "")
+
+
+WAITING, STARTING, RUNNING, DONE, EVICTED, DELETED = "waiting", "starting", "running", "done", "evicted", "deleted"
+_PHASES = {"Pending": STARTING, "Running": RUNNING, "Succeeded": DONE, "Failed": DONE}
+
+
+@dataclass(slots=True)
+class PodHistory:
+    """A pod of a job: which object it is now and what became of it. Times are seconds of the observer's clock."""
+
+    job: str
+    name: str
+    uid: str
+    group: str
+    state: str = WAITING
+    node: str = ""
+    reason: str = ""
+    started_at: float | None = None
+    eviction_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One look: when, the cells, the groups by name, and what changed for pods since the look before."""
+
+    at_s: float
+    cells: tuple[Cell, ...]
+    groups: dict[str, Group]
+    changes: tuple[PodHistory, ...] = ()
+
+    @property
+    def nodes(self) -> list[Cell]:
+        """Every node's cell, in the order of the configuration."""
+        return [node for top in self.cells for node in top.nodes()]
+
+
+@dataclass(slots=True)
+class Observer:
+    """Looks at one cluster; `pods` holds the history of every pod that was submitted, in order."""
+
+    kube: KubeClient
+    inspector: Inspector
+    pods: list[PodHistory] = field(default_factory=list)
+    _zero: float = field(default_factory=time.monotonic)
+    _last: Moment | None = None
+
+    def now(self) -> float:
+        """Seconds since this observer began."""
+        return time.monotonic() - self._zero
+
+    def follow(self, pod: PodHistory) -> None:
+        """Take a submitted pod into the books; one of the same name before it is history."""
+        self.pods.append(pod)
+
+    def job_pods(self, job: str) -> list[PodHistory]:
+        """The pods of a job as last submitted."""
+        latest = {pod.name: pod for pod in self.pods if pod.job == job}
+        return list(latest.values())
+
+    def forget(self, job: str) -> None:
+        """The job's pods are being deleted by their owner: that they vanish will be no eviction."""
+        for pod in self.job_pods(job):
+            if pod.state not in (DONE, EVICTED):
+                pod.state = DELETED
+
+    def look(self) -> Moment:
+        """Look now.
+
+        While the service is away (it is being started again) the cells and groups of the last look stand.
+        """
+        seen = {pod.metadata.uid: pod for pod in self.kube.list_objects(PODS, SeenPod).items}
+        at_s = self.now()
+        changes = tuple(pod for pod in self.pods if _update(pod, seen.get(pod.uid), at_s))
+        try:
+            cells = tuple(self.inspector.physical_cluster())
+            groups = {group.name: group for group in self.inspector.groups()}
+        except UserError:
+            if self._last is None:
+                raise
+            cells, groups = self._last.cells, self._last.groups
+        self._last = Moment(at_s, cells, groups, changes)
+        return self._last
+
+
+def _update(pod: PodHistory, seen: SeenPod | None, at_s: float) -> bool:
+    """Bring a pod's history up to date; tells whether its state changed."""
+    before = pod.state
+    if before in (DONE, EVICTED, DELETED):
+        return False
+    if seen is None or seen.metadata.deletion_timestamp:
+        pod.state = EVICTED
+        pod.eviction_count += 1
+        return True
+    pod.reason = seen.waiting_reason
+    pod.node = seen.spec.node_name
+    pod.state = _PHASES.get(seen.status.phase, STARTING) if pod.node else WAITING
+    if pod.state in (RUNNING, DONE) and pod.started_at is None:
+        pod.started_at = at_s
+    return pod.state != before

@@ -1,0 +1,178 @@
+"""What an experiment looks like on a terminal of 100 columns: what was asked, what was expected, what happened.
+
+What happened is a picture with one row per moment that changed and one character per GPU: the letter of the job that
+holds it, in lower case if it may be taken away at any time; `.` free, `x` on a bad node, `~` reserved.
+"""
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import click
+
+from hived_extender.inspection import Cell
+from hived_extender.lab.experiment import Loaded
+from hived_extender.lab.observer import DELETED, DONE, EVICTED, RUNNING, WAITING, Moment, Observer, PodHistory
+from hived_extender.pictures import BAD, FREE, RESERVED
+
+WIDTH = 100
+INDENT = 11
+LEGEND = "A, B, C: the job on a GPU; lower case: may be taken away; . free   x bad node   ~ reserved"
+COLORS = ("cyan", "magenta", "yellow", "blue", "green")
+VERBS = {RUNNING: "runs", WAITING: "waits", DONE: "done", EVICTED: "evicted", DELETED: "deleted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An expectation and what came of it: `found` is empty if it held, `seconds` is how long that took."""
+
+    expect: str
+    found: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An experiment's outcome. `error` is what kept it from being carried out, empty if nothing did."""
+
+    name: str
+    title: str
+    checks: tuple[Check, ...]
+    error: str
+    seconds: float
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether every step could be done and every expectation held."""
+        return not self.error and all(not check.found for check in self.checks)
+
+
+class Report:
+    """Writes the story of each experiment line by line as it happens."""
+
+    def __init__(self, echo: Callable[[str], object]) -> None:
+        self._echo = echo
+        self._shown_pods: dict[str, str] = {}
+        self._shown_picture = ""
+        self._is_titled = False
+
+    def legend(self) -> None:
+        """Explain the pictures, once."""
+        self._echo(click.style(LEGEND, dim=True))
+
+    def begin(self, loaded: Loaded, number: int, count: int) -> None:
+        """Announce an experiment."""
+        self._shown_pods.clear()
+        self._shown_picture = ""
+        self._is_titled = False
+        heading = f"{number}/{count}  {loaded.experiment.title} "
+        self._echo("\n" + click.style(heading + "─" * (WIDTH - len(heading)), bold=True))
+        self._echo(textwrap.fill(" ".join(loaded.experiment.shows.split()), WIDTH))
+        self._echo("")
+
+    def act(self, word: str, text: str) -> None:
+        """Say what is done to the cluster."""
+        self._block(click.style(word, bold=True), word, text)
+
+    def expect(self, expect: str, because: str = "") -> None:
+        """Say what should happen now, and why."""
+        self._block(click.style("expect", bold=True), "expect", expect)
+        if because:
+            self._block(click.style("because", dim=True), "because", because)
+
+    def moment(self, moment: Moment, observer: Observer) -> None:
+        """Draw the cells, unless nothing changed since the last row."""
+        picture = "  ".join(
+            _node_picture(node, moment, observer).ljust(_node_width(node)) for node in moment.nodes
+        ).rstrip()
+        news = self._news(observer)
+        if picture == self._shown_picture and not news:
+            return
+        if not self._is_titled:
+            self._is_titled = True
+            names = "  ".join(node.name.ljust(_node_width(node)) for node in moment.nodes)
+            self._echo(click.style(" " * INDENT + names.rstrip(), dim=True))
+        self._shown_picture = picture
+        width = sum(_node_width(node) + 2 for node in moment.nodes)
+        padding = " " * max(0, width - len(picture))
+        time = click.style(f"{moment.at_s:7.1f} s  ", dim=True)
+        lines = textwrap.wrap(news, WIDTH - INDENT - width) or [""]
+        self._echo((time + _colored(picture) + padding + lines[0]).rstrip())
+        for line in lines[1:]:
+            self._echo(" " * (INDENT + width) + line)
+
+    def verdict(self, check: Check) -> None:
+        """Say how an expectation came out."""
+        if not check.found:
+            self._echo(click.style("  pass     ", fg="green", bold=True) + f"after {check.seconds:.1f} s\n")
+            return
+        self._block(click.style("FAIL", fg="red", bold=True), "FAIL", "; ".join(check.found))
+        self._echo("")
+
+    def error(self, text: str) -> None:
+        """Say why an experiment could not go on."""
+        self._block(click.style("ERROR", fg="red", bold=True), "ERROR", text)
+
+    def summary(self, results: Sequence[Result], seconds: float) -> None:
+        """List how every experiment came out."""
+        self._echo(click.style("─" * WIDTH, bold=True))
+        width = max(len(result.title) for result in results)
+        for result in results:
+            word = click.style("pass", fg="green") if result.is_passed else click.style("FAIL", fg="red", bold=True)
+            held = sum(not check.found for check in result.checks)
+            checks = f"{held} of {len(result.checks)} expectations held"
+            self._echo(f"  {word}   {result.title:<{width}}   {checks}   {result.seconds:4.1f} s")
+        passed = sum(result.is_passed for result in results)
+        verdict = f"{passed} of {len(results)} experiments passed in {seconds:.0f} s"
+        self._echo("\n" + click.style(verdict, bold=True, fg="green" if passed == len(results) else "red"))
+
+    def _block(self, styled: str, word: str, text: str) -> None:
+        lines = textwrap.wrap(" ".join(text.split()), WIDTH - INDENT)
+        padding = " " * (INDENT - 2 - len(word))
+        self._echo(f"  {styled}{padding}{lines[0]}")
+        for line in lines[1:]:
+            self._echo(" " * INDENT + line)
+
+    def _news(self, observer: Observer) -> str:
+        """What became of pods since the last row: `A runs, B 0 1 done, B 2 waits`."""
+        news: dict[tuple[str, str], list[str]] = {}
+        for pod in observer.pods:
+            if pod.state in VERBS and self._shown_pods.get(pod.uid) != pod.state:
+                self._shown_pods[pod.uid] = pod.state
+                news.setdefault((pod.job, VERBS[pod.state]), []).append(pod.name)
+        return ", ".join(self._sentence(job, verb, names, observer) for (job, verb), names in news.items())
+
+    @staticmethod
+    def _sentence(job: str, verb: str, names: list[str], observer: Observer) -> str:
+        all_names = [pod.name for pod in observer.job_pods(job)]
+        if len(names) == len(all_names):
+            return f"{job} {verb}"
+        return f"{job}{'+'.join(str(all_names.index(name)) for name in names)} {verb}"
+
+
+def _node_width(node: Cell) -> int:
+    return max(len(node.name), len(node.leaves()))
+
+
+def _node_picture(node: Cell, moment: Moment, observer: Observer) -> str:
+    return "".join(_leaf_sign(node, leaf, moment, observer.pods) for leaf in node.leaves())
+
+
+def _leaf_sign(node: Cell, leaf: Cell, moment: Moment, pods: Sequence[PodHistory]) -> str:
+    if leaf.cell_state in ("Reserving", "Reserved"):
+        return RESERVED
+    for name, group in moment.groups.items():
+        if int(leaf.name) in (group.status.physical_placement or {}).get(node.name, ()):
+            job = next((pod.job for pod in pods if pod.group == name), "?")
+            return job if group.status.virtual_placement else job.lower()
+    return BAD if leaf.is_bad else FREE
+
+
+def _colored(picture: str) -> str:
+    return "".join(_colored_sign(sign) for sign in picture)
+
+
+def _colored_sign(sign: str) -> str:
+    if sign.isalpha() and sign != BAD:
+        return click.style(sign, fg=COLORS[(ord(sign.upper()) - ord("A")) % len(COLORS)], bold=sign.isupper())
+    return click.style(sign, fg="red") if sign == BAD else sign

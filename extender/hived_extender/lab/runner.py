@@ -1,0 +1,211 @@
+"""Carries out experiments: does each step to a real cluster, looks until an expectation holds or its time is up."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from hived.errors import HivedError, UserError
+from hived.specs import PodRequest
+from hived_config.loader import load_cluster
+from hived_extender.annotations import pod_request
+from hived_extender.inspection import Inspector
+from hived_extender.jobs import plan_file
+from hived_extender.jobs.creation import create_pods
+from hived_extender.jobs.submission import PRIORITY_CLASSES, PlannedPod
+from hived_extender.jobs.submission import Submission as Submitter
+from hived_extender.kube import KubeClient
+from hived_extender.lab.checks import failures
+from hived_extender.lab.experiment import Loaded, Step, Submission
+from hived_extender.lab.observer import DONE, EVICTED, Moment, Observer, PodHistory
+from hived_extender.lab.report import Check, Report, Result
+
+RUN_SECONDS = "hived.run-seconds"
+LOOK_INTERVAL_S = 0.05
+NAMESPACE = "default"
+USER = "lab"
+
+
+class Cluster(Protocol):
+    """What an experiment needs of a running embedded cluster."""
+
+    kube: KubeClient
+    server: str
+
+    def fail_node(self, name: str) -> None:
+        """Make a node not Ready."""
+        ...
+
+    def recover_node(self, name: str) -> None:
+        """Make it Ready again."""
+        ...
+
+    def restart_service(self, configuration: Path) -> None:
+        """Stop the service and start it with another configuration; pods and nodes stay."""
+        ...
+
+
+def run_all(
+    experiments: list[Loaded], report: Report, start: Callable[[Path], AbstractContextManager[Cluster]]
+) -> list[Result]:
+    """Run experiments one after the other, each on a cluster of its own."""
+    report.legend()
+    results = []
+    for number, loaded in enumerate(experiments, start=1):
+        report.begin(loaded, number, len(experiments))
+        began = time.monotonic()
+        with start(loaded.folder / loaded.experiment.configuration) as cluster:
+            results.append(run_experiment(loaded, report, cluster, began))
+    return results
+
+
+def run_experiment(loaded: Loaded, report: Report, cluster: Cluster, began: float) -> Result:
+    """Run one experiment on a fresh cluster that was asked for at `began`; its pods are left as they are at the end.
+
+    The first expectation that fails ends it: what follows would build on sand.
+    """
+    run = _Run(loaded, report, cluster)
+    error = ""
+    try:
+        run.look()
+        for step in loaded.experiment.steps:
+            run.do(step)
+            if run.checks and run.checks[-1].found:
+                break
+    except HivedError as problem:
+        error = str(problem)
+        report.error(error)
+    seconds = time.monotonic() - began
+    return Result(loaded.name, loaded.experiment.title, tuple(run.checks), error, seconds)
+
+
+class _Run:
+    """One experiment under way. `jobs` holds what was submitted under each letter, to be submitted again if asked."""
+
+    def __init__(self, loaded: Loaded, report: Report, cluster: Cluster) -> None:
+        self.checks: list[Check] = []
+        self._folder = loaded.folder
+        self._report = report
+        self._cluster = cluster
+        self._spec = load_cluster(loaded.folder / loaded.experiment.configuration)
+        self._observer = Observer(cluster.kube, Inspector(cluster.server))
+        self._jobs: dict[str, list[PlannedPod]] = {}
+
+    def look(self) -> Moment:
+        """Look at the cluster and draw what changed."""
+        moment = self._observer.look()
+        self._report.moment(moment, self._observer)
+        return moment
+
+    def do(self, step: Step) -> None:
+        """Carry out one step. Raises UserError or KubeError if the cluster will not have it."""
+        if step.submit:
+            self._submit(step.submit)
+        elif step.resubmit:
+            self._report.act("submit", f"{step.resubmit} again, as a job controller would")
+            self._create(step.resubmit)
+        elif step.delete:
+            self._report.act("delete", f"the pods of {step.delete}")
+            self._delete(step.delete)
+        elif step.fail:
+            self._report.act("fail", f"node {step.fail}")
+            self._cluster.fail_node(step.fail)
+        elif step.recover:
+            self._report.act("recover", f"node {step.recover}")
+            self._cluster.recover_node(step.recover)
+        elif step.reconfigure:
+            self._report.act("restart", f"the scheduler with {step.reconfigure}")
+            self._spec = load_cluster(self._folder / step.reconfigure)
+            self._cluster.restart_service(self._folder / step.reconfigure)
+        else:
+            self.checks.append(self._expect(step))
+
+    def _submit(self, submission: Submission) -> None:
+        try:
+            pods, _ = plan_file(str(self._folder / submission.file), Submitter(user=USER, cluster=self._spec))
+        except UserError as error:
+            self._report.act("submit", f"{submission.job}: {submission.file}")
+            self._refused(submission, error.message)
+            return
+        if submission.run_s:
+            for pod in pods:
+                pod.manifest["metadata"]["annotations"][RUN_SECONDS] = f"{submission.run_s:g}"
+        self._report.act("submit", f"{submission.job}: {submission.file}, {_describe(pods, submission.run_s)}")
+        if submission.refused:
+            self._refused(submission, "")
+            return
+        self._jobs[submission.job] = pods
+        self._create(submission.job)
+
+    def _refused(self, submission: Submission, message: str) -> None:
+        """Note how a submission that should be refused came out."""
+        if not submission.refused:
+            raise UserError(message)
+        expect = f"refused at submission: {submission.refused}"
+        self._report.expect(expect)
+        found = () if submission.refused in message else (message or "it was accepted",)
+        self.checks.append(Check(expect, found, 0.0))
+        self._report.verdict(self.checks[-1])
+
+    def _create(self, job: str) -> None:
+        pods = self._jobs[job]
+        for planned, stored in zip(pods, create_pods(self._cluster.kube, NAMESPACE, pods), strict=True):
+            metadata = stored["metadata"]
+            group = _request(planned).spec.group.name
+            self._observer.follow(PodHistory(job=job, name=metadata["name"], uid=metadata["uid"], group=group))
+
+    def _delete(self, job: str) -> None:
+        for pod in self._observer.job_pods(job):
+            if pod.state not in (DONE, EVICTED):
+                self._cluster.kube.delete_pod(NAMESPACE, pod.name, uid=pod.uid)
+        self._observer.forget(job)
+
+    def _expect(self, step: Step) -> Check:
+        """Look until the expectation holds and has held for its time, or until it is too late."""
+        self._report.expect(step.expect or "", step.because)
+        began = time.monotonic()
+        came_true: float | None = None
+        while True:
+            found = failures(step, self._observer, self.look())
+            now = time.monotonic()
+            if not found:
+                came_true = came_true or now
+                if now - came_true >= step.hold_s:
+                    return self._conclude(step, (), came_true - began)
+            elif came_true is not None:
+                found = [f"{text}, after {now - came_true:.1f} s in which all was as expected" for text in found]
+                return self._conclude(step, tuple(found), now - began)
+            elif now - began > step.within_s:
+                return self._conclude(step, tuple(found), now - began)
+            time.sleep(LOOK_INTERVAL_S)
+
+    def _conclude(self, step: Step, found: tuple[str, ...], seconds: float) -> Check:
+        check = Check(step.expect or "", found, seconds)
+        self._report.verdict(check)
+        return check
+
+
+def _request(pod: PlannedPod) -> PodRequest:
+    metadata = pod.manifest["metadata"]
+    return pod_request("", metadata["name"], NAMESPACE, metadata["annotations"])
+
+
+def _describe(pods: list[PlannedPod], run_s: float) -> str:
+    """What a job asks for, in a few words: `2 tasks of 1 GPU as a gang, VC vision, prod, 1.5 s each`."""
+    requests = [_request(pod).spec for pod in pods]
+    shapes = dict.fromkeys(f"{spec.leaf_cell_count} GPU" + "s" * (spec.leaf_cell_count > 1) for spec in requests)
+    tasks = f"{len(pods)} tasks of" if len(pods) > 1 else "a task of"
+    is_gang = len(pods) > 1 and len({spec.group.name for spec in requests}) == 1
+    first = requests[0]
+    words = {number: word for word, number in PRIORITY_CLASSES.items()}
+    parts = [
+        f"{tasks} {' and '.join(shapes)}{' as a gang' if is_gang else ''}",
+        f"VC {first.virtual_cluster}",
+        words.get(first.priority, f"priority {first.priority}"),
+        f"type {first.leaf_cell_type}" if first.leaf_cell_type else "",
+        f"pinned to {first.pinned_cell_id}" if first.pinned_cell_id else "",
+        "lazy preemption" if first.lazy_preemption else "",
+        f"{run_s:g} s each" if run_s else "",
+    ]
+    return ", ".join(part for part in parts if part)
