@@ -5,10 +5,16 @@ import threading
 import time
 from typing import Any
 
+from hived_extender.kube import NODES, PODS
 from hived_extender.service import Service
-from hived_extender.watch import Reflector, WatchApi, node_resource, pod_resource
+from hived_extender.watch import Reflector, Resource, WatchApi
+from hived_extender.wire import Node, Pod
 
 log = logging.getLogger(__name__)
+
+
+LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+"""A pod that completes leaves this selection, which the API server reports as its deletion."""
 
 
 def recover(service: Service, kube: WatchApi, stop: threading.Event) -> list[threading.Thread]:
@@ -18,7 +24,7 @@ def recover(service: Service, kube: WatchApi, stop: threading.Event) -> list[thr
     until `stop` is set.
     """
     started = time.monotonic()
-    resources: list[Any] = [node_resource(service), pod_resource(service)]
+    resources: list[Resource[Any]] = [_nodes(service), _pods(service)]
     reflectors = [Reflector(kube, resource, service.metrics, stop) for resource in resources]
     for reflector in reflectors:
         reflector.sync()
@@ -27,3 +33,15 @@ def recover(service: Service, kube: WatchApi, stop: threading.Event) -> list[thr
     service.mark_ready()
     log.info("recovered", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
     return [reflector.start() for reflector in reflectors]
+
+
+def _nodes(service: Service) -> Resource[Node]:
+    return Resource(
+        NODES, Node, service.sync_nodes, service.node_seen, lambda node: service.node_gone(node.metadata.name)
+    )
+
+
+def _pods(service: Service) -> Resource[Pod]:
+    return Resource(
+        PODS, Pod, service.sync_pods, service.pod_seen, lambda pod: service.pod_gone(pod.metadata.uid), LIVE_PODS
+    )

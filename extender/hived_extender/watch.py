@@ -12,10 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from hived_extender.kube import NODES, PODS, KubeError, Listing, WatchEvent
+from hived_extender.kube import KubeError, Listing, WatchEvent
 from hived_extender.metrics import Metrics
-from hived_extender.service import Service
-from hived_extender.wire import Node, Pod
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +21,6 @@ FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 30.0
 STEADY_AFTER_S = 5.0
 """A watch that lasted as long as this was a good one: the next wait is short again."""
-
-LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
-"""A pod that completes leaves this selection, which the API server reports as its deletion."""
 
 T = TypeVar("T")
 
@@ -50,20 +45,6 @@ class Resource(Generic[T]):
     on_seen: Callable[[T], None]
     on_gone: Callable[[T], None]
     field_selector: str = ""
-
-
-def node_resource(service: Service) -> Resource[Node]:
-    """The nodes, told to a service."""
-    return Resource(
-        NODES, Node, service.sync_nodes, service.node_seen, lambda node: service.node_gone(node.metadata.name)
-    )
-
-
-def pod_resource(service: Service) -> Resource[Pod]:
-    """The live pods, told to a service."""
-    return Resource(
-        PODS, Pod, service.sync_pods, service.pod_seen, lambda pod: service.pod_gone(pod.metadata.uid), LIVE_PODS
-    )
 
 
 class Reflector(Generic[T]):

@@ -27,7 +27,7 @@ WAITING_KEY = "hivedscheduler"
 
 REMEMBERED_LISTS = 4
 
-_QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[numkMGTPE]i?)?")
+_QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?")
 
 T = TypeVar("T")
 Mask = npt.NDArray[np.bool_]

@@ -1,0 +1,127 @@
+"""Following a resource through everything that an API server does."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hived_extender import watch
+from hived_extender.kube import KubeError, Listing, WatchEvent
+from hived_extender.metrics import Metrics
+from hived_extender.watch import Reflector, Resource
+
+GONE = KubeError(410, "Expired", "too old")
+LOST = KubeError(0, "NoAnswer", "connection refused")
+
+
+class Script:
+    """An API server that plays back lists and watches, then stops the reflector."""
+
+    def __init__(self, lists: list[Any], watches: list[Any]) -> None:
+        self.lists, self.watches = lists, watches
+        self.stop = threading.Event()
+        self.versions: list[str] = []
+        self.told: list[Any] = []
+        self.metrics = Metrics()
+
+    def list_objects(self, path: str, item_type: Any, *, field_selector: str = "") -> Any:
+        answer = self.lists.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def watch(self, path: str, item_type: Any, version: str, *, field_selector: str = "") -> Iterator[Any]:
+        self.versions.append(version)
+        for event in self.watches.pop(0):
+            if isinstance(event, Exception):
+                raise event
+            yield event
+        if not self.watches:
+            self.stop.set()
+
+    def follow(self, on_seen: Callable[[str], None] | None = None) -> "Script":
+        resource = Resource(
+            "/things",
+            str,
+            lambda items: self.told.append(("sync", items)),
+            on_seen or (lambda item: self.told.append(("seen", item))),
+            lambda item: self.told.append(("gone", item)),
+        )
+        Reflector(self, resource, self.metrics, self.stop).run()
+        return self
+
+    def restarts(self, cause: str) -> float | None:
+        return self.metrics.registry.get_sample_value(
+            "hived_watch_restarts_total", {"resource": "/things", "cause": cause}
+        )
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "FIRST_WAIT_S", 0.001)
+
+
+def test_a_list_is_told_first_and_then_each_change() -> None:
+    script = Script(
+        [Listing(["a"], "1")],
+        [[WatchEvent("ADDED", "b", "2"), WatchEvent("MODIFIED", "a", "3"), WatchEvent("DELETED", "b", "4")]],
+    ).follow()
+    assert script.told == [("sync", ["a"]), ("seen", "b"), ("seen", "a"), ("gone", "b")]
+
+
+def test_a_watch_that_ends_goes_on_where_it_was_bookmarks_included() -> None:
+    script = Script(
+        [Listing([], "1")], [[WatchEvent("ADDED", "a", "2")], [WatchEvent("BOOKMARK", None, "9")], []]
+    ).follow()
+    assert script.versions == ["1", "2", "9"]
+    assert script.restarts("ended") == 2
+
+
+def test_a_lost_connection_goes_on_where_it_was() -> None:
+    script = Script([Listing([], "1")], [[WatchEvent("ADDED", "a", "2"), LOST], []]).follow()
+    assert script.versions == ["1", "2"]
+    assert script.restarts("NoAnswer") == 1
+
+
+def test_an_expired_version_lists_everything_again() -> None:
+    script = Script([Listing(["a"], "1"), Listing(["b"], "7")], [[GONE], []]).follow()
+    assert script.told == [("sync", ["a"]), ("sync", ["b"])]
+    assert script.versions == ["1", "7"]
+
+
+def test_an_event_that_cannot_be_taken_in_does_not_end_the_watch() -> None:
+    def refuse(item: str) -> None:
+        raise ValueError(item)
+
+    script = Script([Listing([], "1"), Listing(["a"], "3")], [[WatchEvent("ADDED", "a", "2")], []]).follow(refuse)
+    assert script.told == [("sync", []), ("sync", ["a"])]
+    assert script.restarts("ValueError") == 1
+
+
+def test_listing_is_tried_until_it_succeeds() -> None:
+    script = Script([LOST, LOST, Listing(["a"], "1")], [[]]).follow()
+    assert script.told == [("sync", ["a"])]
+    assert script.restarts("NoAnswer") == 2
+
+
+def test_waits_grow_with_errors_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LONGEST_WAIT_S", 0.004)
+    script = Script([LOST] * 6 + [Listing([], "1")], [[]])
+    waits: list[float | None] = []
+    real_wait = script.stop.wait
+    monkeypatch.setattr(script.stop, "wait", lambda seconds=None: waits.append(seconds) or real_wait(seconds))
+    script.follow()
+    assert waits[0] is not None
+    assert waits[0] <= 0.0015
+    assert all(wait is not None and 0.002 <= wait <= 0.006 for wait in waits[2:6])
+
+
+def test_nothing_is_told_after_the_stop() -> None:
+    script = Script([Listing([], "1")], [[WatchEvent("ADDED", "a", "2"), WatchEvent("ADDED", "b", "3")]])
+
+    def stop_at_first(item: str) -> None:
+        script.told.append(item)
+        script.stop.set()
+
+    assert script.follow(stop_at_first).told == [("sync", []), "a"]

@@ -1,0 +1,184 @@
+"""Messages of the extender protocol, as kube-scheduler sends them and as it must receive them."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hived.errors import UserError
+from hived_extender.wire import (
+    BindArgs,
+    BindResult,
+    FilterArgs,
+    FilterResult,
+    MetaPod,
+    MetaVictims,
+    Node,
+    NodeNames,
+    Pod,
+    PreemptArgs,
+    PreemptResult,
+    decode_args,
+    encode,
+    is_positive,
+)
+
+POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "annotations": None, "creationTimestamp": None}}
+NAMES = NodeNames({"a": 0, "b": 1, "c": 2})
+
+
+def raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(value).encode())
+
+
+def decode_pod(**parts: object) -> Pod:
+    return msgspec.json.decode(json.dumps(POD | parts), type=Pod)
+
+
+def test_filter_arguments_are_read_with_nulls_where_go_has_nil() -> None:
+    body = json.dumps({"Pod": POD | {"spec": {"nodeName": "", "initContainers": None}}, "Nodes": None, "NodeNames": []})
+    args = decode_args(body.encode(), FilterArgs)
+    assert (args.pod.metadata.uid, args.pod.node, dict(args.pod.annotations)) == ("u", "", {})
+    assert bytes(args.node_names) == b"[]"
+
+
+@pytest.mark.parametrize("spell", [str.lower, str.upper, str.swapcase])
+def test_keys_of_the_protocol_are_read_in_any_case(spell: Any) -> None:
+    body = json.dumps({spell("PodName"): "p", spell("PodNamespace"): "n", spell("PodUID"): "u", spell("Node"): "x"})
+    assert decode_args(body.encode(), BindArgs) == BindArgs("p", "n", "u", "x")
+
+
+def test_candidates_are_the_nodes_of_whichever_map_is_given() -> None:
+    for key in ("NodeNameToVictims", "NodeNameToMetaVictims"):
+        body = json.dumps({"Pod": POD, key: {"b": {"Pods": []}, "a": None}})
+        assert decode_args(body.encode(), PreemptArgs).candidates == ["a", "b"]
+    assert decode_args(json.dumps({"Pod": POD, "NodeNameToVictims": None}).encode(), PreemptArgs).candidates == []
+
+
+def test_results_have_the_keys_of_go_with_null_where_go_has_nil() -> None:
+    assert json.loads(encode(FilterResult(node_names=["a"]))) == {
+        "Nodes": None,
+        "NodeNames": ["a"],
+        "FailedNodes": None,
+        "FailedAndUnresolvableNodes": None,
+        "Error": "",
+    }
+    assert json.loads(encode(PreemptResult({"a": MetaVictims([MetaPod("u")])}))) == {
+        "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 0}}
+    }
+    assert json.loads(encode(BindResult())) == {"Error": ""}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"\xff\xfe",
+        b'{"Pod": {}, "NodeNames": []}',
+        b'{"Pod": {"metadata": {"uid": NaN}}, "NodeNames": []}',
+        b'{"Pod": {"metadata": {"uid": "\\ud800"}}, "NodeNames": []}',
+        b'{"Pod": {"metadata": {"annotations": {"a": 1}}}, "NodeNames": []}',
+        b'{"Pod":' + b"[" * 100_000,
+        b'{"Pod":' + b'{"x":' * 100_000 + b"1" + b"}" * 100_001,
+        b'{"NodeNames":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+def test_a_body_that_does_not_fit_is_the_callers_error(body: bytes) -> None:
+    with pytest.raises(UserError, match="not valid FilterArgs JSON"):
+        decode_args(body, FilterArgs)
+
+
+@given(st.binary(max_size=200), st.sampled_from([FilterArgs, PreemptArgs, BindArgs]))
+def test_any_bytes_are_arguments_or_the_callers_error(body: bytes, kind: type[Any]) -> None:
+    with suppress(UserError):
+        assert isinstance(decode_args(body, kind), kind)
+
+
+def test_a_mask_marks_the_configured_nodes_and_ignores_others() -> None:
+    mask = NAMES.mask(raw(["c", "stranger", "a"]))
+    assert mask is not None
+    assert mask.tolist() == [True, False, True]
+    assert [NAMES.contains(mask, name) for name in ("a", "b", "stranger")] == [True, False, False]
+
+
+def test_all_configured_nodes_need_no_mask() -> None:
+    assert NAMES.mask(raw(["c", "stranger", "a", "b"])) is None
+    assert NAMES.contains(None, "a")
+    assert not NAMES.contains(None, "stranger")
+
+
+def test_a_list_seen_lately_gives_the_same_mask_even_when_another_came_between() -> None:
+    names = NodeNames({"a": 0, "b": 1})
+    first = names.mask(raw(["a"]))
+    names.mask(raw(["b"]))
+    assert names.mask(raw(["a"])) is first
+
+
+def test_a_mask_that_is_kept_cannot_be_changed() -> None:
+    mask = NAMES.mask(raw(["a"]))
+    assert mask is not None
+    assert not mask.flags.writeable
+
+
+@pytest.mark.parametrize("value", [None, "a", [1], {"a": 1}, [["a"]]])
+def test_node_names_that_are_no_list_of_text_are_the_callers_error(value: object) -> None:
+    with pytest.raises(UserError, match="NodeNames must be a list of node names"):
+        NAMES.mask(raw(value))
+
+
+def test_missing_node_names_point_to_the_setting_that_is_wrong() -> None:
+    with pytest.raises(UserError, match="nodeCacheCapable: true"):
+        NAMES.mask(raw(None))
+
+
+@pytest.mark.parametrize("quantity", ["1", 1, 0.5, "500m", "1Ki", "1e3", "+2", ".5", "2."])
+def test_positive_quantities(quantity: str | float) -> None:
+    assert is_positive(quantity)
+
+
+@pytest.mark.parametrize("quantity", ["0", 0, -1, "-1", "0Ki", "", "many", "1 2", "0x1", "1Q", "\u0661x"])
+def test_quantities_that_are_not_positive(quantity: str | float) -> None:
+    assert not is_positive(quantity)
+
+
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+def test_a_pod_is_ours_when_any_container_has_the_limit(where: str) -> None:
+    limits = {"cpu": "1", "hivedscheduler.microsoft.com/pod-scheduling-enable": 1}
+    containers = [{"resources": None}, {}, {"resources": {"limits": None}}, {"resources": {"limits": limits}}]
+    assert decode_pod(spec={where: containers}).is_ours
+    assert not decode_pod(spec={where: containers[:3]}).is_ours
+
+
+def test_a_pod_whose_limit_is_zero_is_not_ours() -> None:
+    limits = {"hivedscheduler.microsoft.com/pod-scheduling-enable": "0"}
+    assert not decode_pod(spec={"containers": [{"resources": {"limits": limits}}]}).is_ours
+    assert not decode_pod().is_ours
+
+
+@pytest.mark.parametrize(("phase", "completed"), [("Succeeded", True), ("Failed", True), ("Running", False)])
+def test_succeeded_and_failed_pods_are_completed(phase: str, completed: bool) -> None:
+    assert decode_pod(status={"phase": phase}).is_completed is completed
+
+
+@pytest.mark.parametrize(
+    ("spec", "conditions", "healthy"),
+    [
+        ({}, [{"type": "Ready", "status": "True"}], True),
+        (None, [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "True"}], True),
+        ({"unschedulable": True}, [{"type": "Ready", "status": "True"}], False),
+        ({}, [{"type": "Ready", "status": "False"}], False),
+        ({}, [{"type": "Ready", "status": "Unknown"}], False),
+        ({}, [], False),
+        ({}, None, False),
+    ],
+)
+def test_a_node_is_healthy_when_ready_and_not_cordoned(spec: object, conditions: object, healthy: bool) -> None:
+    node = {"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}}
+    assert msgspec.json.decode(json.dumps(node), type=Node).is_healthy is healthy
