@@ -6,7 +6,7 @@ from functools import cached_property
 import yaml
 
 from hived.specs import CellTypeSpec
-from hived_config.reader import Reader, closest, shorten
+from hived_config.reader import Reader, closest, is_null, shorten
 
 CELL_TYPE_KEYS = ("childCellType", "childCellNumber", "isNodeLevel")
 MAX_LEVELS = 64
@@ -73,16 +73,23 @@ class CellTypes:
         self._refuse_cycles()
         self.leaf_types = {spec.child_type for spec in self.specs.values()} - self.specs.keys() - self.broken
 
+    @property
+    def names(self) -> set[str]:
+        """The names of all types that the file defines, sound or not."""
+        return self.specs.keys() | self.broken
+
     def _read(self, name: str, key: yaml.Node, node: yaml.Node) -> None:
         reader = self._reader
         self._keys[name] = key
         if not name or name != name.strip() or not name.isprintable():
             reader.note(key, f"cell type {shorten(name)}", "a name, printable and without blanks around it")
+        if is_null(node):
+            reader.note(node, "nothing", "a cell type (a mapping)")
         fields = reader.known_fields(node, "a cell type (a mapping)", CELL_TYPE_KEYS)
         child = reader.required_name(node, fields, "childCellType", "the name of the children's cell type")
         count = reader.required_integer(node, fields, "childCellNumber", "a whole number of children", 1)
         is_node_level = reader.boolean(fields.get("isNodeLevel"), "true or false")
-        if child and count is not None:
+        if child and count is not None and is_node_level is not None:
             self.specs[name] = CellTypeSpec(name, child, count, is_node_level)
         else:
             self.broken.add(name)

@@ -65,6 +65,8 @@ def _read(
 ) -> tuple[ClusterSpec | None, Settings, list[Mistake]]:
     """What `load` gives, or why it cannot. The document is gone when this returns, before the collector wakes up."""
     reader = open_configuration(text, file, lenient)
+    if is_null(reader.root):
+        reader.note(reader.root, "nothing", "a scheduler configuration (a mapping)")
     fields = reader.known_fields(reader.root, "a scheduler configuration (a mapping)", DOCUMENT_KEYS)
     settings = read_settings(reader, fields, environ)
     cluster = _read_cluster(reader, fields)
@@ -92,11 +94,11 @@ def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> ClusterSpe
 def _required(
     reader: Reader, parent: yaml.Node, fields: Mapping[str, yaml.Node], key: str, what: str
 ) -> yaml.Node | None:
-    """The value under `key`; None after noting its absence at the mapping `parent`, which may itself be no mapping."""
+    """The value under `key`; None after noting its absence."""
     node = fields.get(key)
-    if node is None and (isinstance(parent, yaml.MappingNode) or is_null(parent)):
-        reader.note(parent, f"no {key}", what)
-    elif node is not None and is_null(node):
-        reader.note(node, f"no {key}", what)
+    if node is None:
+        reader.missing(parent, key, what)
+    elif is_null(node):
+        reader.note(node, "nothing", what)
         return None
     return node

@@ -34,9 +34,8 @@ class PhysicalCells:
     cells : the top-level entries, in file order
     chains : the sound chains among them by name, in file order
     top_counts : by chain, the number of top-level entries
-    pins : the pinned cells by id; those in unsound chains are only named, in `lost_pins`
-    named_chains : the cell types of all top-level entries, sound or not
-    is_complete : whether every top-level entry is in `cells` with a sound chain
+    pins : the pinned cells by id, those in sound chains
+    is_complete : whether there is at least one top-level entry, and each has a sound chain
     """
 
     def __init__(self, reader: Reader, types: CellTypes, node: yaml.Node) -> None:
@@ -45,14 +44,13 @@ class PhysicalCells:
         self._inventory = Inventory()
         self.chains: dict[str, Chain] = {}
         self.top_counts: dict[str, int] = {}
-        self.named_chains: set[str] = set()
-        self.is_complete = True
+        self._named_chains: set[str] = set()
         items = reader.items(node, CELLS, CELL)
+        self.is_complete = bool(items)
         if isinstance(node, yaml.SequenceNode) and not items:
             reader.note(node, "an empty list", "at least one physical cell")
         self.cells = tuple(self._read_top(item, index) for index, item in enumerate(items))
         self.pins = self._inventory.pins
-        self.lost_pins = self._inventory.lost_pins
         self._refuse_equal_tops(items)
         self._refuse_nodes_twice()
         self._refuse_generated_nodes_twice()
@@ -71,7 +69,7 @@ class PhysicalCells:
         elif top and top not in types.broken:
             found = f"unknown cell type {shorten(top)}"
             reader.note(fields["cellType"], found, "a type of cellTypes", closest(top, types.specs))
-        self.named_chains.add(top)
+        self._named_chains.add(top)
         if chain is None:
             self.is_complete = False
             read_shape(reader, fields, self._inventory)
@@ -80,6 +78,14 @@ class PhysicalCells:
         self.top_counts[top] = self.top_counts.get(top, 0) + 1
         cell = TreeReader(reader, chain, self._inventory).read(node, fields, (index,), index)
         return PhysicalCellSpec(top, cell.address, cell.pinned_cell_id, cell.children)
+
+    def may_have_chain(self, name: str) -> bool:
+        """Whether some entry is of that chain, or could be meant to be: what was noted at the entry explains it."""
+        return name in self._named_chains or (not self.is_complete and name in self._types.names)
+
+    def may_have_pin(self, pin_id: str) -> bool:
+        """Whether some cell is pinned with that id, or could be meant to be."""
+        return pin_id in self.pins or pin_id in self._inventory.lost_pins or not self.cells
 
     def _refuse_equal_tops(self, items: list[yaml.Node]) -> None:
         """Top-level cells above node level are told apart by their address within a chain."""

@@ -63,9 +63,7 @@ def describe(node: yaml.Node) -> str:
         return f"the text {shorten(node.value)}" if node.tag in _TEXT_TAGS else f"a value tagged {shorten(node.tag)}"
     if node.value in TRUES or node.value in FALSES:
         return f"the boolean {node.value}"
-    if _INTEGER.fullmatch(node.value):
-        return shorten(node.value).strip("'")
-    return shorten(node.value)
+    return shorten(node.value)[1:-1]
 
 
 class Reader:
@@ -89,6 +87,7 @@ class Reader:
         self._prefix = prefix
         self._lenient = lenient
         self._noted: list[tuple[yaml.Node, str, str, str, bool]] = []
+        self._misspelt: set[tuple[int, str]] = set()
 
     def note(self, node: yaml.Node, found: str, expected: str, suggestion: str = "", is_warning: bool = False) -> None:
         """Note a mistake (or a warning) at a node."""
@@ -144,9 +143,17 @@ class Reader:
             if name in known:
                 values[name] = value
             else:
+                meant = closest(name, known)
                 expected = f"one of {', '.join(known)}"
-                self.note(key, f"unknown key {shorten(name)}", expected, closest(name, known), self._lenient)
+                self.note(key, f"unknown key {shorten(name)}", expected, meant, self._lenient)
+                self._misspelt.add((id(node), meant))
         return values
+
+    def missing(self, parent: yaml.Node, key: str, what: str) -> None:
+        """Note that a mapping has no `key`, unless a mistake was noted already that explains it."""
+        is_explained = (id(parent), key) in self._misspelt and not self._lenient
+        if isinstance(parent, yaml.MappingNode) and not is_explained:
+            self.note(parent, f"no {key}", what)
 
     def items(self, node: yaml.Node | None, what: str, item_what: str) -> list[yaml.Node]:
         """The items of a list of mappings; nothing for an absent one. An item that is no mapping is noted."""
@@ -181,8 +188,11 @@ class Reader:
     def required_name(self, parent: yaml.Node, fields: dict[str, yaml.Node], key: str, what: str) -> str:
         """The name under `key`; its absence is noted at the mapping `parent`."""
         node = fields.get(key)
-        if node is None or is_null(node) or (isinstance(node, yaml.ScalarNode) and not node.value):
-            self.note(parent if node is None else node, f"no {key}", what)
+        if node is None:
+            self.missing(parent, key, what)
+            return ""
+        if is_null(node) or (isinstance(node, yaml.ScalarNode) and not node.value):
+            self.note(node, describe(node), what)
             return ""
         return self.name(node, what)
 
@@ -191,8 +201,8 @@ class Reader:
     ) -> int | None:
         """The integer under `key`; its absence is noted at the mapping `parent`."""
         node = fields.get(key)
-        if node is None or is_null(node):
-            self.note(parent if node is None else node, f"no {key}", what)
+        if node is None:
+            self.missing(parent, key, what)
             return None
         return self.integer(node, what, minimum)
 
@@ -216,14 +226,14 @@ class Reader:
         self.note(node, describe(node), what)
         return 0.0
 
-    def boolean(self, node: yaml.Node | None, what: str) -> bool:
-        """True or false in any of YAML's spellings; False if absent or after noting why it is not one."""
+    def boolean(self, node: yaml.Node | None, what: str) -> bool | None:
+        """True or false in any of YAML's spellings, False if absent; None after noting why it is not one."""
         if node is None or is_null(node):
             return False
         if isinstance(node, yaml.ScalarNode) and node.tag == PLAIN and node.value in TRUES | FALSES:
             return node.value in TRUES
         self.note(node, describe(node), what)
-        return False
+        return None
 
 
 def _integer_meant(node: yaml.Node) -> str:

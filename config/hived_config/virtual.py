@@ -80,7 +80,7 @@ class VirtualClusters:
         name, *below = path.split(".")
         chain = self._physical.chains.get(name)
         if chain is None:
-            if name not in self._physical.named_chains:
+            if not self._physical.may_have_chain(name):
                 expected = "the cell type of a top-level physical cell as the first part"
                 self._reader.note(node, f"unknown chain {shorten(name)}", expected, self._chain_meant(name))
             return
@@ -118,7 +118,7 @@ class VirtualClusters:
         pin = self._physical.pins.get(pin_id)
         if pin is not None:
             self._claims.append(_Claim(vc, 1, pin.chain, len(pin.position) - 1, id_node))
-        elif pin_id not in self._physical.lost_pins:
+        elif not self._physical.may_have_pin(pin_id):
             hint = closest(pin_id, self._physical.pins)
             reader.note(id_node, f"unknown pinned cell {shorten(pin_id)}", "a pinnedCellId of physicalCells", hint)
         return pin_id
