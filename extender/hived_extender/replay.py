@@ -1,0 +1,405 @@
+"""Replays a log of operations on a scheduler and records what it did, operation by operation.
+
+A scenario is a JSON-lines file: a header, then one operation per line (docs/replay.md lists them). Its trace has one
+record per operation: what was decided and, if asked for, what changed in the cells and groups. The same scenario
+always gives the same bytes. The scheduler is anything with the few methods of `Scheduler`, so that the core and the
+tests' oracle are driven by one program.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.errors import InvariantError, UserError
+from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.specs import BindInfo, ClusterSpec, PodRequest
+from hived_extender import annotations
+
+Json: TypeAlias = dict[str, Any]
+Snapshot: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
+
+NAMESPACE = "ns"
+_MAPS = ("p", "v", "g")
+
+
+class Scheduler(Protocol):
+    """What a replay needs of a scheduler; the methods raise UserError where an operation is refused."""
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """All configured nodes, ascending."""
+
+    def handle(self, event: Event) -> Decision:
+        """Take one event in."""
+
+    def snapshot(self) -> Snapshot:
+        """The non-default physical cells, virtual cells and groups (FORMAT 2)."""
+
+    def inspect(self, what: str) -> Any:
+        """groups, group:NAME, cluster, physical, vcs or vc:NAME, JSON-ready."""
+
+    def check(self) -> None:
+        """Raise InvariantError if the state breaks a rule."""
+
+
+class StateDetail(Enum):
+    """How much state a record carries."""
+
+    FULL = "full"
+    HASH = "hash"
+    NONE = "none"
+
+
+class ScenarioError(UserError):
+    """The scenario itself cannot be read or followed; the message names file and line."""
+
+
+# --- operations: FORMAT 1 --------------------------------------------------------------------------------------------
+
+
+class _Op(msgspec.Struct, tag_field="op", rename="camel"):
+    pass
+
+
+class Header(_Op, tag="header"):
+    """The first line; it describes the scenario and does nothing."""
+
+
+class New(_Op, tag="new"):
+    config: str
+
+
+class AddNodes(_Op, tag="addNodes"):
+    nodes: list[str] | None = None
+
+
+class AddNode(_Op, tag="addNode"):
+    node: str
+    healthy: bool
+
+
+class UpdateNode(_Op, tag="updateNode"):
+    node: str
+    old: bool
+    new: bool
+
+
+class DeleteNode(_Op, tag="deleteNode"):
+    node: str
+
+
+class AllExcept(msgspec.Struct):
+    nodes: list[str] = msgspec.field(name="except")
+
+
+class Schedule(_Op, tag="schedule"):
+    pod: str
+    phase: Literal["Filtering", "Preempting"]
+    suggested: Literal["all"] | list[str] | AllExcept
+    spec: msgspec.Raw = msgspec.Raw(b"")
+    annotation: str | None = None
+    commit: bool = False
+
+
+class Delete(_Op, tag="delete"):
+    pod: str
+
+
+class Restart(_Op, tag="restart"):
+    config: str
+    order: Literal["nodesFirst", "podsFirst"]
+    bad_nodes: list[str]
+    pods: list[str]
+
+
+class AddBound(_Op, tag="addBound"):
+    pod: str
+    node: str
+    spec: msgspec.Raw
+    bind_info: str = ""
+
+
+class Inspect(_Op, tag="inspect"):
+    what: str
+
+
+Operation: TypeAlias = (
+    New | AddNodes | AddNode | UpdateNode | DeleteNode | Schedule | Delete | Restart | AddBound | Inspect
+)
+_decoder = msgspec.json.Decoder(Header | Operation)
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def read_scenario(path: Path) -> Iterator[tuple[int, Operation]]:
+    """Yield (line number, operation) without the header. Raises ScenarioError at a line that is no operation."""
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    operation = _decoder.decode(line)
+                except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                    raise ScenarioError(f"{path}:{number}: {error}") from None
+                if not isinstance(operation, Header):
+                    yield number, operation
+                elif number != 1:
+                    raise ScenarioError(f"{path}:{number}: a header may stand on the first line only")
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from None
+
+
+def encode_record(record: Json) -> bytes:
+    """One line of a trace; keys are sorted, so equal records are equal bytes."""
+    return _encoder.encode(record) + b"\n"
+
+
+# --- the replay ------------------------------------------------------------------------------------------------------
+
+
+class Replay:
+    """One scenario's run: the scheduler, which pods were seen and bound, and the state last recorded.
+
+    Parameters
+    ----------
+    new_scheduler : makes a scheduler with all nodes bad
+    load_config : reads the configuration of that name; UserError if it cannot be used
+    detail : how much state records carry; FULL and HASH take a snapshot per operation, O(cells)
+    check : run the scheduler's invariants after each operation
+    """
+
+    def __init__(
+        self,
+        new_scheduler: Callable[[ClusterSpec], Scheduler],
+        load_config: Callable[[str], ClusterSpec],
+        detail: StateDetail = StateDetail.FULL,
+        check: bool = False,
+    ) -> None:
+        self._new_scheduler = new_scheduler
+        self._load_config = load_config
+        self._detail = detail
+        self._check = check
+        self._scheduler: Scheduler | None = None
+        self._pods: dict[str, PodRequest | None] = {}
+        self._bound: dict[str, dict[str, str]] = {}
+        self._last: Snapshot = ({}, {}, {})
+
+    def run(self, operations: Iterable[tuple[int, Operation]], file: str = "scenario") -> Iterator[Json]:
+        """Yield the record of each operation. Raises InvariantError naming file and line if a rule is broken."""
+        for i, (line, operation) in enumerate(operations):
+            try:
+                yield self._record(i, operation)
+            except InvariantError as error:
+                raise InvariantError(f"{file}:{line}: {error}") from error
+
+    def _record(self, i: int, operation: Operation) -> Json:
+        op = operation.__struct_config__.tag
+        try:
+            result = self._apply(operation)
+        except ScenarioError:
+            raise
+        except UserError as error:
+            result = error_result(error)
+        if self._check and self._scheduler is not None:
+            self._scheduler.check()
+        record: Json = {"i": i, "op": op, "result": result}
+        if self._detail is not StateDetail.NONE:
+            record["state"] = self._state(isinstance(operation, New | Restart))
+        return record
+
+    def _apply(self, operation: Operation) -> Json:
+        if isinstance(operation, New):
+            self._pods, self._bound = {}, {}
+            self._start(operation.config)
+            return {"kind": "ok"}
+        if isinstance(operation, Restart):
+            return self._restart(operation)
+        if self._scheduler is None:
+            return {"kind": "noalgo"}
+        match operation:
+            case Schedule():
+                return self._schedule(self._scheduler, operation)
+            case Delete():
+                return self._delete(self._scheduler, operation.pod)
+            case AddBound():
+                return self._add_bound(self._scheduler, operation)
+            case Inspect():
+                return {"kind": "json", "json": self._scheduler.inspect(operation.what)}
+            case _:
+                for event in node_events(operation, self._scheduler.node_names):
+                    self._scheduler.handle(event)
+                return {"kind": "ok"}
+
+    def _start(self, config: str) -> Scheduler:
+        """A fresh scheduler; while the configuration is refused there is none."""
+        self._scheduler = None
+        self._scheduler = self._new_scheduler(self._load_config(config))
+        return self._scheduler
+
+    def _restart(self, operation: Restart) -> Json:
+        bound = self._bound
+        self._bound = {}
+        scheduler = self._start(operation.config)
+        bad = set(operation.bad_nodes)
+        errors: list[Json] = []
+
+        def add_nodes() -> None:
+            for node in scheduler.node_names:
+                scheduler.handle(NodeHealthChanged(node, node not in bad))
+
+        def add_pods() -> None:
+            for pod in operation.pods:
+                if pod in bound:
+                    try:
+                        self._allocate(scheduler, pod, bound[pod])
+                    except UserError as error:
+                        errors.append(error_result(error) | {"pod": pod})
+
+        steps = (add_nodes, add_pods) if operation.order == "nodesFirst" else (add_pods, add_nodes)
+        for step in steps:
+            step()
+        return {"kind": "ok", "errors": errors} if errors else {"kind": "ok"}
+
+    def _allocate(self, scheduler: Scheduler, pod: str, texts: dict[str, str]) -> None:
+        request = annotations.pod_request(pod, pod, NAMESPACE, texts)
+        info = annotations.bind_info(texts, request.label)
+        scheduler.handle(PodAllocated(request, info))
+        self._pods[pod] = request
+        self._bound[pod] = texts
+
+    def _add_bound(self, scheduler: Scheduler, operation: AddBound) -> Json:
+        self._pods.setdefault(operation.pod, None)
+        texts = {
+            annotations.SCHEDULING_SPEC: bytes(operation.spec).decode(),
+            annotations.BIND_INFO: operation.bind_info,
+        }
+        self._allocate(scheduler, operation.pod, texts)
+        return {"kind": "ok"}
+
+    def _schedule(self, scheduler: Scheduler, operation: Schedule) -> Json:
+        text = bytes(operation.spec).decode() if operation.annotation is None else operation.annotation
+        self._pods[operation.pod] = None
+        request = annotations.pod_request(operation.pod, operation.pod, NAMESPACE, {annotations.SCHEDULING_SPEC: text})
+        self._pods[operation.pod] = request
+        suggested = suggestion_mask(operation.suggested, scheduler.node_names)
+        decision = scheduler.handle(ScheduleRequested(request, Phase(operation.phase), suggested))
+        result = decision_result(decision)
+        if operation.commit and isinstance(decision, Bind):
+            try:
+                scheduler.handle(PodAllocated(request, decision.bind_info, decision.lazily_preempted))
+            except UserError as error:
+                result["commit"] = error_result(error)
+            else:
+                spec = {annotations.SCHEDULING_SPEC: text}
+                self._bound[operation.pod] = spec | annotations.bind_annotations(decision.bind_info)
+        return result
+
+    def _delete(self, scheduler: Scheduler, pod: str) -> Json:
+        if pod not in self._pods:
+            return {"kind": "unknownPod"}
+        request = self._pods.pop(pod)
+        self._bound.pop(pod, None)
+        if request is not None:
+            scheduler.handle(PodDeleted(request))
+        return {"kind": "ok"}
+
+    def _state(self, is_fresh: bool) -> Json | None:
+        if self._scheduler is None:
+            return None
+        current = self._scheduler.snapshot()
+        state: Json = {"hash": {name: hash_map(entries) for name, entries in zip(_MAPS, current, strict=True)}}
+        if self._detail is StateDetail.FULL:
+            before: Snapshot = ({}, {}, {}) if is_fresh else self._last
+            changes = zip(_MAPS, map(diff_maps, before, current), strict=True)
+            state["diff"] = {name: diff for name, diff in changes if diff}
+            self._last = current
+        return state
+
+
+def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[NodeHealthChanged]:
+    """What an operation on nodes tells the scheduler; `updateNode` says nothing if nothing changed."""
+    match operation:
+        case AddNodes():
+            for node in configured if operation.nodes is None else operation.nodes:
+                yield NodeHealthChanged(node, True)
+        case AddNode():
+            yield NodeHealthChanged(operation.node, operation.healthy)
+        case UpdateNode():
+            if operation.old != operation.new:
+                yield NodeHealthChanged(operation.node, operation.new)
+        case DeleteNode():
+            yield NodeHealthChanged(operation.node, False)
+
+
+def suggestion_mask(
+    suggested: Literal["all"] | list[str] | AllExcept, node_names: tuple[str, ...]
+) -> npt.NDArray[np.bool_] | None:
+    """A bool per node; None suggests every node."""
+    if isinstance(suggested, str):
+        return None
+    is_excluding = isinstance(suggested, AllExcept)
+    named = set(suggested.nodes if isinstance(suggested, AllExcept) else suggested)
+    return np.array([(node in named) != is_excluding for node in node_names], dtype=np.bool_)
+
+
+# --- records: FORMAT 2 -----------------------------------------------------------------------------------------------
+
+
+def error_result(error: UserError) -> Json:
+    """A refusal as a record shows it; every refusal of an operation counts as a bad request."""
+    return {"kind": "error", "code": 400, "message": error.message}
+
+
+def decision_result(decision: Decision) -> Json:
+    """The part of a record that tells the decision."""
+    match decision:
+        case Bind():
+            return {"kind": "bind", "bind": bind_json(decision.bind_info)}
+        case Preempt():
+            by_node = {node: sorted(victims) for node, victims in decision.victims_by_node.items()}
+            node = min(by_node)
+            return {"kind": "preempt", "victimsByNode": by_node, "node": node, "victims": by_node[node]}
+        case Wait():
+            return {"kind": "wait", "reason": decision.reason}
+        case Applied():
+            raise InvariantError("a request to schedule was answered as a fact")
+
+
+def bind_json(info: BindInfo) -> Json:
+    """A bind info in the words of its annotation."""
+    return {
+        "node": info.node,
+        "leafCellIsolation": info.leaf_cell_indices,
+        "cellChain": info.cell_chain,
+        "affinityGroupBindInfo": [
+            {
+                "podPlacements": [
+                    {
+                        "physicalNode": placement.node,
+                        "physicalLeafCellIndices": placement.leaf_cell_indices,
+                        "preassignedCellTypes": placement.preassigned_cell_types,
+                    }
+                    for placement in member
+                ]
+            }
+            for member in info.members
+        ],
+    }
+
+
+def hash_map(entries: Mapping[str, Any]) -> str:
+    """The first 16 hex digits of sha256 over the map's JSON, keys sorted, without spaces."""
+    return hashlib.sha256(_encoder.encode(entries)).hexdigest()[:16]
+
+
+def diff_maps(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
+    """Entries that are new or changed, and None for those that are gone."""
+    changed: Json = {key: value for key, value in after.items() if before.get(key) != value}
+    return changed | {key: None for key in before if key not in after}

@@ -1,0 +1,127 @@
+"""The life of an affinity group: created, preempting, being preempted, lazily preempted, deleted (SEMANTICS 4e, 5)."""
+
+from collections.abc import Iterable
+
+from hived.specs import PodRequest
+from tests.core.naive.model import (
+    ALLOCATED,
+    BEING_PREEMPTED,
+    FREE,
+    PREEMPTING,
+    RESERVED,
+    RESERVING,
+    USED,
+    Cell,
+    Group,
+    PhysicalCell,
+    VirtualCell,
+)
+from tests.core.naive.world import World
+
+Pairs = Iterable[tuple[PhysicalCell | None, VirtualCell | None]]
+
+
+def planned_cells(pairs: Pairs) -> set[Cell]:
+    """What 5h protects: the virtual leaves with their ancestors, and the physical cells of their preassigned cells."""
+    plan: set[Cell] = set()
+    for leaf, virtual in pairs:
+        if virtual is None:
+            continue
+        plan.update(virtual.up())
+        if leaf is not None:
+            plan.add(leaf.ancestor_at(virtual.root.level))
+        if virtual.root.bound is not None:
+            plan.add(virtual.root.bound)
+    return plan
+
+
+def using_groups(leaves: Iterable[PhysicalCell]) -> list[Group]:
+    """Victims: groups that use these cells, by first use (4e.1)."""
+    return list(dict.fromkeys(leaf.using for leaf in leaves if leaf.state in {USED, RESERVING}))
+
+
+def reserving_groups(leaves: Iterable[PhysicalCell]) -> list[Group]:
+    """Overlapping preemptors, ascending (4e.2, FORMAT 4.6)."""
+    groups = {leaf.reserving.name: leaf.reserving for leaf in leaves if leaf.state in {RESERVING, RESERVED}}
+    return [groups[name] for name in sorted(groups)]
+
+
+def lazy_preempt(world: World, group: Group, preemptor: str) -> None:
+    """The group leaves its VC and keeps its cells opportunistically (4c.1, C6f)."""
+    for leaf, virtual in group.leaf_pairs():
+        if leaf is not None and virtual is not None and leaf.state == USED and leaf.using is group:
+            world.release_leaf(leaf)
+            world.allocate_leaf(leaf, None, 0, group.vc)
+    group.virtual = None
+    group.lazy_preemptor = preemptor
+
+
+def create_preempting(world: World, group: Group) -> None:
+    """Reserve every cell of the group's placement (4e.3). Overlapping preemptors have been cancelled before."""
+    for leaf, virtual in group.leaf_pairs():
+        victim = leaf.using
+        if leaf.state == USED:
+            world.release_leaf(leaf)
+            victim.state = BEING_PREEMPTED
+        world.allocate_leaf(leaf, virtual, group.spec.priority, group.vc)
+        leaf.reserving = group
+        world.set_state(leaf, RESERVING if leaf.state == USED else RESERVED)
+    world.groups[group.name] = group
+
+
+def cancel_preempting(world: World, group: Group) -> None:
+    """Give the cells back: Reserving to its victim, Reserved to nobody (5.4)."""
+    with world.planning(planned_cells(group.leaf_pairs()), catch_up=True):
+        for leaf, _ in group.leaf_pairs():
+            world.release_leaf(leaf)
+            leaf.reserving = None
+            if leaf.state == RESERVING:
+                world.set_state(leaf, USED)
+                victim = leaf.using
+                virtual = next(v for p, v in victim.leaf_pairs() if p is leaf)
+                world.allocate_leaf(leaf, virtual, victim.spec.priority, victim.vc)
+            else:
+                world.set_state(leaf, FREE)
+    del world.groups[group.name]
+
+
+def allocate_preempting(world: World, group: Group) -> None:
+    """All victims are gone: the reserved cells are used by their preemptor."""
+    for leaf, _ in group.leaf_pairs():
+        leaf.reserving = None
+        leaf.using = group
+        world.set_state(leaf, USED)
+    group.state = ALLOCATED
+    group.preempting = {}
+
+
+def delete_allocated(world: World, group: Group) -> None:
+    """The last pod is gone. Cells reserved by a preemptor are already allocated to it (5.4)."""
+    for leaf, _ in group.leaf_pairs():
+        if leaf is None:
+            continue
+        leaf.using = None
+        if leaf.state == USED:
+            world.release_leaf(leaf)
+            world.set_state(leaf, FREE)
+        else:
+            world.set_state(leaf, RESERVED)
+    del world.groups[group.name]
+
+
+def delete_pod(world: World, pod: PodRequest) -> None:
+    """A pod is gone, whatever it was (5)."""
+    group = world.groups.get(pod.spec.group.name)
+    if group is None:
+        return
+    if group.state == PREEMPTING:
+        if group.preempting.pop(pod.uid, None) is not None and not group.preempting:
+            cancel_preempting(world, group)
+        return
+    for slots in group.allocated.values():
+        for i, slot in enumerate(slots):
+            if slot is not None and slot[0].uid == pod.uid:
+                slots[i] = None
+                if not group.pods():
+                    delete_allocated(world, group)
+                return

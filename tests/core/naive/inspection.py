@@ -1,0 +1,150 @@
+"""What people see: the state maps and the JSON shapes of FORMAT 2."""
+
+from collections import defaultdict
+
+from hived.errors import UserError
+from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
+from tests.core.naive.model import USED, Group, PhysicalCell, VirtualCell
+from tests.core.naive.world import World
+
+
+def health(is_healthy: bool) -> str:
+    return "Healthy" if is_healthy else "Bad"
+
+
+def snapshot(world: World) -> tuple[dict, dict, dict]:
+    """The maps p, v and g: entries that differ from a fresh healthy cell."""
+    p, v = {}, {}
+    for cell in world.physical_cells():
+        bound = cell.bound.address if cell.bound else ""
+        entry = [cell.state, health(cell.is_healthy), cell.priority, cell.vc, bound]
+        if entry != ["Free", "Healthy", FREE_PRIORITY, "", ""]:
+            p[cell.address] = entry
+        if cell.opportunistic_entry:
+            vc, was_healthy = cell.opportunistic_entry
+            v[f"{vc}|{cell.address}-opp"] = [USED, health(was_healthy), OPPORTUNISTIC_PRIORITY, cell.address]
+    for cell in world.virtual_cells():
+        entry = [cell.state, health(cell.is_healthy), cell.priority, cell.bound.address if cell.bound else ""]
+        if entry != ["Free", "Healthy", FREE_PRIORITY, ""]:
+            v[f"{cell.vc.name}|{cell.address}"] = entry
+    return p, v, {name: group_snapshot(group) for name, group in world.groups.items()}
+
+
+def group_snapshot(group: Group) -> dict:
+    physical, virtual = placements(group)
+    return {
+        "vc": group.vc,
+        "priority": group.spec.priority,
+        "state": group.state,
+        "physical": {node: sorted(indices) for node, indices in physical.items()},
+        "virtual": {root: sorted(leaves) for root, leaves in virtual.items()},
+        "allocated": sorted(pod.uid for pod, _ in group.pods()),
+        "preempting": sorted(group.preempting),
+        "lazyPreemptor": group.lazy_preemptor,
+    }
+
+
+def placements(group: Group) -> tuple[dict[str, list[int]], dict[str, list[str]]]:
+    """{node: device indices} and {preassigned cell: leaf cells}, in group order, without leaves that are gone (C6g)."""
+    physical, virtual = defaultdict(list), defaultdict(list)
+    for leaf, v in group.leaf_pairs():
+        if leaf is not None:
+            physical[leaf.node].append(leaf.index)
+        if v is not None:
+            virtual[v.root.address].append(v.address)
+    return physical, virtual
+
+
+def inspect(world: World, what: str) -> object:
+    kind, _, name = what.partition(":")
+    match kind:
+        case "groups":
+            return {"items": [group_json(world.groups[g]) for g in sorted(world.groups)] or None}
+        case "group":
+            if name not in world.groups:
+                raise UserError(f"Affinity group {name} does not exist since it is not allocated or preempting", 404)
+            return group_json(world.groups[name])
+        case "physical":
+            return by_address(physical_json(world, top) for chain in world.chains.values() for top in chain.tops)
+        case "vcs":
+            return {vc: vc_json(world, vc) for vc in world.vcs}
+        case "vc":
+            if name not in world.vcs:
+                raise UserError(f"VC {name} not found", 404)
+            return vc_json(world, name)
+        case _:
+            return {"physicalCluster": inspect(world, "physical"), "virtualClusters": inspect(world, "vcs")}
+
+
+def by_address(cells) -> list[dict]:
+    return sorted(cells, key=lambda cell: cell["cellAddress"])
+
+
+def group_json(group: Group) -> dict:
+    physical, virtual = placements(group)
+    status = {
+        "vc": group.vc,
+        "priority": group.spec.priority,
+        "state": group.state,
+        "physicalPlacement": dict(physical),
+        "virtualPlacement": dict(virtual),
+        "allocatedPods": sorted(pod.uid for pod, _ in group.pods()),
+        "preemptingPods": sorted(group.preempting),
+        "lazyPreemptionStatus": {"preemptor": group.lazy_preemptor, "preemptionTime": "T"}
+        if group.lazy_preemptor
+        else 0,
+    }
+    kept = {key: value for key, value in status.items() if value or key == "priority"}
+    return {"metadata": {"name": group.name}, "status": kept}
+
+
+def own_json(world: World, cell: PhysicalCell | VirtualCell) -> dict:
+    shown = {
+        "cellType": cell.cell_type,
+        "cellAddress": cell.address,
+        "cellState": cell.state,
+        "cellHealthiness": health(cell.is_healthy),
+        "cellPriority": cell.priority,
+    }
+    if cell.parent is None:
+        shown["leafCellType"] = world.chains[cell.chain].leaf_type
+    if cell.is_node_level:
+        shown["isNodeLevel"] = True
+    if isinstance(cell, PhysicalCell) and cell.vc:
+        shown["vc"] = cell.vc
+    return shown
+
+
+def physical_json(world: World, cell: PhysicalCell) -> dict:
+    return tree_json(world, cell, "virtualCell", physical_json)
+
+
+def virtual_json(world: World, cell: VirtualCell) -> dict:
+    return tree_json(world, cell, "physicalCell", virtual_json)
+
+
+def tree_json(world: World, cell: PhysicalCell | VirtualCell, bound_key: str, child_json) -> dict:
+    shown = own_json(world, cell)
+    if cell.children:
+        shown["cellChildren"] = by_address(child_json(world, child) for child in cell.children)
+    if cell.bound is not None:
+        shown[bound_key] = own_json(world, cell.bound)
+    return shown
+
+
+def vc_json(world: World, name: str) -> list[dict]:
+    vc = world.vcs[name]
+    cells = [virtual_json(world, root) for root in [*vc.preassigned, *vc.pinned.values()]]
+    for leaf in world.physical_cells():
+        if leaf.opportunistic_entry and leaf.opportunistic_entry[0] == name:
+            cells.append(
+                {
+                    "cellType": leaf.cell_type,
+                    "cellAddress": f"{leaf.address}-opp",
+                    "cellState": USED,
+                    "cellHealthiness": health(leaf.opportunistic_entry[1]),
+                    "cellPriority": OPPORTUNISTIC_PRIORITY,
+                    "physicalCell": physical_json(world, leaf),
+                }
+            )
+    return by_address(cells)

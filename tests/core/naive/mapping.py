@@ -1,0 +1,168 @@
+"""From a virtual placement to physical cells: buddy allocation, safe relaxed split, matching (SEMANTICS 4c, C3)."""
+
+from hived.specs import OPPORTUNISTIC_PRIORITY
+from tests.core.naive.model import Chain, PhysicalCell, VirtualCell
+from tests.core.naive.placement import Suggestions
+from tests.core.naive.world import World, swap_remove
+
+Tree = dict[VirtualCell, "Tree"]  # an unbound virtual cell -> its branches to bind, in order of first use
+Mapping = dict[VirtualCell, PhysicalCell]
+
+
+def map_leaves(world: World, leaves: list[VirtualCell], suggestions: Suggestions) -> Mapping | None:
+    """A physical leaf for every virtual leaf, or None. Nothing in `world` changes."""
+    roots, below = unbound_trees(leaves)
+    mapping: Mapping = {}
+    free = {chain: {level: list(cells) for level, cells in lists.items()} for chain, lists in world.free.items()}
+    quota = {
+        name: {level: world.all_vc_free(name, level) for level in chain.levels} for name, chain in world.chains.items()
+    }
+    for root, branches in roots.items():
+        found = buddy(root, branches, free[root.chain], suggestions)
+        if found is not None:
+            quota[root.chain][root.level] -= 1
+        else:
+            spare = spare_cells(world.chains[root.chain], free[root.chain], quota[root.chain])
+            found = relaxed_split(root, branches, free[root.chain], spare, suggestions)
+        if found is None:
+            return None
+        mapping |= found
+    for parent, trees in below.items():
+        found = match(trees, usable(parent.bound.children, suggestions), suggestions)
+        if found is None:
+            return None
+        mapping |= found
+    return {leaf: leaf.bound or mapping[leaf] for leaf in leaves}
+
+
+def unbound_trees(leaves: list[VirtualCell]) -> tuple[Tree, dict[VirtualCell, Tree]]:
+    """The trees to bind: those rooted at preassigned cells, and those below a bound parent, by that parent (4c.2)."""
+    roots: Tree = {}
+    below: dict[VirtualCell, Tree] = {}
+    for leaf in leaves:
+        path = [cell for cell in leaf.up() if cell.bound is None]
+        if not path:
+            continue
+        top = path[-1]
+        branches = roots if top is top.root else below.setdefault(top.parent, {})
+        for cell in reversed(path):
+            branches = branches.setdefault(cell, {})
+    return roots, below
+
+
+def usable(cells: list[PhysicalCell], suggestions: Suggestions) -> list[PhysicalCell]:
+    """4c.3: candidates in list order, fewest opportunistic leaves first."""
+    good = [
+        cell
+        for cell in cells
+        if cell.bound is None and not (not cell.is_healthy and len(cell.nodes) == 1) and suggestions.allow(cell)
+    ]
+    return sorted(good, key=lambda cell: cell.used_count(OPPORTUNISTIC_PRIORITY, OPPORTUNISTIC_PRIORITY))
+
+
+def match(trees: Tree, candidates: list[PhysicalCell], suggestions: Suggestions) -> Mapping | None:
+    """C3: the lexicographically first complete assignment of the trees to the candidates."""
+    fits = {
+        cell: {c: found for c in candidates if (found := fit(cell, branches, c, suggestions)) is not None}
+        for cell, branches in trees.items()
+    }
+    assigned: Mapping = {}
+    mapping: Mapping = {}
+    for cell in trees:
+        later = [other for other in trees if other not in assigned and other is not cell]
+        for candidate in candidates:
+            remaining = [c for c in candidates if c not in assigned.values() and c is not candidate]
+            if (
+                candidate in fits[cell]
+                and candidate not in assigned.values()
+                and is_matchable([[c for c in remaining if c in fits[other]] for other in later])
+            ):
+                assigned[cell] = candidate
+                mapping |= fits[cell][candidate]
+                break
+        else:
+            return None
+    return mapping
+
+
+def fit(cell: VirtualCell, branches: Tree, candidate: PhysicalCell, suggestions: Suggestions) -> Mapping | None:
+    if not branches:
+        return {cell: candidate}
+    below = match(branches, usable(candidate.children, suggestions), suggestions)
+    return None if below is None else {cell: candidate} | below
+
+
+def is_matchable(options: list[list[PhysicalCell]]) -> bool:
+    """Can every row get an option of its own? Augmenting paths."""
+    owner: dict[PhysicalCell, int] = {}
+
+    def augment(row: int, seen: set[PhysicalCell]) -> bool:
+        for option in options[row]:
+            if option in seen:
+                continue
+            seen.add(option)
+            if option not in owner or augment(owner[option], seen):
+                owner[option] = row
+                return True
+        return False
+
+    return all(augment(row, set()) for row in range(len(options)))
+
+
+def buddy(
+    root: VirtualCell, branches: Tree, free: dict[int, list[PhysicalCell]], suggestions: Suggestions
+) -> Mapping | None:
+    """4c.3; on success the cell found and those split for it have left `free`, else `free` is as before."""
+    start = next((level for level in sorted(free) if level >= root.level and free[level]), None)
+    return None if start is None else descend(root, branches, free, start, suggestions)
+
+
+def descend(
+    root: VirtualCell, branches: Tree, free: dict[int, list[PhysicalCell]], level: int, suggestions: Suggestions
+) -> Mapping | None:
+    if level == root.level:
+        found = match({root: branches}, usable(free[level], suggestions), suggestions)
+        if found is not None:
+            swap_remove(free[level], found[root])
+        return found
+    for cell in usable(free[level], suggestions):
+        before = list(free[level - 1])
+        free[level - 1] += cell.children
+        found = descend(root, branches, free, level - 1, suggestions)
+        if found is not None:
+            swap_remove(free[level], cell)
+            return found
+        free[level - 1][:] = before
+    return None
+
+
+def spare_cells(chain: Chain, free: dict[int, list[PhysicalCell]], quota: dict[int, int]) -> dict[int, int]:
+    """4c.4: how many cells of each level could be split without breaking safety; empty if it is broken already."""
+    spare: dict[int, int] = {}
+    for level in reversed(chain.levels):
+        from_above = spare[level + 1] * chain.child_counts[level + 1] if level + 1 in spare else 0
+        spare[level] = len(free[level]) - quota[level] + from_above
+        if spare[level] < 0:
+            return {}
+    return spare
+
+
+def relaxed_split(
+    root: VirtualCell,
+    branches: Tree,
+    free: dict[int, list[PhysicalCell]],
+    spare: dict[int, int],
+    suggestions: Suggestions,
+) -> Mapping | None:
+    """4c.4; the cells split stay split in `free`, whether or not the root fits."""
+    for level in (level for level in sorted(spare) if level > root.level):
+        pieces: list[PhysicalCell] = []
+        for _ in range(min(spare[level], len(free[level]))):
+            head = free[level][0]
+            swap_remove(free[level], head)
+            pieces += [cell for cell in head.subtree() if cell.level == root.level]
+        free[root.level][:0] = pieces
+        found = descend(root, branches, free, root.level, suggestions) if pieces else None
+        if found is not None:
+            return found
+    return None

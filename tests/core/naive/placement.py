@@ -1,0 +1,109 @@
+"""Which nodes, then which leaf cells, for a gang (SEMANTICS 4a, 4b)."""
+
+from dataclasses import dataclass
+
+from hived.specs import FREE_PRIORITY, MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, MemberSpec
+from tests.core.naive.model import Cell, PhysicalCell, VirtualCell
+
+Placement = dict[int, list[list[Cell]]]  # leaf cell count -> pod -> leaf cells
+
+
+@dataclass(frozen=True)
+class Suggestions:
+    """Which nodes Kubernetes suggests, and whether the pod cares."""
+
+    nodes: frozenset[str] | None  # None: every node
+    is_ignored: bool
+
+    def allow(self, cell: PhysicalCell) -> bool:
+        """At least one node of the cell is suggested, or it does not matter."""
+        return self.is_ignored or self.nodes is None or any(node in self.nodes for node in cell.nodes)
+
+
+def physical(cell: Cell) -> PhysicalCell | None:
+    return cell.bound if isinstance(cell, VirtualCell) else cell
+
+
+def place(
+    view: list[Cell], members: tuple[MemberSpec, ...], priority: int, suggestions: Suggestions
+) -> tuple[Placement | None, str]:
+    """A placement or the reason why there is none: first at opportunistic priority, then at the pod's (4a.2)."""
+    result, reason = attempt(view, members, OPPORTUNISTIC_PRIORITY, suggestions)
+    if result is None and priority > OPPORTUNISTIC_PRIORITY:
+        result, reason = attempt(view, members, priority, suggestions)
+    return result, reason
+
+
+def attempt(
+    view: list[Cell], members: tuple[MemberSpec, ...], priority: int, suggestions: Suggestions
+) -> tuple[Placement | None, str]:
+    sort_view(view, priority, suggestions)
+    nodes, reason = choose_nodes(view, members, priority, suggestions)
+    return (choose_all_leaves(nodes, priority), "") if nodes is not None else (None, reason)
+
+
+def sort_view(view: list[Cell], priority: int, suggestions: Suggestions) -> None:
+    """4a.3, in place and stable."""
+
+    def key(cell: Cell) -> tuple[bool, bool, int, int]:
+        hardware = physical(cell)
+        if isinstance(cell, VirtualCell):
+            same, higher = cell.used_count(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY), 0
+        else:
+            same = cell.used_count(priority, priority)
+            higher = cell.used_count(priority + 1, MAX_GUARANTEED_PRIORITY)
+        is_suggested = hardware is None or suggestions.allow(hardware)
+        return not cell.is_healthy, not is_suggested, -same, higher
+
+    view.sort(key=key)
+
+
+def choose_nodes(
+    view: list[Cell], members: tuple[MemberSpec, ...], priority: int, suggestions: Suggestions
+) -> tuple[list[tuple[int, Cell]] | None, str]:
+    """4a.4: the pods in ascending size, each with the node it got."""
+    chosen: list[tuple[int, Cell]] = []
+    sizes = iter_sizes(members)
+    size = next(sizes, None)
+    for cell in view:
+        room = len(cell.leaves) - cell.used_count(priority, MAX_GUARANTEED_PRIORITY)
+        while size is not None and size <= room:
+            hardware = physical(cell)
+            if hardware is not None and not hardware.is_healthy:
+                return None, f"have to use at least one bad node {hardware.address}"
+            if hardware is not None and not suggestions.allow(hardware):
+                return None, f"have to use at least one non-suggested node {hardware.address}"
+            chosen.append((size, cell))
+            room -= size
+            size = next(sizes, None)
+    return (chosen, "") if size is None else (None, "insufficient capacity")
+
+
+def iter_sizes(members: tuple[MemberSpec, ...]):
+    """The size of each pod, ascending; one at a time, because there may be 2^31 of them (C5)."""
+    for member in members:
+        for _ in range(member.pod_count):
+            yield member.leaf_cell_count
+
+
+def choose_all_leaves(nodes: list[tuple[int, Cell]], priority: int) -> Placement:
+    placement: Placement = {}
+    taken: set[Cell] = set()
+    for size, node in nodes:
+        leaves = choose_leaves(node, size, priority, taken)
+        taken.update(leaves)
+        placement.setdefault(size, []).append(leaves)
+    return placement
+
+
+def choose_leaves(node: Cell, count: int, priority: int, taken: set[Cell]) -> list[Cell]:
+    """4b and FORMAT 4: the lowest level at which one cell has enough candidates; the cell that is first in the list."""
+    left = [leaf for leaf in node.leaves if leaf not in taken]
+    candidates = [leaf for leaf in left if leaf.priority == FREE_PRIORITY]
+    candidates += [leaf for leaf in left if FREE_PRIORITY < leaf.priority < priority]
+    for level in range(1, node.level + 1):
+        for first in candidates:
+            inside = [leaf for leaf in candidates if leaf.ancestor_at(level) is first.ancestor_at(level)]
+            if len(inside) >= count:
+                return inside[:count]
+    raise AssertionError("the node has room, so its leaf cells suffice")

@@ -1,0 +1,205 @@
+"""A pod that is already bound: live after its decision, or read back after a restart (SEMANTICS 8, FORMAT 6)."""
+
+from hived.errors import UserError
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, BindInfo, PodPlacement, PodRequest
+from tests.core.naive.groups import (
+    allocate_preempting,
+    cancel_preempting,
+    lazy_preempt,
+    planned_cells,
+    reserving_groups,
+)
+from tests.core.naive.model import ALLOCATED, PREEMPTING, Group, PhysicalCell, VirtualCell
+from tests.core.naive.world import World
+
+
+def invalid(pod: PodRequest, text: str) -> UserError:
+    return UserError(f"[{pod.label}]: Invalid pod bind info: {text}")
+
+
+def slot_of(pod: PodRequest, info: BindInfo) -> int:
+    """The slot whose placement is the pod's. Raises UserError if the bind info does not agree with the spec."""
+    placements = {len(member[0].leaf_cell_indices): member for member in info.members}
+    counts = {size: len(member) for size, member in placements.items()}
+    if len(placements) != len(info.members) or counts != {
+        member.leaf_cell_count: member.pod_count for member in pod.spec.group.members
+    }:
+        raise invalid(pod, "members do not match the scheduling spec")
+    for i, placement in enumerate(placements[pod.spec.leaf_cell_count]):
+        if placement.node == info.node and info.leaf_cell_indices[0] in placement.leaf_cell_indices:
+            return i
+    raise invalid(pod, "the pod is not among the placements")
+
+
+def add_allocated(world: World, pod: PodRequest, info: BindInfo, lazily_preempted: tuple[str, ...]) -> None:
+    slot = slot_of(pod, info)
+    group = world.groups.get(pod.spec.group.name)
+    if group is None:
+        for name in lazily_preempted:
+            with world.planning(bind_info_plan(world, info), catch_up=False):
+                lazy_preempt(world, world.groups[name], pod.spec.group.name)
+        group = Replay(world, pod, info).run()
+    elif group.state == PREEMPTING:
+        allocate_preempting(world, group)
+    group.allocated[pod.spec.leaf_cell_count][slot] = pod, info
+
+
+def find_leaf(world: World, chain: str, node: str, index: int) -> PhysicalCell | None:
+    """In its chain, else in any other, ascending (FORMAT 4.7)."""
+    chains = [c for c in world.chains.values() if c.name == chain] + [
+        c for c in world.chains.values() if c.name != chain
+    ]
+    return next((leaf for c in chains for leaf in c.leaves() if leaf.node == node and leaf.index == index), None)
+
+
+def bind_info_plan(world: World, info: BindInfo) -> set:
+    pairs = []
+    for leaf, cell_type in located_leaves(world, info):
+        level = world.chains[leaf.chain].level_of(cell_type) if leaf is not None else None
+        top = leaf.ancestor_at(level) if level else None
+        if top is not None and top.bound is not None:
+            pairs.append((leaf, top.bound))
+    return planned_cells(pairs)
+
+
+def located_leaves(world: World, info: BindInfo) -> list[tuple[PhysicalCell | None, str]]:
+    return [
+        (find_leaf(world, info.cell_chain, placement.node, index), cell_type)
+        for member in info.members
+        for placement in member
+        for index, cell_type in zip(placement.leaf_cell_indices, placement.preassigned_cell_types, strict=True)
+    ]
+
+
+class Replay:
+    """Creates an allocated group from the bind info of one of its pods, leaf by leaf."""
+
+    def __init__(self, world: World, pod: PodRequest, info: BindInfo) -> None:
+        self.world = world
+        self.spec = pod.spec
+        self.info = info
+        self.is_lazy = False
+        self.is_opportunistic = False
+        self.released_chains: set[str] = set()
+        sizes = {member.leaf_cell_count: member.pod_count for member in pod.spec.group.members}
+        self.group = Group(
+            name=pod.spec.group.name,
+            spec=pod.spec,
+            state=ALLOCATED,
+            physical={size: [] for size in sizes},
+            virtual={size: [] for size in sizes},
+            allocated={size: [None] * count for size, count in sizes.items()},
+        )
+
+    def run(self) -> Group:
+        located = [leaf for leaf, _ in located_leaves(self.world, self.info) if leaf is not None]
+        for group in reserving_groups(located):
+            cancel_preempting(self.world, group)
+        self.world.groups[self.group.name] = self.group
+        for member in self.info.members:
+            size = len(member[0].leaf_cell_indices)
+            for placement in member:
+                self.group.physical[size].append([])
+                self.group.virtual[size].append([])
+                self.add_pod(placement, self.group.physical[size][-1], self.group.virtual[size][-1])
+        if self.is_opportunistic:
+            self.group.virtual = None
+        elif self.is_lazy:
+            lazy_preempt(self.world, self.group, self.group.name)
+        for chain in sorted(self.released_chains):
+            for level in reversed(self.world.chains[chain].levels):
+                self.world.bind_doomed(chain, level)
+        return self.group
+
+    def add_pod(
+        self, placement: PodPlacement, physical: list[PhysicalCell | None], virtual: list[VirtualCell | None]
+    ) -> None:
+        for index, cell_type in zip(placement.leaf_cell_indices, placement.preassigned_cell_types, strict=True):
+            leaf = find_leaf(self.world, self.info.cell_chain, placement.node, index)
+            if leaf is not None and leaf.using is not None:
+                leaf = None
+            physical.append(leaf)
+            virtual.append(self.add_leaf(leaf, cell_type) if leaf is not None else None)
+
+    def add_leaf(self, leaf: PhysicalCell, cell_type: str) -> VirtualCell | None:
+        if self.spec.priority < MIN_GUARANTEED_PRIORITY or not cell_type:
+            self.is_opportunistic = True
+            virtual = None
+        else:
+            virtual = self.find_virtual(leaf, cell_type)
+        is_safe = self.world.allocate_leaf(leaf, virtual, self.spec.priority, self.group.vc)
+        leaf.using = self.group
+        self.world.set_state(leaf, "Used")
+        self.is_lazy |= not is_safe
+        return virtual
+
+    def find_virtual(self, leaf: PhysicalCell, cell_type: str) -> VirtualCell | None:
+        """The virtual leaf to use, or None when the group is to be lazily preempted."""
+        vc = self.world.vcs.get(self.spec.virtual_cluster)
+        level = self.world.chains[leaf.chain].level_of(cell_type)
+        roots = vc.roots(leaf.chain, self.spec.pinned_cell_id) if vc is not None else []
+        roots = [root for root in roots if root.level == level]
+        if not roots:
+            self.is_lazy = True
+            return None
+        top = leaf.ancestor_at(level)
+        self.release_doomed_around(top, roots)
+        virtual = None if self.is_lazy else self.choose_virtual(leaf, top, roots)
+        if virtual is not None and self.world.is_free(leaf) and virtual.root.priority > FREE_PRIORITY:
+            self.empty(virtual.root)
+        if virtual is None or not self.can_bind(leaf, virtual, top):
+            self.is_lazy = True
+            return None
+        return virtual
+
+    def release_doomed_around(self, top: PhysicalCell, roots: list[VirtualCell]) -> None:
+        world, chain, own = self.world, top.chain, roots[0].vc.name
+        for vc in world.vcs:
+            for level in reversed(world.chains[chain].levels):
+                for cell in list(world.doomed[vc][chain][level]):
+                    if cell.overlaps(top) and not (cell is top and vc == own) and cell.priority < 0:
+                        self.release_doomed(vc, cell)
+        if top.bound is None and all(root.bound is not None for root in roots):
+            idle = [cell for cell in world.doomed[own][chain][top.level] if cell.priority < 0]
+            if idle:
+                self.release_doomed(own, idle[0])
+
+    def release_doomed(self, vc: str, cell: PhysicalCell) -> None:
+        self.world.release_doomed(vc, cell)
+        self.released_chains.add(cell.chain)
+
+    def choose_virtual(self, leaf: PhysicalCell, top: PhysicalCell, roots: list[VirtualCell]) -> VirtualCell | None:
+        path = [cell for cell in leaf.up() if cell.level <= top.level]
+        bound = next((cell for cell in path if cell.bound is not None), None)
+        if bound is not None:
+            virtual = bound.bound
+            if virtual.root not in roots:
+                return None
+        else:
+            virtual = self.lowest(roots)
+        while virtual is not None and virtual.level > 1:
+            virtual = self.lowest(virtual.children)
+        return virtual
+
+    def lowest(self, cells: list[VirtualCell]) -> VirtualCell | None:
+        for cell in cells:
+            if cell.priority == FREE_PRIORITY and cell.bound is None:
+                return cell
+        lowest = min(cells, key=lambda cell: cell.priority)
+        return lowest if lowest.priority < self.spec.priority else None
+
+    def empty(self, root: VirtualCell) -> None:
+        """Lazily preempt every group that has a cell in this preassigned cell."""
+        for virtual in root.leaves:
+            if virtual.bound is not None and virtual.leaf_priority >= MIN_GUARANTEED_PRIORITY:
+                lazy_preempt(self.world, virtual.bound.using, self.group.name)
+
+    def can_bind(self, leaf: PhysicalCell, virtual: VirtualCell, top: PhysicalCell) -> bool:
+        if virtual.priority != FREE_PRIORITY:
+            return False
+        for cell, v in zip(leaf.up(), virtual.up(), strict=False):
+            if cell.bound is not v and (cell.bound is not None or v.bound is not None):
+                return False
+            if cell is top:
+                break
+        return top.bound is not None or (self.world.is_free(top) and not top.is_split)

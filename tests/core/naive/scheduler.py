@@ -1,0 +1,310 @@
+"""`handle(event) -> Decision`, as the core has it, on the plain model (SEMANTICS 4)."""
+
+import json
+
+import numpy as np
+
+from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.errors import UserError
+from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest, PodSpec
+from tests.core.naive import inspection, invariants
+from tests.core.naive.groups import (
+    cancel_preempting,
+    create_preempting,
+    delete_pod,
+    lazy_preempt,
+    planned_cells,
+    reserving_groups,
+    using_groups,
+)
+from tests.core.naive.mapping import Mapping, map_leaves
+from tests.core.naive.model import BEING_PREEMPTED, PREEMPTING, USED, Group, VirtualCell
+from tests.core.naive.placement import Placement, Suggestions, place
+from tests.core.naive.replay import add_allocated
+from tests.core.naive.world import World
+
+
+class NaiveScheduler:
+    """The oracle with the core's interface."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.world = World(spec)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(self.world.nodes)
+
+    def handle(self, event: Event) -> Decision:
+        match event:
+            case ScheduleRequested():
+                return Search(self.world, event).run()
+            case PodAllocated():
+                add_allocated(self.world, event.pod, event.bind_info, event.lazily_preempted)
+            case PodDeleted():
+                delete_pod(self.world, event.pod)
+            case NodeHealthChanged():
+                self.set_node_health(event.node, event.is_healthy)
+        return Applied()
+
+    def set_node_health(self, node: str, is_healthy: bool) -> None:
+        for chain in self.world.chains.values():
+            for leaf in chain.leaves():
+                if leaf.node == node and is_healthy:
+                    self.world.set_healthy(leaf)
+                elif leaf.node == node:
+                    self.world.set_bad(leaf)
+
+    def snapshot(self) -> tuple[dict, dict, dict]:
+        return inspection.snapshot(self.world)
+
+    def inspect(self, what: str) -> object:
+        return inspection.inspect(self.world, what)
+
+    def check(self) -> None:
+        invariants.check(self.world)
+
+
+class Search:
+    """One `ScheduleRequested`. Whatever is not carried out is undone (C1)."""
+
+    def __init__(self, world: World, event: ScheduleRequested) -> None:
+        self.world = world
+        self.pod: PodRequest = event.pod
+        self.spec: PodSpec = event.pod.spec
+        self.phase = event.phase
+        self.suggested = None
+        if event.suggested is not None:
+            self.suggested = frozenset(n for n, ok in zip(world.nodes, np.asarray(event.suggested), strict=True) if ok)
+        self.lazily_preempted: list[str] = []
+
+    def run(self) -> Decision:
+        group = self.world.groups.get(self.spec.group.name)
+        if group is None:
+            return self.schedule_new()
+        self.check_agreement(group)
+        if group.state != PREEMPTING:
+            return self.take_slot(group)
+        if self.phase is Phase.PREEMPTING and self.is_spoilt(group):
+            saved = self.world.save()
+            cancel_preempting(self.world, group)
+            try:
+                return self.schedule_new()
+            except UserError:
+                self.world.restore(saved)
+                raise
+        group.preempting[self.pod.uid] = self.pod
+        return self.continue_preempting(group)
+
+    # --- known groups --------------------------------------------------------------------------------------------
+
+    def check_agreement(self, group: Group) -> None:
+        """C4: the first field in which the pod differs from the pod that created the group."""
+
+        def fields(spec: PodSpec) -> dict[str, object]:
+            return {
+                "virtualCluster": spec.virtual_cluster,
+                "priority": spec.priority,
+                "members": ",".join(f"{m.pod_count}x{m.leaf_cell_count}" for m in spec.group.members),
+                "pinnedCellId": spec.pinned_cell_id,
+                "leafCellType": spec.leaf_cell_type,
+                "lazyPreemptionEnable": str(spec.lazy_preemption).lower(),
+                "ignoreK8sSuggestedNodes": str(spec.ignore_suggested_nodes).lower(),
+            }
+
+        mine, theirs = fields(self.spec), fields(group.spec)
+        for name, value in mine.items():
+            if value != theirs[name]:
+                raise self.error(
+                    f"Pod does not match its affinity group {group.name}: {name} is {value}, group has {theirs[name]}"
+                )
+
+    def take_slot(self, group: Group) -> Decision:
+        size = self.spec.leaf_cell_count
+        slots = group.allocated[size]
+        slot = next((i for i, pod in enumerate(slots) if pod is None), None)
+        if slot is None:
+            raise UserError(
+                f"Requesting more pods than the configured number for {size} leaf cells ({len(slots)} pods) "
+                f"in affinity group {group.name}"
+            )
+        if group.state == BEING_PREEMPTED:
+            leaves = [leaf for leaf in group.physical[size][slot] if leaf is not None]
+            if any(leaf.state != USED or leaf.using is not group for leaf in leaves):
+                return Wait("the affinity group is being preempted")
+        return Bind(self.bind_info(group.physical, group.virtual, slot, group))
+
+    def is_spoilt(self, group: Group) -> bool:
+        suggestions = Suggestions(self.suggested, group.spec.ignore_suggested_nodes)
+        return any(not leaf.is_healthy or not suggestions.allow(leaf) for leaf, _ in group.leaf_pairs())
+
+    def continue_preempting(self, group: Group) -> Decision:
+        victims = using_groups(leaf for leaf, _ in group.leaf_pairs())
+        if victims:
+            return preempt(victims)
+        return Bind(self.bind_info(group.physical, group.virtual, 0, group))
+
+    # --- new groups ------------------------------------------------------------------------------------------------
+
+    def error(self, text: str) -> UserError:
+        return UserError(f"[{self.pod.label}]: {text}")
+
+    def schedule_new(self) -> Decision:
+        self.validate()
+        saved = self.world.save()
+        physical, virtual, reason = self.find_placement()
+        if physical is None:
+            return Wait(reason)
+        leaves = [leaf for size in sorted(physical) for pod in physical[size] for leaf in pod]
+        victims = using_groups(leaves)
+        if not victims:
+            info = self.bind_info(physical, virtual, 0, None)
+            self.world.restore(saved)
+            return Bind(info, tuple(self.lazily_preempted))
+        if self.phase is Phase.FILTERING:
+            decision = preempt(victims)
+            self.world.restore(saved)
+            return decision
+        self.reserve(physical, virtual)
+        return preempt(victims)
+
+    def reserve(self, physical: Placement, virtual: Placement | None) -> None:
+        group = Group(
+            name=self.spec.group.name,
+            spec=self.spec,
+            state=PREEMPTING,
+            physical=physical,
+            virtual=virtual,
+            allocated={m.leaf_cell_count: [None] * m.pod_count for m in self.spec.group.members},
+            preempting={self.pod.uid: self.pod},
+        )
+        with self.world.planning(planned_cells(group.leaf_pairs()), catch_up=True):
+            for preemptor in reserving_groups(leaf for leaf, _ in group.leaf_pairs()):
+                cancel_preempting(self.world, preemptor)
+            create_preempting(self.world, group)
+
+    def validate(self) -> None:
+        spec = self.spec
+        vc = self.world.vcs.get(spec.virtual_cluster)
+        if vc is None:
+            raise self.error(f"VC {spec.virtual_cluster} does not exists!")
+        if spec.pinned_cell_id:
+            if spec.pinned_cell_id not in vc.pinned:
+                raise self.error(f"VC {vc.name} does not have pinned cell {spec.pinned_cell_id}")
+            if not self.is_guaranteed:
+                raise self.error(f"opportunistic pod not supported to use pinned cell {spec.pinned_cell_id}")
+        elif spec.leaf_cell_type:
+            wanted = f"Pod requesting leaf cell type {spec.leaf_cell_type} which"
+            if spec.leaf_cell_type not in self.leaf_types():
+                raise self.error(f"{wanted} the whole cluster does not have")
+            if self.is_guaranteed and not self.chains_of(spec.leaf_cell_type):
+                raise self.error(f"{wanted} VC {vc.name} does not have")
+
+    @property
+    def is_guaranteed(self) -> bool:
+        return self.spec.priority >= MIN_GUARANTEED_PRIORITY
+
+    def leaf_types(self) -> list[str]:
+        return sorted({chain.leaf_type for chain in self.world.chains.values()})
+
+    def chains_of(self, leaf_type: str) -> list[str]:
+        """Ascending; for guaranteed pods those where the VC has non-pinned preassigned cells (4.4)."""
+        vc = self.world.vcs[self.spec.virtual_cluster]
+        return [
+            name
+            for name, chain in self.world.chains.items()
+            if chain.leaf_type == leaf_type and (not self.is_guaranteed or vc.roots(name))
+        ]
+
+    def find_placement(self) -> tuple[Placement | None, Placement | None, str]:
+        if self.spec.pinned_cell_id:
+            root = self.world.vcs[self.spec.virtual_cluster].pinned[self.spec.pinned_cell_id]
+            return self.place_in_chain(root.chain, self.spec.pinned_cell_id)
+        last_reason = ""
+        for leaf_type in [self.spec.leaf_cell_type] if self.spec.leaf_cell_type else self.leaf_types():
+            reason = ""
+            for chain in self.chains_of(leaf_type):
+                physical, virtual, reason = self.place_in_chain(chain, "")
+                if physical is not None:
+                    return physical, virtual, ""
+            last_reason = reason or last_reason
+        return None, None, last_reason
+
+    def place_in_chain(self, chain: str, pin: str) -> tuple[Placement | None, Placement | None, str]:
+        spec = self.spec
+        suggestions = Suggestions(self.suggested, spec.ignore_suggested_nodes)
+        view = self.world.views[spec.virtual_cluster if self.is_guaranteed else "", chain, pin]
+        found, reason = place(view, spec.group.members, spec.priority, suggestions)
+        if not self.is_guaranteed:
+            return found, None, reason and f"{reason} when scheduling in physical cluster"
+        if found is None:
+            return None, None, f"{reason} when scheduling in VC {spec.virtual_cluster}"
+        leaves = [leaf for size in sorted(found) for pod in found[size] for leaf in pod]
+        saved = self.world.save()
+        self.preempt_lazily(leaves)
+        mapping = map_leaves(self.world, leaves, suggestions)
+        if mapping is None:
+            self.world.restore(saved)
+            self.lazily_preempted = []
+            return None, None, self.mapping_reason(leaves)
+        return apply_mapping(found, mapping), found, ""
+
+    def preempt_lazily(self, leaves: list[VirtualCell]) -> None:
+        """4c.1: first, groups whose cells are wanted and that allow it leave the VC."""
+        with self.world.planning(planned_cells((leaf.bound, leaf) for leaf in leaves), catch_up=False):
+            for leaf in leaves:
+                hardware = leaf.bound
+                group = hardware.using if hardware is not None and hardware.state == USED else None
+                if group is not None and group.spec.lazy_preemption and group.virtual is not None:
+                    lazy_preempt(self.world, group, self.spec.group.name)
+                    self.lazily_preempted.append(group.name)
+
+    def mapping_reason(self, leaves: list[VirtualCell]) -> str:
+        placement: dict[str, list[str]] = {}
+        for leaf in leaves:
+            placement.setdefault(leaf.root.address, []).append(leaf.address)
+        suggested = "" if self.spec.ignore_suggested_nodes else " or non-suggested"
+        shown = json.dumps(placement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return (
+            f"Mapping the virtual placement would need to use at least one bad{suggested} node "
+            f"(virtual placement : {shown})"
+        )
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def bind_info(self, physical: Placement, virtual: Placement | None, slot: int, group: Group | None) -> BindInfo:
+        chain = ""
+        members = []
+        for size in sorted(physical):
+            placements = []
+            for pod, leaves in enumerate(physical[size]):
+                if any(leaf is None for leaf in leaves):
+                    placement, pod_chain = recorded_placement(group, size, pod)
+                else:
+                    types = tuple(v.root.cell_type for v in virtual[size][pod]) if virtual else ("",) * size
+                    placement = PodPlacement(leaves[0].node, tuple(leaf.index for leaf in leaves), types)
+                    pod_chain = leaves[0].chain
+                placements.append(placement)
+                if (size, pod) == (self.spec.leaf_cell_count, slot):
+                    mine, chain = placement, pod_chain
+            members.append(tuple(placements))
+        return BindInfo(mine.node, mine.leaf_cell_indices, chain, tuple(members))
+
+
+def recorded_placement(group: Group, size: int, pod: int) -> tuple[PodPlacement, str]:
+    """A slot whose leaf cells are gone repeats what another pod's bind info says (FORMAT 2)."""
+    _, info = group.pods()[0]
+    member = next(member for member in info.members if len(member[0].leaf_cell_indices) == size)
+    return member[pod], info.cell_chain
+
+
+def apply_mapping(found: Placement, mapping: Mapping) -> Placement:
+    return {size: [[mapping[leaf] for leaf in pod] for pod in pods] for size, pods in found.items()}
+
+
+def preempt(victims: list[Group]) -> Preempt:
+    by_node: dict[str, set[str]] = {}
+    for group in victims:
+        for pod, info in group.pods():
+            by_node.setdefault(info.node, set()).add(pod.uid)
+    return Preempt({node: tuple(sorted(by_node[node])) for node in sorted(by_node)})

@@ -1,0 +1,404 @@
+"""All mutable state in one object, and the low-level operations on cells: lists, bindings, allocation, health.
+
+The methods follow FORMAT 5 clause by clause; each names its clause.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from tests.core.naive.model import (
+    FREE,
+    USED,
+    Cell,
+    Group,
+    PhysicalCell,
+    VirtualCell,
+    build_chains,
+    build_virtual_clusters,
+    initial_view,
+)
+
+KEPT = {"views", "chains", "vcs", "nodes", "children", "leaves"}  # what no decision changes, and the views (C1)
+
+
+def swap_remove(cells: list[PhysicalCell], cell: PhysicalCell) -> None:
+    """Remove by putting the last one in its place: list order is part of the behaviour (SEMANTICS 5.3)."""
+    at = cells.index(cell)
+    cells[at] = cells[-1]
+    cells.pop()
+
+
+class World:
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.chains = build_chains(spec)
+        self.vcs = build_virtual_clusters(spec, self.chains)
+        self.nodes = sorted({n for chain in self.chains.values() for top in chain.tops for n in top.nodes})
+        self.groups: dict[str, Group] = {}
+        self.free: dict[str, dict[int, list[PhysicalCell]]] = {}
+        self.bad: dict[str, dict[int, list[PhysicalCell]]] = {}
+        self.left: dict[str, dict[int, int]] = {}
+        self.doomed: dict[str, dict[str, dict[int, list[PhysicalCell]]]] = {}
+        self.planned: list[set[Cell]] = []
+        self.left_out: set[tuple[str, int]] = set()
+        self.views: dict[tuple[str, str, str], list[Cell]] = {}
+        self._fill_lists()
+        self._build_views()
+        self._bind_pinned_cells()
+        for chain in self.chains.values():
+            for leaf in chain.leaves():
+                self.set_bad(leaf)
+
+    def _fill_lists(self) -> None:
+        for name, chain in self.chains.items():
+            self.free[name] = {level: [] for level in chain.levels}
+            self.free[name][chain.levels[-1]] = list(chain.tops)
+            self.bad[name] = {level: [] for level in chain.levels}
+            self.left[name] = {
+                level: len(chain.tops) * chain.descendant_count(chain.levels[-1], level) for level in chain.levels
+            }
+        for vc in self.vcs:
+            self.doomed[vc] = {name: {level: [] for level in chain.levels} for name, chain in self.chains.items()}
+
+    def _build_views(self) -> None:
+        for name, chain in self.chains.items():
+            self.views["", name, ""] = initial_view(chain.tops, chain.node_level)
+            for vc in self.vcs.values():
+                self.views[vc.name, name, ""] = initial_view(vc.roots(name), chain.node_level)
+        for vc in self.vcs.values():
+            for pin, root in vc.pinned.items():
+                view = initial_view([root], self.chains[root.chain].node_level)
+                self.views[vc.name, root.chain, pin] = view
+
+    def _bind_pinned_cells(self) -> None:
+        cells = {cell.pin: cell for cell in self.physical_cells() if cell.pin}
+        for vc in self.vcs.values():
+            for pin in sorted(vc.pinned):
+                self.bind_cell(cells[pin], vc.pinned[pin])
+                self.allocate_preassigned(cells[pin], is_doomed=False)
+
+    def physical_cells(self) -> Iterator[PhysicalCell]:
+        for chain in self.chains.values():
+            for top in chain.tops:
+                yield from top.subtree()
+
+    def virtual_cells(self) -> Iterator[VirtualCell]:
+        for vc in self.vcs.values():
+            for root in [*vc.preassigned, *vc.pinned.values()]:
+                yield from root.subtree()
+
+    # --- saving and restoring: C1 --------------------------------------------------------------------------------
+
+    def save(self) -> list[tuple[object, dict]]:
+        """Every mutable value except the order of the views, which survives an undone decision (C1)."""
+        holders = [*self.physical_cells(), *self.virtual_cells(), *self.groups.values(), self]
+        return [(h, {k: copy_containers(v) for k, v in vars(h).items() if k not in KEPT}) for h in holders]
+
+    def restore(self, saved: list[tuple[object, dict]]) -> None:
+        for holder, values in saved:
+            vars(holder).update(copy_containers(values))
+
+    # --- free lists ----------------------------------------------------------------------------------------------
+
+    def is_free(self, cell: PhysicalCell) -> bool:
+        """In or below the free list."""
+        return any(above in self.free[cell.chain][above.level] for above in cell.up())
+
+    def remove_from_free_list(self, cell: PhysicalCell) -> int:
+        """Split unsplit ancestors; the level of the topmost cell that left a list (SEMANTICS 5.3)."""
+        free = self.free[cell.chain]
+        for above in cell.up():
+            parent = above.parent
+            if parent is not None and not parent.is_split:
+                free[above.level] += parent.children
+                parent.is_split = True
+                swap_remove(free[above.level], above)
+            else:
+                swap_remove(free[above.level], above)
+                return above.level
+        raise AssertionError("a tree without a top")
+
+    def add_to_free_list(self, cell: PhysicalCell) -> int:
+        """Merge upward while all buddies are free; the level at which the merged cell entered its list."""
+        free = self.free[cell.chain]
+        for above in cell.up():
+            parent = above.parent
+            buddies = [c for c in parent.children if c is not above] if parent is not None else []
+            if parent is None or any(buddy not in free[above.level] for buddy in buddies):
+                free[above.level].append(above)
+                return above.level
+            for buddy in buddies:
+                swap_remove(free[above.level], buddy)
+            parent.is_split = False
+        raise AssertionError("a tree without a top")
+
+    # --- counts --------------------------------------------------------------------------------------------------
+
+    def vc_free(self, vc: str, chain: str, level: int) -> int:
+        """The VC's unallocated preassigned cells: those that are not bound, doomed ones included (FORMAT 5f)."""
+        return sum(root.bound is None for root in self.vcs[vc].roots(chain) if root.level == level)
+
+    def all_vc_free(self, chain: str, level: int) -> int:
+        return sum(self.vc_free(vc, chain, level) for vc in self.vcs)
+
+    def is_safe_at(self, chain: str, level: int) -> bool:
+        return self.left[chain][level] >= self.all_vc_free(chain, level)
+
+    # --- preassigned cells: 5f -----------------------------------------------------------------------------------
+
+    def allocate_preassigned(self, cell: PhysicalCell, is_doomed: bool) -> bool:
+        """Whether no other level's safety is broken: asked as soon as its count changed, before what follows from that.
+
+        At the cell's own level `left` and the VC's free cells go down together, so nothing breaks there.
+        """
+        chain, level = cell.chain, cell.level
+        left, bad = self.left[chain], self.bad[chain]
+        if not cell.is_healthy:
+            self.bind_bad_children(cell)
+        split_level = self.remove_from_free_list(cell)
+        is_safe = True
+        for above in cell.up():
+            if level < above.level <= split_level:
+                left[above.level] -= 1
+                is_safe &= self.is_safe_at(chain, above.level)
+                if above.is_healthy:
+                    self.bind_doomed(chain, above.level)
+                else:
+                    swap_remove(bad[above.level], above)
+        left[level] -= 1
+        if cell.is_healthy:
+            self.bind_doomed(chain, level)
+        else:
+            for below in cell.subtree():
+                if below in bad[below.level]:
+                    swap_remove(bad[below.level], below)
+            if not is_doomed:
+                self.unbind_doomed(chain, level)
+        for lower in range(level - 1, 0, -1):
+            left[lower] -= self.chains[chain].descendant_count(level, lower)
+            is_safe &= self.is_safe_at(chain, lower)
+            if not is_doomed:
+                self.bind_doomed(chain, lower)
+        return is_safe
+
+    def release_preassigned(self, cell: PhysicalCell, is_doomed: bool) -> None:
+        chain, level = cell.chain, cell.level
+        left, bad = self.left[chain], self.bad[chain]
+        merge_level = self.add_to_free_list(cell)
+        for above in cell.up():
+            if level < above.level <= merge_level:
+                left[above.level] += 1
+                if above.is_healthy:
+                    self.unbind_doomed(chain, above.level)
+                else:
+                    bad[above.level].append(above)
+        left[level] += 1
+        if cell.is_healthy:
+            self.unbind_doomed(chain, level)
+        else:
+            for below in cell.subtree():
+                if not below.is_healthy:
+                    bad[below.level].append(below)
+            if not is_doomed:
+                self.bind_doomed(chain, level)
+        for lower in range(level - 1, 0, -1):
+            left[lower] += self.chains[chain].descendant_count(level, lower)
+            if not is_doomed:
+                self.unbind_doomed(chain, lower)
+
+    def bind_doomed(self, chain: str, level: int) -> None:
+        bad = self.bad[chain][level]
+        for name, vc in self.vcs.items():
+            while self.vc_free(name, chain, level) > self.left[chain][level] - len(bad):
+                unbound = [root for root in vc.roots(chain) if root.level == level and root.bound is None]
+                cell = self._first_unplanned(bad)
+                root = self._first_unplanned(unbound)
+                if cell is None or root is None:
+                    break
+                self.bind_cell(cell, root)
+                self.doomed[name][chain][level].append(cell)
+                self.allocate_preassigned(cell, is_doomed=True)
+
+    def unbind_doomed(self, chain: str, level: int) -> None:
+        for name in self.vcs:
+            doomed = self.doomed[name][chain][level]
+            while doomed and self.vc_free(name, chain, level) < self.left[chain][level] - len(self.bad[chain][level]):
+                idle = [cell for cell in doomed if cell.priority < MIN_GUARANTEED_PRIORITY]
+                cell = self._first_unplanned(idle)
+                if cell is None:
+                    break
+                self.release_doomed(name, cell)
+
+    def release_doomed(self, vc: str, cell: PhysicalCell) -> None:
+        """Unbind a doomed cell that nobody uses and give it back."""
+        swap_remove(self.doomed[vc][cell.chain][cell.level], cell)
+        self.unbind_bad(cell)
+        self.release_preassigned(cell, is_doomed=True)
+
+    def is_doomed(self, cell: PhysicalCell) -> bool:
+        return any(cell in self.doomed[vc][cell.chain][cell.level] for vc in self.vcs)
+
+    # --- planned cells: 5h ---------------------------------------------------------------------------------------
+
+    def is_planned(self, cell: Cell) -> bool:
+        return any(cell.overlaps(planned) for plan in self.planned for planned in plan)
+
+    def _first_unplanned(self, cells: list[Cell]) -> Cell | None:
+        for cell in cells:
+            if not self.is_planned(cell):
+                return cell
+            self.left_out.add((cell.chain, cell.level))
+        return None
+
+    @contextmanager
+    def planning(self, cells: set[Cell], catch_up: bool) -> Iterator[None]:
+        """Keep these cells, and whatever overlaps them, from being picked for doomed bindings or bad children."""
+        self.planned.append(cells)
+        yield
+        self.planned.pop()
+        if catch_up and not self.planned:
+            pending, self.left_out = self.left_out, set()
+            for chain in sorted({chain for chain, _ in pending}):
+                self.recheck_doomed(chain)
+
+    def recheck_doomed(self, chain: str) -> None:
+        for level in reversed(self.chains[chain].levels):
+            self.unbind_doomed(chain, level)
+            self.bind_doomed(chain, level)
+
+    # --- bindings: 5d, 5e ----------------------------------------------------------------------------------------
+
+    def bind_cell(self, cell: PhysicalCell, virtual: VirtualCell) -> None:
+        assert cell.bound is None
+        assert virtual.bound is None
+        cell.bound, virtual.bound = virtual, cell
+        cell.vc = virtual.vc.name
+
+    def unbind_cell(self, cell: PhysicalCell) -> None:
+        cell.bound.state = FREE
+        cell.bound.bound = None
+        cell.bound = None
+        cell.vc = ""
+
+    def bind_bad_children(self, cell: PhysicalCell) -> None:
+        for child in cell.children:
+            if child.is_healthy:
+                continue
+            if child.bound is None:
+                self._bind_to_unbound_child(child, cell.bound)
+            if child.bound is not None:
+                self.bind_bad_children(child)
+
+    def _bind_to_unbound_child(self, child: PhysicalCell, virtual_parent: VirtualCell) -> None:
+        for virtual in virtual_parent.children:
+            if virtual.bound is None and not any(virtual in plan for plan in self.planned):
+                self.bind_cell(child, virtual)
+                return
+
+    def unbind_bad(self, cell: PhysicalCell) -> None:
+        self.unbind_cell(cell)
+        for child in cell.children:
+            if child.bound is not None:
+                self.unbind_bad(child)
+
+    # --- leaves ----------------------------------------------------------------------------------------------------
+
+    def set_state(self, cell: PhysicalCell, state: str) -> None:
+        """5a: a parent follows if the state is Used or all children have it; bound virtual cells follow."""
+        cell.state = state
+        if cell.bound is not None:
+            cell.bound.state = state
+        parent = cell.parent
+        if parent is not None and (state == USED or all(child.state == state for child in parent.children)):
+            self.set_state(parent, state)
+
+    def allocate_leaf(self, leaf: PhysicalCell, virtual: VirtualCell | None, priority: int, vc: str) -> bool:
+        """5a's order; without a virtual leaf the use is opportunistic, whatever the priority. Whether it is safe."""
+        if virtual is None:
+            leaf.leaf_priority = OPPORTUNISTIC_PRIORITY
+            leaf.vc = vc
+            leaf.opportunistic_entry = vc, leaf.is_healthy
+            return True
+        virtual.leaf_priority = priority
+        leaf.leaf_priority = priority
+        for cell, v in zip(leaf.up(), virtual.up(), strict=False):
+            if v.bound is not None:
+                assert v.bound is cell
+                break
+            self.bind_cell(cell, v)
+            if v is virtual.root:
+                return self.allocate_preassigned(cell, is_doomed=False)
+        return True
+
+    def release_leaf(self, leaf: PhysicalCell) -> None:
+        """C6b: released as guaranteed iff its priority is that of a guaranteed pod."""
+        if leaf.leaf_priority < MIN_GUARANTEED_PRIORITY:
+            leaf.leaf_priority = FREE_PRIORITY
+            leaf.opportunistic_entry = None
+            leaf.vc = leaf.bound.vc.name if leaf.bound is not None else ""
+            return
+        virtual = leaf.bound
+        virtual.leaf_priority = FREE_PRIORITY
+        root = virtual.root
+        top = root.bound
+        if leaf.is_healthy:
+            self._unbind_up(leaf)
+        if root.priority < MIN_GUARANTEED_PRIORITY and not top.is_pinned and not self.is_doomed(top):
+            if top.bound is not None:
+                self.unbind_bad(top)
+            self.release_preassigned(top, is_doomed=False)
+        leaf.leaf_priority = FREE_PRIORITY
+
+    def _unbind_up(self, leaf: PhysicalCell) -> None:
+        for cell in leaf.up():
+            if cell.is_pinned or any(child.bound is not None for child in cell.children):
+                break
+            is_root = cell.bound.root is cell.bound
+            self.unbind_cell(cell)
+            if is_root:
+                break
+
+    # --- health: 5b, 5e, 5g ----------------------------------------------------------------------------------------
+
+    def set_bad(self, cell: PhysicalCell) -> None:
+        if not cell.is_healthy:
+            return
+        cell.is_healthy = False
+        if cell.parent is not None:
+            self.set_bad(cell.parent)
+        if self.is_free(cell):
+            self.bad[cell.chain][cell.level].append(cell)
+            self.bind_doomed(cell.chain, cell.level)
+        elif not cell.is_split and cell.bound is None:
+            self._bind_to_unbound_child(cell, cell.parent.bound)
+
+    def set_healthy(self, cell: PhysicalCell) -> None:
+        if cell.is_healthy:
+            return
+        cell.is_healthy = True
+        if self.is_free(cell):
+            swap_remove(self.bad[cell.chain][cell.level], cell)
+            self.unbind_doomed(cell.chain, cell.level)
+        elif cell.bound is not None and not cell.is_pinned:
+            self._heal_bound(cell)
+        if cell.parent is not None and all(child.is_healthy for child in cell.parent.children):
+            self.set_healthy(cell.parent)
+
+    def _heal_bound(self, cell: PhysicalCell) -> None:
+        is_doomed = self.is_doomed(cell)
+        vc = cell.bound.vc.name
+        if is_doomed:
+            swap_remove(self.doomed[vc][cell.chain][cell.level], cell)
+        if cell.priority < MIN_GUARANTEED_PRIORITY:
+            self.unbind_cell(cell)
+            if is_doomed:
+                self.release_preassigned(cell, is_doomed=True)
+
+
+def copy_containers(value: object) -> object:
+    """Copies of nested dicts, lists and sets, sharing the objects inside."""
+    if isinstance(value, dict):
+        return {key: copy_containers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [copy_containers(inner) for inner in value]
+    return set(value) if isinstance(value, set) else value
