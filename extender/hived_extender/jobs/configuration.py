@@ -28,14 +28,20 @@ def find_cluster(config: str, kube: KubeClient | None) -> ClusterSpec | None:
     return load_cluster(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
 
 
-def config_map(text: str) -> dict[str, object]:
-    """The ConfigMap in which an embedded cluster publishes the configuration that it runs."""
-    return {
+def publish(kube: KubeClient, file: Path) -> None:
+    """Put a configuration where `find_cluster` finds it, in place of the one there now. Raises KubeError."""
+    config_map = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": CONFIG_MAP_NAME, "namespace": CONFIG_MAP_NAMESPACE},
-        "data": {CONFIG_MAP_KEY: text},
+        "data": {CONFIG_MAP_KEY: file.read_text(encoding="utf-8")},
     }
+    try:
+        kube.create(CONFIG_MAPS, config_map)
+    except KubeError as error:
+        if not error.is_conflict:
+            raise
+        kube.replace(f"{CONFIG_MAPS}/{CONFIG_MAP_NAME}", config_map)
 
 
 def _published(kube: KubeClient) -> str | None:

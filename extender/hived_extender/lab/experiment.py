@@ -28,11 +28,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is expected of a job; what is not given is not looked at.
 
-    `running`, `waiting`, `done`, `evicted` count pods. `nodes` are the only nodes its running pods may be on, `node_count`
-    how many nodes they are on. `reason` is part of what every waiting pod is told. `cells` counts the leaf cells that
-    its groups hold; `guaranteed` is whether all those groups hold cells of their virtual cluster, or none does.
+    `running`, `waiting`, `done`, `evicted` count pods. Its running pods are on no other nodes than `nodes`, and on
+    `node_count` of them. `reason` is part of what every waiting pod is told. `cells` counts the leaf cells that its
+    groups hold; `guaranteed` is whether all those groups hold cells of their virtual cluster, or none does.
     `lazily_preempted` is whether they lost theirs to another group. `together`: its pods started in one moment.
-    `untouched`: no pod of it was ever evicted, moved or started again.
+    `untouched`: no pod of it was ever evicted.
     """
 
     running: int | None = None
@@ -97,16 +97,12 @@ def experiments_folder() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[3] / "examples" / "lab"
 
 
-def experiment_names(folder: Path) -> list[str]:
-    """The names of the experiments in a folder, in the order in which they tell the story.
-
-    Folders are named `01-vc-safety`, ...; the number orders them and is not part of the name.
-    """
-    return [_name(path) for path in _folders(folder)]
-
-
 def load_experiments(folder: Path, names: tuple[str, ...] = ()) -> list[Loaded]:
-    """The experiments of a folder, all or those named. Raises UserError for an unknown name or a bad file."""
+    """The experiments of a folder, all or those named, in the order in which they tell the story.
+
+    Folders are named `01-vc-safety`, ...; the number orders them and is not part of the name. Raises UserError for an
+    unknown name or a bad file.
+    """
     known = {_name(path): path for path in _folders(folder)}
     if not known:
         raise UserError(f"{folder}: no experiments found")

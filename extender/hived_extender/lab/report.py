@@ -46,6 +46,25 @@ class Result:
         """Whether every step could be done and every expectation held."""
         return not self.error and all(not check.found for check in self.checks)
 
+    def as_json(self) -> dict[str, object]:
+        """The outcome for scripts."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "passed": self.is_passed,
+            "error": self.error,
+            "seconds": round(self.seconds, 2),
+            "expectations": [
+                {
+                    "expect": check.expect,
+                    "passed": not check.found,
+                    "found": list(check.found),
+                    "seconds": round(check.seconds, 2),
+                }
+                for check in self.checks
+            ],
+        }
+
 
 class Report:
     """Writes the story of each experiment line by line as it happens."""

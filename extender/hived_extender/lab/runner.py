@@ -1,27 +1,29 @@
 """Carries out experiments: does each step to a real cluster, looks until an expectation holds or its time is up."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+from urllib.parse import quote
 
 from hived.errors import HivedError, UserError
 from hived.specs import PodRequest
 from hived_config.loader import load_cluster
 from hived_extender.annotations import pod_request
+from hived_extender.embedded.lifetimes import RUN_SECONDS
+from hived_extender.embedded.nodes import READY
 from hived_extender.inspection import Inspector
 from hived_extender.jobs import plan_file
 from hived_extender.jobs.creation import create_pods
 from hived_extender.jobs.submission import PRIORITY_CLASSES, PlannedPod
 from hived_extender.jobs.submission import Submission as Submitter
-from hived_extender.kube import KubeClient
+from hived_extender.kube import NODES, KubeClient
 from hived_extender.lab.checks import failures
 from hived_extender.lab.experiment import Loaded, Step, Submission
 from hived_extender.lab.observer import DONE, EVICTED, Moment, Observer, PodHistory
 from hived_extender.lab.report import Check, Report, Result
 
-RUN_SECONDS = "hived.run-seconds"
 LOOK_INTERVAL_S = 0.05
 NAMESPACE = "default"
 USER = "lab"
@@ -30,33 +32,43 @@ USER = "lab"
 class Cluster(Protocol):
     """What an experiment needs of a running embedded cluster."""
 
-    kube: KubeClient
-    server: str
+    @property
+    def kube(self) -> KubeClient:
+        """A client of its API server."""
 
-    def fail_node(self, name: str) -> None:
-        """Make a node not Ready."""
-        ...
-
-    def recover_node(self, name: str) -> None:
-        """Make it Ready again."""
-        ...
+    @property
+    def url(self) -> str:
+        """Where its extender answers."""
 
     def restart_service(self, configuration: Path) -> None:
-        """Stop the service and start it with another configuration; pods and nodes stay."""
-        ...
+        """Stop the extender and start it with another configuration; pods and nodes stay."""
+
+
+C = TypeVar("C", bound=Cluster)
 
 
 def run_all(
-    experiments: list[Loaded], report: Report, start: Callable[[Path], AbstractContextManager[Cluster]]
+    experiments: Sequence[Loaded],
+    report: Report,
+    start: Callable[[Path], AbstractContextManager[C]],
+    stay: Callable[[C], object] | None = None,
 ) -> list[Result]:
-    """Run experiments one after the other, each on a cluster of its own."""
+    """Run experiments one after the other, each on a cluster of its own, and sum up.
+
+    `stay` is called with the last experiment's cluster after the summary, while that is still up.
+    """
+    began = time.monotonic()
+    results: list[Result] = []
     report.legend()
-    results = []
     for number, loaded in enumerate(experiments, start=1):
         report.begin(loaded, number, len(experiments))
-        began = time.monotonic()
+        asked = time.monotonic()
         with start(loaded.folder / loaded.experiment.configuration) as cluster:
-            results.append(run_experiment(loaded, report, cluster, began))
+            results.append(run_experiment(loaded, report, cluster, asked))
+            if number == len(experiments):
+                report.summary(results, time.monotonic() - began)
+                if stay:
+                    stay(cluster)
     return results
 
 
@@ -89,7 +101,7 @@ class _Run:
         self._report = report
         self._cluster = cluster
         self._spec = load_cluster(loaded.folder / loaded.experiment.configuration)
-        self._observer = Observer(cluster.kube, Inspector(cluster.server))
+        self._observer = Observer(cluster.kube, Inspector(cluster.url))
         self._jobs: dict[str, list[PlannedPod]] = {}
 
     def look(self) -> Moment:
@@ -109,11 +121,11 @@ class _Run:
             self._report.act("delete", f"the pods of {step.delete}")
             self._delete(step.delete)
         elif step.fail:
-            self._report.act("fail", f"node {step.fail}")
-            self._cluster.fail_node(step.fail)
+            self._report.act("fail", f"node {step.fail}: it is gone from the network")
+            self._set_ready(step.fail, "unknown")
         elif step.recover:
             self._report.act("recover", f"node {step.recover}")
-            self._cluster.recover_node(step.recover)
+            self._set_ready(step.recover, None)
         elif step.reconfigure:
             self._report.act("restart", f"the scheduler with {step.reconfigure}")
             self._spec = load_cluster(self._folder / step.reconfigure)
@@ -160,6 +172,10 @@ class _Run:
             if pod.state not in (DONE, EVICTED):
                 self._cluster.kube.delete_pod(NAMESPACE, pod.name, uid=pod.uid)
         self._observer.forget(job)
+
+    def _set_ready(self, node: str, value: str | None) -> None:
+        """Play a node's failure, as anybody may with kubectl annotate; None ends it."""
+        self._cluster.kube.patch(f"{NODES}/{quote(node, safe='')}", {"metadata": {"annotations": {READY: value}}})
 
     def _expect(self, step: Step) -> Check:
         """Look until the expectation holds and has held for its time, or until it is too late."""

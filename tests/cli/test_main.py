@@ -1,0 +1,85 @@
+"""The frame of the command line: help, errors, versions, completion."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hived import __version__
+from hived_extender.cli import SUMMARIES, main
+
+
+def every_command() -> list[tuple[str, click.Command]]:
+    """Every command and subcommand as (the words after `hived`, the command)."""
+    found: list[tuple[str, click.Command]] = []
+    context = click.Context(main)
+    pending = [(name, main.get_command(context, name)) for name in main.list_commands(context)]
+    while pending:
+        name, command = pending.pop(0)
+        found.append((name, command))
+        if isinstance(command, click.Group):
+            pending += [(f"{name} {child}", one) for child, one in command.commands.items()]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), every_command(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_help_of_every_command_has_examples(words, command):
+    result = CliRunner().invoke(main, [*words.split(), "-h"])
+    assert result.exit_code == 0
+    assert f"Examples:\n    hived {words.split()[0]}" in result.output or f"hived {words}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), every_command(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_option_is_explained(words, command):
+    silent = [one.name for one in command.params if isinstance(one, click.Option) and not one.help]
+    assert silent == []
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_the_summary_of_a_command_is_the_first_line_of_its_help(name):
+    command = main.get_command(click.Context(main), name)
+    assert (command.help or "").split("\n\n")[0].replace("\n", " ") == SUMMARIES[name]
+
+
+def test_help_imports_no_command():
+    code = "import sys; from hived_extender.cli import main; main(['--help'], standalone_mode=False); "
+    code += (
+        "print([name for name in ('flask', 'numba', 'kubernetes', 'hived_extender.cli.serve') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_names_this_version():
+    assert CliRunner().invoke(main, ["version"]).output.split()[:2] == ["hived", __version__]
+    assert CliRunner().invoke(main, ["--version"]).output == f"hived {__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_asks_hived(shell):
+    assert "_HIVED_COMPLETE" in CliRunner().invoke(main, ["completion", shell]).output
+
+
+def test_completion_knows_the_commands():
+    environment = {"_HIVED_COMPLETE": "bash_complete", "COMP_WORDS": "hived ve", "COMP_CWORD": "1"}
+    result = CliRunner().invoke(main, [], prog_name="hived", env=environment)
+    assert result.output == "plain,version\n"
+
+
+def test_an_unknown_command_is_a_mistake_of_use():
+    result = CliRunner().invoke(main, ["sumbit"])
+    assert result.exit_code == 2
+    assert "No such command 'sumbit'" in result.stderr
+
+
+def test_no_color_means_no_color():
+    shown = CliRunner().invoke(
+        main, ["get", "cluster", "--server", "http://127.0.0.1:1"], color=True, env={"NO_COLOR": "1"}
+    )
+    assert "\x1b" not in shown.output
