@@ -1,0 +1,112 @@
+"""The free lists of a chain: one list of physical cells per level, split and merged like buddies (SEMANTICS 5.3).
+
+List order is behaviour: new members go to the end, a removed one is replaced by the last. Each cell knows its place, so
+membership and removal cost O(1). Invariant: cells in the lists are disjoint, unbound, unsplit, and together with the
+bound ones cover the chain.
+"""
+
+from hived.errors import InvariantError
+from hived.jit import kernel
+from hived.journal import put
+from hived.state import Cells
+from hived.topology import NO_CELL, TopologyArrays
+
+
+@kernel
+def append_free(t: TopologyArrays, s: Cells, cell: int) -> None:
+    """Put a cell at the end of its level's free list."""
+    level = t.chain_level[cell]
+    count = s.free_count[level]
+    put(s, s.free_list, t.level_base[level] + count, cell)
+    put(s, s.free_position, cell, count)
+    put(s, s.free_count, level, count + 1)
+
+
+@kernel
+def remove_free(t: TopologyArrays, s: Cells, cell: int) -> None:
+    """Take a cell out of its level's free list; the last one takes its place."""
+    level = t.chain_level[cell]
+    base, last = t.level_base[level], s.free_count[level] - 1
+    position = s.free_position[cell]
+    moved = s.free_list[base + last]
+    put(s, s.free_list, base + position, moved)
+    put(s, s.free_position, moved, position)
+    put(s, s.free_position, cell, NO_CELL)
+    put(s, s.free_count, level, last)
+
+
+@kernel
+def append_bad(t: TopologyArrays, s: Cells, cell: int) -> None:
+    """Put a cell at the end of its level's list of bad free cells."""
+    level = t.chain_level[cell]
+    count = s.bad_count[level]
+    put(s, s.bad_list, t.level_base[level] + count, cell)
+    put(s, s.bad_position, cell, count)
+    put(s, s.bad_count, level, count + 1)
+
+
+@kernel
+def remove_bad(t: TopologyArrays, s: Cells, cell: int) -> None:
+    """Take a cell out of the list of bad free cells, if it is in it."""
+    position = s.bad_position[cell]
+    if position == NO_CELL:
+        return
+    level = t.chain_level[cell]
+    base, last = t.level_base[level], s.bad_count[level] - 1
+    moved = s.bad_list[base + last]
+    put(s, s.bad_list, base + position, moved)
+    put(s, s.bad_position, moved, position)
+    put(s, s.bad_position, cell, NO_CELL)
+    put(s, s.bad_count, level, last)
+
+
+@kernel
+def is_free(t: TopologyArrays, s: Cells, cell: int) -> bool:
+    """Is the cell in a free list, or below one that is? Cost O(height)."""
+    while cell != NO_CELL:
+        if s.free_position[cell] != NO_CELL:
+            return True
+        cell = t.parent[cell]
+    return False
+
+
+@kernel
+def take_free_cell(t: TopologyArrays, s: Cells, cell: int) -> int:
+    """Take a cell out of the free lists, splitting its ancestors as needed; returns the ancestor that was listed.
+
+    `left` is not touched: `allocation.allocate_preassigned` does that level by level.
+    """
+    while s.free_position[cell] == NO_CELL:
+        parent = t.parent[cell]
+        if parent == NO_CELL:
+            raise InvariantError("a cell that is not free was taken from the free lists")
+        first = t.first_child[parent]
+        for child in range(first, first + t.child_count[t.chain_level[parent]]):
+            append_free(t, s, child)
+        put(s, s.split, parent, 1)
+        remove_free(t, s, cell)
+        cell = parent
+    remove_free(t, s, cell)
+    return cell
+
+
+@kernel
+def give_free_cell(t: TopologyArrays, s: Cells, cell: int) -> int:
+    """Put a cell back and merge upwards while all buddies are free; returns the cell that is listed in the end."""
+    while True:
+        parent = t.parent[cell]
+        if parent == NO_CELL:
+            break
+        first = t.first_child[parent]
+        end = first + t.child_count[t.chain_level[parent]]
+        for buddy in range(first, end):
+            if buddy != cell and s.free_position[buddy] == NO_CELL:
+                append_free(t, s, cell)
+                return cell
+        for buddy in range(first, end):
+            if buddy != cell:
+                remove_free(t, s, buddy)
+        put(s, s.split, parent, 0)
+        cell = parent
+    append_free(t, s, cell)
+    return cell

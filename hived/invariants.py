@@ -1,0 +1,252 @@
+"""Every rule that a state obeys after each event (FORMAT 8, SEMANTICS 6), checked the plain way.
+
+Each `_check_*` yields the rules that it finds broken, in words that name cell, level or group. Checks are numpy over
+whole arrays; cost O(cells) each.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived.state import NO_GROUP, CellState, GroupState, State
+from hived.topology import NO_CELL, IntArray
+
+
+def broken_rule(state: State) -> str | None:
+    """The first broken rule, or None if all hold."""
+    for check in (
+        _check_sums, _check_bindings, _check_free_lists, _check_counts, _check_leaves, _check_groups, _check_doomed,
+        _check_scratch,
+    ):  # fmt: skip
+        for broken in check(state):
+            return broken
+    return None
+
+
+def _names(state: State, cells: IntArray) -> str:
+    return ", ".join(state.topology.address(int(cell)) for cell in cells[:3])
+
+
+def _fold_children(state: State, values: IntArray, combine: np.ufunc) -> tuple[IntArray, IntArray]:
+    """(parents, combined value of their children) for all cells that have children."""
+    arrays = state.arrays
+    parents = np.flatnonzero(arrays.first_child != NO_CELL)
+    children = np.flatnonzero(arrays.parent != NO_CELL)
+    order = np.argsort(arrays.parent[children], kind="stable")
+    grouped = values[children[order]]
+    owners = arrays.parent[children[order]]
+    starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1]))) if len(owners) else owners
+    return parents, combine.reduceat(grouped, starts) if len(owners) else grouped
+
+
+def _check_sums(state: State) -> Iterator[str]:
+    cells, physical = state.cells, state.topology.physical_count
+    parents, highest = _fold_children(state, cells.priority, np.maximum)
+    yield from _differ(state, parents, cells.priority[parents] != highest, "priority is not the maximum of its children's")
+    parents, used = _fold_children(state, cells.used, np.add)
+    yield from _differ(state, parents, cells.used[parents] != used, "used count is not the sum of its children's")
+    leaves = np.flatnonzero(state.arrays.level == 1)
+    expected = (cells.priority[leaves] > FREE_PRIORITY).astype(np.int32)
+    yield from _differ(state, leaves, cells.used[leaves] != expected, "used count of a leaf does not follow its priority")
+    padded = np.zeros(len(cells.priority), np.int32)
+    padded[:physical] = cells.opportunistic_used
+    parents, lent = _fold_children(state, padded, np.add)
+    yield from _differ(state, parents, padded[parents] != lent, "opportunistic count is not the sum of its children's")
+    leaves = leaves[leaves < physical]
+    expected = (cells.priority[leaves] == OPPORTUNISTIC_PRIORITY).astype(np.int32)
+    yield from _differ(state, leaves, padded[leaves] != expected, "opportunistic count of a leaf does not follow its priority")
+    parents, bad = _fold_children(state, cells.bad, np.maximum)
+    is_physical = parents < physical
+    yield from _differ(state, parents, is_physical & (cells.bad[parents] != bad), "is not bad exactly if a child is")
+
+
+def _differ(state: State, cells: IntArray, broken: IntArray, rule: str) -> Iterator[str]:
+    wrong = cells[broken.astype(np.bool_)]
+    if len(wrong):
+        yield f"{rule}: {_names(state, wrong)}"
+
+
+def _check_bindings(state: State) -> Iterator[str]:
+    cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
+    bound = np.flatnonzero(cells.bound != NO_CELL)
+    other = cells.bound[bound]
+    yield from _differ(state, bound, cells.bound[other] != bound, "binding is not mutual")
+    yield from _differ(state, bound, (bound < count) == (other < count), "is bound to a cell of its own kind")
+    same_level = arrays.chain_level[bound] == arrays.chain_level[other]
+    yield from _differ(state, bound, ~same_level, "is bound to a cell of another chain or level")
+    virtual = bound[bound >= count]
+    inner = virtual[arrays.parent[virtual] != NO_CELL]
+    parents_bound = cells.bound[arrays.parent[inner]] == arrays.parent[cells.bound[inner]]
+    yield from _differ(state, inner, ~parents_bound, "is bound but its parent is not bound to the parent")
+    yield from _differ(state, virtual, cells.bad[virtual] != cells.bad[cells.bound[virtual]], "does not show its health")
+    free = np.flatnonzero((cells.bound == NO_CELL) & (np.arange(len(cells.bound)) >= count))
+    yield from _differ(state, free, (cells.bad[free] != 0) | (cells.state[free] != 0), "is unbound but not free and healthy")
+
+
+def _check_free_lists(state: State) -> Iterator[str]:
+    cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
+    listed = _listed(state, cells.free_list, cells.free_count)
+    position = np.flatnonzero(cells.free_position != NO_CELL)
+    if sorted(listed.tolist()) != position.tolist():
+        yield "free lists and the places noted in cells disagree"
+        return
+    yield from _differ(state, listed, cells.bound[listed] != NO_CELL, "is in a free list but bound")
+    yield from _differ(state, listed, cells.split[listed] != 0, "is in a free list but split")
+    covered = np.zeros(count, np.int32)
+    first = arrays.first_leaf[listed]
+    for start, size in zip(first.tolist(), arrays.leaf_count[arrays.chain_level[listed]].tolist(), strict=True):
+        covered[start : start + size] += 1
+    owned = np.flatnonzero((arrays.vc[cells.bound[:count]] != NO_CELL) & (cells.bound[:count] != NO_CELL))
+    roots = owned[arrays.parent[cells.bound[owned]] == NO_CELL]
+    for start, size in zip(
+        arrays.first_leaf[roots].tolist(), arrays.leaf_count[arrays.chain_level[roots]].tolist(), strict=True
+    ):
+        covered[start : start + size] += 1
+    leaves = np.flatnonzero(arrays.level[:count] == 1)
+    yield from _differ(state, leaves, covered[leaves] != 1, "is not covered once by free lists and allocated cells")
+
+
+def _listed(state: State, lists: IntArray, counts: IntArray) -> IntArray:
+    base = state.arrays.level_base
+    parts = [lists[base[level] : base[level] + counts[level]] for level in range(len(counts)) if counts[level]]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+
+
+def _free_cells(state: State) -> IntArray:
+    """1 for every physical cell that is in a free list or below one that is."""
+    arrays, cells, count = state.arrays, state.cells, state.topology.physical_count
+    free = (cells.free_position != NO_CELL).astype(np.int32)
+    for number, chain in enumerate(state.topology.chains):
+        for level in range(chain.top_level - 1, 0, -1):
+            slot = int(arrays.level_offset[number]) + level
+            here = slice(int(arrays.level_base[slot]), int(arrays.level_base[slot] + arrays.level_size[slot]))
+            free[here] |= free[arrays.parent[here]]
+    return free[:count]
+
+
+def _check_counts(state: State) -> Iterator[str]:
+    cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
+    levels = len(arrays.child_count)
+    free = _free_cells(state)
+    left = np.bincount(arrays.chain_level[:count][free == 1], minlength=levels)
+    wrong = np.flatnonzero(left != cells.left)
+    for level in wrong.tolist():
+        yield f"left is {cells.left[level]} at {_level_name(state, level)}, the free lists hold {left[level]}"
+    bad = set(np.flatnonzero((free == 1) & (cells.bad[:count] == 1)).tolist())
+    listed = _listed(state, cells.bad_list, cells.bad_count).tolist()
+    if len(listed) != len(set(listed)) or set(listed) != bad:
+        yield f"bad lists are not the bad free cells: {_names(state, np.array(sorted(bad ^ set(listed)), np.int32))}"
+    unbound = (cells.bound == NO_CELL) & (arrays.parent == NO_CELL) & (arrays.vc != NO_CELL) & (arrays.pinned == 0)
+    slots = arrays.vc[unbound] * levels + arrays.chain_level[unbound]
+    vc_free = np.bincount(slots, minlength=len(cells.vc_free))
+    for slot in np.flatnonzero(vc_free != cells.vc_free).tolist():
+        vc, level = divmod(slot, levels)
+        yield f"VC {state.topology.vc_names[vc]} has {vc_free[slot]} unbound cells at {_level_name(state, level)}"
+    total = cells.vc_free.reshape(-1, levels).sum(axis=0)
+    for level in np.flatnonzero(total != cells.all_vc_free).tolist():
+        yield f"all_vc_free is not the sum of vc_free at {_level_name(state, level)}"
+    for level in np.flatnonzero(cells.left < cells.all_vc_free).tolist():
+        yield (
+            f"VC safety: {cells.left[level]} cells left at {_level_name(state, level)},"
+            f" VCs may still claim {cells.all_vc_free[level]}"
+        )
+
+
+def _level_name(state: State, chain_level: int) -> str:
+    chain = int(state.arrays.chain_of_level[chain_level])
+    return f"chain {state.topology.chains[chain].name} level {chain_level - int(state.arrays.level_offset[chain])}"
+
+
+def _check_leaves(state: State) -> Iterator[str]:
+    cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
+    leaves = np.flatnonzero(arrays.level[:count] == 1)
+    states, using, reserving = cells.state[leaves], cells.using[leaves], cells.reserving[leaves]
+    wants_user = (states == CellState.USED) | (states == CellState.RESERVING)
+    wants_reserver = (states == CellState.RESERVING) | (states == CellState.RESERVED)
+    yield from _differ(state, leaves, wants_user != (using != NO_GROUP), "state does not follow its using group")
+    yield from _differ(state, leaves, wants_reserver != (reserving != NO_GROUP), "state does not follow its reserving group")
+    idle = states == CellState.FREE
+    yield from _differ(state, leaves, idle != (cells.priority[leaves] == FREE_PRIORITY), "is free in state or priority only")
+    real = leaves[cells.priority[leaves] >= MIN_GUARANTEED_PRIORITY]
+    unbound = cells.bound[real] == NO_CELL
+    yield from _differ(state, real, unbound, "is guaranteed but unbound")
+    real = real[~unbound]
+    yield from _differ(
+        state, real, cells.priority[real] != cells.priority[cells.bound[real]], "has another priority than its virtual cell"
+    )
+    virtual = np.flatnonzero((arrays.level == 1) & (arrays.vc != NO_CELL) & (cells.priority > FREE_PRIORITY))
+    yield from _differ(
+        state, virtual, cells.bound[virtual] == NO_CELL, "is a virtual cell in use that is bound to nothing"
+    )
+    healthy = leaves[(cells.bad[leaves] == 0) & (cells.priority[leaves] < MIN_GUARANTEED_PRIORITY)]
+    healthy = healthy[arrays.pinned[healthy] == 0]
+    yield from _differ(state, healthy, cells.bound[healthy] != NO_CELL, "is healthy and not in guaranteed use but bound")
+    lent = cells.lent_to[leaves] != NO_CELL
+    yield from _differ(
+        state, leaves, lent != (cells.priority[leaves] == OPPORTUNISTIC_PRIORITY), "is lent without opportunistic use"
+    )
+
+
+def _check_groups(state: State) -> Iterator[str]:
+    cells = state.cells
+    claimed_using = np.full(len(cells.using), NO_GROUP, np.int32)
+    claimed_reserving = np.full(len(cells.using), NO_GROUP, np.int32)
+    for group in state.groups.values():
+        if state.group_by_number.get(group.number) is not group:
+            yield f"group {group.name} is not known by its number"
+        held = group.physical[group.physical != NO_CELL]
+        claimed = claimed_reserving if group.state is GroupState.PREEMPTING else claimed_using
+        if (claimed[held] != NO_GROUP).any() or len(np.unique(held)) != len(held):
+            yield f"group {group.name} claims leaf cells that another place claims"
+        claimed[held] = group.number
+        is_reserving = group.state is GroupState.PREEMPTING
+        if is_reserving and not group.preempting_pods:
+            yield f"group {group.name} preempts for no pod"
+        if not is_reserving and all(pod is None for slots in group.slots for pod in slots):
+            yield f"group {group.name} holds cells for no pod"
+        if group.virtual is not None:
+            pair = (group.virtual != NO_CELL) & (group.physical != NO_CELL)
+            wanted = CellState.RESERVING if is_reserving else CellState.USED
+            live = pair & (cells.state[group.physical] == wanted)
+            if (cells.bound[group.virtual[live]] != group.physical[live]).any():
+                yield f"group {group.name} holds leaf cells that are not bound to its virtual ones"
+    if len(state.group_by_number) != len(state.groups):
+        yield "groups and group numbers disagree"
+    yield from _claims(state, claimed_using, cells.using, "used")
+    yield from _claims(state, claimed_reserving, cells.reserving, "reserved")
+
+
+def _claims(state: State, claimed: IntArray, known: IntArray, how: str) -> Iterator[str]:
+    wrong = np.flatnonzero(claimed != known)
+    if len(wrong):
+        yield f"leaf cells are {how} by a group that does not know them, or the reverse: {_names(state, wrong)}"
+
+
+def _check_doomed(state: State) -> Iterator[str]:
+    cells, arrays = state.cells, state.arrays
+    levels = len(arrays.child_count)
+    seen: list[int] = []
+    for slot in np.flatnonzero(cells.doomed_count).tolist():
+        base = int(arrays.root_base[slot])
+        doomed = cells.doomed_list[base : base + int(cells.doomed_count[slot])]
+        seen.extend(doomed.tolist())
+        yield from _differ(state, doomed, cells.bad[doomed] == 0, "is doomed but healthy")
+        roots = cells.bound[doomed]
+        wrong = (roots == NO_CELL) | (arrays.vc[roots] != slot // levels) | (arrays.parent[roots] != NO_CELL)
+        yield from _differ(state, doomed, wrong, "is doomed but not bound to a preassigned cell of its VC")
+    if sorted(seen) != np.flatnonzero(cells.doomed_position != NO_CELL).tolist():
+        yield "doomed lists and the places noted in cells disagree"
+    totals = cells.doomed_count.reshape(-1, levels).sum(axis=0)
+    if (totals != cells.doomed_total).any():
+        yield "doomed totals are not the sums of the VCs' counts"
+
+
+def _check_scratch(state: State) -> Iterator[str]:
+    cells = state.cells
+    if cells.mark.any() or cells.planned.any() or cells.planned_below.any() or cells.planned_total[0]:
+        yield "marks of a placement being made were left behind"
+    if cells.journal_control.any():
+        yield "the journal still records"
+    if sorted(cells.view_order.tolist()) != sorted(state.arrays.view_cell.tolist()):
+        yield "a view lost or doubled a cell"

@@ -1,0 +1,76 @@
+"""What-if: every write to the mutable arrays can be taken back.
+
+While the journal records, `put` notes (position in memory, old value) before it writes; `undo_to(mark)` writes the old
+values back in reverse. Groups are Python objects: what changes in them is taken back by callables that the caller
+keeps with the same mark. A full journal raises `JournalFull`; the caller undoes everything, doubles it and starts over.
+"""
+
+import numpy as np
+
+from hived.errors import HivedError
+from hived.jit import entry_kernel, kernel
+from hived.state import Cells, State
+from hived.topology import IntArray
+
+Mark = tuple[int, int]  # length of the journal of writes, number of undo steps of groups
+
+
+class JournalFull(HivedError):
+    """The journal has no room for another write; nothing is lost, see `scheduler.handle`."""
+
+
+@kernel
+def put(s: Cells, array: IntArray, position: int, value: int) -> None:
+    """`array[position] = value` for an array of `Cells`; the only way in which kernels write. Cost O(1)."""
+    if s.journal_control[0] == 1:
+        length = s.journal_control[1]
+        if length == s.journal.shape[0]:
+            raise JournalFull("journal is full")
+        s.journal[length, 0] = (array.ctypes.data - s.memory.ctypes.data) // 4 + position
+        s.journal[length, 1] = array[position]
+        s.journal_control[1] = length + 1
+    array[position] = value
+
+
+@kernel
+def undo_writes(s: Cells, mark: int) -> None:
+    """Take back every write since the journal had length `mark`."""
+    for entry in range(s.journal_control[1] - 1, mark - 1, -1):
+        s.memory[s.journal[entry, 0]] = s.journal[entry, 1]
+    s.journal_control[1] = mark
+
+
+@entry_kernel
+def undo_to(s: Cells, mark: int) -> None:
+    """`undo_writes` for Python. Cost O(writes taken back)."""
+    undo_writes(s, mark)
+
+
+def start_recording(state: State) -> None:
+    """Record every change from now on, starting with an empty journal."""
+    state.cells.journal_control[:] = (1, 0)
+    state.undo_steps.clear()
+
+
+def mark(state: State) -> Mark:
+    """The present moment, for `undo_changes`."""
+    return int(state.cells.journal_control[1]), len(state.undo_steps)
+
+
+def undo_changes(state: State, to: Mark) -> None:
+    """Take back all changes to arrays and groups made since `to`. Cost O(changes)."""
+    undo_to(state.cells, to[0])
+    while len(state.undo_steps) > to[1]:
+        state.undo_steps.pop()()
+
+
+def stop_recording(state: State) -> None:
+    """Keep what was not taken back and record no more."""
+    state.cells.journal_control[:] = (0, 0)
+    state.undo_steps.clear()
+
+
+def grow_journal(state: State) -> None:
+    """Double the journal's capacity; what it holds is dropped."""
+    capacity = 2 * len(state.cells.journal)
+    state.cells = state.cells._replace(journal=np.empty((capacity, 2), np.int64))

@@ -1,0 +1,526 @@
+"""From virtual cells to physical ones: which hardware stands behind a VC's placement (SEMANTICS 4c).
+
+The virtual leaves that are not bound yet form trees of cells to bind, here *wishes*. A wish at the top is a preassigned
+cell, placed by buddy allocation on the chain's free lists, or a child of a bound cell, placed below its parent's
+physical cell. Below a candidate, wishes are matched level by level: a bipartite matching, first in lexicographic order,
+so mapping is complete and polynomial (FORMAT C3). Free lists and quota are changed on the way and put back at the end.
+
+A cell that is usable at or below node level has only usable cells below it: an unbound cell has no bound descendants,
+and a node is healthy and suggested as a whole. So fitting needs a proof only above node level.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hived.buddy import append_free, remove_free
+from hived.jit import entry_kernel, kernel
+from hived.journal import put, undo_writes
+from hived.placement import BoolArray
+from hived.state import Cells
+from hived.topology import NO_CELL, IntArray, TopologyArrays
+
+_NONE = -1
+
+
+class Wishes(NamedTuple):
+    """Virtual cells to bind, as linked trees; index 0 .. count[0] - 1, children in the order of first use."""
+
+    cell: IntArray  # the virtual cell
+    first_child: IntArray
+    last_child: IntArray
+    next: IntArray  # next sibling; for wishes at the top the next one below the same bound parent
+    child_count: IntArray
+    match: IntArray  # out: the physical cell
+    count: IntArray
+
+
+class Suggestion(NamedTuple):
+    """Which nodes may be used."""
+
+    suggested: BoolArray
+    ignore: bool
+
+
+@kernel
+def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) -> bool:
+    """May a virtual cell be bound to this physical cell? (SEMANTICS 4c.3) Cost O(nodes of the cell)."""
+    if s.bound[cell] != NO_CELL:
+        return False
+    if t.node[cell] != NO_CELL:
+        return s.bad[cell] == 0 and (suggestion.ignore or suggestion.suggested[t.node[cell]])
+    if suggestion.ignore:
+        return True
+    first, count = cell, 1
+    while t.node[first] == NO_CELL:
+        count *= t.child_count[t.chain_level[first]]
+        first = t.first_child[first]
+    for node_cell in range(first, first + count):
+        if suggestion.suggested[t.node[node_cell]]:
+            return True
+    return False
+
+
+@kernel
+def collect_wishes(
+    t: TopologyArrays, s: Cells, virtual: IntArray, physical: IntArray, w: Wishes, tops: IntArray
+) -> tuple[int, int]:
+    """Turn virtual leaves into wishes; leaves already bound get their physical leaf at once.
+
+    tops : out; preassigned wishes from the front, and from the back one wish per bound parent, the first of its list
+
+    Returns how many of each. Cost O(leaves x height).
+    """
+    preassigned, below_bound, count = 0, 0, 0
+    for i in range(len(virtual)):
+        cell = virtual[i]
+        if s.bound[cell] != NO_CELL:
+            physical[i] = s.bound[cell]
+            continue
+        child = _NONE
+        while cell != NO_CELL and s.bound[cell] == NO_CELL:
+            known = s.mark[cell] - 1
+            if known == _NONE:
+                w.cell[count], w.first_child[count], w.last_child[count] = cell, _NONE, _NONE
+                w.next[count], w.child_count[count], w.match[count] = _NONE, 0, NO_CELL
+                s.mark[cell] = count + 1
+                known = count
+                count += 1
+                is_new = True
+            else:
+                is_new = False
+            if child != _NONE:
+                _append_child(w, known, child)
+            child = known
+            if not is_new:
+                break
+            cell = t.parent[cell]
+        else:
+            if cell == NO_CELL:
+                tops[preassigned] = child
+                preassigned += 1
+            elif s.mark[cell] == 0:
+                below_bound += 1
+                tops[len(tops) - below_bound] = child
+                s.mark[cell] = child + 1
+            else:
+                _append_sibling(w, s.mark[cell] - 1, child)
+    w.count[0] = count
+    return preassigned, below_bound
+
+
+@kernel
+def _append_child(w: Wishes, parent: int, child: int) -> None:
+    if w.first_child[parent] == _NONE:
+        w.first_child[parent] = child
+    else:
+        w.next[w.last_child[parent]] = child
+    w.last_child[parent] = child
+    w.child_count[parent] += 1
+
+
+@kernel
+def _append_sibling(w: Wishes, first: int, sibling: int) -> None:
+    while w.next[first] != _NONE:
+        first = w.next[first]
+    w.next[first] = sibling
+
+
+@kernel
+def order_candidates(
+    t: TopologyArrays, s: Cells, first: IntArray, suggestion: Suggestion, ordered: IntArray
+) -> int:
+    """Positions of the usable cells among `first`, those with fewest opportunistic leaves first, stably; returns their number."""
+    count = 0
+    for i in range(len(first)):
+        if is_usable(t, s, first[i], suggestion):
+            used = s.opportunistic_used[first[i]]
+            place = count
+            while place > 0 and s.opportunistic_used[first[ordered[place - 1]]] > used:
+                ordered[place] = ordered[place - 1]
+                place -= 1
+            ordered[place] = i
+            count += 1
+    return count
+
+
+@kernel
+def reassign(fits: IntArray, start: int, match: IntArray, owner: IntArray, fixed: IntArray) -> bool:
+    """Find a candidate for wish `start` by an augmenting path that leaves fixed candidates alone; breadth first.
+
+    fits : shape (wishes, candidates); match, owner : who has whom, NO_CELL for nobody; changed on success
+    """
+    wishes, candidates = fits.shape
+    reached_from = np.full(candidates, NO_CELL, np.int32)
+    queue = np.empty(wishes, np.int32)
+    queue[0] = start
+    head, tail = 0, 1
+    while head < tail:
+        wish = queue[head]
+        head += 1
+        for candidate in range(candidates):
+            if fits[wish, candidate] == 0 or fixed[candidate] == 1 or reached_from[candidate] != NO_CELL:
+                continue
+            reached_from[candidate] = wish
+            if owner[candidate] != NO_CELL:
+                queue[tail] = owner[candidate]
+                tail += 1
+                continue
+            while True:
+                wish = reached_from[candidate]
+                previous = match[wish]
+                match[wish] = candidate
+                owner[candidate] = wish
+                if wish == start:
+                    return True
+                candidate = previous
+    return False
+
+
+@kernel
+def match_first(fits: IntArray, match: IntArray) -> bool:
+    """The lexicographically first complete assignment of wishes to candidates, if there is one (FORMAT C3).
+
+    fits : shape (wishes, candidates), candidates in order of preference; match : out, shape (wishes,)
+
+    Cost O(wishes x candidates) if every candidate fits, at worst O(wishes^2 x candidates^2).
+    """
+    wishes, candidates = fits.shape
+    owner = np.full(candidates, NO_CELL, np.int32)
+    fixed = np.zeros(candidates, np.int32)
+    match[:] = NO_CELL
+    for wish in range(wishes):
+        if not reassign(fits, wish, match, owner, fixed):
+            return False
+    for wish in range(wishes):
+        for candidate in range(candidates):
+            if fits[wish, candidate] == 0 or fixed[candidate] == 1:
+                continue
+            if match[wish] != candidate and not _move(fits, wish, candidate, match, owner, fixed):
+                continue
+            fixed[candidate] = 1
+            break
+    return True
+
+
+@kernel
+def _move(fits: IntArray, wish: int, candidate: int, match: IntArray, owner: IntArray, fixed: IntArray) -> bool:
+    """Give `candidate` to `wish` if the others can still all be served; else change nothing."""
+    before, displaced = match[wish], owner[candidate]
+    owner[before] = NO_CELL
+    match[wish], owner[candidate] = candidate, wish
+    if displaced == NO_CELL:
+        return True
+    match[displaced] = NO_CELL
+    fixed[candidate] = 1
+    if reassign(fits, displaced, match, owner, fixed):
+        return True
+    fixed[candidate] = 0
+    match[displaced], owner[candidate] = candidate, displaced
+    match[wish], owner[before] = before, wish
+    return False
+
+
+@kernel
+def fit_matrix(
+    t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, candidates: IntArray, suggestion: Suggestion
+) -> IntArray:
+    """Which of `wishes` fits which of `candidates`, all at one level: shape (wishes, candidates), 1 where it fits.
+
+    Worked out from the level above the nodes upwards: a wish fits a usable cell whose children its children match.
+    """
+    # the levels below, top down, as ranges of two flat arrays
+    level = t.level[candidates[0]]
+    node_level = t.node_level[t.chain_of_level[t.chain_level[candidates[0]]]]
+    depth = max(0, level - node_level)
+    wish_lists, wish_starts = _descend_wishes(w, wishes, depth)
+    fits = np.zeros((0, 0), np.int32)
+    below = fits
+    for step in range(depth, -1, -1):
+        rows = wish_lists[wish_starts[step] : wish_starts[step + 1]]
+        cells = _descend_cells(t, candidates, step)
+        fits = np.zeros((len(rows), len(cells)), np.int32)
+        child_row = 0
+        for row in range(len(rows)):
+            for column in range(len(cells)):
+                if is_usable(t, s, cells[column], suggestion):
+                    fits[row, column] = 1
+                    if step < depth:
+                        span = t.child_count[t.chain_level[cells[column]]]
+                        block = below[
+                            child_row : child_row + w.child_count[rows[row]], column * span : (column + 1) * span
+                        ].copy()
+                        match = np.empty(len(block), np.int32)
+                        if len(block) > span or not match_first(block, match):
+                            fits[row, column] = 0
+            child_row += w.child_count[rows[row]]
+        below = fits
+    return fits
+
+
+@kernel
+def _descend_wishes(w: Wishes, wishes: IntArray, depth: int) -> tuple[IntArray, IntArray]:
+    """The wishes and the `depth` generations below them, one flat list, with the start of each generation."""
+    flat = np.empty(w.count[0], np.int32)
+    starts = np.zeros(depth + 2, np.int32)
+    flat[: len(wishes)] = wishes
+    filled = len(wishes)
+    for generation in range(depth):
+        starts[generation + 1] = filled
+        for i in range(starts[generation], starts[generation + 1]):
+            child = w.first_child[flat[i]]
+            while child != _NONE:
+                flat[filled] = child
+                filled += 1
+                child = w.next[child]
+    starts[depth + 1] = filled
+    return flat, starts
+
+
+@kernel
+def _descend_cells(t: TopologyArrays, cells: IntArray, depth: int) -> IntArray:
+    """The cells `depth` levels below `cells`, in order."""
+    for _ in range(depth):
+        span = t.child_count[t.chain_level[cells[0]]]
+        below = np.empty(len(cells) * span, np.int32)
+        for i in range(len(cells)):
+            for k in range(span):
+                below[i * span + k] = t.first_child[cells[i]] + k
+        cells = below
+    return cells
+
+
+@kernel
+def assign(
+    t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, candidates: IntArray, suggestion: Suggestion
+) -> bool:
+    """Match wishes with candidates of their level and everything below them; fills `w.match`, false if impossible."""
+    stack = np.empty(w.count[0], np.int32)
+    height = 0
+    if not _assign_level(t, s, w, wishes, candidates, suggestion):
+        return False
+    for wish in wishes:
+        stack[height] = wish
+        height += 1
+    while height > 0:
+        height -= 1
+        wish = stack[height]
+        count = w.child_count[wish]
+        if count == 0:
+            continue
+        children = np.empty(count, np.int32)
+        child = w.first_child[wish]
+        for i in range(count):
+            children[i] = child
+            child = w.next[child]
+        cell = w.match[wish]
+        below = t.first_child[cell] + np.arange(t.child_count[t.chain_level[cell]]).astype(np.int32)
+        if not _assign_level(t, s, w, children, below, suggestion):
+            return False
+        for i in range(count):
+            stack[height] = children[i]
+            height += 1
+    return True
+
+
+@kernel
+def _assign_level(
+    t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, candidates: IntArray, suggestion: Suggestion
+) -> bool:
+    """Match wishes with candidates at one level; candidates with fewest opportunistic leaves first."""
+    ordered = np.empty(len(candidates), np.int32)
+    usable = order_candidates(t, s, candidates, suggestion, ordered)
+    if usable < len(wishes):
+        return False
+    preferred = candidates[ordered[:usable]]
+    if t.node[candidates[0]] != NO_CELL:
+        for i in range(len(wishes)):
+            w.match[wishes[i]] = preferred[i]
+        return True
+    match = np.empty(len(wishes), np.int32)
+    if not match_first(fit_matrix(t, s, w, wishes, preferred, suggestion), match):
+        return False
+    for i in range(len(wishes)):
+        w.match[wishes[i]] = preferred[match[i]]
+    return True
+
+
+@kernel
+def next_candidate(
+    t: TopologyArrays, s: Cells, chain_level: int, suggestion: Suggestion, last_used: int, last_position: int
+) -> int:
+    """Position in a free list of the usable cell after (last_used, last_position) by (opportunistic leaves, position).
+
+    NO_CELL if there is none. Cost O(1) as a rule, O(list) at worst.
+    """
+    base = t.level_base[chain_level]
+    best, best_used = NO_CELL, 0
+    for position in range(s.free_count[chain_level]):
+        cell = s.free_list[base + position]
+        used = s.opportunistic_used[cell]
+        if used < last_used or used == last_used and position <= last_position:
+            continue
+        if best != NO_CELL and used >= best_used or not is_usable(t, s, cell, suggestion):
+            continue
+        best, best_used = position, used
+        if used == 0 or used == last_used:
+            break
+    return best
+
+
+@kernel
+def map_to_free_list(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level: int, suggestion: Suggestion) -> bool:
+    """Map a preassigned wish onto the first fitting cell of its level's free list, and take that cell."""
+    wishes, candidates = np.empty(1, np.int32), np.empty(1, np.int32)
+    wishes[0] = root
+    used, position = 0, NO_CELL
+    while True:
+        position = next_candidate(t, s, chain_level, suggestion, used, position)
+        if position == NO_CELL:
+            return False
+        candidates[0] = s.free_list[t.level_base[chain_level] + position]
+        used = s.opportunistic_used[candidates[0]]
+        if assign(t, s, w, wishes, candidates, suggestion):
+            remove_free(t, s, candidates[0])
+            return True
+
+
+@kernel
+def buddy_allocate(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level: int, suggestion: Suggestion) -> bool:
+    """Place a preassigned wish, splitting downwards from the lowest level with a free cell, with backtracking."""
+    chain = t.chain_of_level[chain_level]
+    top = t.level_offset[chain] + t.top_level[chain]
+    start = chain_level
+    while start <= top and s.free_count[start] == 0:
+        start += 1
+    if start > top:
+        return False
+    used = np.zeros(top + 1, np.int32)
+    position = np.full(top + 1, NO_CELL, np.int32)
+    chosen = np.full(top + 1, NO_CELL, np.int32)
+    level = start
+    while True:
+        if level == chain_level:
+            if map_to_free_list(t, s, w, root, level, suggestion):
+                for above in range(chain_level + 1, start + 1):
+                    remove_free(t, s, chosen[above])
+                return True
+        else:
+            position[level] = next_candidate(t, s, level, suggestion, used[level], position[level])
+            if position[level] != NO_CELL:
+                cell = s.free_list[t.level_base[level] + position[level]]
+                used[level] = s.opportunistic_used[cell]
+                chosen[level] = cell
+                for child in range(t.first_child[cell], t.first_child[cell] + t.child_count[level]):
+                    append_free(t, s, child)
+                level -= 1
+                used[level], position[level] = 0, NO_CELL
+                continue
+        if level == start:
+            return False
+        level += 1
+        first = t.first_child[chosen[level]]
+        for child in range(first + t.child_count[level] - 1, first - 1, -1):
+            remove_free(t, s, child)
+
+
+@kernel
+def split_relaxed(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level: int, suggestion: Suggestion) -> bool:
+    """Safe relaxed split: place a wish by splitting all that the VCs' quota leaves over, level by level (SEMANTICS 4c.4)."""
+    chain = t.chain_of_level[chain_level]
+    top = t.level_offset[chain] + t.top_level[chain]
+    spare = np.zeros(top + 2, np.int64)
+    for level in range(top, chain_level, -1):
+        spare[level] = s.free_count[level] - s.all_vc_free[level]
+        if level < top:
+            spare[level] += spare[level + 1] * t.child_count[level + 1]
+        if spare[level] < 0:
+            return False
+    for level in range(chain_level + 1, top + 1):
+        count = min(spare[level], s.free_count[level])
+        if count == 0:
+            continue
+        heads = np.empty(count, np.int32)
+        for i in range(count):
+            heads[i] = s.free_list[t.level_base[level]]
+            remove_free(t, s, heads[i])
+        _prepend_free(t, s, chain_level, _descend_cells(t, heads, level - chain_level))
+        if map_to_free_list(t, s, w, root, chain_level, suggestion):
+            return True
+    return False
+
+
+@kernel
+def _prepend_free(t: TopologyArrays, s: Cells, chain_level: int, cells: IntArray) -> None:
+    base, count = t.level_base[chain_level], s.free_count[chain_level]
+    for position in range(count - 1, -1, -1):
+        moved = s.free_list[base + position]
+        put(s, s.free_list, base + position + len(cells), moved)
+        put(s, s.free_position, moved, position + len(cells))
+    for position in range(len(cells)):
+        put(s, s.free_list, base + position, cells[position])
+        put(s, s.free_position, cells[position], position)
+    put(s, s.free_count, chain_level, count + len(cells))
+
+
+@kernel
+def _place_wishes(
+    t: TopologyArrays, s: Cells, w: Wishes, tops: IntArray, preassigned: int, below_bound: int, suggestion: Suggestion
+) -> bool:
+    for i in range(preassigned):
+        chain_level = t.chain_level[w.cell[tops[i]]]
+        if buddy_allocate(t, s, w, tops[i], chain_level, suggestion):
+            put(s, s.all_vc_free, chain_level, s.all_vc_free[chain_level] - 1)
+        elif not split_relaxed(t, s, w, tops[i], chain_level, suggestion):
+            return False
+    for i in range(len(tops) - 1, len(tops) - 1 - below_bound, -1):
+        count, wish = 0, tops[i]
+        while wish != _NONE:
+            count += 1
+            wish = w.next[wish]
+        wishes = np.empty(count, np.int32)
+        wish = tops[i]
+        for k in range(count):
+            wishes[k] = wish
+            wish = w.next[wish]
+        parent = s.bound[t.parent[w.cell[tops[i]]]]
+        candidates = t.first_child[parent] + np.arange(t.child_count[t.chain_level[parent]]).astype(np.int32)
+        if not assign(t, s, w, wishes, candidates, suggestion):
+            return False
+    return True
+
+
+@entry_kernel
+def map_leaves(
+    t: TopologyArrays, s: Cells, virtual: IntArray, suggested: BoolArray, ignore_suggested: bool, physical: IntArray
+) -> bool:
+    """Find a physical leaf for each virtual leaf of a placement; returns whether there is a mapping.
+
+    virtual : leaves in the order size, pod, leaf; physical : out, same shape
+
+    Must run while the journal records. Nothing but the journal's length differs afterwards. Cost O(leaves x height) when
+    the first candidates fit.
+    """
+    size = len(virtual) * max(1, t.level[t.root[virtual[0]]])
+    w = Wishes(
+        np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32),
+        np.empty(size, np.int32), np.empty(size, np.int32), np.zeros(1, np.int32),
+    )  # fmt: skip
+    tops = np.empty(len(virtual), np.int32)
+    preassigned, below_bound = collect_wishes(t, s, virtual, physical, w, tops)
+    mark = s.journal_control[1]
+    mapped = _place_wishes(t, s, w, tops, preassigned, below_bound, Suggestion(suggested, ignore_suggested))
+    undo_writes(s, mark)
+    for wish in range(w.count[0]):
+        s.mark[w.cell[wish]] = 0
+        if t.parent[w.cell[wish]] != NO_CELL:
+            s.mark[t.parent[w.cell[wish]]] = 0
+    if mapped:
+        for wish in range(w.count[0]):
+            s.mark[w.cell[wish]] = w.match[wish] + 1
+        for i in range(len(virtual)):
+            if s.bound[virtual[i]] == NO_CELL:
+                physical[i] = s.mark[virtual[i]] - 1
+        for wish in range(w.count[0]):
+            s.mark[w.cell[wish]] = 0
+    return mapped

@@ -1,0 +1,126 @@
+"""Victims, reservations and lazy preemption (SEMANTICS 4c.1, 4e, 5.4)."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from hived.allocation import cancel_group, downgrade_group, reserve_group
+from hived.binding import plan_placement
+from hived.groups import add_group, placements_of, pods_of, remove_group
+from hived.health import catch_up_after_plan
+from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.state import CellState, Group, GroupState, State
+from hived.topology import NO_CELL, IntArray
+
+_USED, _RESERVING, _RESERVED = CellState.USED, CellState.RESERVING, CellState.RESERVED
+
+
+def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]:
+    """Pods that must leave before these cells can be taken: whole groups, by node (SEMANTICS 4e.1, 4e.4)."""
+    cells = state.cells
+    held = physical[physical != NO_CELL]
+    states = cells.state[held]
+    taken = held[(states == _USED) | (states == _RESERVING)]
+    victims: dict[str, set[str]] = {}
+    for number in np.unique(cells.using[taken]).tolist():
+        group = state.group_by_number[number]
+        placements = placements_of(state, group)
+        for member, pod, holder in pods_of(group):
+            victims.setdefault(placements[member][pod].node, set()).add(holder.uid)
+    return {node: tuple(sorted(victims[node])) for node in sorted(victims)}
+
+
+def find_preemptors(state: State, physical: IntArray) -> list[Group]:
+    """Groups that reserve any of these cells, ascending by name (FORMAT 4.6)."""
+    numbers = np.unique(state.cells.reserving[physical[physical != NO_CELL]]).tolist()
+    groups = [state.group_by_number[number] for number in numbers if number in state.group_by_number]
+    return sorted(groups, key=lambda group: group.name)
+
+
+def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual: IntArray | None) -> Group:
+    """Create a preempting group: reserve its cells, take those in use from their groups. Cost O(leaves x height)."""
+    cells, arrays = state.cells, state.arrays
+    for number in np.unique(cells.using[physical]).tolist():
+        if number in state.group_by_number:
+            state.group_by_number[number].state = GroupState.BEING_PREEMPTED
+    group = add_group(state, pod.spec, GroupState.PREEMPTING, physical, virtual, None)
+    through = virtual if virtual is not None else np.full(len(physical), NO_CELL, np.int32)
+    plan_placement(arrays, cells, physical, through, 1)
+    reserve_group(arrays, cells, physical, through, pod.spec.priority, group.vc, group.number)
+    plan_placement(arrays, cells, physical, through, -1)
+    catch_up_after_plan(arrays, cells)
+    group.preempting_pods[pod.uid] = pod
+    return group
+
+
+def cancel_preemption(state: State, group: Group) -> None:
+    """Give a preempting group's cells back to their victims, or free them, and drop the group. Can be undone."""
+    cells, arrays = state.cells, state.arrays
+    count = len(group.physical)
+    victim_virtual = np.full(count, NO_CELL, np.int32)
+    victim_priority = np.full(count, OPPORTUNISTIC_PRIORITY, np.int32)
+    victim_vc = np.full(count, NO_CELL, np.int32)
+    places: dict[int, dict[int, int]] = {}
+    for i, leaf in enumerate(group.physical.tolist()):
+        if leaf == NO_CELL or cells.state[leaf] != _RESERVING:
+            continue
+        victim = state.group_by_number[int(cells.using[leaf])]
+        victim_vc[i] = victim.vc
+        if victim.virtual is not None:
+            if victim.number not in places:
+                places[victim.number] = {cell: place for place, cell in enumerate(victim.physical.tolist())}
+            victim_virtual[i] = victim.virtual[places[victim.number][leaf]]
+            victim_priority[i] = victim.priority
+    plan_placement(arrays, cells, group.physical, victim_virtual, 1)
+    cancel_group(arrays, cells, group.physical, victim_virtual, victim_priority, victim_vc)
+    plan_placement(arrays, cells, group.physical, victim_virtual, -1)
+    catch_up_after_plan(arrays, cells)
+    remove_group(state, group)
+
+
+def preempt_lazily(state: State, group: Group, preemptor: str) -> bool:
+    """Move a group out of its VC: it keeps its cells at opportunistic priority. Can be undone.
+
+    Returns whether there was anything to do: opportunistic and lazily preempted groups have left their VC already.
+    """
+    virtual = group.virtual
+    if virtual is None:
+        return False
+    before = (virtual, group.lazy_preemptor, group.placements)
+
+    def restore() -> None:
+        group.virtual, group.lazy_preemptor, group.placements = before
+
+    downgrade_group(state.arrays, state.cells, group.physical, virtual, group.vc)
+    group.virtual, group.lazy_preemptor, group.placements = None, preemptor, None
+    state.undo_steps.append(restore)
+    return True
+
+
+def lazy_groups_below(state: State, virtual: IntArray) -> list[Group]:
+    """Groups to preempt lazily before these virtual leaves can be taken, in the order met (SEMANTICS 4c.1)."""
+    cells = state.cells
+    physical = cells.bound[virtual]
+    physical = physical[physical != NO_CELL]
+    used = physical[cells.state[physical] == _USED]
+    found: dict[int, Group] = {}
+    for number in cells.using[used].tolist():
+        if number not in found:
+            group = state.group_by_number[number]
+            if group.spec.lazy_preemption and group.virtual is not None:
+                found[number] = group
+    return list(found.values())
+
+
+def preempt_lazily_for(state: State, groups: Iterable[Group], virtual: IntArray, preemptor: str) -> None:
+    """Preempt groups lazily for a planned placement, keeping doomed cells away from it (FORMAT 5h)."""
+    behind = state.cells.bound[state.arrays.root[virtual]]
+    plan_placement(state.arrays, state.cells, behind, virtual, 1)
+    for group in groups:
+        preempt_lazily(state, group, preemptor)
+    plan_placement(state.arrays, state.cells, behind, virtual, -1)
+
+
+def is_guaranteed(priority: int) -> bool:
+    """Does a pod of this priority get its VC's cells?"""
+    return priority >= MIN_GUARANTEED_PRIORITY

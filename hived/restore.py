@@ -1,0 +1,311 @@
+"""A group from the bind info of one of its pods: how every allocation is made, live and after a restart (SEMANTICS 8).
+
+The bind info names physical leaves and the type of each leaf's preassigned cell; which virtual cells stand behind them is
+chosen here (FORMAT 6). What no longer fits the configuration never fails: a leaf that is gone or taken is left out, and a
+group that has lost its place in the VC is lazily preempted and keeps running.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from hived.allocation import allocate_leaf, set_state
+from hived.binding import unbind_cell
+from hived.buddy import is_free
+from hived.errors import UserError
+from hived.groups import add_group
+from hived.health import RELEASE, bind_doomed_everywhere, first_idle_doomed, remove_doomed, settle
+from hived.jit import entry_kernel, kernel
+from hived.journal import put
+from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
+from hived.state import NO_GROUP, Cells, CellState, Group, GroupState, State
+from hived.topology import NO_CELL, IntArray, TopologyArrays
+
+_USED = int(CellState.USED)
+# places of `progress`
+_NEXT, _IS_LAZY, _HAS_RELEASED_DOOMED, _CHOSEN = range(4)
+
+
+def restore_group(state: State, pod: PodRequest, bind_info: BindInfo) -> tuple[Group, list[str], list[str]]:
+    """Create the allocated group that a pod's bind info describes.
+
+    Returns the group, the names of groups that were lazily preempted, and of preemptors that were cancelled.
+    Cost O(leaves x height). Raises UserError before anything changes if the bind info contradicts the pod's spec.
+    """
+    check_bind_info(pod, bind_info)
+    sizes = [len(placements[0].leaf_cell_indices) for placements in bind_info.members]
+    ascending = sorted(range(len(sizes)), key=sizes.__getitem__)
+    known = replace(bind_info, members=tuple(bind_info.members[i] for i in ascending))
+    physical, levels = _find_leaves(state, known)
+    cancelled = find_preemptors(state, physical)
+    for preemptor in cancelled:
+        cancel_preemption(state, preemptor)
+    physical[(physical != NO_CELL) & (state.cells.using[physical] != NO_GROUP)] = NO_CELL
+    # a guaranteed group without preassigned types had been lazily preempted when this pod was bound
+    has_types = all(all(p.preassigned_cell_types) and p.preassigned_cell_types for m in known.members for p in m)
+    is_guaranteed = pod.spec.priority >= MIN_GUARANTEED_PRIORITY and has_types
+    virtual = np.full(len(physical), NO_CELL, np.int32)
+    group = add_group(state, pod.spec, GroupState.ALLOCATED, physical, virtual if is_guaranteed else None, known)
+    starts = np.cumsum([0] + [len(known.members[i]) * sizes[k] for i, k in enumerate(ascending)])
+    spans = {k: np.arange(starts[i], starts[i + 1], dtype=np.int32) for i, k in enumerate(ascending)}
+    order = np.concatenate([spans[k] for k in range(len(sizes))])
+    preempted = _allocate(state, group, virtual, levels, order)
+    return group, preempted, [preemptor.name for preemptor in cancelled]
+
+
+def check_bind_info(pod: PodRequest, bind_info: BindInfo) -> None:
+    """Raise UserError unless the bind info has the pods and sizes of the spec and this pod among them (FORMAT 6)."""
+    counts: dict[int, int] = {}
+    for placements in bind_info.members:
+        sizes = {len(placement.leaf_cell_indices) for placement in placements}
+        if len(sizes) != 1 or 0 in sizes or sizes <= counts.keys():
+            raise UserError("Invalid pod bind info: members are empty, uneven or listed twice")
+        counts[sizes.pop()] = len(placements)
+    wanted = {member.leaf_cell_count: member.pod_count for member in pod.spec.group.members}
+    if counts != wanted:
+        raise UserError(f"Invalid pod bind info: it places {_sizes(counts)}, the affinity group has {_sizes(wanted)}")
+    own = next(p for p in bind_info.members if len(p[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
+    if not any(
+        p.node == bind_info.node and bind_info.leaf_cell_indices[:1] in {(i,) for i in p.leaf_cell_indices} for p in own
+    ):
+        raise UserError(f"Invalid pod bind info: the pod on node {bind_info.node} is not among the placements")
+
+
+def _sizes(counts: dict[int, int]) -> str:
+    return ",".join(f"{counts[size]}x{size}" for size in sorted(counts))
+
+
+def _find_leaves(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
+    """Physical leaf and level of the preassigned type of every leaf in `bind_info`; NO_CELL and 0 where there is none."""
+    topology, arrays = state.topology, state.arrays
+    own_chain = topology.chain_index.get(bind_info.cell_chain, NO_CELL)
+    leaves, levels = [], []
+    for placements in bind_info.members:
+        for placement in placements:
+            node = topology.node_index.get(placement.node)
+            found = (
+                _node_leaves(arrays, node, own_chain) if node is not None else {}
+            )
+            for i, device in enumerate(placement.leaf_cell_indices):
+                leaf = found.get(device, NO_CELL)
+                leaves.append(leaf)
+                cell_type = placement.preassigned_cell_types[i] if i < len(placement.preassigned_cell_types) else ""
+                levels.append(topology.chain_of(leaf).type_levels.get(cell_type, 0) if leaf != NO_CELL else 0)
+    physical = np.array(leaves, np.int32)
+    _drop_repeated(physical)
+    return physical, np.array(levels, np.int32)
+
+
+def _node_leaves(arrays: TopologyArrays, node: int, own_chain: int) -> dict[int, int]:
+    """Device index -> leaf of a node; of several leaves with one index the one in `own_chain`, else the first chain."""
+    leaves: dict[int, int] = {}
+    for leaf in arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]].tolist():
+        device = int(arrays.device[leaf])
+        if device not in leaves or arrays.chain_of_level[arrays.chain_level[leaf]] == own_chain:
+            leaves[device] = leaf
+    return leaves
+
+
+def _drop_repeated(physical: IntArray) -> None:
+    """A leaf that a bind info names twice counts once."""
+    _, first = np.unique(physical, return_index=True)
+    repeated = np.ones(len(physical), np.bool_)
+    repeated[first] = False
+    physical[repeated] = NO_CELL
+
+
+def _allocate(state: State, group: Group, virtual: IntArray, levels: IntArray, order: IntArray) -> list[str]:
+    """Allocate every leaf of a new group; returns the names of groups that had to leave the VC."""
+    cells, arrays, topology = state.cells, state.arrays, state.topology
+    pinned_root = topology.pinned_roots.get((group.vc, group.spec.pinned_cell_id), NO_CELL)
+    if group.spec.pinned_cell_id and pinned_root == NO_CELL or group.vc == NO_CELL:
+        levels[:] = 0
+    progress = np.array([0, 0, 0, NO_CELL], np.int32)
+    priority = group.priority if group.virtual is not None else OPPORTUNISTIC_PRIORITY
+    preempted: list[str] = []
+    while True:
+        root = restore_leaves(
+            arrays, cells, group.physical, virtual, levels, order, group.vc, priority, pinned_root, group.number, progress,
+        )  # fmt: skip
+        if root == NO_CELL:
+            break
+        preempted.extend(_preempt_below(state, root, group.name))
+    if group.virtual is not None and progress[_IS_LAZY]:
+        preempt_lazily(state, group, group.name)
+        preempted.append(group.name)
+    if progress[_HAS_RELEASED_DOOMED]:
+        bind_doomed_everywhere(arrays, cells)
+    return preempted
+
+
+def _preempt_below(state: State, root: int, preemptor: str) -> list[str]:
+    """Lazily preempt every group that uses a leaf below a preassigned cell."""
+    cells, arrays = state.cells, state.arrays
+    first, count = arrays.first_leaf[root], arrays.leaf_count[arrays.chain_level[root]]
+    physical = cells.bound[first : first + count]
+    physical = physical[physical != NO_CELL]
+    names = []
+    for number in dict.fromkeys(cells.using[physical[cells.state[physical] == _USED]].tolist()):
+        group = state.group_by_number[number]
+        if preempt_lazily(state, group, preemptor):
+            names.append(group.name)
+    return names
+
+
+@entry_kernel
+def restore_leaves(
+    t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, levels: IntArray, order: IntArray,
+    vc: int, priority: int, pinned_root: int, group: int, progress: IntArray,
+) -> int:  # fmt: skip
+    """Allocate the leaves of a group in `order`, choosing a virtual leaf for each (FORMAT 6).
+
+    physical, levels : leaf, and level of its preassigned type or 0, shape (leaves,)
+    virtual : out; the virtual leaf, or NO_CELL for opportunistic use
+    progress : next place in `order`, is the group lazily preempted, were doomed cells released, leaf chosen before a stop
+
+    Stops and returns a preassigned cell when the groups in it must be lazily preempted first; call again then. Returns
+    NO_CELL at the end.
+    """
+    while progress[_NEXT] < len(order):
+        i = order[progress[_NEXT]]
+        leaf = physical[i]
+        chosen = NO_CELL
+        if leaf != NO_CELL and priority >= MIN_GUARANTEED_PRIORITY:
+            chosen = progress[_CHOSEN]
+            if chosen == NO_CELL:
+                chosen = _choose_for_leaf(t, s, leaf, levels[i], vc, priority, pinned_root, progress)
+                if chosen != NO_CELL and s.priority[t.root[chosen]] > FREE_PRIORITY and is_free(t, s, leaf):
+                    progress[_CHOSEN] = chosen
+                    return t.root[chosen]
+            progress[_CHOSEN] = NO_CELL
+            if chosen == NO_CELL or not _is_consistent(t, s, leaf, chosen):
+                chosen = NO_CELL
+                progress[_IS_LAZY] = 1
+        if leaf != NO_CELL:
+            virtual[i] = chosen
+            if not allocate_leaf(t, s, leaf, chosen, priority, vc):
+                progress[_IS_LAZY] = 1
+            put(s, s.using, leaf, group)
+            set_state(t, s, leaf, _USED)
+        progress[_NEXT] += 1
+    return NO_CELL
+
+
+@kernel
+def _choose_for_leaf(
+    t: TopologyArrays, s: Cells, leaf: int, level: int, vc: int, priority: int, pinned_root: int, progress: IntArray
+) -> int:
+    """Release doomed cells in the way of a leaf's preassigned cell, then choose its virtual leaf, NO_CELL if none."""
+    if level == 0:
+        return NO_CELL
+    chain_level = t.chain_level[leaf] - 1 + level
+    slot = vc * len(t.child_count) + chain_level
+    if pinned_root != NO_CELL:
+        if t.chain_level[pinned_root] != chain_level:
+            return NO_CELL
+    elif t.root_count[slot] == 0:
+        return NO_CELL
+    preassigned = leaf
+    while t.level[preassigned] < level:
+        preassigned = t.parent[preassigned]
+    if _release_doomed(t, s, preassigned, vc, slot):
+        progress[_HAS_RELEASED_DOOMED] = 1
+    if progress[_IS_LAZY] == 1:
+        return NO_CELL
+    bound = leaf
+    while s.bound[bound] == NO_CELL and bound != preassigned:
+        bound = t.parent[bound]
+    virtual = s.bound[bound]
+    if virtual != NO_CELL:
+        root = t.root[virtual]
+        if pinned_root != NO_CELL:
+            if root != pinned_root:
+                return NO_CELL
+        elif t.vc[root] != vc or t.pinned[root] == 1 or t.level[root] != level:
+            return NO_CELL
+    elif pinned_root != NO_CELL:
+        virtual = _choose_cell(s, pinned_root, 1, priority)
+    else:
+        virtual = _choose_cell(s, t.root_base[slot], t.root_count[slot], priority)
+    while virtual != NO_CELL and t.level[virtual] > 1:
+        virtual = _choose_cell(s, t.first_child[virtual], t.child_count[t.chain_level[virtual]], priority)
+    return virtual
+
+
+@kernel
+def _choose_cell(s: Cells, first: int, count: int, priority: int) -> int:
+    """The first virtual cell that is free and unbound, else the one of lowest priority if that is below `priority`."""
+    lowest = NO_CELL
+    for cell in range(first, first + count):
+        if s.priority[cell] == FREE_PRIORITY and s.bound[cell] == NO_CELL:
+            return cell
+        if lowest == NO_CELL or s.priority[cell] < s.priority[lowest]:
+            lowest = cell
+    if lowest != NO_CELL and s.priority[lowest] < priority:
+        return lowest
+    return NO_CELL
+
+
+@kernel
+def _is_consistent(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> bool:
+    """Can this pair of leaves be bound, or is it, all the way up to the preassigned cell?"""
+    if s.priority[virtual] != FREE_PRIORITY:
+        return False
+    while True:
+        if s.bound[physical] != NO_CELL or s.bound[virtual] != NO_CELL:
+            if s.bound[physical] != virtual:
+                return False
+        if t.parent[virtual] == NO_CELL:
+            return s.bound[physical] != NO_CELL or is_free(t, s, physical)
+        physical, virtual = t.parent[physical], t.parent[virtual]
+
+
+@kernel
+def _release_doomed(t: TopologyArrays, s: Cells, preassigned: int, vc: int, own_slot: int) -> bool:
+    """Release idle doomed cells that stand in the way of a physical cell, and one of the VC's own if it has no room."""
+    released = False
+    levels = len(t.child_count)
+    chain = t.chain_of_level[t.chain_level[preassigned]]
+    for owner in range(len(s.doomed_count) // levels):
+        for level in range(t.level_offset[chain] + t.top_level[chain], t.level_offset[chain], -1):
+            slot = owner * levels + level
+            place = 0
+            while place < s.doomed_count[slot]:
+                cell = s.doomed_list[t.root_base[slot] + place]
+                is_own = cell == preassigned and owner == vc
+                if is_own or s.priority[cell] >= MIN_GUARANTEED_PRIORITY or not _overlap(t, cell, preassigned):
+                    place += 1
+                    continue
+                _release_one_doomed(t, s, slot, cell)
+                released = True
+                place = 0
+    if s.bound[preassigned] != NO_CELL or s.doomed_count[own_slot] == 0:
+        return released
+    base = t.root_base[own_slot]
+    for root in range(base, base + t.root_count[own_slot]):
+        if s.bound[root] == NO_CELL:
+            return released
+    cell = first_idle_doomed(t, s, own_slot)
+    if cell != NO_CELL:
+        _release_one_doomed(t, s, own_slot, cell)
+        released = True
+    return released
+
+
+@kernel
+def _release_one_doomed(t: TopologyArrays, s: Cells, slot: int, cell: int) -> None:
+    vc = t.vc[s.bound[cell]]
+    unbind_cell(t, s, cell)
+    remove_doomed(t, s, slot, cell)
+    settle(t, s, RELEASE, cell, vc, 1)
+
+
+@kernel
+def _overlap(t: TopologyArrays, one: int, other: int) -> bool:
+    """Is one of two physical cells the other, or above it?"""
+    if t.level[one] > t.level[other]:
+        one, other = other, one
+    while t.level[one] < t.level[other]:
+        one = t.parent[one]
+    return one == other

@@ -1,0 +1,253 @@
+"""The one door: `handle(state, event)` takes an event, changes the state, returns a decision.
+
+A decision that is not carried out changes nothing (FORMAT C1): a search runs while the journal records and is undone,
+except for the order of the views, for the pod's own cancelled preemption, and for a new preemption in the Preempting
+phase. A `Bind` is carried out by the event `PodAllocated`.
+"""
+
+import numpy as np
+
+from hived.allocation import occupy_reserved, release_group
+from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.errors import InvariantError, UserError
+from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.groups import (
+    bind_info_of_slot,
+    describe_placement,
+    find_slot,
+    first_free_slot,
+    is_empty,
+    member_of_size,
+    placements_of,
+    remove_group,
+    slot_range,
+)
+from hived.health import bind_pinned_cell, set_all_nodes_bad, set_node_health
+from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
+from hived.preemption import (
+    cancel_preemption,
+    find_preemptors,
+    find_victims,
+    preempt_lazily_for,
+    start_preemption,
+)
+from hived.restore import check_bind_info, restore_group
+from hived.search import Placement, search
+from hived.specs import BindInfo, ClusterSpec, PodRequest
+from hived.state import CellState, Group, GroupState, State, empty_state
+from hived.topology import NO_CELL
+
+_START = (0, 0)
+
+
+def new_state(spec: ClusterSpec) -> State:
+    """A scheduler for a cluster in which every node is still bad (SEMANTICS 3.4). Cost O(cells)."""
+    state = empty_state(spec)
+    topology = state.topology
+    for (_, pinned_id), root in sorted(topology.pinned_roots.items()):
+        bind_pinned_cell(state.arrays, state.cells, topology.pinned_cells[pinned_id], root)
+    nodes = state.arrays.node[state.arrays.node_leaf]
+    by_chain = nodes[np.argsort(state.arrays.node_leaf, kind="stable")]
+    _, first = np.unique(by_chain, return_index=True)
+    set_all_nodes_bad(state.arrays, state.cells, by_chain[np.sort(first)].astype(np.int32))
+    return state
+
+
+def handle(state: State, event: Event) -> Decision:
+    """Take in one event.
+
+    Returns Bind, Preempt or Wait for `ScheduleRequested`, else Applied. Raises UserError if the pod asks for something
+    impossible or contradictory; nothing has changed then. Raises InvariantError if the state breaks its own rules.
+    """
+    match event:
+        case ScheduleRequested():
+            return _schedule(state, event)
+        case PodAllocated():
+            return _allocate(state, event)
+        case PodDeleted():
+            return _delete(state, event.pod)
+        case NodeHealthChanged():
+            node = state.topology.node_index.get(event.node)
+            if node is not None:
+                set_node_health(state.arrays, state.cells, node, int(not event.is_healthy))
+            return Applied()
+
+
+def _schedule(state: State, event: ScheduleRequested) -> Decision:
+    while True:
+        start_recording(state)
+        try:
+            return _decide(state, event)
+        except UserError:
+            undo_changes(state, _START)
+            raise
+        except JournalFull:
+            undo_changes(state, _START)
+            grow_journal(state)
+        finally:
+            stop_recording(state)
+
+
+def _decide(state: State, event: ScheduleRequested) -> Decision:
+    pod = event.pod
+    group = state.groups.get(pod.spec.group.name)
+    if group is None:
+        return _decide_new(state, event)
+    check_agreement(state, pod, group)
+    if group.state is not GroupState.PREEMPTING:
+        return _decide_member(state, pod, group)
+    if event.phase is Phase.PREEMPTING and not _may_stay(state, event, group):
+        cancel_preemption(state, group)
+        return _decide_new(state, event)
+    victims = find_victims(state, group.physical)
+    group.preempting_pods[pod.uid] = pod
+    if victims:
+        return Preempt(victims)
+    return Bind(bind_info_of_slot(state, group, member_of_size(group, pod.spec.leaf_cell_count), 0))
+
+
+def _decide_member(state: State, pod: PodRequest, group: Group) -> Decision:
+    """A pod of a group that has its cells: it takes the first free slot of its size (SEMANTICS 4.1, 4.2)."""
+    size = pod.spec.leaf_cell_count
+    member = member_of_size(group, size)
+    slot = first_free_slot(group, member)
+    if slot is None:
+        raise UserError(
+            f"Requesting more pods than the configured number for {size} leaf cells"
+            f" ({len(group.slots[member])} pods) in affinity group {group.name}"
+        )
+    if group.state is GroupState.BEING_PREEMPTED:
+        leaves = group.physical[slot_range(group, member, slot)]
+        leaves = leaves[leaves != NO_CELL]
+        if not ((state.cells.state[leaves] == CellState.USED) & (state.cells.using[leaves] == group.number)).all():
+            return Wait("the affinity group is being preempted")
+    return Bind(bind_info_of_slot(state, group, member, slot))
+
+
+def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:
+    """Is every cell that a preempting group reserves healthy and, unless the group ignores it, suggested?"""
+    held = group.physical[group.physical != NO_CELL]
+    if state.cells.bad[held].any():
+        return False
+    if group.spec.ignore_suggested_nodes or event.suggested is None:
+        return True
+    return bool(event.suggested[state.arrays.node[held]].all())
+
+
+def _decide_new(state: State, event: ScheduleRequested) -> Decision:
+    """A pod whose group holds nothing yet: search, and in the Preempting phase reserve what was found."""
+    pod = event.pod
+    before = mark(state)
+    found = search(state, pod, event.suggested)
+    if isinstance(found, Wait):
+        undo_changes(state, before)
+        return found
+    victims = find_victims(state, found.physical)
+    if not victims:
+        decision = _bind_new(state, pod, found)
+        undo_changes(state, before)
+        return decision
+    if event.phase is Phase.FILTERING:
+        undo_changes(state, before)
+        return Preempt(victims)
+    for preemptor in find_preemptors(state, found.physical):
+        cancel_preemption(state, preemptor)
+    start_preemption(state, pod, found.physical, found.virtual)
+    return Preempt(victims)
+
+
+def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
+    spec = pod.spec
+    members = describe_placement(state, spec.group.members, found.physical, found.virtual, None)
+    member = next(i for i, m in enumerate(spec.group.members) if m.leaf_cell_count == spec.leaf_cell_count)
+    own = members[member][0]
+    start = sum(m.pod_count * m.leaf_cell_count for m in spec.group.members[:member])
+    chain = state.topology.chain_of(int(found.physical[start])).name
+    if found.lazily_preempted and found.virtual is not None:
+        state.planned = (pod.uid, found.virtual)
+    return Bind(BindInfo(own.node, own.leaf_cell_indices, chain, members), found.lazily_preempted)
+
+
+def check_agreement(state: State, pod: PodRequest, group: Group) -> None:
+    """Raise UserError unless a pod's spec is that of the group it names (FORMAT C4)."""
+    given, known = pod.spec, group.spec
+    fields = (
+        ("virtualCluster", given.virtual_cluster, known.virtual_cluster),
+        ("priority", given.priority, known.priority),
+        ("members", _members(given), _members(known)),
+        ("pinnedCellId", given.pinned_cell_id, known.pinned_cell_id),
+        ("leafCellType", given.leaf_cell_type, known.leaf_cell_type),
+        ("lazyPreemptionEnable", _text(given.lazy_preemption), _text(known.lazy_preemption)),
+        ("ignoreK8sSuggestedNodes", _text(given.ignore_suggested_nodes), _text(known.ignore_suggested_nodes)),
+    )
+    for name, mine, theirs in fields:
+        if mine != theirs:
+            raise UserError(
+                f"[{pod.label}]: Pod does not match its affinity group {group.name}: {name} is {mine}, group has {theirs}"
+            )
+
+
+def _members(spec: object) -> str:
+    return ",".join(f"{m.pod_count}x{m.leaf_cell_count}" for m in spec.group.members)  # type: ignore[attr-defined]
+
+
+def _text(flag: bool) -> str:
+    return "true" if flag else "false"
+
+
+def _allocate(state: State, event: PodAllocated) -> Applied:
+    pod, bind_info = event.pod, event.bind_info
+    preempted: list[str] = []
+    cancelled: list[str] = []
+    group = state.groups.get(pod.spec.group.name)
+    if group is None:
+        check_bind_info(pod, bind_info)
+        _carry_out_lazy_preemptions(state, event)
+        group, preempted, cancelled = restore_group(state, pod, bind_info)
+    member = member_of_size(group, pod.spec.leaf_cell_count)
+    slot = find_slot(placements_of(state, group), member, bind_info)
+    if slot is None:
+        raise UserError(f"Invalid pod bind info: the pod on node {bind_info.node} is not among the placements")
+    if group.state is GroupState.PREEMPTING:
+        occupy_reserved(state.arrays, state.cells, group.physical, group.number)
+        group.state = GroupState.ALLOCATED
+        group.preempting_pods.clear()
+    group.slots[member][slot] = pod
+    return Applied((*event.lazily_preempted, *preempted), tuple(cancelled))
+
+
+def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> None:
+    """Repeat what the search behind a Bind did to other groups; it was undone with the search."""
+    planned, state.planned = state.planned, None
+    groups = [state.groups[name] for name in event.lazily_preempted if name in state.groups]
+    virtual = planned[1] if planned and planned[0] == event.pod.uid else np.zeros(0, np.int32)
+    preempt_lazily_for(state, groups, virtual, event.pod.spec.group.name)
+
+
+def _delete(state: State, pod: PodRequest) -> Applied:
+    group = state.groups.get(pod.spec.group.name)
+    if group is None:
+        return Applied()
+    if group.state is GroupState.PREEMPTING:
+        if group.preempting_pods.pop(pod.uid, None) is not None and not group.preempting_pods:
+            cancel_preemption(state, group)
+            return Applied(cancelled=(group.name,))
+        return Applied()
+    for slots in group.slots:
+        for i, holder in enumerate(slots):
+            if holder is not None and holder.uid == pod.uid:
+                slots[i] = None
+                if is_empty(group):
+                    release_group(state.arrays, state.cells, group.physical)
+                    remove_group(state, group)
+                return Applied()
+    return Applied()
+
+
+def check_invariants(state: State) -> None:
+    """Raise InvariantError naming the first rule that the state breaks. Cost O(cells); meant for tests and replays."""
+    from hived.invariants import broken_rule  # noqa: PLC0415
+
+    broken = broken_rule(state)
+    if broken:
+        raise InvariantError(broken)

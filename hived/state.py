@@ -1,0 +1,184 @@
+"""Everything that changes, and the rules it obeys.
+
+All numbers that kernels change lie in one block of int32, `State.memory`; `Cells` gives its parts names. One block makes
+undo a list of (position, old value), and comparing or copying a whole state one operation. The only changing array
+outside of it is `view_order`: the order of the candidate nodes, which survives an undone decision (SEMANTICS 10).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
+from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays, build_topology
+
+NO_GROUP = -1
+INITIAL_JOURNAL_LENGTH = 1 << 18
+
+
+class CellState(IntEnum):
+    """State of a cell (SEMANTICS 5)."""
+
+    FREE = 0
+    USED = 1
+    RESERVING = 2
+    RESERVED = 3
+
+
+class GroupState(Enum):
+    """State of an affinity group; a group that is pending or deleted is not in the table."""
+
+    ALLOCATED = "Allocated"
+    PREEMPTING = "Preempting"
+    BEING_PREEMPTED = "BeingPreempted"
+
+
+class Cells(NamedTuple):
+    """The mutable arrays, all int32 views of one block. `c` is a cell, `l` a chain level, `vl` = vc * levels + l."""
+
+    memory: IntArray
+    # per cell, shape (cells,)
+    priority: IntArray  # priority[c] == max(priority[children]); FREE_PRIORITY if free
+    state: IntArray  # CellState
+    bad: IntArray  # bad[c] == any(bad[children]); virtual: that of the bound physical cell, 0 if unbound
+    used: IntArray  # leaves below c with priority > FREE_PRIORITY; used[c] == sum(used[children])
+    bound: IntArray  # bound[bound[c]] == c, or NO_CELL
+    planned: IntArray  # > 0: c is part of a placement being made; doomed cells stay away from it (FORMAT 5h)
+    planned_below: IntArray  # planned_below[c] == sum(planned[d] for d below c)
+    # per physical cell, shape (physical cells,)
+    opportunistic_used: IntArray  # leaves below c in opportunistic use
+    split: IntArray  # 1 if c was split, so that its children are in lists of their own or allocated
+    free_position: IntArray  # place of c in its level's free list, or NO_CELL
+    free_list: IntArray  # free list of level l: free_list[level_base[l] : level_base[l] + free_count[l]]
+    bad_position: IntArray  # place of c in its level's list of bad free cells, or NO_CELL
+    bad_list: IntArray  # laid out as free_list
+    doomed_position: IntArray  # place of c in the doomed list of the VC it is bound to, or NO_CELL
+    using: IntArray  # group that uses a leaf, or NO_GROUP
+    reserving: IntArray  # group that preempts to get a leaf, or NO_GROUP
+    shown_vc: IntArray  # VC that the status of c names, or NO_CELL (FORMAT 5d)
+    lent_to: IntArray  # VC of the "-opp" entry of a leaf, or NO_CELL
+    lent_bad: IntArray  # health shown in that entry: as it was when the entry was made
+    # per virtual cell that is a root; index as cells, only roots of VC forests are used
+    doomed_list: IntArray  # doomed cells of vl: doomed_list[root_base[vl] : root_base[vl] + doomed_count[vl]]
+    # per chain level
+    free_count: IntArray
+    bad_count: IntArray
+    left: IntArray  # cells of the level that are in the free list or below a cell of a higher free list
+    all_vc_free: IntArray  # sum of vc_free over VCs; VC safety: left >= all_vc_free
+    doomed_total: IntArray  # sum of doomed_count over VCs
+    # per vl
+    vc_free: IntArray  # unbound non-pinned preassigned cells of the VC
+    doomed_count: IntArray
+    # per node
+    node_bad: IntArray
+    # per chain
+    left_out: IntArray  # 1 if a doomed cell was left alone because of a plan, until caught up (FORMAT 5h)
+    # one number
+    planned_total: IntArray  # placements being made
+    # not part of `memory`
+    journal: npt.NDArray[np.int64]  # shape (capacity, 2): position in memory, value before
+    journal_control: npt.NDArray[np.int64]  # [is_recording, length]
+    view_order: IntArray  # current order of each view, laid out as view_cell
+    mark: IntArray  # scratch, all zero between kernel calls; shape (cells,)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """An affinity group that holds or reserves cells.
+
+    `physical` and `virtual` hold one cell per leaf, in the canonical order size ascending, pod, leaf (FORMAT 4.5);
+    NO_CELL where the leaf is not configured any more. `virtual` is None for opportunistic and lazily preempted groups.
+    """
+
+    number: int
+    name: str
+    vc: int
+    spec: PodSpec
+    state: GroupState
+    physical: IntArray
+    virtual: IntArray | None
+    bind_info: BindInfo | None  # of the pod that brought the placement; stands in for leaves not configured any more
+    slots: list[list[PodRequest | None]]  # per member, per pod of it: who holds the slot
+    preempting_pods: dict[str, PodRequest] = field(default_factory=dict)
+    lazy_preemptor: str | None = None
+    placements: tuple[tuple[PodPlacement, ...], ...] | None = None  # cached, see groups.placements_of
+
+    @property
+    def members(self) -> tuple[MemberSpec, ...]:
+        """Sizes of the group, ascending."""
+        return self.spec.group.members
+
+    @property
+    def priority(self) -> int:
+        """Priority that its pods asked for."""
+        return self.spec.priority
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """One scheduler: configuration, topology, mutable arrays, groups. Changed by `scheduler.handle` alone."""
+
+    spec: ClusterSpec
+    topology: Topology
+    cells: Cells
+    groups: dict[str, Group] = field(default_factory=dict)
+    group_by_number: dict[int, Group] = field(default_factory=dict)
+    group_total: int = 0  # groups ever made; numbers are not used twice
+    undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
+    planned: tuple[str, IntArray] | None = None  # pod and virtual leaves of the last Bind that preempts lazily
+
+    @property
+    def arrays(self) -> TopologyArrays:
+        """Shorthand for the topology's arrays, the first argument of every kernel."""
+        return self.topology.arrays
+
+
+def empty_state(spec: ClusterSpec) -> State:
+    """A state in which every cell is free and healthy and nothing is bound. Cost O(cells)."""
+    topology = build_topology(spec)
+    arrays = topology.arrays
+    cells, physical = len(arrays.parent), topology.physical_count
+    levels, nodes = len(arrays.child_count), len(topology.node_names)
+    vc_levels = len(arrays.root_base)
+    sizes = dict.fromkeys(("priority", "state", "bad", "used", "bound", "planned", "planned_below", "doomed_list"), cells)
+    sizes |= dict.fromkeys(
+        ("opportunistic_used", "split", "free_position", "free_list", "bad_position", "bad_list", "doomed_position",
+         "using", "reserving", "shown_vc", "lent_to", "lent_bad"), physical,
+    )  # fmt: skip
+    sizes |= dict.fromkeys(("free_count", "bad_count", "left", "all_vc_free", "doomed_total"), levels)
+    sizes |= dict.fromkeys(("vc_free", "doomed_count"), vc_levels)
+    sizes |= {"node_bad": nodes, "left_out": len(arrays.top_level), "planned_total": 1}
+    memory = np.zeros(sum(sizes.values()), np.int32)
+    views, start = {}, 0
+    for name, size in sizes.items():
+        views[name] = memory[start : start + size]
+        start += size
+    for name in ("bound", "free_position", "free_list", "bad_position", "bad_list", "doomed_position", "doomed_list",
+                 "using", "reserving", "shown_vc", "lent_to"):  # fmt: skip
+        views[name][:] = NO_CELL
+    views["priority"][:] = FREE_PRIORITY
+    _fill_free_lists(topology, views)
+    mutable = Cells(
+        memory=memory, **views,
+        journal=np.empty((INITIAL_JOURNAL_LENGTH, 2), np.int64), journal_control=np.zeros(2, np.int64),
+        view_order=arrays.view_cell.copy(), mark=np.zeros(cells, np.int32),
+    )  # fmt: skip
+    return State(spec, topology, mutable)
+
+
+def _fill_free_lists(topology: Topology, views: dict[str, IntArray]) -> None:
+    """Every top cell is free, in declaration order; every VC still has all its preassigned cells."""
+    arrays = topology.arrays
+    for chain, offset in enumerate(arrays.level_offset.tolist()):
+        top = offset + int(arrays.top_level[chain])
+        base, size = int(arrays.level_base[top]), int(arrays.level_size[top])
+        views["free_list"][base : base + size] = np.arange(base, base + size)
+        views["free_position"][base : base + size] = np.arange(size)
+        views["free_count"][top] = size
+    views["left"][:] = arrays.level_size
+    views["vc_free"][:] = arrays.root_count
+    views["all_vc_free"][:] = arrays.root_count.reshape(-1, len(arrays.child_count)).sum(axis=0)
