@@ -1,0 +1,191 @@
+"""`hived submit` against the embedded API server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from hived_extender.annotations import SCHEDULING_SPEC
+from hived_extender.cli import main
+from hived_extender.embedded.apiserver.server import ApiServer
+from hived_extender.jobs.configuration import publish
+from hived_extender.kube import PODS, KubeClient
+
+CONFIGURATION = """\
+physicalCluster:
+  skuTypes:
+    GPU: {gpu: 1, cpu: 4, memory: 16384Mi}
+  cellTypes:
+    NODE: {childCellType: GPU, childCellNumber: 2, isNodeLevel: true}
+  physicalCells:
+  - {cellType: NODE, cellAddress: n0}
+virtualClusters:
+  research:
+    virtualCells:
+    - {cellType: NODE, cellNumber: 1}
+"""
+JOB = """\
+protocolVersion: 2
+name: train
+type: job
+prerequisites:
+- {name: torch, type: dockerimage, uri: example/torch}
+taskRoles:
+  worker:
+    instances: 2
+    dockerImage: torch
+    resourcePerInstance: {gpu: 1}
+    commands: [run]
+defaults: {virtualCluster: research}
+extras:
+  hivedScheduler: {jobPriorityClass: prod}
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    api_server = ApiServer()
+    api_server.start()
+    yield api_server
+    api_server.stop()
+
+
+@pytest.fixture
+def kube(server, monkeypatch, tmp_path) -> Iterator[KubeClient]:
+    """A client of an API server without pods and configuration; the working directory is empty."""
+    for variable in ("CONFIG", "KUBECONFIG", "KUBE_APISERVER_ADDRESS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    client = KubeClient.connect(server.url)
+    yield client
+    for pod in client.list_objects(PODS, dict).items:
+        client.delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"], grace_period_s=0)
+    client.close()
+
+
+@pytest.fixture
+def run(server, kube):
+    def _run(*arguments: str, **options):
+        return CliRunner().invoke(main, ["submit", *arguments, "--api-server", server.url], **options)
+
+    return _run
+
+
+@pytest.fixture
+def job(write) -> str:
+    return write(JOB)
+
+
+@pytest.fixture
+def configuration(write) -> str:
+    return write(CONFIGURATION, "cluster.yaml")
+
+
+def test_a_job_becomes_pods_with_priorities_that_agree(run, kube, job, configuration):
+    result = run(job, "--config", configuration, "--user", "ann")
+    assert (result.exit_code, result.stdout) == (0, "pod/train-worker-0 created\npod/train-worker-1 created\n")
+    pods = kube.list_objects(PODS, dict).items
+    assert [pod["metadata"]["labels"]["userName"] for pod in pods] == ["ann", "ann"]
+    assert [pod["spec"]["priority"] for pod in pods] == [100, 100]
+
+
+def test_what_the_command_line_says_reaches_the_pods(run, kube, write, configuration):
+    kube.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lab"}})
+    options = ["--vc", "research", "--priority", "oppo", "-n", "lab", "--scheduler-name", "mine", "--user", "ann"]
+    job = write(JOB.replace("virtualCluster: research", "virtualCluster: elsewhere"))
+    assert run(job, "--config", configuration, *options).exit_code == 0
+    pod = kube.list_objects(PODS, dict).items[0]
+    spec = json.loads(pod["metadata"]["annotations"][SCHEDULING_SPEC])
+    assert (spec["virtualCluster"], spec["priority"]) == ("research", -1)
+    assert (pod["metadata"]["namespace"], pod["spec"]["schedulerName"], pod["spec"]["priority"]) == ("lab", "mine", -1)
+
+
+def test_json_output_is_what_the_server_stored(run, job, configuration):
+    listing = json.loads(run(job, "--config", configuration, "-o", "json").stdout)
+    assert [bool(pod["metadata"]["uid"]) for pod in listing["items"]] == [True, True]
+
+
+def test_a_dry_run_prints_what_kubectl_could_apply_and_creates_nothing(run, kube, job, configuration):
+    result = run(job, "--config", configuration, "--dry-run")
+    objects = list(yaml.safe_load_all(result.stdout))
+    assert [one["kind"] for one in objects] == ["PriorityClass", "Pod", "Pod"]
+    assert objects[0]["metadata"]["name"] == objects[1]["spec"]["priorityClassName"]
+    assert "&" not in result.stdout
+    assert kube.list_objects(PODS, dict).items == []
+
+
+def test_a_dry_run_needs_no_cluster(kube, job, configuration):
+    result = CliRunner().invoke(main, ["submit", job, "--config", configuration, "--dry-run"])
+    assert (result.exit_code, result.stdout.count("kind: Pod")) == (0, 2)
+
+
+def test_standard_input_is_read(run, configuration):
+    result = run("-", "--config", configuration, "--dry-run", "-o", "json", input=JOB)
+    assert len(json.loads(result.stdout)["items"]) == 3
+
+
+def test_a_pod_that_exists_is_named(run, job, configuration):
+    run(job, "--config", configuration)
+    result = run(job, "--config", configuration)
+    message = "pod train-worker-0 exists already in namespace default; delete it or rename the job"
+    assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
+
+
+def test_nothing_is_created_if_one_file_is_bad(run, kube, job, configuration, write):
+    bad = write(JOB.replace("instances: 2", "instances: 3"), "bad.yaml")
+    result = run(job, bad, "--config", configuration)
+    assert result.exit_code == 1
+    assert "gang 'default' requests 3 SKUs, exceeds maximum 2 SKUs in VC research" in result.stderr
+    assert kube.list_objects(PODS, dict).items == []
+
+
+def test_warnings_go_to_stderr(run, write, configuration):
+    result = run(write(JOB + "colour: blue\n"), "--config", configuration)
+    assert (result.exit_code, "Warning: " in result.stderr, "colour: unknown key" in result.stderr) == (0, True, True)
+
+
+def test_the_configuration_of_an_embedded_cluster_is_found_in_it(run, kube, job, write):
+    file = Path(write(CONFIGURATION, "published.yaml"))
+    publish(kube, file)
+    publish(kube, file)
+    result = run(job, "--dry-run")
+    kube.delete("/api/v1/namespaces/kube-system/configmaps/hived-config")
+    assert result.exit_code == 0, result.output
+
+
+def test_the_configuration_of_the_working_directory_is_the_last_resort(run, job, write, tmp_path):
+    write(CONFIGURATION, "hivedscheduler.yaml")
+    assert run(job, "--dry-run").exit_code == 0
+
+
+def test_without_any_configuration_the_answer_says_what_to_do(run, job):
+    result = run(job)
+    assert result.exit_code == 1
+    assert "give --config FILE or set CONFIG" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--priority", "high"], "priority 'high': expected crit, prod, test, oppo or a number from -1 to 1000"),
+        (["--priority", "1001"], "priority '1001': expected crit, prod, test, oppo or a number from -1 to 1000"),
+        (["--user", "a/b"], "user 'a/b': expected at most 63 letters, digits, '-', '_' and '.'"),
+        (["--vc", "nobody"], "virtual cluster nobody does not exist; the configuration has research"),
+        (["--config", "absent.yaml"], "absent.yaml: "),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_explained(arguments, message, run, job, configuration):
+    result = run(job, "--config", configuration, *arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {message}")
+
+
+def test_a_cluster_that_cannot_be_reached_is_an_error(job, configuration, kube):
+    arguments = ["submit", job, "--config", configuration, "--api-server", "http://127.0.0.1:1"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert "http://127.0.0.1:1" in result.stderr
