@@ -130,12 +130,12 @@ def test_the_command_line_wins_over_the_file(write, submission):
 
 
 def test_a_pod_is_ours_and_learns_its_devices_from_its_annotation(write, submission):
-    pods, _ = plan_file(write(job("1", "gpu: 1, cpu: 2, memoryMB: 512")), submission)
+    pods, _ = plan_file(write(job("1", "gpu: 1, cpu: 0.5, memoryMB: 16000")), submission)
     container = pods[0].manifest["spec"]["containers"][0]
     assert container["resources"]["limits"] == {
         "hivedscheduler.microsoft.com/pod-scheduling-enable": 1,
-        "cpu": "2",
-        "memory": "512Mi",
+        "cpu": "0.5",
+        "memory": "16000Mi",
     }
     fields = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container["env"]}
     path = "metadata.annotations['hivedscheduler.microsoft.com/pod-leaf-cell-isolation']"
@@ -205,15 +205,16 @@ def test_a_gang_that_can_never_fit_is_refused(text, message, write, submission):
         ),
         (
             job(vc="product", hived="taskRoles: {worker: {skuType: SMALL}}"),
-            ":7: taskRoles.worker: VC product has no SKU type 'SMALL' (known: BIG)",
+            ":15: extras.hivedScheduler.taskRoles.worker.skuType: VC product has no SKU type 'SMALL' (known: BIG)",
         ),
         (
             job(vc="product", hived="taskRoles: {worker: {pinnedCellId: PIN}}"),
-            ":7: taskRoles.worker: VC product has no pinned cell 'PIN' (known: none)",
+            ":15: extras.hivedScheduler.taskRoles.worker.pinnedCellId: VC product has no pinned cell 'PIN' "
+            "(known: none)",
         ),
         (
             job(hived="jobPriorityClass: oppo, taskRoles: {worker: {pinnedCellId: PIN}}"),
-            ":7: taskRoles.worker: an opportunistic job cannot use a pinned cell",
+            ":15: extras.hivedScheduler.taskRoles.worker.pinnedCellId: an opportunistic job cannot use a pinned cell",
         ),
         (
             job(vc="batch"),

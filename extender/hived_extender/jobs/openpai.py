@@ -7,6 +7,7 @@ and nothing retries them.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from hived.errors import UserError
@@ -16,13 +17,13 @@ from hived_extender.jobs.capacity import Capacity, Resources, cluster_capacity, 
 from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.submission import (
     PRIORITY_CLASSES,
-    SCHEDULING_ENABLE,
     Manifest,
     PlannedPod,
     Submission,
     priority_class_name,
     scheduling_annotation,
 )
+from hived_extender.wire import ENABLE_LIMIT
 
 COMPLETION = "openpai/completion"
 """Annotation that keeps a task role's completion rules for whoever watches the pods."""
@@ -61,6 +62,16 @@ class _Job:
     is_gang: bool
     flags: dict[str, bool]
 
+    @property
+    def is_opportunistic(self) -> bool:
+        """Whether it may use any cell of the cluster, and keep none."""
+        return self.priority == OPPORTUNISTIC_PRIORITY
+
+    @property
+    def owner(self) -> str:
+        """Whose cells it draws on."""
+        return "the cluster" if self.is_opportunistic else f"VC {self.virtual_cluster}"
+
 
 def matches(document: Document) -> bool:
     """Whether a document is a job of this kind: it has a protocolVersion and is no Kubernetes object."""
@@ -91,9 +102,8 @@ def plan_pods(document: Document, submission: Submission) -> list[PlannedPod]:
         root.warn("jobRetryCount", "pods are plain and are not retried")
     job = _job(root, submission)
     capacity = _capacity(root, job, submission.cluster)
-    roles = [
-        _sized_role(role, job, capacity, submission.cluster) for role in _placed_roles(_task_roles(root), root, job)
-    ]
+    placed = _placed_roles(_task_roles(root), root, job, capacity)
+    roles = [_sized_role(role, capacity, submission.cluster) for role in placed]
     _check_quotas(roles, job, capacity)
     root.warn_unknown()
     pods = [_pod(role, index, roles, job, submission) for role in roles for index in range(role.instances)]
@@ -151,8 +161,8 @@ def _task_role(
         raise section.refuse("", f"a task role's name has {_NAME_RULE}")
     image = section.text("dockerImage")
     if image not in images:
-        known = ", ".join(images) or "none"
-        raise section.refuse("dockerImage", f"no prerequisite of type dockerimage is named {image!r} (known: {known})")
+        message = f"no prerequisite of type dockerimage is named {image!r} (known: {_known(images)})"
+        raise section.refuse("dockerImage", message)
     asked = section.section("resourcePerInstance")
     resources = Resources(asked.whole("gpu", 0), asked.number("cpu", 0), asked.number("memoryMB", 0))
     if "ports" in asked:
@@ -191,8 +201,8 @@ def _deployment(root: Section) -> dict[str, tuple[str, str]]:
             for role, section in deployment.section("taskRoles").members().items():
                 wraps[role] = ("\n".join(section.texts("preCommands")), "\n".join(section.texts("postCommands")))
     if chosen and chosen not in names:
-        known = ", ".join(names) or "none"
-        raise root.section("defaults").refuse("deployment", f"no deployment is named {chosen!r} (known: {known})")
+        message = f"no deployment is named {chosen!r} (known: {_known(names)})"
+        raise root.section("defaults").refuse("deployment", message)
     return wraps
 
 
@@ -205,31 +215,6 @@ def _fill_parameters(commands: str, parameters: Section, section: Section) -> st
     return _PARAMETER.sub(value, commands)
 
 
-def _placed_roles(roles: list[_TaskRole], root: Section, job: _Job) -> list[_TaskRole]:
-    """The roles with SKU type, pinned cell and gang, as `extras.hivedScheduler.taskRoles` and the rules say."""
-    wishes = root.section("extras").section("hivedScheduler").section("taskRoles")
-    for name in wishes.members().keys() - {role.name for role in roles}:
-        raise wishes.refuse(name, "no such task role in taskRoles")
-    placed = [_placed_role(role, wishes.section(role.name)) for role in roles]
-    if not job.is_gang:
-        return [replace(role, group="") for role in placed]
-    if not any(role.group for role in placed):
-        return [replace(role, group="default") for role in placed]
-    return placed
-
-
-def _placed_role(role: _TaskRole, wish: Section) -> _TaskRole:
-    role = replace(
-        role,
-        sku_type=wish.text("skuType", ""),
-        pinned_cell_id=wish.text("pinnedCellId", ""),
-        group=wish.text("affinityGroupName", ""),
-    )
-    if role.sku_type and role.pinned_cell_id:
-        raise wish.refuse("pinnedCellId", "skuType and pinnedCellId exclude each other")
-    return role
-
-
 def _capacity(root: Section, job: _Job, cluster: ClusterSpec) -> Capacity:
     """What the job may draw on: its VC, or every cell of the cluster for an opportunistic job."""
     try:
@@ -239,21 +224,41 @@ def _capacity(root: Section, job: _Job, cluster: ClusterSpec) -> Capacity:
         if defaults.text("virtualCluster", "") != job.virtual_cluster:
             raise
         raise defaults.refuse("virtualCluster", error.message) from error
-    return cluster_capacity(cluster) if job.priority == OPPORTUNISTIC_PRIORITY else capacity
+    return cluster_capacity(cluster) if job.is_opportunistic else capacity
 
 
-def _sized_role(role: _TaskRole, job: _Job, capacity: Capacity, cluster: ClusterSpec) -> _TaskRole:
-    if role.pinned_cell_id and job.priority == OPPORTUNISTIC_PRIORITY:
-        raise role.section.refuse("", "an opportunistic job cannot use a pinned cell")
-    if role.pinned_cell_id and role.pinned_cell_id not in capacity.pinned:
-        known = ", ".join(sorted(capacity.pinned)) or "none"
-        raise role.section.refuse(
-            "", f"VC {job.virtual_cluster} has no pinned cell {role.pinned_cell_id!r} (known: {known})"
-        )
-    if role.sku_type and role.sku_type not in capacity.by_type:
-        known = ", ".join(sorted(capacity.by_type)) or "none"
-        owner = "the cluster" if job.priority == OPPORTUNISTIC_PRIORITY else f"VC {job.virtual_cluster}"
-        raise role.section.refuse("", f"{owner} has no SKU type {role.sku_type!r} (known: {known})")
+def _placed_roles(roles: list[_TaskRole], root: Section, job: _Job, capacity: Capacity) -> list[_TaskRole]:
+    """The roles with SKU type, pinned cell and gang, as `extras.hivedScheduler.taskRoles` and the rules say."""
+    wishes = root.section("extras").section("hivedScheduler").section("taskRoles")
+    for name in wishes.members().keys() - {role.name for role in roles}:
+        raise wishes.refuse(name, "no such task role in taskRoles")
+    placed = [_placed_role(role, wishes.section(role.name), job, capacity) for role in roles]
+    if not job.is_gang:
+        return [replace(role, group="") for role in placed]
+    if not any(role.group for role in placed):
+        return [replace(role, group="default") for role in placed]
+    return placed
+
+
+def _placed_role(role: _TaskRole, wish: Section, job: _Job, capacity: Capacity) -> _TaskRole:
+    sku_type, pin = wish.text("skuType", ""), wish.text("pinnedCellId", "")
+    if sku_type and pin:
+        raise wish.refuse("pinnedCellId", "skuType and pinnedCellId exclude each other")
+    if pin and job.is_opportunistic:
+        raise wish.refuse("pinnedCellId", "an opportunistic job cannot use a pinned cell")
+    if pin and pin not in capacity.pinned:
+        raise wish.refuse("pinnedCellId", f"{job.owner} has no pinned cell {pin!r} (known: {_known(capacity.pinned)})")
+    if sku_type and sku_type not in capacity.by_type:
+        raise wish.refuse("skuType", f"{job.owner} has no SKU type {sku_type!r} (known: {_known(capacity.by_type)})")
+    return replace(role, sku_type=sku_type, pinned_cell_id=pin, group=wish.text("affinityGroupName", ""))
+
+
+def _known(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _sized_role(role: _TaskRole, capacity: Capacity, cluster: ClusterSpec) -> _TaskRole:
+    """The role with the number of SKUs that each of its tasks needs."""
     offered = sku(cluster, [role.sku_type] if role.sku_type else sorted(capacity.leaf_types))
     try:
         return replace(role, sku_count=skus_needed(role.resources, offered))
@@ -279,8 +284,7 @@ def _check_quota(role: _TaskRole, requested: int, who: str, job: _Job, capacity:
     if role.pinned_cell_id:
         maximum, where = capacity.pinned[role.pinned_cell_id][1], f"pinned cell {role.pinned_cell_id}"
     else:
-        maximum = capacity.by_type[role.sku_type] if role.sku_type else capacity.largest()
-        where = "the cluster" if job.priority == OPPORTUNISTIC_PRIORITY else f"VC {job.virtual_cluster}"
+        maximum, where = capacity.by_type[role.sku_type] if role.sku_type else capacity.largest(), job.owner
     if requested > maximum:
         kind = f" of type {role.sku_type}" if role.sku_type else ""
         message = f"{who} requests {requested} SKUs, exceeds maximum {maximum} SKUs{kind} in {where}"
@@ -337,11 +341,11 @@ def _scheduling_spec(role: _TaskRole, roles: list[_TaskRole], job: _Job) -> dict
 
 def _container(role: _TaskRole, index: int, job: _Job) -> Manifest:
     devices = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{LEAF_CELL_ISOLATION}']"}}}
-    limits: dict[str, str | int] = {SCHEDULING_ENABLE: 1}
+    limits: dict[str, str | int] = {ENABLE_LIMIT: 1}
     if role.resources.cpu:
-        limits["cpu"] = f"{role.resources.cpu:g}"
+        limits["cpu"] = _quantity(role.resources.cpu)
     if role.resources.memory_mib:
-        limits["memory"] = f"{role.resources.memory_mib:g}Mi"
+        limits["memory"] = f"{_quantity(role.resources.memory_mib)}Mi"
     container: Manifest = {
         "name": "app",
         "image": role.image,
@@ -363,3 +367,8 @@ def _container(role: _TaskRole, index: int, job: _Job) -> Manifest:
 
 def _dns_name(text: str) -> str:
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")
+
+
+def _quantity(number: float) -> str:
+    """A number as Kubernetes reads it, to a thousandth."""
+    return f"{number:.3f}".rstrip("0").rstrip(".")

@@ -9,13 +9,13 @@ from hived.errors import UserError
 from hived_extender.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.jobs.documents import Document
 from hived_extender.jobs.submission import (
-    SCHEDULING_ENABLE,
     Manifest,
     PlannedPod,
     Submission,
     priority_class_name,
     scheduling_annotation,
 )
+from hived_extender.wire import ENABLE_LIMIT
 
 _GPU_RESOURCE = re.compile(r".+\..+/gpu")
 _NO_SCHEDULER = ("", "default-scheduler")
@@ -101,9 +101,9 @@ def _complete(
         spec["schedulerName"] = submission.scheduler_for(virtual_cluster)
     if "priorityClassName" not in spec and "priority" not in spec:
         spec["priorityClassName"] = priority_class_name(priority)
-    if not any(SCHEDULING_ENABLE in ((one.get("resources") or {}).get("limits") or {}) for one in containers):
+    if not any(ENABLE_LIMIT in ((one.get("resources") or {}).get("limits") or {}) for one in containers):
         resources = containers[0]["resources"] = containers[0].get("resources") or {}
-        resources["limits"] = (resources.get("limits") or {}) | {SCHEDULING_ENABLE: 1}
+        resources["limits"] = (resources.get("limits") or {}) | {ENABLE_LIMIT: 1}
 
 
 def _refuse(document: Document, message: str) -> UserError:

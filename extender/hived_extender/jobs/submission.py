@@ -8,13 +8,10 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
-from hived_extender.annotations import PREFIX, SCHEDULING_SPEC
+from hived_extender.annotations import SCHEDULING_SPEC
 
 PRIORITY_CLASSES = {"crit": 120, "prod": 100, "test": 10, "oppo": OPPORTUNISTIC_PRIORITY}
 """OpenPAI's words for priorities."""
-
-SCHEDULING_ENABLE = PREFIX + "pod-scheduling-enable"
-"""The limit that makes a pod ours (SEMANTICS 3.1)."""
 
 Manifest = dict[str, Any]
 """A Kubernetes object as plain JSON values."""
