@@ -66,6 +66,15 @@ class Inventory:
     lost_pins: set[str] = field(default_factory=set)
 
 
+def _read_address(reader: Reader, node: yaml.Node, is_leaf: bool) -> str:
+    address = reader.name(node, "an address")
+    if "/" in address:
+        reader.note(node, shorten(address), "an address without '/', which joins the levels of a full one")
+    elif address and is_leaf and not _is_device_index(address):
+        reader.note(node, shorten(address), f"a device index (0 to {INT32_MAX}) as a leaf cell's address")
+    return address
+
+
 def _is_device_index(address: str) -> bool:
     return _INDEX.fullmatch(address) is not None and int(address) <= INT32_MAX
 
@@ -104,7 +113,7 @@ class TreeReader:
         depth = len(position) - 1
         address = pin_id = ""
         if "cellAddress" in fields:
-            address = self._read_address(fields["cellAddress"], depth)
+            address = _read_address(self._reader, fields["cellAddress"], depth == self._chain.leaf_depth)
         if "cellType" in fields:
             self._check_type(fields["cellType"], depth)
         if "pinnedCellId" in fields:
@@ -160,14 +169,6 @@ class TreeReader:
         count = chain.leaf_counts[depth]
         self._devices.append((index * count, (index + 1) * count, node))
 
-    def _read_address(self, node: yaml.Node, depth: int) -> str:
-        address = self._reader.name(node, "an address")
-        if "/" in address:
-            self._reader.note(node, shorten(address), "an address without '/', which joins the levels of a full one")
-        elif address and depth == self._chain.leaf_depth and not _is_device_index(address):
-            self._reader.note(node, shorten(address), f"a device index (0 to {INT32_MAX}) as a leaf cell's address")
-        return address
-
     def _check_type(self, node: yaml.Node, depth: int) -> None:
         types = self._chain.types
         given = self._reader.text(node, "the name of a cell type")
@@ -189,7 +190,8 @@ class TreeReader:
 def read_shape(reader: Reader, fields: dict[str, yaml.Node], inventory: Inventory) -> None:
     """Check what can be checked of a cell without a sound chain: keys and kinds of values, all the way down."""
     reader.text(fields.get("cellType"), "the name of a cell type")
-    reader.name(fields.get("cellAddress"), "an address")
+    if "cellAddress" in fields:
+        _read_address(reader, fields["cellAddress"], is_leaf=False)
     inventory.lost_pins.add(reader.name(fields.get("pinnedCellId"), "a pinned cell id"))
     for item in reader.items(fields.get("cellChildren"), CELLS, CELL):
         read_shape(reader, reader.known_fields(item, CELL, CELL_KEYS), inventory)

@@ -1,0 +1,137 @@
+"""Files that are not YAML, not text, or made to exhaust the machine."""
+
+import gc
+from pathlib import Path
+
+import pytest
+import yaml
+from sound_file import SOUND, mistakes_of
+
+from hived_config.document import MAX_ALIASED_NODES, MAX_FILE_BYTES, MAX_NESTING, compose, composer_on, gc_paused
+from hived_config.errors import ConfigError
+from hived_config.loader import load
+
+
+def mistake_in(content: bytes, folder: Path) -> str:
+    """The one mistake in a file with this content, without the name of the file."""
+    path = folder / "f.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    (mistake,) = caught.value.mistakes
+    return str(mistake).removeprefix(str(path))
+
+
+def test_a_missing_file_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "none.yaml")
+    expected = f"{tmp_path}/none.yaml: found no readable file (No such file or directory), expected a YAML file"
+    assert caught.value.message == expected
+
+
+def test_a_folder_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no readable file \(Is a directory\)"):
+        load(tmp_path)
+
+
+def test_a_name_that_no_file_can_have_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="no readable file"):
+        load("a\0b")
+
+
+def test_text_that_is_not_utf_8_is_a_mistake_with_its_line(tmp_path: Path) -> None:
+    found = mistake_in("# fine\n# fine\nname: Zoë\n".encode("latin-1"), tmp_path)
+    assert found == ":3: found byte 0xeb, which is not UTF-8, expected UTF-8 text"
+
+
+def test_utf_16_is_a_mistake(tmp_path: Path) -> None:
+    assert mistake_in("a: b".encode("utf-16"), tmp_path).startswith(":1: found byte 0xff, which is not UTF-8")
+
+
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_bytes(SOUND.encode("utf-8-sig"))
+    assert load(path).cluster.physical_cells
+
+
+def test_a_file_that_is_far_too_large_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    with path.open("wb") as stream:
+        stream.truncate(MAX_FILE_BYTES + 1)
+    with pytest.raises(ConfigError, match=f"more than {MAX_FILE_BYTES} bytes"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n"])
+def test_an_empty_document_is_a_mistake(text: str) -> None:
+    assert mistakes_of(text) == ["f: found an empty document, expected a scheduler configuration"]
+
+
+def test_an_absent_document_is_a_mistake() -> None:
+    assert mistakes_of("~") == ["f:1: found nothing, expected a scheduler configuration (a mapping)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("a: [", "f:2: found text that is not YAML (did not find expected node content), expected YAML"),
+        ("a: b: c", "f:1: found text that is not YAML (mapping values are not allowed in this context), expected YAML"),
+        ("\ta: b", "f:1: found text that is not YAML (found character that cannot start any token), expected YAML"),
+        ("a: *b", "f:1: found text that is not YAML (found undefined alias), expected YAML"),
+        ("é: 1\nb: \x07", "f:2: found the character U+0007, expected printable text"),
+        ("a: b\n---\nc: d", "f:2: found a second document, expected a single document"),
+    ],
+)
+def test_a_syntax_error_is_reported_with_its_line(text: str, mistake: str) -> None:
+    assert mistakes_of(text) == [mistake]
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+def test_bottomless_nesting_is_refused(opening: str) -> None:
+    (mistake,) = mistakes_of(opening * 100_000)
+    assert f"nesting deeper than {MAX_NESTING} levels" in mistake
+
+
+def test_an_alias_that_contains_itself_is_refused() -> None:
+    assert mistakes_of("a: &x\n  b: [*x]") == ["f:1: found an alias that contains itself, expected a tree"]
+
+
+def test_aliases_that_multiply_are_refused_without_being_expanded() -> None:
+    lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 40)]
+    (mistake,) = mistakes_of("\n".join(lines))
+    assert "found aliases that expand to" in mistake
+    assert f"expected at most {MAX_ALIASED_NODES} more than written" in mistake
+
+
+def test_merges_that_multiply_are_refused_without_being_expanded() -> None:
+    lines = ["a0: &a0 {x: y}"] + [f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}" for i in range(1, 60)]
+    assert "found aliases that expand to" in mistakes_of("\n".join(lines))[0]
+
+
+def test_a_long_chain_of_aliases_is_refused_like_deep_nesting() -> None:
+    lines = ["a0: &a0 {cellType: X}"] + [f"a{i}: &a{i} {{cellChildren: [*a{i - 1}]}}" for i in range(1, 600)]
+    assert f"expected at most {MAX_NESTING} levels" in mistakes_of("\n".join(lines))[0]
+
+
+def test_both_parsers_of_pyyaml_compose_the_same_nodes() -> None:
+    text = "a: &x [no, 010, 'q', \"~\", !!str 5, !odd 6, ~]\nb: *x\nc: |\n  block\n? [k]\n: v\n"
+    nodes = [composer_on(loader)(text).get_single_node() for loader in (yaml.CBaseLoader, yaml.BaseLoader)]
+    assert repr(nodes[0]) == repr(nodes[1])
+    assert [value.start_mark.line for _, value in nodes[0].value] == [v.start_mark.line for _, v in nodes[1].value]
+
+
+def test_both_parsers_of_pyyaml_bound_the_nesting() -> None:
+    for loader in (yaml.CBaseLoader, yaml.BaseLoader):
+        with pytest.raises((yaml.YAMLError, RecursionError)):
+            composer_on(loader)("[" * 5000).get_single_node()
+
+
+def test_lines_count_from_the_outer_file() -> None:
+    with pytest.raises(ConfigError, match=r"^f:12: "):
+        compose("a: b\n---\n", "f", first_line=10)
+
+
+def test_the_garbage_collector_is_left_as_it_was() -> None:
+    with gc_paused(), gc_paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()

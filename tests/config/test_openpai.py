@@ -1,0 +1,67 @@
+"""The configuration inside OpenPAI's services-configuration.yaml."""
+
+import textwrap
+
+import pytest
+from sound_file import SOUND, changed, cluster_of, mistakes_of
+
+OUTER = """\
+cluster:
+  common: {cluster-id: pai}
+hivedscheduler:
+  webservice-port: 30096
+  config: |
+INNER
+rest-server: {x: 1}
+"""
+
+
+def inside(text: str) -> str:
+    """A services-configuration.yaml with this as the scheduler's configuration."""
+    return OUTER.replace("INNER\n", textwrap.indent(text, "    "))
+
+
+def test_a_configuration_inside_an_openpai_file_is_read_like_a_plain_one() -> None:
+    assert cluster_of(inside(SOUND)) == cluster_of(SOUND)
+
+
+def test_mistakes_have_their_line_in_the_outer_file() -> None:
+    text = inside(changed("cellAddress: n0", "cellAdress: n0"))
+    (mistake,) = mistakes_of(text)
+    line = next(number for number, line in enumerate(text.splitlines(), start=1) if "cellAdress" in line)
+    place = "hivedscheduler.config.physicalCluster.physicalCells[0].cellChildren[0].cellAdress"
+    assert mistake.startswith(f"f:{line}: {place}: found unknown key")
+
+
+def test_a_syntax_error_has_its_line_in_the_outer_file() -> None:
+    (mistake,) = mistakes_of(inside("physicalCluster: {}\n\tx: 1\n"))
+    assert mistake.startswith("f:7: found text that is not YAML")
+
+
+def test_blank_lines_and_comments_before_the_configuration_count() -> None:
+    (mistake,) = mistakes_of(inside("\n# a comment\n\nphysicalClusters: {}\nvirtualClusters: {}\n"))
+    assert mistake.startswith("f:9: hivedscheduler.config.physicalClusters: found unknown key")
+
+
+def test_a_configuration_in_quotes_is_read_as_well() -> None:
+    escaped = SOUND.replace("\n", "\\n")
+    assert cluster_of(f'hivedscheduler: {{config: "{escaped}"}}\n') == cluster_of(SOUND)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("hivedscheduler: {port: 1}", "f:1: hivedscheduler: found no config"),
+        ("hivedscheduler:", "f:1: hivedscheduler: found no config"),
+        ("hivedscheduler:\n  config:\n    physicalCluster: {}", "f:3: hivedscheduler.config: found a mapping"),
+        ("hivedscheduler: {config: }", "f:1: hivedscheduler.config: found nothing"),
+    ],
+)
+def test_an_openpai_file_without_a_configuration_as_text_is_a_mistake(text: str, mistake: str) -> None:
+    assert mistakes_of(text) == [f"{mistake}, expected the scheduler's configuration as text (config: |)"]
+
+
+def test_an_empty_configuration_inside_an_openpai_file_is_a_mistake() -> None:
+    assert mistakes_of("hivedscheduler:\n  config: ''\n") == [
+        "f:1: found an empty document, expected a scheduler configuration"
+    ]

@@ -1,0 +1,154 @@
+"""What no two physical cells may share: nodes, devices, addresses; and how many there may be."""
+
+import pytest
+from sound_file import SOUND, changed, cluster_of, mistakes_of
+
+from hived_config.physical import MAX_CELL_COUNT
+
+CELLS = "physicalCluster.physicalCells"
+RULE = "expected each node once in a chain, and each of its devices once"
+
+
+def two_chains(first: str, second: str) -> str:
+    """Two chains, A and B, of two-GPU nodes A-NODE and B-NODE; one entry of each, as written here."""
+    return f"""\
+physicalCluster:
+  cellTypes:
+    A-NODE: {{childCellType: A-GPU, childCellNumber: 2, isNodeLevel: true}}
+    B-NODE: {{childCellType: B-GPU, childCellNumber: 2, isNodeLevel: true}}
+    A-RACK: {{childCellType: A-NODE, childCellNumber: 2}}
+    B-RACK: {{childCellType: B-NODE, childCellNumber: 3}}
+  physicalCells:
+  - {first}
+  - {second}
+virtualClusters: {{vc: }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "mistake"),
+    [
+        (
+            "- cellType: NOED",
+            "[1].cellType: found unknown cell type 'NOED', expected a type of cellTypes (did you mean NODE?)",
+        ),
+        ("- cellAddress: n2", "[1]: found no cellType, expected the cell type of a top-level cell"),
+        ("- cellType: ''", "[1].cellType: found the text '', expected the cell type of a top-level cell"),
+        ("- n2", "[1]: found n2, expected a physical cell (a mapping)"),
+        ("-", "[1]: found nothing, expected a physical cell (a mapping)"),
+    ],
+)
+def test_a_top_level_cell_without_a_known_type_is_a_mistake(written: str, mistake: str) -> None:
+    assert mistakes_of(changed("- {cellType: NODE, cellAddress: n2}", written)) == [f"f:12: {CELLS}{mistake}"]
+
+
+def test_a_list_without_cells_is_a_mistake() -> None:
+    cells = SOUND[SOUND.index("  physicalCells") : SOUND.index("virtualClusters")]
+    assert mistakes_of(changed(cells, "  physicalCells: []\n")) == [
+        f"f:6: {CELLS}: found an empty list, expected at least one physical cell"
+    ]
+
+
+def test_what_a_misunderstood_cell_explains_is_not_reported_again() -> None:
+    (mistake,) = mistakes_of(changed("  - cellType: RACK\n", "  - cellType: ROCK\n"))
+    assert "unknown cell type 'ROCK'" in mistake
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "place"),
+    [
+        ("cellAddress: n1", "cellAddress: n0", 10, "[0].cellChildren[1]"),
+        (
+            "cellType: NODE, cellAddress: n2}",
+            "cellType: NODE, cellAddress: n2}\n  - {cellType: NODE, cellAddress: n2}",
+            13,
+            "[2]",
+        ),
+    ],
+)
+def test_a_node_given_twice_in_a_chain_is_a_mistake(old: str, new: str, line: int, place: str) -> None:
+    (mistake,) = mistakes_of(changed(old, new))
+    assert mistake.startswith(f"f:{line}: {CELLS}{place}: found node ")
+    assert mistake.endswith(f"given twice (first on line {line - 1}), {RULE}")
+
+
+def test_a_node_may_not_be_split_over_two_cells_of_a_chain() -> None:
+    low, high = "{cellAddress: 0}, {cellAddress: 1}", "{cellAddress: 2}, {cellAddress: 3}"
+    text = two_chains(
+        f"{{cellType: A-NODE, cellAddress: n, cellChildren: [{low}]}}",
+        f"{{cellType: A-NODE, cellAddress: n, cellChildren: [{high}]}}",
+    )
+    assert mistakes_of(text) == [f"f:9: {CELLS}[1]: found node 'n' given twice (first on line 8), {RULE}"]
+
+
+def test_a_node_may_be_in_two_chains_with_different_devices() -> None:
+    text = two_chains(
+        "{cellType: A-NODE, cellAddress: n}",
+        "{cellType: B-NODE, cellAddress: n, cellChildren: [{cellAddress: 8}, {cellAddress: 9}]}",
+    )
+    assert len(cluster_of(text).physical_cells) == 2
+
+
+def test_a_device_in_two_chains_is_a_mistake() -> None:
+    text = two_chains(
+        "{cellType: A-NODE, cellAddress: n}",
+        "{cellType: B-NODE, cellAddress: n, cellChildren: [{cellAddress: 8}, {cellAddress: 1}]}",
+    )
+    assert mistakes_of(text) == [
+        f"f:9: {CELLS}[1].cellChildren[1]: found device 1 of node 'n' given twice (first on line 8), "
+        "expected one leaf cell for each device"
+    ]
+
+
+@pytest.mark.parametrize("index", ["3", "03"])
+def test_a_device_given_twice_in_a_node_is_a_mistake(index: str) -> None:
+    children = f"[{{cellChildren: [{{cellAddress: {index}}}, {{}}]}}, {{}}]"
+    (mistake,) = mistakes_of(changed("- cellAddress: n0", f"- {{cellAddress: n0, cellChildren: {children}}}"))
+    assert "found device 3 of node 'n0' given twice (first on line 9)" in mistake
+
+
+def test_generated_nodes_may_not_have_the_name_of_a_given_one() -> None:
+    text = two_chains("{cellType: A-RACK}", "{cellType: A-NODE, cellAddress: 1}")
+    assert mistakes_of(text) == [f"f:9: {CELLS}[1]: found node '1' given twice (first on line 8), {RULE}"]
+
+
+def test_generated_nodes_of_two_chains_may_not_have_one_name() -> None:
+    # Entry 0 makes nodes 0 and 1; entry 1 would make 3, 4 and 5, and as a B-RACK first of its list 0, 1 and 2.
+    assert cluster_of(two_chains("{cellType: A-RACK}", "{cellType: B-RACK}"))
+    text = two_chains("{cellType: B-RACK}", "{cellType: A-RACK}")
+    assert mistakes_of(text) == [f"f:9: {CELLS}[1]: found node '2' given twice (first on line 8), {RULE}"]
+
+
+def test_a_given_node_may_share_a_generated_name_with_other_devices() -> None:
+    other = "{cellType: B-NODE, cellAddress: 1, cellChildren: [{cellAddress: 8}, {cellAddress: 9}]}"
+    assert cluster_of(two_chains("{cellType: A-RACK}", other))
+
+
+def test_a_name_that_only_looks_like_a_generated_one_is_another_node() -> None:
+    assert cluster_of(two_chains("{cellType: A-RACK}", "{cellType: B-NODE, cellAddress: '01'}"))
+
+
+def test_racks_of_a_chain_with_one_address_are_a_mistake() -> None:
+    children = "cellChildren: [{cellAddress: %s}, {cellAddress: %s}]"
+    first = "{cellType: A-RACK, cellAddress: 1, " + children % ("a", "b") + "}"
+    second = "{cellType: A-RACK, " + children % ("c", "d") + "}"
+    assert mistakes_of(two_chains(first, second)) == [
+        f"f:9: {CELLS}[1]: found address '1' given twice (first on line 8), "
+        "expected an address of its own for each cell"
+    ]
+
+
+def test_sockets_of_a_node_with_one_address_are_a_mistake() -> None:
+    children = "[{cellAddress: x}, {cellAddress: x}]"
+    (mistake,) = mistakes_of(changed("- cellAddress: n0", f"- {{cellAddress: n0, cellChildren: {children}}}"))
+    assert "cellChildren[1]: found address 'x' given twice (first on line 9)" in mistake
+
+
+@pytest.mark.parametrize("fan_out", [50_000_000, 2**31 - 1])
+def test_a_cluster_of_absurd_size_is_refused_without_being_built(fan_out: int) -> None:
+    text = changed(
+        "RACK: {childCellType: NODE, childCellNumber: 2}", f"RACK: {{childCellType: NODE, childCellNumber: {fan_out}}}"
+    )
+    cells = SOUND[SOUND.index("    cellChildren:") : SOUND.index("  - {cellType: NODE,")]
+    listed = mistakes_of(text.replace(cells, ""))
+    assert listed[0] == f"f:7: {CELLS}: found {fan_out * 7 + 1 + 7} physical cells, expected at most {MAX_CELL_COUNT}"

@@ -1,0 +1,211 @@
+"""Virtual clusters: names, paths, pinned cells, and whether the promised cells exist (SEMANTICS 2.4, 2.5)."""
+
+import pytest
+from sound_file import SOUND, changed, cluster_of, mistakes_of
+
+from hived.specs import VirtualCellSpec, VirtualClusterSpec
+from hived_config.physical import MAX_CELL_COUNT
+
+A_CELL = "{cellType: RACK.NODE, cellNumber: 1}"
+B_CELL = "{cellType: NODE.PAIR, cellNumber: 2}"
+PIN = "    - pinnedCellId: pin\n"
+A_PLACE = "f:16: virtualClusters.a.virtualCells[0]"
+B_PLACE = "f:19: virtualClusters.b.virtualCells[0]"
+B_PIN = "virtualClusters.b.pinnedCells[0]"
+
+
+def test_virtual_clusters_are_kept_in_file_order() -> None:
+    assert list(cluster_of(SOUND).virtual_clusters.values()) == [
+        VirtualClusterSpec("a", (VirtualCellSpec("RACK.NODE", 1),)),
+        VirtualClusterSpec("b", (VirtualCellSpec("NODE.PAIR", 2),), ("pin",)),
+    ]
+
+
+@pytest.mark.parametrize("written", ["  b:\n", "  b: null\n", "  b: {virtualCells: [], pinnedCells: }\n"])
+def test_a_virtual_cluster_may_be_empty(written: str) -> None:
+    text = SOUND[: SOUND.index("  b:\n")] + written
+    assert cluster_of(text).virtual_clusters["b"] == VirtualClusterSpec("b")
+
+
+def test_there_may_be_no_virtual_cluster_at_all() -> None:
+    assert cluster_of(SOUND[: SOUND.index("virtualClusters")] + "virtualClusters: {}\n").virtual_clusters == {}
+
+
+@pytest.mark.parametrize("name", ["no", "010", "1e3", "12:30:45", "~", "null", "a.b", "a|b", "研究"])
+def test_the_name_of_a_virtual_cluster_is_the_text_as_written(name: str) -> None:
+    assert name in cluster_of(changed("  b:\n", f"  {name}:\n")).virtual_clusters
+
+
+@pytest.mark.parametrize("name", ["''", "b/c", "/", "'b '", '"b\\tc"'])
+def test_a_virtual_cluster_without_a_proper_name_is_a_mistake(name: str) -> None:
+    (mistake,) = mistakes_of(changed("  b:\n", f"  {name}:\n"))
+    assert mistake.startswith("f:17: virtualClusters[")
+    assert mistake.endswith(", expected a name, printable, without '/' and without blanks around it")
+
+
+def test_a_virtual_cluster_given_twice_is_a_mistake() -> None:
+    listed = mistakes_of(changed("  b:\n", "  a:\n"))
+    assert listed == ["f:17: virtualClusters.a: found 'a' given twice (first on line 14), expected each key once"]
+
+
+@pytest.mark.parametrize(
+    ("written", "mistake"),
+    [
+        ("{cellNumber: 2}", ": found no cellType, expected a path of cell types, such as CHAIN.TYPE"),
+        ("{cellType: NODE.PAIR}", ": found no cellNumber, expected a whole number of cells"),
+        ("{cellType: NODE, cellNumber: -1}", ".cellNumber: found -1, expected a whole number of cells, at least 0"),
+        ("{cellType: NODE, cellNumber: 0.5}", ".cellNumber: found 0.5, expected a whole number of cells"),
+        ("NODE", ": found NODE, expected a virtual cell (a mapping)"),
+    ],
+)
+def test_a_virtual_cell_that_is_incomplete_is_a_mistake(written: str, mistake: str) -> None:
+    assert mistakes_of(changed(B_CELL, written)) == [B_PLACE + mistake]
+
+
+CHAIN_FIRST = "expected the cell type of a top-level physical cell as the first part"
+
+
+@pytest.mark.parametrize(
+    ("path", "mistake"),
+    [
+        ("NODES", f"found unknown chain 'NODES', {CHAIN_FIRST} (did you mean NODE?)"),
+        ("rack.NODE", f"found unknown chain 'rack', {CHAIN_FIRST} (did you mean RACK?)"),
+        ("PAIR", f"found unknown chain 'PAIR', {CHAIN_FIRST} (did you mean RACK.NODE.PAIR?)"),
+        ("XYZ", f"found unknown chain 'XYZ', {CHAIN_FIRST}"),
+        (".NODE", f"found unknown chain '', {CHAIN_FIRST}"),
+        (
+            "RACK.PAIRS",
+            "found cell type 'PAIRS', which is not below RACK in chain RACK, "
+            "expected a path down RACK.NODE.PAIR.GPU (did you mean PAIR?)",
+        ),
+        (
+            "RACK.PAIR.NODE",
+            "found cell type 'NODE', which is not below PAIR in chain RACK, expected a path down RACK.NODE.PAIR.GPU",
+        ),
+        (
+            "RACK.NODE.",
+            "found cell type '', which is not below NODE in chain RACK, expected a path down RACK.NODE.PAIR.GPU",
+        ),
+    ],
+)
+def test_a_path_that_does_not_lead_down_a_chain_is_a_mistake(path: str, mistake: str) -> None:
+    assert mistakes_of(changed(B_CELL, f"{{cellType: {path}, cellNumber: 1}}")) == [f"{B_PLACE}.cellType: {mistake}"]
+
+
+def test_a_path_may_leave_out_levels_as_only_its_ends_count() -> None:
+    assert cluster_of(changed(B_CELL, "{cellType: NODE.GPU, cellNumber: 4}"))
+
+
+@pytest.mark.parametrize(
+    ("written", "mistake"),
+    [
+        (
+            "    - pinnedCellId: pim\n",
+            f"f:21: {B_PIN}.pinnedCellId: found unknown pinned cell 'pim', "
+            "expected a pinnedCellId of physicalCells (did you mean pin?)",
+        ),
+        (
+            "    - pinnedCellId:\n",
+            f"f:21: {B_PIN}.pinnedCellId: found nothing, expected the id of a physical cell",
+        ),
+        ("    - {}\n", f"f:21: {B_PIN}: found no pinnedCellId, expected the id of a physical cell"),
+        ("    - pin\n", f"f:21: {B_PIN}: found pin, expected a pinned cell (a mapping)"),
+        (
+            PIN + PIN,
+            "f:22: virtualClusters.b.pinnedCells[1].pinnedCellId: found pinned cell 'pin', already of b (line 21), "
+            "expected each pinned cell used once",
+        ),
+    ],
+)
+def test_a_pinned_cell_that_is_unknown_or_used_twice_is_a_mistake(written: str, mistake: str) -> None:
+    assert mistakes_of(changed(PIN, written)) == [mistake]
+
+
+def test_a_pinned_cell_of_two_virtual_clusters_is_a_mistake() -> None:
+    listed = mistakes_of(changed(A_CELL, A_CELL + "\n    pinnedCells: [{pinnedCellId: pin}]"))
+    assert listed == [
+        f"f:22: {B_PIN}.pinnedCellId: found pinned cell 'pin', already of a (line 17), "
+        "expected each pinned cell used once"
+    ]
+
+
+def test_a_pinned_cell_inside_another_one_is_a_mistake_if_both_are_used() -> None:
+    nested = changed("  - cellType: RACK\n", "  - cellType: RACK\n    pinnedCellId: rack\n")
+    nested = nested.replace(f"\n    - {A_CELL}", "")
+    assert cluster_of(nested)
+    listed = mistakes_of(nested.replace(PIN, PIN + "    - pinnedCellId: rack\n"))
+    assert listed[0] == (
+        "f:12: physicalCluster.physicalCells[0].cellChildren[1].pinnedCellId: "
+        "found pinned cell 'pin' inside pinned cell 'rack', both in use, expected pinned cells apart from each other"
+    )
+
+
+def test_a_pinned_cell_that_nobody_uses_is_an_ordinary_cell() -> None:
+    text = SOUND.replace("    pinnedCells:\n", "").replace(PIN, "")
+    assert cluster_of(text.replace("RACK.NODE, cellNumber: 1", "RACK.NODE, cellNumber: 2"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mistake"),
+    [
+        (
+            B_CELL,
+            "{cellType: NODE.PAIR, cellNumber: 3}",
+            f"{B_PLACE}.cellType: found 3 PAIR cells at level 2 of chain NODE needed (b 3), "
+            "expected at most the 2 available",
+        ),
+        (
+            A_CELL,
+            "{cellType: RACK.NODE, cellNumber: 2}",
+            f"f:21: {B_PIN}.pinnedCellId: found 3 NODE cells at level 3 of chain RACK needed (a 2, b 1), "
+            "expected at most the 2 available",
+        ),
+        (
+            A_CELL,
+            A_CELL + "\n    - {cellType: RACK.NODE.PAIR.GPU, cellNumber: 1}",
+            "f:17: virtualClusters.a.virtualCells[1].cellType: "
+            "found 1 GPU cells at level 1 of chain RACK needed (a 1), expected at most the 0 available",
+        ),
+        (
+            A_CELL,
+            "{cellType: RACK, cellNumber: 1}",
+            f"{A_PLACE}.cellType: found 1 RACK cells at level 4 of chain RACK needed (a 1), "
+            "expected at most the 0 available besides 1 with pinned cells inside",
+        ),
+    ],
+)
+def test_cells_that_do_not_fit_are_a_mistake(old: str, new: str, mistake: str) -> None:
+    assert mistakes_of(changed(old, new)) == [mistake]
+
+
+def test_every_level_that_is_short_is_reported() -> None:
+    cells = "\n    - ".join(f"{{cellType: {path}, cellNumber: 2}}" for path in ("RACK", "RACK.NODE", "NODE"))
+    text = changed(A_CELL, cells).replace(PIN, "").replace("    pinnedCells:\n", "")
+    assert [mistake.split(" needed")[0].split("found ")[1] for mistake in mistakes_of(text)] == [
+        "2 RACK cells at level 4 of chain RACK",
+        "2 NODE cells at level 3 of chain RACK",
+        "2 NODE cells at level 3 of chain NODE",
+        "2 PAIR cells at level 2 of chain NODE",
+    ]
+
+
+def test_what_is_left_at_a_level_is_split_into_the_next() -> None:
+    cells = "{cellType: RACK.NODE.PAIR, cellNumber: 1}\n    - {cellType: RACK.NODE.PAIR.GPU, cellNumber: 2}"
+    assert cluster_of(changed(A_CELL, cells))
+
+
+def test_pinned_cells_in_several_racks_leave_no_rack_whole() -> None:
+    """Counted by levels alone there is room for the rack: two racks less one leave two nodes for two pinned cells."""
+    second = "  - cellType: RACK\n    cellChildren: [{cellAddress: m0, pinnedCellId: pin2}, {cellAddress: m1}]\n"
+    text = changed("  - cellType: RACK\n", second + "  - cellType: RACK\n")
+    text = text.replace(A_CELL, "{cellType: RACK, cellNumber: 1}").replace(PIN, PIN + "    - pinnedCellId: pin2\n")
+    assert mistakes_of(text) == [
+        "f:18: virtualClusters.a.virtualCells[0].cellType: found 1 RACK cells at level 4 of chain RACK needed (a 1), "
+        "expected at most the 0 available besides 2 with pinned cells inside"
+    ]
+
+
+def test_absurdly_many_virtual_cells_are_refused_without_being_built() -> None:
+    listed = mistakes_of(changed(B_CELL, "{cellType: NODE, cellNumber: 2147483647}"))
+    total = 7 * (2**31 - 1) + 2 * 7
+    assert listed[0] == f"f:14: virtualClusters: found {total} virtual cells, expected at most {MAX_CELL_COUNT}"
