@@ -1,0 +1,59 @@
+"""What can be set is documented, with its default."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hived_config import chains, loader, physical, skus, trees, virtual
+from hived_config.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
+
+
+def rows(text: str, heading: str) -> dict[str, str]:
+    """The rows of the tables under a heading of a page, by what their first column names."""
+    section = re.split(r"^#", text.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+    return {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)` \|.*$", section, re.MULTILINE)}
+
+
+@pytest.mark.parametrize(
+    ("heading", "keys"),
+    [
+        ("## The document", loader.DOCUMENT_KEYS),
+        ("## `physicalCluster`", loader.PHYSICAL_CLUSTER_KEYS),
+        ("### A cell type", chains.CELL_TYPE_KEYS),
+        ("### A physical cell", trees.CELL_KEYS),
+        ("### A SKU type", skus.SKU_TYPE_KEYS),
+        (
+            "## A virtual cluster",
+            (*virtual.VIRTUAL_CLUSTER_KEYS, *virtual.VIRTUAL_CELL_KEYS, *virtual.PINNED_CELL_KEYS),
+        ),
+    ],
+)
+def test_exactly_the_keys_of_the_configuration_are_documented(heading: str, keys: tuple[str, ...]) -> None:
+    environment = {"CONFIG", "KUBE_APISERVER_ADDRESS", "KUBECONFIG"}
+    assert rows(CONFIGURATION, heading).keys() - environment == set(keys)
+
+
+@pytest.mark.parametrize(
+    ("key", "default"),
+    [
+        ("webServerAddress", Settings().web_server_address),
+        ("forcePodBindThreshold", Settings().force_pod_bind_threshold),
+        ("waitingPodSchedulingBlockMilliSec", Settings().waiting_pod_block_ms),
+    ],
+)
+def test_the_default_of_a_setting_is_documented(key: str, default: object) -> None:
+    assert f"| `{key}` | `{default}` |" in rows(CONFIGURATION, "## The document")[key]
+
+
+def test_every_sample_cluster_is_listed() -> None:
+    samples = {path.name for path in (ROOT / "config" / "samples").glob("*.yaml")}
+    assert samples == set(re.findall(r"\]\(\.\./config/samples/([\w-]+\.yaml)\)", CONFIGURATION))
+
+
+def test_limits_are_documented_as_they_are() -> None:
+    assert f"at most {chains.MAX_LEVELS} levels" in CONFIGURATION
+    assert f"at most {physical.MAX_CELL_COUNT:,} cells" in CONFIGURATION
