@@ -73,6 +73,7 @@ class PodSpec(Model):
     node_selector: dict[str, str] = {}
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     restart_policy: str = ""
     service_account_name: str = ""
     termination_grace_period_seconds: int = 30

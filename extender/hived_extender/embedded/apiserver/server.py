@@ -1,6 +1,7 @@
 """The life of the API server: its thread, its event loop, its socket."""
 
 import asyncio
+import logging
 import socket
 import threading
 import time
@@ -9,7 +10,6 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import uvicorn
-import uvloop
 
 from hived.errors import UserError
 from hived_extender.embedded.apiserver.asgi import Application
@@ -25,6 +25,8 @@ _SHUTDOWN_S = 2
 _SWEEP_INTERVAL_S = 60.0
 
 Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
 
 
 class ApiServer:
@@ -102,16 +104,21 @@ class ApiServer:
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run the coroutine that `work` makes on the server's event loop until it ends or the server stops."""
-        self.call(lambda: self._tasks.append(asyncio.ensure_future(work())))
+
+        def begin() -> None:
+            task = asyncio.ensure_future(work())
+            task.add_done_callback(_log_failure)
+            self._tasks.append(task)
+
+        self.call(begin)
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
             self._loop = runner.get_loop()
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        sweeping = asyncio.ensure_future(self._sweep_events())
-        self._tasks.append(sweeping)
+        self._tasks.append(asyncio.ensure_future(self._sweep_events()))
         self._started.set()
         await self._server.serve([self._socket])
 
@@ -125,6 +132,11 @@ class ApiServer:
         while True:
             await asyncio.sleep(min(_SWEEP_INTERVAL_S, self._event_ttl_s))
             self.registry.expire_events(self._event_ttl_s)
+
+
+def _log_failure(task: asyncio.Future[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("a part of the embedded cluster has stopped", exc_info=task.exception())
 
 
 def _listen(port: int) -> socket.socket:

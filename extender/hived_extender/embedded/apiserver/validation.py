@@ -29,7 +29,7 @@ _UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
     models.PodSpec: _names(
         "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks "
         "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride "
-        "imagePullSecrets os overhead preemptionPolicy readinessGates resourceClaims resources runtimeClassName "
+        "imagePullSecrets os overhead readinessGates resourceClaims resources runtimeClassName "
         "schedulingGroup securityContext serviceAccount setHostnameAsFQDN shareProcessNamespace subdomain "
         "tolerations topologySpreadConstraints volumes workloadRef"
     ),

@@ -1,0 +1,156 @@
+"""A whole Kubernetes cluster in this process, as far as scheduling can tell: API server, nodes, scheduler loop."""
+
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+import yaml
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec
+from hived_extender.embedded.apiserver.server import ApiServer
+from hived_extender.embedded.machines import machines_of
+from hived_extender.embedded.nodes import READY, Nodes, Timing
+from hived_extender.embedded.scheduler import Scheduler
+from hived_extender.embedded.scheduling_queue import Pace
+from hived_extender.kube import NODES, KubeClient
+
+CONTEXT = "hived-embedded"
+# An order of magnitude livelier than kube-scheduler: here people watch, and no cluster has to be protected.
+LIVELY = Pace(backoff_initial_s=0.1, backoff_longest_s=1.0, flush_s=10.0)
+
+
+class EmbeddedCluster:
+    """An embedded cluster with the nodes of a configuration, from `start` to `stop` or as a context manager.
+
+    Parameters
+    ----------
+    spec : the configuration; each of its nodes becomes a Ready node
+    extender_url : if given, `start` starts the scheduler loop too; else `start_scheduler` does
+    api_port : port of the API server on 127.0.0.1; 0 chooses a free one
+    kubeconfig_path : where to write the kubeconfig; by default a file in a temporary folder that `stop` removes
+    pace : how the scheduler loop retries; `Pace()` is as slow as kube-scheduler
+    timing : heartbeats of the nodes
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        *,
+        extender_url: str | None = None,
+        api_port: int = 0,
+        kubeconfig_path: Path | None = None,
+        pace: Pace = LIVELY,
+        timing: Timing | None = None,
+    ) -> None:
+        self._machines = machines_of(spec)
+        self._extender_url = extender_url
+        self._pace = pace
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._kubeconfig_path = kubeconfig_path
+        self._server = ApiServer(api_port)
+        self._nodes = Nodes(self._server.registry, timing or Timing())
+        self._scheduler: Scheduler | None = None
+        self._scheduler_kube: KubeClient | None = None
+
+    @property
+    def api_url(self) -> str:
+        """Where the API server answers."""
+        return self._server.url
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig file; it exists between `start` and `stop`."""
+        if self._kubeconfig_path is None:
+            raise UserError("the embedded cluster has not been started")
+        return self._kubeconfig_path
+
+    def start(self) -> None:
+        """Start the API server and the nodes, all Ready when this returns, and write the kubeconfig.
+
+        Raises UserError if the kubeconfig cannot be written; then nothing runs.
+        """
+        self._write_kubeconfig()
+        self._server.start()
+        self._server.call(lambda: self._nodes.register(self._machines))
+        self._server.spawn(self._nodes.run)
+        if self._extender_url is not None:
+            self.start_scheduler(self._extender_url)
+
+    def start_scheduler(self, extender_url: str) -> None:
+        """Start the scheduler loop with the extender at `extender_url`; a loop that runs already is stopped first.
+
+        Raises UserError if that is no http address.
+        """
+        self._stop_scheduler()
+        self._scheduler_kube = KubeClient.connect(self.api_url)
+        self._scheduler = Scheduler(self._scheduler_kube, extender_url, self._pace)
+        self._scheduler.start()
+
+    def fail_node(self, name: str) -> None:
+        """Make a node report that it is not Ready. Raises KubeError if there is no such node."""
+        self._annotate_node(name, "false")
+
+    def recover_node(self, name: str) -> None:
+        """Take back `fail_node`. Raises KubeError if there is no such node."""
+        self._annotate_node(name, None)
+
+    def stop(self) -> None:
+        """Stop everything; harmless when repeated."""
+        scheduler = self._scheduler
+        if scheduler is not None:
+            scheduler.stop()
+        self._server.stop()
+        self._stop_scheduler()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def __enter__(self) -> "EmbeddedCluster":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _stop_scheduler(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.stop()
+            self._scheduler.join()
+            self._scheduler = None
+        if self._scheduler_kube is not None:
+            self._scheduler_kube.close()
+            self._scheduler_kube = None
+
+    def _annotate_node(self, name: str, ready: str | None) -> None:
+        kube = KubeClient.connect(self.api_url)
+        try:
+            kube.patch(f"{NODES}/{name}", {"metadata": {"annotations": {READY: ready}}})
+        finally:
+            kube.close()
+
+    def _write_kubeconfig(self) -> None:
+        if self._kubeconfig_path is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="hived-embedded-")
+            self._kubeconfig_path = Path(self._folder.name) / "kubeconfig"
+        try:
+            self._kubeconfig_path.write_text(kubeconfig_text(self.api_url))
+        except OSError as error:
+            raise UserError(f"cannot write the kubeconfig {self._kubeconfig_path}: {error.strerror}") from error
+
+
+def kubeconfig_text(api_url: str) -> str:
+    """Return a kubeconfig whose only context is the API server at `api_url`."""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": CONTEXT, "cluster": {"server": api_url}}],
+            "users": [{"name": CONTEXT, "user": {}}],
+            "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"}}],
+            "current-context": CONTEXT,
+        },
+        sort_keys=False,
+    )
