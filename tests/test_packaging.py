@@ -1,0 +1,104 @@
+"""The wheel works by itself: it is installed into an empty environment by the very script that the Dockerfile runs.
+
+There may be no network here, so the libraries that hived depends on are those of the environment that runs the tests,
+made visible to the empty one by a path file. Path files are not followed from there, so this checkout, which the
+development environment knows by one, stays invisible: hived itself can only come from the wheel.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from hived import __version__
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = {"hived": "hived", "hived_config": "config/hived_config", "hived_extender": "extender/hived_extender"}
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that becomes /opt/hived in the image."""
+    root = tmp_path_factory.mktemp("image") / "hived"
+    venv.create(root, with_pip=False, symlinks=True)
+    libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (site_packages(root) / "libraries.pth").write_text("\n".join(libraries))
+    offline = {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_IGNORE_INSTALLED": "1"}
+    build = [ROOT / ".ci" / "build-image-root", root]
+    subprocess.run(build, env={**os.environ, **offline, "PYTHON": sys.executable}, check=True)
+    return root
+
+
+def site_packages(root: Path) -> Path:
+    """Where a virtual environment keeps its packages."""
+    return root / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+
+def run(image: Path, *command: str) -> str:
+    """What a command of the image prints, with the environment of the image and somewhere else than the checkout."""
+    environ = {"PATH": f"{image}/bin:/usr/bin:/bin", "NUMBA_CPU_NAME": "generic", "NUMBA_CACHE_DIR": f"{image}/kernels"}
+    return subprocess.run(command, cwd=image, env=environ, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def kernels(image: Path) -> dict[str, int]:
+    """The compiled kernels by file name, with the time they were written."""
+    return {path.name: path.stat().st_mtime_ns for path in (image / "kernels").rglob("*.nb?")}
+
+
+def test_the_program_runs_from_the_wheel(image: Path) -> None:
+    assert run(image, "hived", "version").startswith("hived ")
+    places = run(
+        image, "python", "-c", f"import {', '.join(PACKAGES)}; print(*[m.__file__ for m in ({', '.join(PACKAGES)})])"
+    )
+    assert all(Path(place).is_relative_to(site_packages(image)) for place in places.split())
+
+
+def test_the_wheel_has_the_version_of_the_checkout(image: Path) -> None:
+    assert [path.name for path in site_packages(image).glob("hived_scheduler-*.dist-info")] == [
+        f"hived_scheduler-{__version__}.dist-info"
+    ]
+
+
+def test_the_wheel_carries_every_file_of_the_packages(image: Path) -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", "--", *PACKAGES.values()], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    ).stdout.split("\n")
+    if not any(tracked):
+        pytest.skip("this is no git checkout, so what belongs to the packages is not known")
+    missing = [
+        name
+        for package, folder in PACKAGES.items()
+        for name in tracked
+        if name.startswith(f"{folder}/")
+        and (ROOT / name).exists()
+        and not (site_packages(image) / package / Path(name).relative_to(folder)).exists()
+    ]
+    assert not missing
+
+
+def test_a_configuration_is_validated_from_the_wheel(image: Path) -> None:
+    samples = sorted(str(path) for path in (ROOT / "config" / "samples").glob("*.yaml"))
+    assert run(image, "hived", "config", "validate", *samples).count(": valid") == len(samples)
+
+
+def test_the_kernels_are_compiled_and_not_compiled_again(image: Path) -> None:
+    compiled = kernels(image)
+    assert compiled
+    run(image, "python", "-m", "hived.jit")
+    assert kernels(image) == compiled
+
+
+def test_the_dockerfile_runs_what_is_tested_here() -> None:
+    assert "RUN PYTHON=python .ci/build-image-root /opt/hived\n" in DOCKERFILE
+    assert "NUMBA_CPU_NAME=generic" in DOCKERFILE
+    assert "NUMBA_CACHE_DIR=/opt/hived/kernels" in DOCKERFILE
+
+
+def test_the_image_runs_as_a_user_without_rights() -> None:
+    users = [line.split()[1] for line in DOCKERFILE.splitlines() if line.startswith("USER ")]
+    assert users == ["10001:10001"]
