@@ -8,7 +8,7 @@ a JSON string.
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from hived import __version__
@@ -187,7 +187,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
 def _json_array(items: Iterator[Any]) -> Iterator[bytes]:
     """`[item,item,...]`, a piece per item. The first item is fetched now, so that an error still has a status code."""
-    head = [encode(item) for item, _ in zip(items, range(1), strict=False)]
+    head = [encode(item) for item in islice(items, 1)]
     rest: Iterator[bytes] = (b"," + encode(item) for item in items)
     return chain([b"[", *head], rest, [b"]"])
 
