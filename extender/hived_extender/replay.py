@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from hived import scheduler, status
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
@@ -49,16 +50,59 @@ class Scheduler(Protocol):
         """Raise InvariantError if the state breaks a rule."""
 
 
+class ScenarioError(UserError):
+    """The scenario itself cannot be read or followed; the message names file and line."""
+
+
+class CoreScheduler:
+    """The product's own core behind the methods of `Scheduler`."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.state = scheduler.new_state(spec)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """All configured nodes, ascending."""
+        return self.state.topology.node_names
+
+    def handle(self, event: Event) -> Decision:
+        """Take one event in."""
+        return scheduler.handle(self.state, event)
+
+    def snapshot(self) -> Snapshot:
+        """The non-default physical cells, virtual cells and groups. Cost O(cells)."""
+        return status.snapshot(self.state)
+
+    def inspect(self, what: str) -> Any:
+        """What the service's inspect paths answer; UserError if `what` names nothing."""
+        kind, _, name = what.partition(":")
+        match kind:
+            case "groups":
+                return status.affinity_groups(self.state)
+            case "group":
+                return status.affinity_group(self.state, name)
+            case "cluster":
+                return status.cluster_status(self.state)
+            case "physical":
+                return status.physical_cluster(self.state)
+            case "vcs":
+                return status.virtual_clusters(self.state)
+            case "vc":
+                return status.virtual_cluster(self.state, name)
+            case _:
+                raise ScenarioError(f"nothing to inspect is called {what!r}")
+
+    def check(self) -> None:
+        """Raise InvariantError if the state breaks a rule. Cost O(cells)."""
+        scheduler.check_invariants(self.state)
+
+
 class StateDetail(Enum):
     """How much state a record carries."""
 
     FULL = "full"
     HASH = "hash"
     NONE = "none"
-
-
-class ScenarioError(UserError):
-    """The scenario itself cannot be read or followed; the message names file and line."""
 
 
 # --- operations: FORMAT 1 --------------------------------------------------------------------------------------------
@@ -198,6 +242,8 @@ class Replay:
                 yield self._record(i, operation)
             except InvariantError as error:
                 raise InvariantError(f"{file}:{line}: {error}") from error
+            except ScenarioError as error:
+                raise ScenarioError(f"{file}:{line}: {error}") from None
 
     def _record(self, i: int, operation: Operation) -> Json:
         op = operation.__struct_config__.tag

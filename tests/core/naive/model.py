@@ -247,7 +247,7 @@ def build_virtual(
         cell.leaves = [cell]
         return cell
     count = chain.child_counts[level]
-    first = int(address.split("/")[-1]) * count if parent else 0
+    first = int(address.rsplit("/", maxsplit=1)[-1]) * count if parent else 0
     for i in range(first, first + count):
         child = build_virtual(vc, chain, level - 1, f"{address}/{i}", cell)
         cell.children.append(child)
