@@ -25,7 +25,7 @@ def add_group(
     group = Group(
         number=state.group_total,
         name=spec.group.name,
-        vc=state.topology.vc_index.get(spec.virtual_cluster, NO_CELL),
+        vc=state.vc_number(spec.virtual_cluster),
         spec=spec,
         state=group_state,
         physical=physical,

@@ -187,7 +187,8 @@ def _allocate_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, i
     frame[_CURSOR] = _next_cursor(cursor, own_level, frame[_LISTED_LEVEL])
     share = t.leaf_count[own] // t.leaf_count[level] if cursor < own_level else 1
     put(s, s.left, level, s.left[level] - share)
-    safe = s.left[level] >= s.all_vc_free[level]
+    # at the cell's own level left and claims go down together, so nothing can newly break
+    safe = cursor == own_level or s.left[level] >= s.all_vc_free[level]
     if cursor > own_level:
         ancestor = _ancestor(t, cell, cursor)
         if s.bad[ancestor] == 1:
@@ -393,7 +394,12 @@ def bind_pinned_cell(t: TopologyArrays, s: Cells, physical: int, virtual: int) -
 
 @entry_kernel
 def catch_up_after_plan(t: TopologyArrays, s: Cells) -> None:
-    """Check doomed cells of the chains in which a plan kept some back: levels top down, unbind, then bind (FORMAT 5h)."""
+    """Check doomed cells of the chains in which a plan kept some back: levels top down, unbind, then bind (FORMAT 5h).
+
+    Does nothing while another plan is still open.
+    """
+    if s.planned_total[0] > 0:
+        return
     for chain in range(len(t.top_level)):
         if s.left_out[chain] == 1:
             put(s, s.left_out, chain, 0)

@@ -24,10 +24,10 @@ def put(s: Cells, array: IntArray, position: int, value: int) -> None:
     """`array[position] = value` for an array of `Cells`; the only way in which kernels write. Cost O(1)."""
     if s.journal_control[0] == 1:
         length = s.journal_control[1]
-        if length == s.journal.shape[0]:
+        if length == len(s.journal_position):
             raise JournalFull("journal is full")
-        s.journal[length, 0] = (array.ctypes.data - s.memory.ctypes.data) // 4 + position
-        s.journal[length, 1] = array[position]
+        s.journal_position[length] = (array.ctypes.data - s.memory.ctypes.data) // 4 + position
+        s.journal_value[length] = array[position]
         s.journal_control[1] = length + 1
     array[position] = value
 
@@ -36,7 +36,7 @@ def put(s: Cells, array: IntArray, position: int, value: int) -> None:
 def undo_writes(s: Cells, mark: int) -> None:
     """Take back every write since the journal had length `mark`."""
     for entry in range(s.journal_control[1] - 1, mark - 1, -1):
-        s.memory[s.journal[entry, 0]] = s.journal[entry, 1]
+        s.memory[s.journal_position[entry]] = s.journal_value[entry]
     s.journal_control[1] = mark
 
 
@@ -72,5 +72,7 @@ def stop_recording(state: State) -> None:
 
 def grow_journal(state: State) -> None:
     """Double the journal's capacity; what it holds is dropped."""
-    capacity = 2 * len(state.cells.journal)
-    state.cells = state.cells._replace(journal=np.empty((capacity, 2), np.int64))
+    capacity = 2 * len(state.cells.journal_position)
+    state.cells = state.cells.with_arrays(
+        journal_position=np.empty(capacity, np.int64), journal_value=np.empty(capacity, np.int32)
+    )

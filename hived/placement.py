@@ -38,10 +38,10 @@ def view_key(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignor
         if not ignore_suggested and not suggested[t.node[physical]]:
             key += 1 << 61
     if t.vc[cell] == NO_CELL:
-        alike = s.opportunistic_used[cell]
-        higher = s.used[cell] - alike
+        alike = int(s.opportunistic_used[cell])
+        higher = int(s.used[cell]) - alike
     else:
-        alike = s.used[cell]
+        alike = int(s.used[cell])
         higher = 0
     return key + ((_MOST_LEAVES - alike) << 31) + higher
 

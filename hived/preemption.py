@@ -8,7 +8,7 @@ from hived.allocation import cancel_group, downgrade_group, reserve_group
 from hived.binding import plan_placement
 from hived.groups import add_group, placements_of, pods_of, remove_group
 from hived.health import catch_up_after_plan
-from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.state import CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray
 
@@ -38,14 +38,18 @@ def find_preemptors(state: State, physical: IntArray) -> list[Group]:
 
 
 def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual: IntArray | None) -> Group:
-    """Create a preempting group: reserve its cells, take those in use from their groups. Cost O(leaves x height)."""
+    """Create a preempting group: cancel other preemptors of its cells, then take and reserve them (SEMANTICS 4e.3).
+
+    Cost O(leaves x height).
+    """
     cells, arrays = state.cells, state.arrays
-    for number in np.unique(cells.using[physical]).tolist():
-        if number in state.group_by_number:
-            state.group_by_number[number].state = GroupState.BEING_PREEMPTED
-    group = add_group(state, pod.spec, GroupState.PREEMPTING, physical, virtual, None)
     through = virtual if virtual is not None else np.full(len(physical), NO_CELL, np.int32)
     plan_placement(arrays, cells, physical, through, 1)
+    for preemptor in find_preemptors(state, physical):
+        cancel_preemption(state, preemptor)
+    for number in np.unique(cells.using[physical[cells.state[physical] == _USED]]).tolist():
+        state.group_by_number[number].state = GroupState.BEING_PREEMPTED
+    group = add_group(state, pod.spec, GroupState.PREEMPTING, physical, virtual, None)
     reserve_group(arrays, cells, physical, through, pod.spec.priority, group.vc, group.number)
     plan_placement(arrays, cells, physical, through, -1)
     catch_up_after_plan(arrays, cells)
@@ -71,9 +75,10 @@ def cancel_preemption(state: State, group: Group) -> None:
                 places[victim.number] = {cell: place for place, cell in enumerate(victim.physical.tolist())}
             victim_virtual[i] = victim.virtual[places[victim.number][leaf]]
             victim_priority[i] = victim.priority
-    plan_placement(arrays, cells, group.physical, victim_virtual, 1)
+    own_virtual = group.virtual if group.virtual is not None else np.full(count, NO_CELL, np.int32)
+    plan_placement(arrays, cells, group.physical, own_virtual, 1)
     cancel_group(arrays, cells, group.physical, victim_virtual, victim_priority, victim_vc)
-    plan_placement(arrays, cells, group.physical, victim_virtual, -1)
+    plan_placement(arrays, cells, group.physical, own_virtual, -1)
     catch_up_after_plan(arrays, cells)
     remove_group(state, group)
 
@@ -112,15 +117,12 @@ def lazy_groups_below(state: State, virtual: IntArray) -> list[Group]:
     return list(found.values())
 
 
-def preempt_lazily_for(state: State, groups: Iterable[Group], virtual: IntArray, preemptor: str) -> None:
+def preempt_lazily_for(
+    state: State, groups: Iterable[Group], physical: IntArray, virtual: IntArray, preemptor: str
+) -> None:
     """Preempt groups lazily for a planned placement, keeping doomed cells away from it (FORMAT 5h)."""
-    behind = state.cells.bound[state.arrays.root[virtual]]
-    plan_placement(state.arrays, state.cells, behind, virtual, 1)
+    plan_placement(state.arrays, state.cells, physical, virtual, 1)
     for group in groups:
         preempt_lazily(state, group, preemptor)
-    plan_placement(state.arrays, state.cells, behind, virtual, -1)
+    plan_placement(state.arrays, state.cells, physical, virtual, -1)
 
-
-def is_guaranteed(priority: int) -> bool:
-    """Does a pod of this priority get its VC's cells?"""
-    return priority >= MIN_GUARANTEED_PRIORITY

@@ -97,6 +97,17 @@ def _find_leaves(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]
     return physical, np.array(levels, np.int32)
 
 
+def planned_roots(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
+    """The bound preassigned cells that a bind info stands on: physical and virtual, one pair per leaf."""
+    leaves, levels = _find_leaves(state, bind_info)
+    leaves, levels = leaves[levels > 0], levels[levels > 0]
+    parent, level = state.arrays.parent, state.arrays.level
+    while (lower := level[leaves] < levels).any():
+        leaves[lower] = parent[leaves[lower]]
+    bound = state.cells.bound[leaves]
+    return leaves[bound != NO_CELL], bound[bound != NO_CELL]
+
+
 def _node_leaves(arrays: TopologyArrays, node: int, own_chain: int) -> dict[int, int]:
     """Device index -> leaf of a node; of several leaves with one index the one in `own_chain`, else the first chain."""
     leaves: dict[int, int] = {}
@@ -119,7 +130,7 @@ def _allocate(state: State, group: Group, virtual: IntArray, levels: IntArray, o
     """Allocate every leaf of a new group; returns the names of groups that had to leave the VC."""
     cells, arrays, topology = state.cells, state.arrays, state.topology
     pinned_root = topology.pinned_roots.get((group.vc, group.spec.pinned_cell_id), NO_CELL)
-    if group.spec.pinned_cell_id and pinned_root == NO_CELL or group.vc == NO_CELL:
+    if group.spec.pinned_cell_id and pinned_root == NO_CELL or group.vc >= len(topology.vc_names):
         levels[:] = 0
     progress = np.array([0, 0, 0, NO_CELL], np.int32)
     priority = group.priority if group.virtual is not None else OPPORTUNISTIC_PRIORITY

@@ -24,14 +24,8 @@ from hived.groups import (
 )
 from hived.health import bind_pinned_cell, set_all_nodes_bad, set_node_health
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
-from hived.preemption import (
-    cancel_preemption,
-    find_preemptors,
-    find_victims,
-    preempt_lazily_for,
-    start_preemption,
-)
-from hived.restore import check_bind_info, restore_group
+from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
+from hived.restore import check_bind_info, planned_roots, restore_group
 from hived.search import Placement, search
 from hived.specs import BindInfo, ClusterSpec, PodRequest
 from hived.state import CellState, Group, GroupState, State, empty_state
@@ -150,8 +144,6 @@ def _decide_new(state: State, event: ScheduleRequested) -> Decision:
     if event.phase is Phase.FILTERING:
         undo_changes(state, before)
         return Preempt(victims)
-    for preemptor in find_preemptors(state, found.physical):
-        cancel_preemption(state, preemptor)
     start_preemption(state, pod, found.physical, found.virtual)
     return Preempt(victims)
 
@@ -163,8 +155,6 @@ def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
     own = members[member][0]
     start = sum(m.pod_count * m.leaf_cell_count for m in spec.group.members[:member])
     chain = state.topology.chain_of(int(found.physical[start])).name
-    if found.lazily_preempted and found.virtual is not None:
-        state.planned = (pod.uid, found.virtual)
     return Bind(BindInfo(own.node, own.leaf_cell_indices, chain, members), found.lazily_preempted)
 
 
@@ -218,10 +208,10 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
 
 def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> None:
     """Repeat what the search behind a Bind did to other groups; it was undone with the search."""
-    planned, state.planned = state.planned, None
     groups = [state.groups[name] for name in event.lazily_preempted if name in state.groups]
-    virtual = planned[1] if planned and planned[0] == event.pod.uid else np.zeros(0, np.int32)
-    preempt_lazily_for(state, groups, virtual, event.pod.spec.group.name)
+    if groups:
+        physical, virtual = planned_roots(state, event.bind_info)
+        preempt_lazily_for(state, groups, physical, virtual, event.pod.spec.group.name)
 
 
 def _delete(state: State, pod: PodRequest) -> Applied:

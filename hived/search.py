@@ -117,7 +117,8 @@ def _map(
     before = mark(state)
     lazy = lazy_groups_below(state, virtual)
     if lazy:
-        preempt_lazily_for(state, lazy, virtual, pod.spec.group.name)
+        behind = state.cells.bound[state.arrays.root[virtual]]
+        preempt_lazily_for(state, lazy, behind, virtual, pod.spec.group.name)
     physical = np.empty(len(virtual), np.int32)
     if map_leaves(state.arrays, state.cells, virtual, suggested, ignore, physical):
         return Placement(physical, virtual, tuple(group.name for group in lazy))

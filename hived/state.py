@@ -8,11 +8,11 @@ outside of it is `view_order`: the order of the candidate nodes, which survives 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from hived.blocks import Block
 from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
 from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays, build_topology
 
@@ -37,7 +37,7 @@ class GroupState(Enum):
     BEING_PREEMPTED = "BeingPreempted"
 
 
-class Cells(NamedTuple):
+class Cells(Block):
     """The mutable arrays, all int32 views of one block. `c` is a cell, `l` a chain level, `vl` = vc * levels + l."""
 
     memory: IntArray
@@ -80,7 +80,8 @@ class Cells(NamedTuple):
     # one number
     planned_total: IntArray  # placements being made
     # not part of `memory`
-    journal: npt.NDArray[np.int64]  # shape (capacity, 2): position in memory, value before
+    journal_position: npt.NDArray[np.int64]  # shape (capacity,): position in memory of each write
+    journal_value: IntArray  # shape (capacity,): the value before
     journal_control: npt.NDArray[np.int64]  # [is_recording, length]
     view_order: IntArray  # current order of each view, laid out as view_cell
     mark: IntArray  # scratch, all zero between kernel calls; shape (cells,)
@@ -127,9 +128,15 @@ class State:
     cells: Cells
     groups: dict[str, Group] = field(default_factory=dict)
     group_by_number: dict[int, Group] = field(default_factory=dict)
+    vc_names: list[str] = field(default_factory=list)  # the configured VCs, then those that only old groups still name
     group_total: int = 0  # groups ever made; numbers are not used twice
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
-    planned: tuple[str, IntArray] | None = None  # pod and virtual leaves of the last Bind that preempts lazily
+
+    def vc_number(self, name: str) -> int:
+        """The number of a VC; one that is not configured (any more) gets a number beyond the configured ones."""
+        if name not in self.vc_names:
+            self.vc_names.append(name)
+        return self.vc_names.index(name)
 
     @property
     def arrays(self) -> TopologyArrays:
@@ -164,10 +171,11 @@ def empty_state(spec: ClusterSpec) -> State:
     _fill_free_lists(topology, views)
     mutable = Cells(
         memory=memory, **views,
-        journal=np.empty((INITIAL_JOURNAL_LENGTH, 2), np.int64), journal_control=np.zeros(2, np.int64),
+        journal_position=np.empty(INITIAL_JOURNAL_LENGTH, np.int64),
+        journal_value=np.empty(INITIAL_JOURNAL_LENGTH, np.int32), journal_control=np.zeros(2, np.int64),
         view_order=arrays.view_cell.copy(), mark=np.zeros(cells, np.int32),
     )  # fmt: skip
-    return State(spec, topology, mutable)
+    return State(spec, topology, mutable, vc_names=list(topology.vc_names))
 
 
 def _fill_free_lists(topology: Topology, views: dict[str, IntArray]) -> None:

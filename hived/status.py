@@ -121,7 +121,7 @@ def _physical_fields(state: State, cell: int) -> Json:
     fields = _cell_fields(state, cell, bool(state.arrays.parent[cell] == NO_CELL))
     shown = int(state.cells.shown_vc[cell])
     if shown != NO_CELL:
-        fields["vc"] = state.topology.vc_names[shown]
+        fields["vc"] = state.vc_names[shown]
     return fields
 
 
@@ -177,12 +177,12 @@ def snapshot(state: State) -> tuple[Json, Json, Json]:
         entry = [STATE_NAMES[CellState(cells.state[cell])], HEALTH_NAMES[cells.bad[cell]], int(cells.priority[cell])]
         if cell < topology.physical_count:
             vc = int(shown[cell])
-            physical[topology.address(cell)] = [*entry, topology.vc_names[vc] if vc != NO_CELL else "", other]
+            physical[topology.address(cell)] = [*entry, state.vc_names[vc] if vc != NO_CELL else "", other]
         else:
             virtual[f"{topology.vc_names[arrays.vc[cell]]}|{topology.address(cell)}"] = [*entry, other]
     for leaf in (cells.lent_to != NO_CELL).nonzero()[0].tolist():
         address = topology.address(leaf)
-        key = f"{topology.vc_names[cells.lent_to[leaf]]}|{address}-opp"
+        key = f"{state.vc_names[cells.lent_to[leaf]]}|{address}-opp"
         virtual[key] = ["Used", HEALTH_NAMES[cells.lent_bad[leaf]], -1, address]
     return physical, virtual, {name: _group_entry(state, group) for name, group in state.groups.items()}
 

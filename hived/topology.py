@@ -14,11 +14,11 @@ and nodes are numbered in ascending order of their names, which makes index orde
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from hived.blocks import Block
 from hived.errors import UserError
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 
@@ -26,7 +26,7 @@ NO_CELL = -1
 IntArray = npt.NDArray[np.int32]
 
 
-class TopologyArrays(NamedTuple):
+class TopologyArrays(Block):
     """What kernels read of the topology. `cells` = number of cells, `levels` = number of chain levels (all int32)."""
 
     # per cell, shape (cells,)
@@ -267,7 +267,7 @@ class _Builder:
         for i, chain in enumerate(self.chains):
             leaf_chains[chain.types[0]] = (*leaf_chains.get(chain.types[0], ()), i)
         node_names, node_arrays = nodes
-        arrays = TopologyArrays(**per_cell, **per_level, **roots, **node_arrays, **views)
+        arrays = TopologyArrays(**(per_cell | per_level | roots | node_arrays | views))
         return Topology(
             arrays=arrays, chains=self.chains, chain_index=self.chain_index, forests=tuple(self.forests),
             physical_count=physical_count, vc_names=self.vc_names, vc_index=self.vc_index, node_names=node_names,
