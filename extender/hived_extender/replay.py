@@ -239,13 +239,14 @@ class Replay:
         """Yield the record of each operation. Raises InvariantError naming file and line if a rule is broken."""
         for i, (line, operation) in enumerate(operations):
             try:
-                yield self._record(i, operation)
+                yield self.record(i, operation)
             except InvariantError as error:
                 raise InvariantError(f"{file}:{line}: {error}") from error
             except ScenarioError as error:
                 raise ScenarioError(f"{file}:{line}: {error}") from None
 
-    def _record(self, i: int, operation: Operation) -> Json:
+    def record(self, i: int, operation: Operation) -> Json:
+        """Carry out one operation; its record. `i` counts operations from 0."""
         op = operation.__struct_config__.tag
         try:
             result = self._apply(operation)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, PhysicalCellSpec, PodRequest, PodSpec
+from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, PhysicalCellSpec, PodPlacement, PodRequest, PodSpec
 
 FREE, USED, RESERVING, RESERVED = "Free", "Used", "Reserving", "Reserved"
 ALLOCATED, PREEMPTING, BEING_PREEMPTED = "Allocated", "Preempting", "BeingPreempted"
@@ -147,6 +147,7 @@ class Group:
     allocated: dict[int, list[tuple[PodRequest, BindInfo] | None]]
     preempting: dict[str, PodRequest] = field(default_factory=dict)
     lazy_preemptor: str = ""
+    created_from: BindInfo | None = None  # the bind info of the pod that made the group known, if it was bound
 
     @property
     def vc(self) -> str:
@@ -160,6 +161,25 @@ class Group:
             for pod, leaves in enumerate(self.physical[size])
             for i, leaf in enumerate(leaves)
         ]
+
+    def placement_of(self, size: int, slot: int) -> tuple[PodPlacement, str]:
+        """Placement and chain of a slot; if leaf cells of it are gone, what the bind info said (FORMAT 2)."""
+        leaves = self.physical[size][slot]
+        chain = leaves[0].chain if leaves[0] is not None else self.created_from.cell_chain
+        if any(leaf is None for leaf in leaves):
+            member = next(member for member in self.created_from.members if len(member[0].leaf_cell_indices) == size)
+            return member[slot], chain
+        virtual = self.virtual[size][slot] if self.virtual is not None else None
+        types = tuple(v.root.cell_type for v in virtual) if virtual is not None else ("",) * size
+        return PodPlacement(leaves[0].node, tuple(leaf.index for leaf in leaves), types), chain
+
+    def bind_info(self, size: int, slot: int) -> BindInfo:
+        """What the pod in this slot is bound with."""
+        members = tuple(
+            tuple(self.placement_of(s, i)[0] for i in range(len(self.physical[s]))) for s in sorted(self.physical)
+        )
+        mine, chain = self.placement_of(size, slot)
+        return BindInfo(mine.node, mine.leaf_cell_indices, chain, members)
 
     def pods(self) -> list[tuple[PodRequest, BindInfo]]:
         return [pod for size in sorted(self.allocated) for pod in self.allocated[size] if pod is not None]

@@ -6,10 +6,9 @@ from tests.core.naive.groups import (
     allocate_preempting,
     cancel_preempting,
     lazy_preempt,
-    planned_cells,
     reserving_groups,
 )
-from tests.core.naive.model import ALLOCATED, PREEMPTING, Group, PhysicalCell, VirtualCell
+from tests.core.naive.model import ALLOCATED, PREEMPTING, Cell, Group, PhysicalCell, VirtualCell
 from tests.core.naive.world import World
 
 
@@ -17,31 +16,41 @@ def invalid(pod: PodRequest, text: str) -> UserError:
     return UserError(f"[{pod.label}]: Invalid pod bind info: {text}")
 
 
-def slot_of(pod: PodRequest, info: BindInfo) -> int:
-    """The slot whose placement is the pod's. Raises UserError if the bind info does not agree with the spec."""
+def check_bind_info(pod: PodRequest, info: BindInfo) -> None:
+    """Raise UserError unless the bind info has the members of the spec and the pod among them (FORMAT 6)."""
     placements = {len(member[0].leaf_cell_indices): member for member in info.members}
     counts = {size: len(member) for size, member in placements.items()}
     if len(placements) != len(info.members) or counts != {
         member.leaf_cell_count: member.pod_count for member in pod.spec.group.members
     }:
         raise invalid(pod, "members do not match the scheduling spec")
-    for i, placement in enumerate(placements[pod.spec.leaf_cell_count]):
+    find_slot(pod, info, placements[pod.spec.leaf_cell_count])
+
+
+def find_slot(pod: PodRequest, info: BindInfo, placements: tuple[PodPlacement, ...]) -> int:
+    for i, placement in enumerate(placements):
         if placement.node == info.node and info.leaf_cell_indices[0] in placement.leaf_cell_indices:
             return i
     raise invalid(pod, "the pod is not among the placements")
 
 
 def add_allocated(world: World, pod: PodRequest, info: BindInfo, lazily_preempted: tuple[str, ...]) -> None:
-    slot = slot_of(pod, info)
+    """The pod takes the slot of its placement; an unknown group is created from its bind info."""
     group = world.groups.get(pod.spec.group.name)
+    size = pod.spec.leaf_cell_count
     if group is None:
-        for name in lazily_preempted:
-            with world.planning(bind_info_plan(world, info), catch_up=False):
-                lazy_preempt(world, world.groups[name], pod.spec.group.name)
+        check_bind_info(pod, info)
+        with world.planning(bind_info_plan(world, info), catch_up=False):
+            for name in lazily_preempted:
+                if name in world.groups and world.groups[name].virtual is not None:
+                    lazy_preempt(world, world.groups[name], pod.spec.group.name)
         group = Replay(world, pod, info).run()
-    elif group.state == PREEMPTING:
+    elif size not in group.physical:
+        raise invalid(pod, "the group has no pods of this size")
+    slot = find_slot(pod, info, tuple(group.placement_of(size, i)[0] for i in range(len(group.physical[size]))))
+    if group.state == PREEMPTING:
         allocate_preempting(world, group)
-    group.allocated[pod.spec.leaf_cell_count][slot] = pod, info
+    group.allocated[size][slot] = pod, info
 
 
 def find_leaf(world: World, chain: str, node: str, index: int) -> PhysicalCell | None:
@@ -52,14 +61,15 @@ def find_leaf(world: World, chain: str, node: str, index: int) -> PhysicalCell |
     return next((leaf for c in chains for leaf in c.leaves() if leaf.node == node and leaf.index == index), None)
 
 
-def bind_info_plan(world: World, info: BindInfo) -> set:
-    pairs = []
+def bind_info_plan(world: World, info: BindInfo) -> set[Cell]:
+    """What 5h protects while the lazy preemptions of a decision are carried out."""
+    plan: set[Cell] = set()
     for leaf, cell_type in located_leaves(world, info):
         level = world.chains[leaf.chain].level_of(cell_type) if leaf is not None else None
-        top = leaf.ancestor_at(level) if level else None
-        if top is not None and top.bound is not None:
-            pairs.append((leaf, top.bound))
-    return planned_cells(pairs)
+        if level is not None:
+            top = leaf.ancestor_at(level)
+            plan.update([top] if top.bound is None else [top, top.bound])
+    return plan
 
 
 def located_leaves(world: World, info: BindInfo) -> list[tuple[PhysicalCell | None, str]]:
@@ -89,6 +99,7 @@ class Replay:
             physical={size: [] for size in sizes},
             virtual={size: [] for size in sizes},
             allocated={size: [None] * count for size, count in sizes.items()},
+            created_from=info,
         )
 
     def run(self) -> Group:

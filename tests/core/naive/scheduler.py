@@ -7,7 +7,7 @@ import numpy as np
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest, PodSpec
+from hived.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from tests.core.naive import inspection, invariants
 from tests.core.naive.groups import (
     cancel_preempting,
@@ -132,7 +132,7 @@ class Search:
             leaves = [leaf for leaf in group.physical[size][slot] if leaf is not None]
             if any(leaf.state != USED or leaf.using is not group for leaf in leaves):
                 return Wait("the affinity group is being preempted")
-        return Bind(self.bind_info(group.physical, group.virtual, slot, group))
+        return Bind(group.bind_info(size, slot))
 
     def is_spoilt(self, group: Group) -> bool:
         suggestions = Suggestions(self.suggested, group.spec.ignore_suggested_nodes)
@@ -142,7 +142,7 @@ class Search:
         victims = using_groups(leaf for leaf, _ in group.leaf_pairs())
         if victims:
             return preempt(victims)
-        return Bind(self.bind_info(group.physical, group.virtual, 0, group))
+        return Bind(group.bind_info(self.spec.leaf_cell_count, 0))
 
     # --- new groups ------------------------------------------------------------------------------------------------
 
@@ -155,20 +155,6 @@ class Search:
         physical, virtual, reason = self.find_placement()
         if physical is None:
             return Wait(reason)
-        leaves = [leaf for size in sorted(physical) for pod in physical[size] for leaf in pod]
-        victims = using_groups(leaves)
-        if not victims:
-            info = self.bind_info(physical, virtual, 0, None)
-            self.world.restore(saved)
-            return Bind(info, tuple(self.lazily_preempted))
-        if self.phase is Phase.FILTERING:
-            decision = preempt(victims)
-            self.world.restore(saved)
-            return decision
-        self.reserve(physical, virtual)
-        return preempt(victims)
-
-    def reserve(self, physical: Placement, virtual: Placement | None) -> None:
         group = Group(
             name=self.spec.group.name,
             spec=self.spec,
@@ -178,6 +164,15 @@ class Search:
             allocated={m.leaf_cell_count: [None] * m.pod_count for m in self.spec.group.members},
             preempting={self.pod.uid: self.pod},
         )
+        victims = using_groups(leaf for leaf, _ in group.leaf_pairs())
+        if victims and self.phase is Phase.PREEMPTING:
+            self.reserve(group)
+            return preempt(victims)
+        info = group.bind_info(self.spec.leaf_cell_count, 0)
+        self.world.restore(saved)
+        return preempt(victims) if victims else Bind(info, tuple(self.lazily_preempted))
+
+    def reserve(self, group: Group) -> None:
         with self.world.planning(planned_cells(group.leaf_pairs()), catch_up=True):
             for preemptor in reserving_groups(leaf for leaf, _ in group.leaf_pairs()):
                 cancel_preempting(self.world, preemptor)
@@ -269,33 +264,6 @@ class Search:
             f"Mapping the virtual placement would need to use at least one bad{suggested} node "
             f"(virtual placement : {shown})"
         )
-
-    # --- answers -----------------------------------------------------------------------------------------------------
-
-    def bind_info(self, physical: Placement, virtual: Placement | None, slot: int, group: Group | None) -> BindInfo:
-        chain = ""
-        members = []
-        for size in sorted(physical):
-            placements = []
-            for pod, leaves in enumerate(physical[size]):
-                if any(leaf is None for leaf in leaves):
-                    placement, pod_chain = recorded_placement(group, size, pod)
-                else:
-                    types = tuple(v.root.cell_type for v in virtual[size][pod]) if virtual else ("",) * size
-                    placement = PodPlacement(leaves[0].node, tuple(leaf.index for leaf in leaves), types)
-                    pod_chain = leaves[0].chain
-                placements.append(placement)
-                if (size, pod) == (self.spec.leaf_cell_count, slot):
-                    mine, chain = placement, pod_chain
-            members.append(tuple(placements))
-        return BindInfo(mine.node, mine.leaf_cell_indices, chain, tuple(members))
-
-
-def recorded_placement(group: Group, size: int, pod: int) -> tuple[PodPlacement, str]:
-    """A slot whose leaf cells are gone repeats what another pod's bind info says (FORMAT 2)."""
-    _, info = group.pods()[0]
-    member = next(member for member in info.members if len(member[0].leaf_cell_indices) == size)
-    return member[pod], info.cell_chain
 
 
 def apply_mapping(found: Placement, mapping: Mapping) -> Placement:
