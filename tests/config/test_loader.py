@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sound_file import SOUND, cluster_of
 
+from hived.scheduler import check_invariants, new_state
 from hived.specs import ClusterSpec
 from hived_config.errors import ConfigError
 from hived_config.loader import load, load_cluster, load_text
@@ -25,8 +26,10 @@ RECORDED = sorted(
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_a_sample_cluster_has_neither_mistakes_nor_warnings(path: Path) -> None:
-    assert load(path, environ={}).warnings == ()
+def test_a_sample_cluster_has_neither_mistakes_nor_warnings_and_starts(path: Path) -> None:
+    configuration = load(path, environ={})
+    assert configuration.warnings == ()
+    check_invariants(new_state(configuration.cluster))
 
 
 def test_there_are_sample_clusters() -> None:
@@ -108,13 +111,17 @@ PLACES = [
 
 @given(st.lists(st.tuples(st.sampled_from(PLACES), values()), min_size=1, max_size=3))
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_value_in_any_place_is_refused_politely_or_sound(tmp_path: Path, edits: list[tuple[str, str]]) -> None:
+def test_any_value_in_any_place_is_refused_politely_or_the_core_can_start(
+    tmp_path: Path, edits: list[tuple[str, str]]
+) -> None:
     text = SOUND
     for place, value in edits:
         lead = "- " if place.startswith("-") else "  " if place.startswith("  ") else ""
         tail = "\n" if place.endswith("\n") else "," if place.endswith(",") else ":" if place.endswith(":") else ""
         text = text.replace(place, lead + value + tail)
-    load_anything(text.encode(), tmp_path / "f.yaml")
+    cluster = load_anything(text.encode(), tmp_path / "f.yaml")
+    if cluster is not None:
+        check_invariants(new_state(cluster))
 
 
 @given(st.randoms(use_true_random=False))
