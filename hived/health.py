@@ -409,8 +409,7 @@ def catch_up_after_plan(t: TopologyArrays, s: Cells) -> None:
 
 
 @entry_kernel
-def bind_doomed_everywhere(t: TopologyArrays, s: Cells) -> None:
-    """Bind doomed cells wherever one is missing: chains ascending, levels top down (FORMAT 6). Cost O(levels x VCs)."""
-    for chain in range(len(t.top_level)):
-        for level in range(t.top_level[chain], 0, -1):
-            settle(t, s, BIND, t.level_offset[chain] + level, 0, 0)
+def bind_doomed_in_chain(t: TopologyArrays, s: Cells, chain: int) -> None:
+    """Bind doomed cells wherever one is missing in a chain, levels top down (FORMAT 6). Cost O(levels x VCs)."""
+    for level in range(t.top_level[chain], 0, -1):
+        settle(t, s, BIND, t.level_offset[chain] + level, 0, 0)

@@ -14,7 +14,7 @@ from hived.binding import unbind_cell
 from hived.buddy import is_free
 from hived.errors import UserError
 from hived.groups import add_group
-from hived.health import RELEASE, bind_doomed_everywhere, first_idle_doomed, remove_doomed, settle
+from hived.health import RELEASE, bind_doomed_in_chain, first_idle_doomed, remove_doomed, settle
 from hived.jit import entry_kernel, kernel
 from hived.journal import put
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
@@ -24,7 +24,7 @@ from hived.topology import NO_CELL, IntArray, TopologyArrays
 
 _USED = int(CellState.USED)
 # places of `progress`
-_NEXT, _IS_LAZY, _HAS_RELEASED_DOOMED, _CHOSEN = range(4)
+_NEXT, _IS_LAZY, _CHOSEN, _RELEASED_IN = range(4)
 
 
 def restore_group(state: State, pod: PodRequest, bind_info: BindInfo) -> tuple[Group, list[str], list[str]]:
@@ -132,7 +132,8 @@ def _allocate(state: State, group: Group, virtual: IntArray, levels: IntArray, o
     pinned_root = topology.pinned_roots.get((group.vc, group.spec.pinned_cell_id), NO_CELL)
     if group.spec.pinned_cell_id and pinned_root == NO_CELL or group.vc >= len(topology.vc_names):
         levels[:] = 0
-    progress = np.array([0, 0, 0, NO_CELL], np.int32)
+    progress = np.zeros(_RELEASED_IN + len(arrays.top_level), np.int32)
+    progress[_CHOSEN] = NO_CELL
     priority = group.priority if group.virtual is not None else OPPORTUNISTIC_PRIORITY
     preempted: list[str] = []
     while True:
@@ -145,8 +146,8 @@ def _allocate(state: State, group: Group, virtual: IntArray, levels: IntArray, o
     if group.virtual is not None and progress[_IS_LAZY]:
         preempt_lazily(state, group, group.name)
         preempted.append(group.name)
-    if progress[_HAS_RELEASED_DOOMED]:
-        bind_doomed_everywhere(arrays, cells)
+    for chain in np.flatnonzero(progress[_RELEASED_IN:]).tolist():
+        bind_doomed_in_chain(arrays, cells, chain)
     return preempted
 
 
@@ -173,7 +174,8 @@ def restore_leaves(
 
     physical, levels : leaf, and level of its preassigned type or 0, shape (leaves,)
     virtual : out; the virtual leaf, or NO_CELL for opportunistic use
-    progress : next place in `order`, is the group lazily preempted, were doomed cells released, leaf chosen before a stop
+    progress : next place in `order`; is the group lazily preempted; virtual leaf chosen before a stop; then for each chain
+        whether doomed cells were released in it
 
     Stops and returns a preassigned cell when the groups in it must be lazily preempted first; call again then. Returns
     NO_CELL at the end.
@@ -221,7 +223,7 @@ def _choose_for_leaf(
     while t.level[preassigned] < level:
         preassigned = t.parent[preassigned]
     if _release_doomed(t, s, preassigned, vc, slot):
-        progress[_HAS_RELEASED_DOOMED] = 1
+        progress[_RELEASED_IN + t.chain_of_level[chain_level]] = 1
     if progress[_IS_LAZY] == 1:
         return NO_CELL
     bound = leaf
@@ -281,16 +283,13 @@ def _release_doomed(t: TopologyArrays, s: Cells, preassigned: int, vc: int, own_
     for owner in range(len(s.doomed_count) // levels):
         for level in range(t.level_offset[chain] + t.top_level[chain], t.level_offset[chain], -1):
             slot = owner * levels + level
-            place = 0
-            while place < s.doomed_count[slot]:
-                cell = s.doomed_list[t.root_base[slot] + place]
+            base = t.root_base[slot]
+            for cell in s.doomed_list[base : base + s.doomed_count[slot]].copy():
                 is_own = cell == preassigned and owner == vc
-                if is_own or s.priority[cell] >= MIN_GUARANTEED_PRIORITY or not _overlap(t, cell, preassigned):
-                    place += 1
-                    continue
-                _release_one_doomed(t, s, slot, cell)
-                released = True
-                place = 0
+                is_idle = s.doomed_position[cell] != NO_CELL and s.priority[cell] < MIN_GUARANTEED_PRIORITY
+                if is_idle and not is_own and _overlap(t, cell, preassigned):
+                    _release_one_doomed(t, s, slot, cell)
+                    released = True
     if s.bound[preassigned] != NO_CELL or s.doomed_count[own_slot] == 0:
         return released
     base = t.root_base[own_slot]

@@ -123,7 +123,7 @@ def _map(
     if map_leaves(state.arrays, state.cells, virtual, suggested, ignore, physical):
         return Placement(physical, virtual, tuple(group.name for group in lazy))
     undo_changes(state, before)
-    kind = "bad" if ignore else "bad or non-suggested"
+    kind = "bad" if pod.spec.ignore_suggested_nodes else "bad or non-suggested"
     return Wait(
         f"Mapping the virtual placement would need to use at least one {kind} node"
         f" (virtual placement : {virtual_placement_text(state, virtual)})"

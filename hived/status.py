@@ -9,7 +9,6 @@ from typing import Any
 from hived.errors import UserError
 from hived.groups import pods_of
 from hived.search import virtual_placement
-from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import CellState, Group, State
 from hived.topology import NO_CELL
 
@@ -137,19 +136,7 @@ def _physical_tree(state: State, cell: int) -> Json:
     bound = int(state.cells.bound[cell])
     if bound != NO_CELL:
         fields["virtualCell"] = _virtual_fields(state, bound)
-    elif state.cells.lent_to[cell] != NO_CELL:
-        fields["virtualCell"] = _lent_fields(state, cell)
     return fields
-
-
-def _lent_fields(state: State, leaf: int) -> Json:
-    return {
-        "cellType": state.topology.cell_type(leaf),
-        "cellAddress": state.topology.address(leaf) + "-opp",
-        "cellState": "Used",
-        "cellHealthiness": HEALTH_NAMES[state.cells.lent_bad[leaf]],
-        "cellPriority": -1,
-    }
 
 
 def _virtual_tree(state: State, cell: int) -> Json:
@@ -200,7 +187,3 @@ def _group_entry(state: State, group: Group) -> Json:
         "lazyPreemptor": group.lazy_preemptor or "",
     }
 
-
-def is_opportunistic(group: Group) -> bool:
-    """Did the group ask for no guarantee?"""
-    return group.priority < MIN_GUARANTEED_PRIORITY
