@@ -74,7 +74,7 @@ def _read(
 
 
 def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> ClusterSpec | None:
-    """The cluster among the top-level `fields`; None if a part is missing altogether, which is noted."""
+    """The cluster among the top-level `fields`; None if a part is missing, which is noted. The others are checked."""
     physical_node = _required(reader, reader.root, fields, "physicalCluster", "the physical cluster")
     virtual_node = _required(reader, reader.root, fields, "virtualClusters", "virtual clusters by name")
     if physical_node is None:
@@ -82,11 +82,15 @@ def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> ClusterSpe
     parts = reader.known_fields(physical_node, "the physical cluster (a mapping)", PHYSICAL_CLUSTER_KEYS)
     types_node = _required(reader, physical_node, parts, "cellTypes", "cell types by name")
     cells_node = _required(reader, physical_node, parts, "physicalCells", "a list of physical cells")
-    if types_node is None or cells_node is None or virtual_node is None:
+    if types_node is None:
         return None
     types = CellTypes(reader, types_node)
     skus = read_sku_types(reader, parts["skuTypes"], types.leaf_types) if "skuTypes" in parts else {}
+    if cells_node is None:
+        return None
     physical = PhysicalCells(reader, types, cells_node)
+    if virtual_node is None:
+        return None
     virtual = VirtualClusters(reader, physical, virtual_node)
     return ClusterSpec(types.specs, physical.cells, virtual.specs, skus)
 

@@ -118,10 +118,10 @@ class TreeReader:
             self._check_type(fields["cellType"], depth)
         if "pinnedCellId" in fields:
             pin_id = self._read_pin(fields["pinnedCellId"], position)
-        devices = self._devices
         if depth == self._chain.node_depth:
-            devices = self._devices = []
-            self._inventory.nodes.setdefault(address or str(default), []).append(NodeCell(self._chain, devices, node))
+            self._devices = []
+            cell = NodeCell(self._chain, self._devices, node)
+            self._inventory.nodes.setdefault(address or str(default), []).append(cell)
         children = self._read_children(fields["cellChildren"], position, default) if "cellChildren" in fields else None
         if children is None:
             self._add_leaves(node, depth, address, default)

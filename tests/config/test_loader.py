@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sound_file import SOUND, cluster_of
+from sound_file import SOUND, cluster_of, mistakes_of
 
 from hived.scheduler import check_invariants, new_state
 from hived.specs import ClusterSpec
@@ -50,6 +50,33 @@ def test_every_recorded_cluster_loads_except_the_one_with_a_node_twice() -> None
             "physicalCluster.physicalCells[1]: found node 'n0' given twice (first on line 5), "
             "expected each node once in a chain, and each of its devices once",
         )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "mistakes"),
+    [
+        ("physicalCluster", "virtualClusters", ["f:1: found no physicalCluster, expected the physical cluster"]),
+        ("  cellTypes", "  physicalCells", ["f:2: physicalCluster: found no cellTypes, expected cell types by name"]),
+        (
+            "  physicalCells",
+            "virtualClusters",
+            ["f:2: physicalCluster: found no physicalCells, expected a list of physical cells"],
+        ),
+        ("virtualClusters", "", ["f:1: found no virtualClusters, expected virtual clusters by name"]),
+    ],
+)
+def test_a_missing_part_is_a_mistake(start: str, stop: str, mistakes: list[str]) -> None:
+    end = SOUND.index(stop) if stop else len(SOUND)
+    assert mistakes_of(SOUND[: SOUND.index(start)] + SOUND[end:]) == mistakes
+
+
+def test_a_missing_part_does_not_hide_mistakes_in_the_others() -> None:
+    text = SOUND[: SOUND.index("virtualClusters")].replace("n0", "a/b").replace("Number: 2}", "Number: 0}", 1)
+    assert [mistake.split(", expected")[0] for mistake in mistakes_of(text)] == [
+        "f:1: found no virtualClusters",
+        "f:3: physicalCluster.cellTypes.PAIR.childCellNumber: found 0",
+        "f:9: physicalCluster.physicalCells[0].cellChildren[0].cellAddress: found 'a/b'",
     ]
 
 
