@@ -21,6 +21,7 @@ class _RestOfPath(PathConverter):
     """Any text at all: names of affinity groups may contain, begin or end with slashes."""
 
     regex = ".+"
+    part_isolating = False
 
 
 def create_app(service: Service) -> Flask:

@@ -19,12 +19,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hived.scheduler import handle, new_state
-
 from hived import status
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.scheduler import handle, new_state
 from hived.specs import ClusterSpec, PodRequest
 from hived.state import GroupState, State
 from hived.topology import NO_CELL
@@ -245,6 +244,11 @@ class Service:
     def virtual_cells(self, vc: str) -> Iterator[dict[str, Any]]:
         """One virtual cluster, one preassigned cell at a time. Raises UserError if it is not known."""
         return self._step_by_step(status.iter_virtual_cluster(self._state, vc))
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""
+        with self._lock:
+            return status.snapshot(self._state)
 
     # Inside, all under the lock unless they say otherwise
 

@@ -1,0 +1,480 @@
+"""The life of a pod between kube-scheduler, the core and the API server."""
+
+import time
+
+import pytest
+
+from hived.errors import UserError
+from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION
+from hived_extender.binder import RETRY_ANNOTATION
+from hived_extender.kube import KubeError
+from hived_extender.service import NO_CHAIN_REASON, Patience
+from tests.extender.world import NODES, World, filter_args, node, pod_json, preempt_args, spec_text, to_pod
+
+LOST = KubeError(0, "NoAnswer", "connection reset")
+
+
+def test_filter_answers_one_node_and_the_pod_is_binding() -> None:
+    world = World()
+    assert world.filter(world.create("p")) == {"NodeNames": ["n0"]}
+    assert world.pod_counts() == {"Binding": 1}
+    assert world.groups()["ns/p"]["allocatedPods"] == ["uid-p"]
+
+
+def test_a_pod_that_is_binding_is_answered_with_its_node_again() -> None:
+    world = World()
+    pod = world.create("p")
+    first = world.filter(pod)
+    before = world.snapshot()
+    assert world.filter(pod) == first
+    assert world.snapshot() == before
+
+
+def test_bind_writes_the_annotations_and_the_watch_makes_the_pod_bound() -> None:
+    world = World()
+    _, where = world.place("p", spec_text(leaf_cells=2))
+    stored = world.kube.pods["p"]
+    assert stored["spec"]["nodeName"] == where
+    assert stored["metadata"]["annotations"][LEAF_CELL_ISOLATION] == "0,1"
+    assert where in stored["metadata"]["annotations"][BIND_INFO]
+    assert world.pod_counts() == {"Bound": 1}
+
+
+def test_no_lock_is_held_while_the_api_server_is_asked() -> None:
+    world = World()
+    pod, other = world.create("p"), world.create("q")
+    where = world.filter(pod)["NodeNames"][0]
+    world.kube.on_bind = lambda: world.filter(other)  # type: ignore[assignment]
+    world.bind(pod, where)
+    assert world.pod_counts() == {"Binding": 2}
+
+
+def test_binding_again_after_success_is_a_success() -> None:
+    world = World()
+    pod = world.create("p")
+    where = world.filter(pod)["NodeNames"][0]
+    world.bind(pod, where)
+    world.bind(pod, where)
+    world.see(pod)
+    world.bind(pod, where)
+    assert world.kube.bind_calls == [("p", where)] * 2
+
+
+def test_binding_again_after_the_answer_got_lost_is_a_success() -> None:
+    world = World()
+    pod = world.create("p")
+    where = world.filter(pod)["NodeNames"][0]
+    world.kube.refusals.append(LOST)
+    with pytest.raises(UserError, match="connection reset"):
+        world.bind(pod, where)
+    world.bind(pod, where)
+    assert world.kube.pods["p"]["spec"]["nodeName"] == where
+
+
+def test_binding_to_another_node_is_refused_before_and_after() -> None:
+    world = World()
+    pod = world.create("p")
+    assert world.filter(pod) == {"NodeNames": ["n0"]}
+    with pytest.raises(UserError, match="its node is n0"):
+        world.bind(pod, "n1")
+    world.bind(pod, "n0")
+    world.see(pod)
+    with pytest.raises(UserError, match="its node is n0"):
+        world.bind(pod, "n1")
+    assert world.kube.bind_calls == [("p", "n0")]
+
+
+def test_binding_a_pod_without_a_decision_is_refused() -> None:
+    world = World()
+    with pytest.raises(UserError, match="no node has been decided"):
+        world.bind(world.create("p"), "n0")
+
+
+def test_a_conflict_with_another_pod_of_the_name_is_no_success() -> None:
+    world = World()
+    pod = world.create("p")
+    where = world.filter(pod)["NodeNames"][0]
+    world.kube.add(pod_json("p", uid="another", node=where))
+    with pytest.raises(UserError, match="uid differs"):
+        world.bind(pod, where)
+
+
+def test_repeated_filters_make_the_scheduler_bind_by_itself() -> None:
+    world = World(patience=Patience(force_bind_threshold=2))
+    pod = world.create("p")
+    for _ in range(2):
+        world.filter(pod)
+    assert world.kube.bind_calls == []
+    assert world.filter(pod) == {"NodeNames": ["n0"]}
+    assert world.kube.done.wait(5)
+    assert world.kube.bind_calls == [("p", "n0")]
+
+
+def test_a_node_that_was_not_offered_is_not_answered_but_bound_by_force() -> None:
+    world = World()
+    pod = world.create("p")
+    failed = world.filter(pod, ["n3", "elsewhere"])["FailedNodes"]
+    assert "being bound to node n0" in failed["hivedscheduler"]
+    assert world.kube.done.wait(5)
+    assert world.kube.pods["p"]["spec"]["nodeName"] == "n0"
+
+
+def test_a_forced_binding_that_failed_is_tried_again() -> None:
+    world = World()
+    pod = world.create("p")
+    world.kube.refusals.append(LOST)
+    world.filter(pod, ["n3"])
+    deadline = time.monotonic() + 5
+    while not pod["spec"]["nodeName"] and time.monotonic() < deadline:
+        world.filter(pod, ["n3"])
+        time.sleep(0.01)
+    assert pod["spec"]["nodeName"] == "n0"
+
+
+def test_a_waiting_pod_reads_its_reason_under_the_key_of_the_scheduler() -> None:
+    world = World()
+    for name in ("p", "q"):
+        world.place(name)
+    assert world.filter(world.create("r")) == {
+        "FailedNodes": {"hivedscheduler": "insufficient capacity when scheduling in VC a"}
+    }
+    assert world.pod_counts() == {"Waiting": 1, "Bound": 2}
+
+
+def test_a_pod_without_any_chain_to_try_reads_a_reason_too() -> None:
+    world = World()
+    failed = world.filter(world.create("p", spec_text(vc="empty")))["FailedNodes"]
+    assert failed == {"hivedscheduler": NO_CHAIN_REASON}
+
+
+def fill_vc_a(world: World, priority: int = 0) -> list[str]:
+    """Two pods fill VC a; returns their nodes."""
+    return [world.place(name, spec_text(priority=priority))[1] for name in ("low-0", "low-1")]
+
+
+def test_filter_lists_the_nodes_of_the_victims() -> None:
+    world = World()
+    nodes = fill_vc_a(world)
+    failed = world.filter(world.create("high", spec_text(priority=5)))["FailedNodes"]
+    assert set(failed) <= set(nodes)
+    assert all("ns/low-" in text for text in failed.values())
+    assert "high" not in "".join(world.groups())
+
+
+def test_preempt_names_the_victims_on_one_candidate_and_reserves() -> None:
+    world = World()
+    fill_vc_a(world)
+    pod = world.create("high", spec_text(priority=5))
+    (victim_node,) = world.filter(pod)["FailedNodes"]
+    answer = world.service.preempt_victims(preempt_args(pod)).node_name_to_meta_victims
+    assert answer is not None
+    assert list(answer) == [victim_node]
+    assert [victim.uid for victim in answer[victim_node].pods] == ["uid-low-0"]
+    assert world.groups()["ns/high"]["state"] == "Preempting"
+    assert world.pod_counts() == {"Preempting": 1, "Bound": 2}
+
+
+def test_preempt_names_one_node_even_when_the_gang_has_victims_on_two() -> None:
+    world = World()
+    fill_vc_a(world)
+    pod = world.create("high", spec_text(priority=5, group="g", pods=2))
+    assert len(world.filter(pod)["FailedNodes"]) == 2
+    answer = world.service.preempt_victims(preempt_args(pod)).node_name_to_meta_victims
+    assert answer is not None
+    assert len(answer) == 1
+
+
+def test_preempt_names_no_node_that_is_not_a_candidate() -> None:
+    world = World()
+    nodes = fill_vc_a(world)
+    pod = world.create("high", spec_text(priority=5, group="g", pods=2))
+    answer = world.service.preempt_victims(preempt_args(pod, nodes[1:])).node_name_to_meta_victims
+    assert answer is not None
+    assert list(answer) == nodes[1:]
+    others = [name for name in NODES if name not in nodes]
+    assert world.service.preempt_victims(preempt_args(pod, others)).node_name_to_meta_victims == {}
+
+
+def test_the_preemptor_is_bound_when_its_victims_are_gone() -> None:
+    world = World()
+    fill_vc_a(world)
+    pod = world.create("high", spec_text(priority=5))
+    (victim_node,) = world.filter(pod)["FailedNodes"]
+    world.service.preempt_victims(preempt_args(pod))
+    world.delete(world.kube.pods["low-0"])
+    assert world.filter(pod) == {"NodeNames": [victim_node]}
+    assert world.groups()["ns/high"]["state"] == "Allocated"
+
+
+def test_a_bind_decided_in_the_preempting_phase_is_not_carried_out_but_asks_for_another_try() -> None:
+    world = World()
+    pod = world.create("p")
+    before = world.snapshot()
+    assert world.service.preempt_victims(preempt_args(pod)).node_name_to_meta_victims == {}
+    assert world.snapshot() == before
+    assert world.kube.done.wait(5)
+    ((path, body),) = world.kube.patches
+    assert path == "/api/v1/namespaces/ns/pods/p"
+    assert RETRY_ANNOTATION in body["metadata"]["annotations"]
+
+
+def test_a_pod_that_is_binding_has_nothing_to_preempt() -> None:
+    world = World()
+    pod = world.create("p")
+    world.filter(pod)
+    before = world.snapshot()
+    assert world.service.preempt_victims(preempt_args(pod)).node_name_to_meta_victims == {}
+    assert world.snapshot() == before
+
+
+def test_a_pod_that_stops_preempting_gives_the_cells_back() -> None:
+    world = World()
+    fill_vc_a(world)
+    before = world.snapshot()[0]
+    pod = world.create("high", spec_text(priority=5))
+    world.service.preempt_victims(preempt_args(pod))
+    world.delete(pod)
+    assert world.snapshot()[0] == before
+
+
+def test_a_deleted_pod_releases_its_cells_whatever_its_state() -> None:
+    world = World()
+    empty = world.snapshot()
+    waiting, binding = world.create("w"), world.create("p")
+    world.filter(binding)
+    bound, _ = world.place("q")
+    for pod in (waiting, binding, bound):
+        world.delete(pod)
+    assert world.snapshot() == empty
+    assert world.pod_counts() == {}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_completed_pod_releases_its_cells(phase: str) -> None:
+    world = World()
+    empty = world.snapshot()
+    pod, _ = world.place("p")
+    pod["status"]["phase"] = phase
+    world.see(pod)
+    assert world.snapshot() == empty
+
+
+def test_a_pod_that_is_being_deleted_keeps_its_cells_until_it_is_gone() -> None:
+    world = World()
+    pod, _ = world.place("p")
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    before = world.snapshot()
+    world.see(pod)
+    assert world.snapshot() == before
+
+
+def test_a_pod_that_was_recreated_under_its_name_is_another_pod() -> None:
+    world = World()
+    first, _ = world.place("p")
+    world.delete(first)
+    second = world.create("p", uid="second")
+    assert world.filter(second) == {"NodeNames": ["n0"]}
+    with pytest.raises(UserError, match="not known"):
+        world.filter(first)
+
+
+@pytest.mark.parametrize("change", [{"uid": "stranger"}, {"name": "another"}, {"namespace": "elsewhere"}, {"uid": ""}])
+def test_a_pod_that_kubernetes_has_not_told_of_is_refused(change: dict[str, str]) -> None:
+    world = World()
+    pod = world.create("p")
+    pod["metadata"] |= change
+    with pytest.raises(UserError, match="is not known"):
+        world.filter(pod)
+
+
+def test_a_pod_that_is_not_ours_is_refused() -> None:
+    world = World()
+    pod = pod_json("p", spec_text())
+    pod["spec"]["containers"] = [{"resources": {"limits": {"nvidia.com/gpu": "4"}}}]
+    world.service.pod_seen(to_pod(pod))
+    with pytest.raises(UserError, match="not of this scheduler"):
+        world.filter(pod)
+
+
+def test_a_bound_pod_is_refused_by_filter_and_preempt() -> None:
+    world = World()
+    pod, where = world.place("p")
+    with pytest.raises(UserError, match=f"already bound to node {where}"):
+        world.filter(pod)
+    with pytest.raises(UserError, match=f"already bound to node {where}"):
+        world.service.preempt_victims(preempt_args(pod))
+
+
+def test_an_annotation_that_cannot_be_used_is_the_users_error_and_changes_nothing() -> None:
+    world = World()
+    world.place("q")
+    before = world.snapshot()
+    for number, text in enumerate(["", "{", "virtualCluster: a", spec_text(vc="none"), spec_text(leaf_cells=-1)]):
+        with pytest.raises(UserError):
+            world.filter(world.create(f"p{number}", text))
+    assert world.snapshot() == before
+
+
+def test_an_annotation_that_was_repaired_is_read_again() -> None:
+    world = World()
+    pod = world.create("p", spec_text(vc="none"))
+    with pytest.raises(UserError, match="VC none does not exist"):
+        world.filter(pod)
+    pod = pod_json("p", spec_text())
+    assert world.filter(pod) == {"NodeNames": ["n0"]}
+
+
+def test_a_spec_that_changes_while_preempting_gives_the_old_reservation_back() -> None:
+    world = World()
+    fill_vc_a(world)
+    world.service.preempt_victims(preempt_args(world.create("high", spec_text(priority=5, group="g"))))
+    assert world.groups()["g"]["preemptingPods"] == ["uid-high"]
+    world.filter(pod_json("high", spec_text(priority=5, group="h")))
+    assert "g" not in world.groups()
+
+
+def test_node_names_that_are_null_are_an_error() -> None:
+    world = World()
+    with pytest.raises(UserError, match="nodeCacheCapable"):
+        world.service.filter_nodes(filter_args(world.create("p"), None))
+
+
+def test_verbs_are_refused_until_recovery_is_over() -> None:
+    world = World(is_ready=False)
+    pod = world.create("p")
+    with pytest.raises(UserError, match="being replayed") as caught:
+        world.filter(pod)
+    assert caught.value.code == 503
+    world.service.mark_ready()
+    assert world.filter(pod) == {"NodeNames": ["n0"]}
+
+
+def test_nodes_that_are_not_ready_or_cordoned_or_gone_are_bad() -> None:
+    world = World()
+    world.service.node_seen(node("n0", is_ready=False))
+    world.service.node_seen(node("n1", is_cordoned=True))
+    world.service.node_gone("n2")
+    world.service.node_seen(node("not-configured"))
+    assert world.filter(world.create("p")) == {"NodeNames": ["n3"]}
+    assert world.service.metrics.registry.get_sample_value("hived_bad_nodes") == 3
+
+
+def test_a_node_missing_from_a_full_list_is_bad() -> None:
+    world = World()
+    world.service.sync_nodes([node("n1")])
+    assert world.filter(world.create("p")) == {"NodeNames": ["n1"]}
+
+
+def test_a_pod_missing_from_a_full_list_is_gone() -> None:
+    world = World()
+    empty = world.snapshot()
+    world.place("p")
+    world.service.sync_pods([])
+    assert world.snapshot() == empty
+
+
+def test_a_binding_pod_bound_elsewhere_by_somebody_is_accounted_by_its_annotations() -> None:
+    world = World()
+    other, where = world.place("q")
+    notes = dict(world.kube.pods["q"]["metadata"]["annotations"])
+    world.delete(other)
+    pod = world.create("p")
+    world.service.node_seen(node(where, is_ready=False))
+    assert world.filter(pod) != {"NodeNames": [where]}
+    world.service.pod_seen(to_pod(pod_json("p", node=where, annotations=notes)))
+    assert world.groups()["ns/p"]["physicalPlacement"] == {where: [0, 1, 2, 3]}
+    assert world.pod_counts() == {"Bound": 1}
+
+
+def test_a_pod_bound_without_our_annotations_is_known_but_holds_nothing() -> None:
+    world = World()
+    empty = world.snapshot()
+    world.create("p", node="n0")
+    assert world.pod_counts() == {"Bound": 1}
+    assert world.snapshot() == empty
+    assert world.service.metrics.registry.get_sample_value("hived_recovery_failures_total") == 1
+
+
+def test_a_pod_that_runs_elsewhere_than_its_annotation_says_holds_nothing() -> None:
+    world = World()
+    empty = world.snapshot()
+    world.place("q")
+    notes = dict(world.kube.pods["q"]["metadata"]["annotations"])
+    world.delete(world.kube.pods["q"])
+    world.create("p", node="n3", annotations=notes)
+    assert world.snapshot() == empty
+
+
+def test_lazy_preemption_is_shown_with_its_time() -> None:
+    world = World()
+    for name in ("low-0", "low-1"):
+        world.place(name, spec_text(lazyPreemptionEnable=True))
+    world.place("high", spec_text(priority=5))
+    status = world.groups()["ns/low-0"]["lazyPreemptionStatus"]
+    assert status["preemptor"] == "ns/high"
+    assert status["preemptionTime"].endswith("Z")
+
+
+def test_decisions_are_logged_with_pod_group_vc_and_reason(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    with caplog.at_level("INFO"):
+        world.filter(world.create("p", spec_text(vc="b", group="g")))
+    (fields,) = [record.__dict__["fields"] for record in caplog.records if record.message == "decision"]
+    assert fields.pop("us") >= 0
+    assert fields == {
+        "pod": "ns/p",
+        "group": "g",
+        "vc": "b",
+        "verb": "filter",
+        "outcome": "bind",
+        "reason": "node n0",
+    }
+
+
+def test_leaf_cells_are_counted_per_virtual_cluster() -> None:
+    world = World()
+    world.place("p", spec_text(leaf_cells=2))
+    world.place("q", spec_text(leaf_cells=1, priority=-1))
+    read = world.service.metrics.registry.get_sample_value
+    assert read("hived_leaf_cells", {"vc": "a", "use": "used"}) == 2
+    assert read("hived_leaf_cells", {"vc": "a", "use": "free"}) == 6
+    assert read("hived_groups", {"state": "Allocated"}) == 2
+
+
+class TestAfterAnInternalError:
+    """The core broke a rule of its own: nothing is answered with success any more."""
+
+    @pytest.fixture
+    def broken(self, monkeypatch: pytest.MonkeyPatch) -> World:
+        world = World()
+        world.place("q")
+        pod = world.create("p")
+
+        def explode(*_: object) -> None:
+            raise IndexError("list out of range")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("hived_extender.service.handle", explode)
+            with pytest.raises(Exception, match="stopped after an internal error"):
+                world.filter(pod)
+        return world
+
+    def test_it_says_what_broke(self, broken: World) -> None:
+        assert broken.service.fault == "IndexError: list out of range"
+        assert not broken.service.is_ready
+
+    def test_every_verb_is_refused(self, broken: World) -> None:
+        pod = broken.kube.pods["p"]
+        for call in (
+            lambda: broken.filter(pod),
+            lambda: broken.service.preempt_victims(preempt_args(pod)),
+            lambda: broken.bind(broken.kube.pods["q"], "n0"),
+        ):
+            with pytest.raises(Exception, match="stopped after an internal error"):
+                call()
+
+    def test_facts_are_no_longer_taken_in(self, broken: World) -> None:
+        before = broken.snapshot()
+        broken.service.pod_gone("uid-q")
+        broken.service.node_gone("n0")
+        assert broken.snapshot() == before
