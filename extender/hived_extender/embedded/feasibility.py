@@ -109,22 +109,24 @@ class ClusterView:
                 feasible.append(name)
         return feasible, refused
 
-    def lower_priority_pods(self, node: str, pod: SeenPod) -> list[SeenPod]:
-        """Return the pods on `node` that `pod` may displace, ascending by priority and name."""
-        lower = [other for other in self._bound.get(node, {}).values() if other.priority < pod.priority]
-        return sorted(lower, key=lambda other: (other.priority, other.label))
-
     def preemption_candidates(self, pod: SeenPod, nodes: Iterable[str]) -> dict[str, list[str]]:
-        """Return the uids that `pod` may displace on each of `nodes` where there are any."""
-        found = {node: [other.uid for other in self.lower_priority_pods(node, pod)] for node in nodes}
-        return {node: uids for node, uids in found.items() if uids}
+        """Return those of `nodes` that run anything, each with the uids of its pods of lower priority than `pod`.
+
+        A node without any of lower priority is offered too, with an empty list: the extender knows priorities of its
+        own, and a pod that it has preempted lazily may go though its Kubernetes priority is not lower.
+        """
+        return {
+            node: sorted(other.uid for other in self._bound[node].values() if other.priority < pod.priority)
+            for node in nodes
+            if self._bound.get(node)
+        }
 
     def may_preempt(self, pod: SeenPod) -> bool:
         """Tell whether `pod` may displace others now: its policy allows it and no earlier victim is still leaving."""
-        nominated = pod.view.status.nominated_node_name
         if pod.view.spec.preemption_policy == "Never":
             return False
-        return not any(other.is_terminating for other in self.lower_priority_pods(nominated, pod))
+        nominated = pod.view.status.nominated_node_name
+        return not any(other.is_terminating for other in self._bound.get(nominated, {}).values())
 
     def choose_victims(self, victims_by_node: Mapping[str, list[str]]) -> tuple[str, list[SeenPod]]:
         """Return the node where preemption hurts least, and the victims there that are still known.

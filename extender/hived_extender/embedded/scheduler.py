@@ -24,7 +24,7 @@ from hived_extender.kube import NODES, PODS, KubeClient, KubeError, pod_path
 from hived_extender.metrics import Metrics
 from hived_extender.watch import Reflector, Resource
 
-DEFAULT_EXTENDER_TIMEOUT_S = 5.0
+DEFAULT_EXTENDER_TIMEOUT_S = 60.0
 _JOIN_S = 2.0
 # A pod that completes leaves this selection, which the watch reports as its deletion.
 _LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
