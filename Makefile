@@ -43,7 +43,7 @@ bench: $(READY) ## how fast the core is, from 128 to 16,384 nodes
 	$(BIN)/python -m tests.benchmarks
 
 soak: $(READY) ## 200,000 random operations, with every invariant checked after each
-	$(BIN)/python -m tests.soak
+	$(BIN)/python -m tests.property.soak --ops 200000
 
 clean: ## remove .venv and everything that was generated
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out
