@@ -195,6 +195,8 @@ class HttpServer:
         config = uvicorn.Config(
             shim,
             lifespan="off",
+            ws="none",
+            proxy_headers=False,
             log_config=None,
             access_log=False,
             timeout_keep_alive=KEEP_ALIVE_S,
@@ -280,7 +282,7 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
 def _listen(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    if not port.isdigit():
+    if not port.isdecimal() or int(port) > 65535:
         raise OSError(f"{address!r} is no address to listen on: expected [host]:port")
     infos = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family = socket.AF_INET if not host and any(info[0] == socket.AF_INET for info in infos) else infos[0][0]

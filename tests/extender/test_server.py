@@ -1,0 +1,200 @@
+"""The real server on a loopback port: keep-alive, limits on bodies, streaming, draining."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from hived_extender.app import create_app
+from hived_extender.server import HttpServer, Shim
+from hived_extender.service import Patience
+from tests.extender.world import World, filter_body, preempt_body, spec_text
+
+BODY_LIMIT = 100_000
+BODY_TIMEOUT_S = 0.3
+
+
+class Running:
+    """A world whose service is served."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        shim = Shim(create_app(world.service), world.service, body_limit=BODY_LIMIT, body_timeout_s=BODY_TIMEOUT_S)
+        self.server = HttpServer(shim, "127.0.0.1:0")
+        self.server.start()
+        self.address = ("127.0.0.1", int(self.server.url.rsplit(":", 1)[1]))
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A keep-alive connection."""
+        return http.client.HTTPConnection(*self.address, timeout=10)
+
+    def raw(self, data: bytes) -> bytes:
+        """Everything the server answers to these bytes until it closes the connection."""
+        with socket.create_connection(self.address, timeout=10) as connection:
+            connection.sendall(data)
+            pieces = list(iter(lambda: connection.recv(65536), b""))
+        return b"".join(pieces)
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    running = Running(World())
+    yield running
+    running.server.stop()
+
+
+def call(connection: http.client.HTTPConnection, method: str, path: str, body: bytes = b"") -> tuple[int, Any]:
+    connection.request(method, path, body)
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+def test_one_connection_serves_a_pod_from_filter_to_bind(running: Running) -> None:
+    pod = running.world.create("p")
+    meta = pod["metadata"]
+    bind = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": "n0"}
+    with closing(running.connect()) as connection:
+        assert call(connection, "POST", "/v1/extender/filter", filter_body(pod))[1]["NodeNames"] == ["n0"]
+        port = connection.sock.getsockname()[1]
+        assert call(connection, "POST", "/v1/extender/bind", json.dumps(bind).encode()) == (200, {"Error": ""})
+        assert call(connection, "GET", "/v1/inspect/affinitygroups/ns/p")[1]["metadata"]["name"] == "ns/p"
+        assert connection.sock.getsockname()[1] == port
+    assert running.world.kube.pods["p"]["spec"]["nodeName"] == "n0"
+
+
+@pytest.mark.parametrize("path", ["/v1/extender/filter", "/v1/extender/preempt", "/v1/extender/bind", "/", "/x"])
+def test_the_shim_answers_as_flask_alone_does(running: Running, path: str) -> None:
+    flask = create_app(running.world.service).test_client()
+    pod = running.world.create("p", spec_text(vc="none"))
+    with closing(running.connect()) as connection:
+        for method, body in (("POST", filter_body(pod)), ("POST", preempt_body(pod)), ("POST", b"{"), ("GET", b"")):
+            expected = flask.open(path, method=method, data=body)
+            assert call(connection, method, path, body) == (expected.status_code, expected.json)
+
+
+def test_a_status_dump_is_streamed_in_pieces(running: Running) -> None:
+    with closing(running.connect()) as connection:
+        connection.request("GET", "/v1/inspect/clusterstatus")
+        response = connection.getresponse()
+        assert response.getheader("Transfer-Encoding") == "chunked"
+        body = response.read()
+    flask = create_app(running.world.service).test_client()
+    assert body == flask.get("/v1/inspect/clusterstatus").data
+
+
+def test_a_client_that_leaves_during_a_dump_harms_nobody(running: Running) -> None:
+    for _ in range(20):
+        with socket.create_connection(running.address) as connection:
+            connection.sendall(b"GET /v1/inspect/clusterstatus HTTP/1.1\r\nHost: x\r\n\r\n")
+    with closing(running.connect()) as connection:
+        assert call(connection, "GET", "/healthz") == (200, {"status": "ok"})
+
+
+def test_a_half_sent_body_is_given_up_and_holds_nobody_else(running: Running) -> None:
+    head = b"POST /v1/extender/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
+    with socket.create_connection(running.address, timeout=10) as slow:
+        slow.sendall(head)
+        with closing(running.connect()) as connection:
+            assert call(connection, "GET", "/healthz")[0] == 200
+        answer = b"".join(iter(lambda: slow.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert answer.endswith(b'"the body did not arrive within 0.3 s"')
+
+
+def test_a_body_that_announces_too_much_is_refused_at_once(running: Running) -> None:
+    head = b"POST /v1/extender/filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (BODY_LIMIT + 1)
+    assert running.raw(head).startswith(b"HTTP/1.1 413")
+
+
+def test_a_body_without_announced_length_is_refused_when_it_gets_too_large(running: Running) -> None:
+    chunk = b"%x\r\n%s\r\n" % (1000, b"x" * 1000)
+    head = b"POST /v1/extender/bind HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert running.raw(head + chunk * 110).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00\xff\r\n\r\n",
+        b"GET /%FF%FE HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET http://[/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET /?a=\xff HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: \xff\r\nConnection: close\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: zz\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_no_proper_request_are_answered_and_the_server_lives_on(running: Running, data: bytes) -> None:
+    status = running.raw(data).split(b" ", 2)[1]
+    assert b"200" <= status < b"500"
+    with closing(running.connect()) as connection:
+        assert call(connection, "GET", "/healthz")[0] == 200
+
+
+def test_a_waiting_pods_answer_is_held_back_without_holding_others() -> None:
+    running = Running(World(patience=Patience(waiting_block_s=0.4)))
+    try:
+        pod = running.world.create("p", spec_text(vc="empty"))
+        with closing(running.connect()) as slow, closing(running.connect()) as quick:
+            started = time.monotonic()
+            slow.request("POST", "/v1/extender/filter", filter_body(pod))
+            other = running.world.create("q")
+            assert call(quick, "POST", "/v1/extender/filter", filter_body(other))[1]["NodeNames"] == ["n0"]
+            assert time.monotonic() - started < 0.3
+            assert json.loads(slow.getresponse().read())["FailedNodes"]
+            assert time.monotonic() - started >= 0.4
+    finally:
+        running.server.stop()
+
+
+def test_stopping_finishes_the_request_under_way_and_refuses_new_ones() -> None:
+    running = Running(World())
+    entered, release = threading.Event(), threading.Event()
+
+    def wait_for_release() -> None:
+        entered.set()
+        release.wait(5)
+
+    running.world.kube.on_bind = wait_for_release  # type: ignore[assignment]
+    pod = running.world.create("p")
+    running.world.filter(pod)
+    bind = {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "n0"}
+    with closing(running.connect()) as connection:
+        connection.request("POST", "/v1/extender/bind", json.dumps(bind).encode())
+        assert entered.wait(5)
+        stopping = threading.Thread(target=running.server.stop)
+        stopping.start()
+        deadline = time.monotonic() + 5
+        while not refuses(running.address) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert refuses(running.address)
+        release.set()
+        assert json.loads(connection.getresponse().read()) == {"Error": ""}
+    stopping.join(5)
+    assert not stopping.is_alive()
+    assert not running.server.is_alive
+
+
+def refuses(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=1).close()
+    except OSError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("address", ["", "x", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:99999"])
+def test_an_address_that_cannot_be_used_is_an_error(address: str) -> None:
+    world = World()
+    with pytest.raises(OSError, match=r"\S"):
+        HttpServer(Shim(create_app(world.service), world.service), address)
