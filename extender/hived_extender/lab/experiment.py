@@ -67,7 +67,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     because: str = ""
     jobs: dict[str, JobState] = {}
     bad_nodes: tuple[str, ...] | None = None
-    within_s: float = 5.0
+    within_s: float = 10.0
     hold_s: float = 0.0
 
 

@@ -4,8 +4,9 @@ What happened is a picture with one row per moment that changed and one characte
 holds it, in lower case if it may be taken away at any time; `.` free, `x` on a bad node, `~` reserved.
 """
 
+import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import click
@@ -19,16 +20,28 @@ WIDTH = 100
 INDENT = 11
 LEGEND = "A, B, C: the job on a GPU; lower case: may be taken away; . free   x bad node   ~ reserved"
 COLORS = ("cyan", "magenta", "yellow", "blue", "green")
-VERBS = {RUNNING: "runs", WAITING: "waits", DONE: "done", EVICTED: "evicted", DELETED: "deleted"}
+VERBS = {
+    RUNNING: ("runs", "run"),
+    WAITING: ("waits", "wait"),
+    DONE: ("is done", "are done"),
+    EVICTED: ("is evicted", "are evicted"),
+    DELETED: ("is deleted", "are deleted"),
+}
+"""What a state is called for one pod, or a job as a whole, and for several pods."""
+_COUNT_OF_NODES = re.compile(r"^\d+/\d+ nodes are available: (\d+ (?=pods to preempt))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """An expectation and what came of it: `found` is empty if it held, `seconds` is how long that took."""
+    """An expectation and what came of it.
+
+    `found` is empty if it held; `seconds` is how long that took, and `hold_s` for how long it was watched after that.
+    """
 
     expect: str
     found: tuple[str, ...]
     seconds: float
+    hold_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +85,10 @@ class Report:
     def __init__(self, echo: Callable[[str], object]) -> None:
         self._echo = echo
         self._shown_pods: dict[str, str] = {}
+        self._shown_bad: set[str] = set()
         self._shown_picture = ""
         self._is_titled = False
+        self._is_after_verdict = False
 
     def legend(self) -> None:
         """Explain the pictures, once."""
@@ -82,8 +97,10 @@ class Report:
     def begin(self, loaded: Loaded, number: int, count: int) -> None:
         """Announce an experiment."""
         self._shown_pods.clear()
+        self._shown_bad.clear()
         self._shown_picture = ""
         self._is_titled = False
+        self._is_after_verdict = False
         heading = f"{number}/{count}  {loaded.experiment.title} "
         self._echo("\n" + click.style(heading + "─" * (WIDTH - len(heading)), bold=True))
         self._echo(textwrap.fill(" ".join(loaded.experiment.shows.split()), WIDTH))
@@ -91,11 +108,14 @@ class Report:
 
     def act(self, word: str, text: str) -> None:
         """Say what is done to the cluster."""
+        if self._is_after_verdict:
+            self._echo("")
+            self._is_after_verdict = False
         self._block(click.style(word, bold=True), word, text)
 
     def expect(self, expect: str, because: str = "") -> None:
         """Say what should happen now, and why."""
-        self._block(click.style("expect", bold=True), "expect", expect)
+        self.act("expect", expect)
         if because:
             self._block(click.style("because", dim=True), "because", because)
 
@@ -104,7 +124,7 @@ class Report:
         picture = "  ".join(
             _node_picture(node, moment, observer).ljust(_node_width(node)) for node in moment.nodes
         ).rstrip()
-        news = self._news(observer)
+        news = "; ".join([*self._node_news(moment), *self._pod_news(observer)])
         if picture == self._shown_picture and not news:
             return
         if not self._is_titled:
@@ -123,10 +143,11 @@ class Report:
     def verdict(self, check: Check) -> None:
         """Say how an expectation came out."""
         if not check.found:
-            self._echo(click.style("  pass     ", fg="green", bold=True) + f"after {check.seconds:.1f} s\n")
-            return
-        self._block(click.style("FAIL", fg="red", bold=True), "FAIL", "; ".join(check.found))
-        self._echo("")
+            held = f", and still so {check.hold_s:.1f} s later" if check.hold_s else ""
+            self._block(click.style("pass", fg="green", bold=True), "pass", f"after {check.seconds:.1f} s{held}")
+        else:
+            self._block(click.style("FAIL", fg="red", bold=True), "FAIL", "; ".join(check.found))
+        self._is_after_verdict = True
 
     def error(self, text: str) -> None:
         """Say why an experiment could not go on."""
@@ -134,7 +155,7 @@ class Report:
 
     def summary(self, results: Sequence[Result], seconds: float) -> None:
         """List how every experiment came out."""
-        self._echo(click.style("─" * WIDTH, bold=True))
+        self._echo("\n" + click.style("─" * WIDTH, bold=True))
         width = max(len(result.title) for result in results)
         for result in results:
             word = click.style("pass", fg="green") if result.is_passed else click.style("FAIL", fg="red", bold=True)
@@ -152,21 +173,34 @@ class Report:
         for line in lines[1:]:
             self._echo(" " * INDENT + line)
 
-    def _news(self, observer: Observer) -> str:
-        """What became of pods since the last row: `A runs, B 0 1 done, B 2 waits`."""
-        news: dict[tuple[str, str], list[str]] = {}
+    def _node_news(self, moment: Moment) -> Iterator[str]:
+        """Which nodes turned bad or healthy since the last row."""
+        bad = {node.name for node in moment.nodes if node.is_bad}
+        for name in sorted(bad ^ self._shown_bad):
+            yield f"{name} is {'bad' if name in bad else 'healthy again'}"
+        self._shown_bad = bad
+
+    def _pod_news(self, observer: Observer) -> Iterator[str]:
+        """What became of pods since the last row: `A runs`, `B0 B1 are done`, `B2 waits: insufficient capacity ...`."""
+        news: dict[tuple[str, str, str], list[str]] = {}
         for pod in observer.pods:
-            if pod.state in VERBS and self._shown_pods.get(pod.uid) != pod.state:
+            is_news = pod.state in VERBS and self._shown_pods.get(pod.uid) != pod.state
+            # A pod that the scheduler has not answered yet is no news.
+            if is_news and (pod.state != WAITING or pod.reason):
                 self._shown_pods[pod.uid] = pod.state
-                news.setdefault((pod.job, VERBS[pod.state]), []).append(pod.name)
-        return ", ".join(self._sentence(job, verb, names, observer) for (job, verb), names in news.items())
+                reason = _COUNT_OF_NODES.sub("", pod.reason).rstrip(".") if pod.state == WAITING else ""
+                news.setdefault((pod.job, pod.state, reason), []).append(pod.name)
+        for (job, state, reason), names in news.items():
+            yield self._sentence(job, state, names, observer) + (f": {reason}" if reason else "")
 
     @staticmethod
-    def _sentence(job: str, verb: str, names: list[str], observer: Observer) -> str:
+    def _sentence(job: str, state: str, names: list[str], observer: Observer) -> str:
+        one, several = VERBS[state]
         all_names = [pod.name for pod in observer.job_pods(job)]
         if len(names) == len(all_names):
-            return f"{job} {verb}"
-        return f"{job}{'+'.join(str(all_names.index(name)) for name in names)} {verb}"
+            return f"{job} {one}"
+        pods = " ".join(f"{job}{all_names.index(name)}" for name in names)
+        return f"{pods} {one if len(names) == 1 else several}"
 
 
 def _node_width(node: Cell) -> int:

@@ -137,26 +137,28 @@ class _Run:
         try:
             pods, _ = plan_file(str(self._folder / submission.file), Submitter(user=USER, cluster=self._spec))
         except UserError as error:
+            if not submission.refused:
+                raise
             self._report.act("submit", f"{submission.job}: {submission.file}")
-            self._refused(submission, error.message)
+            self._judge_refusal(submission, error.message)
             return
         if submission.run_s:
             for pod in pods:
                 pod.manifest["metadata"]["annotations"][RUN_SECONDS] = f"{submission.run_s:g}"
         self._report.act("submit", f"{submission.job}: {submission.file}, {_describe(pods, submission.run_s)}")
         if submission.refused:
-            self._refused(submission, "")
+            self._judge_refusal(submission, "")
             return
         self._jobs[submission.job] = pods
         self._create(submission.job)
 
-    def _refused(self, submission: Submission, message: str) -> None:
-        """Note how a submission that should be refused came out."""
-        if not submission.refused:
-            raise UserError(message)
-        expect = f"refused at submission: {submission.refused}"
+    def _judge_refusal(self, submission: Submission, message: str) -> None:
+        """Check that a file was refused with the expected words; an empty message says that it was accepted."""
+        expect = f"{submission.job} is refused at submission"
         self._report.expect(expect)
-        found = () if submission.refused in message else (message or "it was accepted",)
+        if message:
+            self._report.act("answer", message.removeprefix(f"{self._folder}/"))
+        found = () if submission.refused in message else (f"expected {submission.refused!r} in the answer",)
         self.checks.append(Check(expect, found, 0.0))
         self._report.verdict(self.checks[-1])
 
@@ -197,7 +199,7 @@ class _Run:
             time.sleep(LOOK_INTERVAL_S)
 
     def _conclude(self, step: Step, found: tuple[str, ...], seconds: float) -> Check:
-        check = Check(step.expect or "", found, seconds)
+        check = Check(step.expect or "", found, seconds, 0.0 if found else step.hold_s)
         self._report.verdict(check)
         return check
 
@@ -208,7 +210,7 @@ def _request(pod: PlannedPod) -> PodRequest:
 
 
 def _describe(pods: list[PlannedPod], run_s: float) -> str:
-    """What a job asks for, in a few words: `2 tasks of 1 GPU as a gang, VC vision, prod, 1.5 s each`."""
+    """What a job asks for, in a few words: `2 tasks of 1 GPU as a gang, VC vision, prod, for 1.5 s`."""
     requests = [_request(pod).spec for pod in pods]
     shapes = dict.fromkeys(f"{spec.leaf_cell_count} GPU" + "s" * (spec.leaf_cell_count > 1) for spec in requests)
     tasks = f"{len(pods)} tasks of" if len(pods) > 1 else "a task of"
@@ -222,6 +224,6 @@ def _describe(pods: list[PlannedPod], run_s: float) -> str:
         f"type {first.leaf_cell_type}" if first.leaf_cell_type else "",
         f"pinned to {first.pinned_cell_id}" if first.pinned_cell_id else "",
         "lazy preemption" if first.lazy_preemption else "",
-        f"{run_s:g} s each" if run_s else "",
+        f"for {run_s:g} s" if run_s else "",
     ]
     return ", ".join(part for part in parts if part)
