@@ -1,0 +1,189 @@
+"""The record of a run, replayed, makes the same decisions and ends in the same state."""
+
+import json
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hived.decisions import Decision
+from hived.errors import UserError
+from hived.events import Event, ScheduleRequested
+from hived.scheduler import handle
+from hived.state import State
+from hived_config.loader import load_cluster
+from hived_extender.record import Recorder
+from hived_extender.replay import CoreScheduler, Replay, StateDetail, decision_result, read_scenario
+from tests.extender.world import CONFIG, NODES, World, node, pod_json, preempt_args, spec_text, to_pod
+
+
+def start_recorder(folder: Path, **options: Any) -> Recorder:
+    config = folder / "cluster.yaml"
+    config.write_text(CONFIG)
+    return Recorder(folder / "records", config, run="run", **options)
+
+
+def parts_of(folder: Path) -> list[Path]:
+    return sorted((folder / "records").glob("*.jsonl"))
+
+
+def replay(folder: Path) -> tuple[list[Any], Any]:
+    """The results of all schedule operations, and the state at the end."""
+    scenario = folder / "joined.jsonl"
+    scenario.write_bytes(b"".join(part.read_bytes() for part in parts_of(folder)))
+    schedulers: list[CoreScheduler] = []
+
+    def start(spec: Any) -> CoreScheduler:
+        schedulers.append(CoreScheduler(spec))
+        return schedulers[-1]
+
+    run = Replay(start, lambda name: load_cluster(folder / "records" / name), StateDetail.NONE, check=True)
+    records = list(run.run(read_scenario(scenario)))
+    return [record["result"] for record in records if record["op"] == "schedule"], schedulers[-1].snapshot()
+
+
+class Driver:
+    """Does random things to a world."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.random = random.Random(seed)
+        self.pods: list[Any] = []
+        self.count = 0
+
+    def step(self) -> None:
+        self.random.choices([self.create, self.ask, self.delete, self.turn_node], [4, 6, 2, 1])[0]()
+
+    def create(self) -> None:
+        self.count += 1
+        group = self.random.choice(["", "g", "h", "i"])
+        priority = self.random.choice([-1, 0, 5])
+        pods, leaf_cells = self.random.choice([(1, 4), (2, 2), (2, 4)]) if group else (1, self.random.choice([1, 2, 4]))
+        spec = spec_text(
+            self.random.choice("ab"),
+            leaf_cells,
+            priority,
+            f"{group}{priority}{pods}{leaf_cells}" if group else "",
+            pods,
+            lazyPreemptionEnable=self.random.random() < 0.5,
+            ignoreK8sSuggestedNodes=self.random.random() < 0.5,
+        )
+        self.pods.append(self.world.create(f"p{self.count}", spec))
+
+    def ask(self) -> None:
+        waiting = [pod for pod in self.pods if not pod["spec"]["nodeName"]]
+        if not waiting:
+            return
+        pod = self.random.choice(waiting)
+        nodes = self.random.choice([list(NODES), self.random.sample(NODES, 3), self.random.sample(NODES, 1)])
+        with suppress(UserError):
+            if self.random.random() < 0.3:
+                self.world.service.preempt_victims(preempt_args(pod, nodes))
+            elif "NodeNames" in (result := self.world.filter(pod, nodes)):
+                self.world.bind(pod, result["NodeNames"][0])
+                self.world.see(pod)
+
+    def delete(self) -> None:
+        if self.pods:
+            self.world.delete(self.pods.pop(self.random.randrange(len(self.pods))))
+
+    def turn_node(self) -> None:
+        self.world.service.node_seen(node(self.random.choice(NODES), is_ready=self.random.random() < 0.7))
+
+
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the core decides from now on, as a trace shows it; messages name pods differently there."""
+    results: list[Any] = []
+
+    def listen(state: State, event: Event) -> Decision:
+        try:
+            decision = handle(state, event)
+        except UserError:
+            results.append("error")
+            raise
+        if isinstance(event, ScheduleRequested):
+            results.append(decision_result(decision))
+        return decision
+
+    monkeypatch.setattr("hived_extender.service.handle", listen)
+    return results
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_replay_makes_the_decisions_of_the_run(tmp_path: Path, decided: list[Any], seed: int) -> None:
+    world = World(recorder=start_recorder(tmp_path, part_size=10_000))
+    driver = Driver(world, seed)
+    for _ in range(150):
+        driver.step()
+    world.service.close()
+    results, state = replay(tmp_path)
+    assert {result["kind"] for result in results} >= {"bind", "wait", "preempt"}
+    assert ["error" if result["kind"] == "error" else result for result in results] == decided
+    assert state == world.snapshot()
+    assert len(parts_of(tmp_path)) > 1
+
+
+def test_a_restarted_service_records_the_bound_pods_it_found(tmp_path: Path) -> None:
+    before = World()
+    for name in ("p", "q"):
+        before.place(name, spec_text(leaf_cells=2))
+    world = World(is_ready=False, recorder=start_recorder(tmp_path))
+    world.service.sync_pods([to_pod(pod) for pod in before.kube.pods.values()])
+    world.service.mark_ready()
+    world.filter(world.create("r", spec_text(leaf_cells=2)))
+    world.service.close()
+    results, state = replay(tmp_path)
+    assert [result["kind"] for result in results] == ["bind"]
+    assert state == world.snapshot()
+
+
+def test_suggested_nodes_are_written_as_the_shorter_list(tmp_path: Path) -> None:
+    world = World(recorder=start_recorder(tmp_path))
+    pod = world.create("p", spec_text(vc="empty"))
+    for nodes in (NODES, NODES[:3], NODES[:1]):
+        world.filter(pod, nodes)
+    lines = [json.loads(line) for line in parts_of(tmp_path)[0].read_bytes().splitlines()]
+    suggested = [line["suggested"] for line in lines if line["op"] == "schedule"]
+    assert suggested == ["all", {"except": ["n3"]}, ["n0"]]
+
+
+def test_a_line_is_written_before_the_next_event(tmp_path: Path) -> None:
+    world = World(recorder=start_recorder(tmp_path))
+    world.filter(world.create("p"))
+    last = json.loads(parts_of(tmp_path)[0].read_bytes().splitlines()[-1])
+    assert (last["op"], last["pod"], last["commit"]) == ("schedule", "uid-p", True)
+
+
+def test_the_event_that_broke_the_core_is_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(recorder=start_recorder(tmp_path))
+    pod = world.create("p")
+
+    def explode(*_: object) -> None:
+        raise IndexError("boom")
+
+    monkeypatch.setattr("hived_extender.service.handle", explode)
+    with pytest.raises(Exception, match="boom"):
+        world.filter(pod)
+    last = json.loads(parts_of(tmp_path)[0].read_bytes().splitlines()[-1])
+    assert (last["op"], last["pod"], last["commit"]) == ("schedule", "uid-p", False)
+
+
+def test_a_record_that_cannot_be_written_does_not_stop_scheduling(tmp_path: Path) -> None:
+    failures: list[int] = []
+    recorder = start_recorder(tmp_path, part_size=1, on_failure=lambda: failures.append(1))
+    world = World()
+    for part in range(2, 40):
+        (tmp_path / "records" / f"run-{part:04d}.jsonl").touch()
+    world = World(recorder=recorder)
+    assert failures == [1]
+    assert world.filter(world.create("p")) == {"NodeNames": ["n0"]}
+    assert failures == [1]
+
+
+def test_a_pod_bound_by_an_unreadable_annotation_is_not_in_the_record(tmp_path: Path) -> None:
+    world = World(recorder=start_recorder(tmp_path))
+    world.service.pod_seen(to_pod(pod_json("p", spec_text(), node="n0")))
+    assert b"addBound" not in parts_of(tmp_path)[0].read_bytes()

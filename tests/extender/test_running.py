@@ -1,0 +1,225 @@
+"""The whole extender against the embedded API server: recovery, restarts, outages, and the command that serves."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from hived.errors import UserError
+from hived_extender.annotations import BIND_INFO, SCHEDULING_SPEC
+from hived_extender.embedded.cluster import EmbeddedCluster
+from hived_extender.kube import KubeClient, pod_path
+from hived_extender.running import Extender, start_embedded, start_extender
+from hived_extender.wire import ENABLE_LIMIT
+from tests.extender.world import CONFIG, NODES, cluster_spec, filter_body, spec_text
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "hivedscheduler.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(cluster_spec()) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kube(cluster: EmbeddedCluster) -> Iterator[KubeClient]:
+    client = connect(cluster)
+    yield client
+    client.close()
+
+
+def connect(cluster: EmbeddedCluster) -> KubeClient:
+    client = KubeClient.connect(cluster.api_url)
+    client.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
+    return client
+
+
+def start(config: Path, cluster: EmbeddedCluster, **options: Any) -> Any:
+    return start_extender(config, KubeClient.connect(cluster.api_url), listen="127.0.0.1:0", **options)
+
+
+def create_pod(kube: KubeClient, name: str, spec: str | None = None, node: str = "", **annotations: str) -> Any:
+    notes = {SCHEDULING_SPEC: spec_text() if spec is None else spec, **annotations}
+    return kube.create(
+        "/api/v1/namespaces/ns/pods",
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "ns", "annotations": notes},
+            "spec": {
+                **({"nodeName": node} if node else {}),
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "none",
+                        "resources": {"limits": {ENABLE_LIMIT: "1"}, "requests": {ENABLE_LIMIT: "1"}},
+                    }
+                ],
+            },
+        },
+    )
+
+
+def post(extender: Extender, verb: str, body: bytes) -> Any:
+    with urlopen(Request(f"{extender.url}/v1/extender/{verb}", body, method="POST")) as response:
+        return json.load(response)
+
+
+def filter_pod(extender: Extender, pod: Any) -> Any:
+    """Call filter until the extender has been told of the pod."""
+    answers: list[Any] = []
+
+    def is_known() -> bool:
+        answers.append(post(extender, "filter", filter_body(pod)))
+        return "is not known" not in answers[-1]["Error"]
+
+    wait_until(is_known)
+    return answers[-1]
+
+
+def place(extender: Extender, pod: Any) -> str:
+    (node,) = filter_pod(extender, pod)["NodeNames"]
+    meta = pod["metadata"]
+    body = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
+    assert post(extender, "bind", json.dumps(body).encode()) == {"Error": ""}
+    return str(node)
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def status_of(url: str) -> int:
+    try:
+        with urlopen(url) as response:
+            return int(response.status)
+    except HTTPError as error:
+        return error.code
+
+
+def metric(extender: Extender, name: str, **labels: str) -> float | None:
+    return extender.service.metrics.registry.get_sample_value(name, labels)
+
+
+def test_a_restarted_extender_has_the_state_of_the_one_before(
+    config: Path, cluster: EmbeddedCluster, kube: KubeClient
+) -> None:
+    with start(config, cluster) as extender:
+        assert extender.wait_ready(DEADLINE_S)
+        for name, spec in (
+            ("gang-0", spec_text(leaf_cells=2, group="g", pods=2)),
+            ("gang-1", spec_text(leaf_cells=2, group="g", pods=2)),
+            ("spare", spec_text(vc="b", leaf_cells=1, priority=-1)),
+            ("other", spec_text(vc="b", leaf_cells=4)),
+        ):
+            place(extender, create_pod(kube, name, spec))
+        before = extender.service.snapshot()
+    assert len(before[2]) == 3
+    with start(config, cluster) as extender:
+        assert extender.wait_ready(DEADLINE_S)
+        assert extender.service.snapshot() == before
+        assert metric(extender, "hived_pods", state="Bound") == 4
+
+
+def test_one_bad_pod_never_stops_recovery(config: Path, cluster: EmbeddedCluster, kube: KubeClient) -> None:
+    with start(config, cluster) as extender:
+        assert extender.wait_ready(DEADLINE_S)
+        good = place(extender, create_pod(kube, "m-good"))
+        before = extender.service.snapshot()
+    create_pod(kube, "a-garbage", "{", good, **{BIND_INFO: "[" * 50_000})
+    create_pod(kube, "b-nothing", "", good)
+    stolen = kube.get(pod_path("ns", "m-good"))["metadata"]["annotations"][BIND_INFO]
+    create_pod(kube, "z-thief", spec_text(group="thief"), "n3", **{BIND_INFO: stolen})
+    with start(config, cluster) as extender:
+        assert extender.wait_ready(DEADLINE_S)
+        assert extender.service.snapshot() == before
+        assert metric(extender, "hived_recovery_failures_total") == 3
+
+
+def test_nodes_and_pods_are_followed_after_recovery(config: Path, cluster: EmbeddedCluster, kube: KubeClient) -> None:
+    with start(config, cluster) as extender:
+        assert extender.wait_ready(DEADLINE_S)
+        empty = extender.service.snapshot()
+        kube.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
+        wait_until(lambda: metric(extender, "hived_bad_nodes") == 1)
+        kube.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": None}})
+        wait_until(lambda: metric(extender, "hived_bad_nodes") == 0)
+        place(extender, create_pod(kube, "p"))
+        wait_until(lambda: metric(extender, "hived_pods", state="Bound") == 1)
+        kube.delete_pod("ns", "p", grace_period_s=0)
+        wait_until(lambda: metric(extender, "hived_pods", state="Bound") == 0)
+        assert extender.service.snapshot() == empty
+
+
+def test_the_extender_answers_but_is_not_ready_while_the_api_server_is_away(config: Path) -> None:
+    with start_extender(config, KubeClient.connect("http://127.0.0.1:9"), listen="127.0.0.1:0") as extender:
+        assert status_of(f"{extender.url}/healthz") == 200
+        assert status_of(f"{extender.url}/readyz") == 503
+        assert "being replayed" in post(extender, "filter", filter_body({"metadata": {"uid": "u"}}))["Error"]
+
+
+def test_stopping_does_not_wait_for_silent_watches(config: Path, cluster: EmbeddedCluster) -> None:
+    with start(config, cluster) as extender:
+        assert extender.wait_ready(DEADLINE_S)
+        started = time.monotonic()
+    assert time.monotonic() - started < 3
+
+
+@pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:99999", "203.0.113.1:80"])
+def test_an_address_that_cannot_be_used_is_the_users_error(config: Path, cluster: EmbeddedCluster, listen: str) -> None:
+    with (
+        pytest.raises(UserError),
+        start_extender(config, KubeClient.connect(cluster.api_url), listen=listen),
+    ):
+        pass
+
+
+def test_an_embedded_cluster_runs_the_pods_it_is_given(config: Path) -> None:
+    with start_embedded(config) as running:
+        kube = connect(running.cluster)
+        create_pod(kube, "p")
+        wait_until(lambda: kube.get(pod_path("ns", "p"))["status"].get("phase") == "Running")
+        assert kube.get(pod_path("ns", "p"))["spec"]["nodeName"] in NODES
+        kube.close()
+
+
+def test_the_command_serves_until_sigterm_and_exits_with_zero(config: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from hived_extender.cli import main; main()", "serve", "--embedded", str(config)]
+    command += ["--listen", "127.0.0.1:0", "--record", str(tmp_path / "records"), "--log-format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [line.split() for line in iter(process.stdout.readline, "Ctrl-C ends it.\n")]
+        addresses = {words[0]: words[-1] for words in lines if words}
+        assert status_of(f"{addresses['extender']}/readyz") == 200
+        assert status_of(f"{addresses['API']}/api/v1/nodes/n0") == 200
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert all(json.loads(line)["level"] in {"info", "warning"} for line in log.splitlines())
+    assert len(list((tmp_path / "records").glob("*-0001.jsonl"))) == 1
+
+
+def test_the_command_refuses_two_configurations() -> None:
+    command = [sys.executable, "-c", "from hived_extender.cli import main; main()", "serve"]
+    result = subprocess.run([*command, "--config", "a", "--embedded", "b"], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "exclude each other" in result.stderr
