@@ -155,7 +155,12 @@ def reserve_group(
 
 @entry_kernel
 def cancel_group(
-    t: TopologyArrays, s: Cells, physical: IntArray, victim_virtual: IntArray, victim_priority: IntArray, victim_vc: IntArray
+    t: TopologyArrays,
+    s: Cells,
+    physical: IntArray,
+    victim_virtual: IntArray,
+    victim_priority: IntArray,
+    victim_vc: IntArray,
 ) -> None:
     """Cancel a preemption: Reserving leaves go back to their victims, Reserved ones become Free (SEMANTICS 5.4).
 

@@ -95,7 +95,9 @@ def describe_placement(
     else:
         roots = arrays.root[virtual]
         level_types = {
-            int(level): topology.chains[arrays.chain_of_level[level]].types[level - arrays.level_offset[arrays.chain_of_level[level]] - 1]
+            int(level): topology.chains[arrays.chain_of_level[level]].types[
+                level - arrays.level_offset[arrays.chain_of_level[level]] - 1
+            ]
             for level in np.unique(arrays.chain_level[roots])
         }
         types = [level_types[level] for level in arrays.chain_level[roots].tolist()]

@@ -43,19 +43,25 @@ def _fold_children(state: State, values: IntArray, combine: np.ufunc) -> tuple[I
 def _check_sums(state: State) -> Iterator[str]:
     cells, physical = state.cells, state.topology.physical_count
     parents, highest = _fold_children(state, cells.priority, np.maximum)
-    yield from _differ(state, parents, cells.priority[parents] != highest, "priority is not the maximum of its children's")
+    yield from _differ(
+        state, parents, cells.priority[parents] != highest, "priority is not the maximum of its children's"
+    )
     parents, used = _fold_children(state, cells.used, np.add)
     yield from _differ(state, parents, cells.used[parents] != used, "used count is not the sum of its children's")
     leaves = np.flatnonzero(state.arrays.level == 1)
     expected = (cells.priority[leaves] > FREE_PRIORITY).astype(np.int32)
-    yield from _differ(state, leaves, cells.used[leaves] != expected, "used count of a leaf does not follow its priority")
+    yield from _differ(
+        state, leaves, cells.used[leaves] != expected, "used count of a leaf does not follow its priority"
+    )
     padded = np.zeros(len(cells.priority), np.int32)
     padded[:physical] = cells.opportunistic_used
     parents, lent = _fold_children(state, padded, np.add)
     yield from _differ(state, parents, padded[parents] != lent, "opportunistic count is not the sum of its children's")
     leaves = leaves[leaves < physical]
     expected = (cells.priority[leaves] == OPPORTUNISTIC_PRIORITY).astype(np.int32)
-    yield from _differ(state, leaves, padded[leaves] != expected, "opportunistic count of a leaf does not follow its priority")
+    yield from _differ(
+        state, leaves, padded[leaves] != expected, "opportunistic count of a leaf does not follow its priority"
+    )
     parents, bad = _fold_children(state, cells.bad, np.maximum)
     is_physical = parents < physical
     yield from _differ(state, parents, is_physical & (cells.bad[parents] != bad), "is not bad exactly if a child is")
@@ -79,9 +85,13 @@ def _check_bindings(state: State) -> Iterator[str]:
     inner = virtual[arrays.parent[virtual] != NO_CELL]
     parents_bound = cells.bound[arrays.parent[inner]] == arrays.parent[cells.bound[inner]]
     yield from _differ(state, inner, ~parents_bound, "is bound but its parent is not bound to the parent")
-    yield from _differ(state, virtual, cells.bad[virtual] != cells.bad[cells.bound[virtual]], "does not show its health")
+    yield from _differ(
+        state, virtual, cells.bad[virtual] != cells.bad[cells.bound[virtual]], "does not show its health"
+    )
     free = np.flatnonzero((cells.bound == NO_CELL) & (np.arange(len(cells.bound)) >= count))
-    yield from _differ(state, free, (cells.bad[free] != 0) | (cells.state[free] != 0), "is unbound but not free and healthy")
+    yield from _differ(
+        state, free, (cells.bad[free] != 0) | (cells.state[free] != 0), "is unbound but not free and healthy"
+    )
 
 
 def _check_free_lists(state: State) -> Iterator[str]:
@@ -165,15 +175,22 @@ def _check_leaves(state: State) -> Iterator[str]:
     wants_user = (states == CellState.USED) | (states == CellState.RESERVING)
     wants_reserver = (states == CellState.RESERVING) | (states == CellState.RESERVED)
     yield from _differ(state, leaves, wants_user != (using != NO_GROUP), "state does not follow its using group")
-    yield from _differ(state, leaves, wants_reserver != (reserving != NO_GROUP), "state does not follow its reserving group")
+    yield from _differ(
+        state, leaves, wants_reserver != (reserving != NO_GROUP), "state does not follow its reserving group"
+    )
     idle = states == CellState.FREE
-    yield from _differ(state, leaves, idle != (cells.priority[leaves] == FREE_PRIORITY), "is free in state or priority only")
+    yield from _differ(
+        state, leaves, idle != (cells.priority[leaves] == FREE_PRIORITY), "is free in state or priority only"
+    )
     real = leaves[cells.priority[leaves] >= MIN_GUARANTEED_PRIORITY]
     unbound = cells.bound[real] == NO_CELL
     yield from _differ(state, real, unbound, "is guaranteed but unbound")
     real = real[~unbound]
     yield from _differ(
-        state, real, cells.priority[real] != cells.priority[cells.bound[real]], "has another priority than its virtual cell"
+        state,
+        real,
+        cells.priority[real] != cells.priority[cells.bound[real]],
+        "has another priority than its virtual cell",
     )
     virtual = np.flatnonzero((arrays.level == 1) & (arrays.vc != NO_CELL) & (cells.priority > FREE_PRIORITY))
     yield from _differ(
@@ -181,7 +198,9 @@ def _check_leaves(state: State) -> Iterator[str]:
     )
     healthy = leaves[(cells.bad[leaves] == 0) & (cells.priority[leaves] < MIN_GUARANTEED_PRIORITY)]
     healthy = healthy[arrays.pinned[healthy] == 0]
-    yield from _differ(state, healthy, cells.bound[healthy] != NO_CELL, "is healthy and not in guaranteed use but bound")
+    yield from _differ(
+        state, healthy, cells.bound[healthy] != NO_CELL, "is healthy and not in guaranteed use but bound"
+    )
     lent = cells.lent_to[leaves] != NO_CELL
     yield from _differ(
         state, leaves, lent != (cells.priority[leaves] == OPPORTUNISTIC_PRIORITY), "is lent without opportunistic use"

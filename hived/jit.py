@@ -11,6 +11,8 @@ With NUMBA_DISABLE_JIT=1 both decorators leave the function as it is.
 
 import hashlib
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +20,9 @@ from typing import Any, TypeVar
 import numba
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+ENTRY_KERNELS: list[Any] = []
+"""Every entry kernel of the modules imported so far; `hived.warm` checks that it compiled them all."""
 
 
 def _source_digest() -> str:
@@ -29,9 +34,24 @@ def _source_digest() -> str:
 
 
 def _cache_folder() -> Path:
-    """Where compiled kernels live: below NUMBA_CACHE_DIR if set, else below the user's cache folder."""
-    base = os.environ.get("NUMBA_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hived")
-    return Path(base, "kernels-" + _source_digest())
+    """Where compiled kernels live: below NUMBA_CACHE_DIR if set, else below the user's cache folder.
+
+    numba wants to write there. Where it cannot, as in an image with a read-only root, the kernels compiled beforehand are
+    copied to a temporary folder.
+    """
+    base = os.environ.get("NUMBA_CACHE_DIR") or Path(
+        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hived"
+    )
+    folder = Path(base, "kernels-" + _source_digest())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        copy = Path(tempfile.mkdtemp(prefix="hived-kernels-"))
+        if folder.is_dir():
+            shutil.copytree(folder, copy, dirs_exist_ok=True)
+        return copy
+    return folder
 
 
 numba.config.CACHE_DIR = str(_cache_folder())
@@ -43,5 +63,7 @@ def kernel(function: Kernel) -> Kernel:
 
 
 def entry_kernel(function: Kernel) -> Kernel:
-    """Compile a kernel that Python calls, and keep the result on disk. Cost of a call: about 0.1 us per array passed."""
-    return numba.njit(error_model="numpy", cache=True)(function)  # type: ignore[no-any-return]
+    """Compile a kernel that Python calls, and keep the result on disk. A call costs 0.3 us and 0.1 us per array."""
+    compiled = numba.njit(error_model="numpy", cache=True)(function)
+    ENTRY_KERNELS.append(compiled)
+    return compiled  # type: ignore[no-any-return]

@@ -127,9 +127,7 @@ def _append_sibling(w: Wishes, first: int, sibling: int) -> None:
 
 
 @kernel
-def order_candidates(
-    t: TopologyArrays, s: Cells, first: IntArray, suggestion: Suggestion, ordered: IntArray
-) -> int:
+def order_candidates(t: TopologyArrays, s: Cells, first: IntArray, suggestion: Suggestion, ordered: IntArray) -> int:
     """Positions of the usable cells among `first`, those with fewest opportunistic leaves first, stably; returns their number."""
     count = 0
     for i in range(len(first)):
@@ -369,7 +367,9 @@ def next_candidate(
 
 
 @kernel
-def map_to_free_list(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level: int, suggestion: Suggestion) -> bool:
+def map_to_free_list(
+    t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level: int, suggestion: Suggestion
+) -> bool:
     """Map a preassigned wish onto the first fitting cell of its level's free list, and take that cell."""
     wishes, candidates = np.empty(1, np.int32), np.empty(1, np.int32)
     wishes[0] = root

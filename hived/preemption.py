@@ -125,4 +125,3 @@ def preempt_lazily_for(
     for group in groups:
         preempt_lazily(state, group, preemptor)
     plan_placement(state.arrays, state.cells, physical, virtual, -1)
-

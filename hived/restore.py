@@ -84,9 +84,7 @@ def _find_leaves(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]
     for placements in bind_info.members:
         for placement in placements:
             node = topology.node_index.get(placement.node)
-            found = (
-                _node_leaves(arrays, node, own_chain) if node is not None else {}
-            )
+            found = _node_leaves(arrays, node, own_chain) if node is not None else {}
             for i, device in enumerate(placement.leaf_cell_indices):
                 leaf = found.get(device, NO_CELL)
                 leaves.append(leaf)

@@ -151,7 +151,9 @@ def empty_state(spec: ClusterSpec) -> State:
     cells, physical = len(arrays.parent), topology.physical_count
     levels, nodes = len(arrays.child_count), len(topology.node_names)
     vc_levels = len(arrays.root_base)
-    sizes = dict.fromkeys(("priority", "state", "bad", "used", "bound", "planned", "planned_below", "doomed_list"), cells)
+    sizes = dict.fromkeys(
+        ("priority", "state", "bad", "used", "bound", "planned", "planned_below", "doomed_list"), cells
+    )
     sizes |= dict.fromkeys(
         ("opportunistic_used", "split", "free_position", "free_list", "bad_position", "bad_list", "doomed_position",
          "using", "reserving", "shown_vc", "lent_to", "lent_bad"), physical,

@@ -13,7 +13,12 @@ from hived.state import CellState, Group, State
 from hived.topology import NO_CELL
 
 Json = dict[str, Any]
-STATE_NAMES = {CellState.FREE: "Free", CellState.USED: "Used", CellState.RESERVING: "Reserving", CellState.RESERVED: "Reserved"}
+STATE_NAMES = {
+    CellState.FREE: "Free",
+    CellState.USED: "Used",
+    CellState.RESERVING: "Reserving",
+    CellState.RESERVED: "Reserved",
+}
 HEALTH_NAMES = ("Healthy", "Bad")
 _NO_TIMES: Mapping[str, str] = {}
 
@@ -41,7 +46,10 @@ def affinity_group(state: State, name: str, times: Mapping[str, str] = _NO_TIMES
     status["preemptingPods"] = sorted(group.preempting_pods)
     if group.lazy_preemptor is not None:
         status["lazyPreemptionStatus"] = {"preemptor": group.lazy_preemptor, "preemptionTime": times.get(name, "")}
-    return {"metadata": {"name": name}, "status": {key: value for key, value in status.items() if value not in ([], {})}}
+    return {
+        "metadata": {"name": name},
+        "status": {key: value for key, value in status.items() if value not in ([], {})},
+    }
 
 
 def physical_placement(state: State, group: Group) -> dict[str, list[int]]:
@@ -96,7 +104,7 @@ def iter_virtual_cluster(state: State, vc: str) -> Iterator[Json]:
             "cellState": "Used",
             "cellHealthiness": HEALTH_NAMES[state.cells.lent_bad[leaf]],
             "cellPriority": -1,
-            "physicalCell": _physical_fields(state, leaf),
+            "physicalCell": _physical_tree(state, leaf),
         }
 
 
@@ -186,4 +194,3 @@ def _group_entry(state: State, group: Group) -> Json:
         "preempting": sorted(group.preempting_pods),
         "lazyPreemptor": group.lazy_preemptor or "",
     }
-

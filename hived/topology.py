@@ -257,9 +257,7 @@ class _Builder:
         nodes = self.name_nodes(per_cell, physical_count)
         roots = self.root_arrays()
         views, vc_views, pinned_views = self.make_views(per_cell, preassigned)
-        pinned_roots = {
-            (f.vc, f.pinned_cell_id): f.first_root for f in self.forests if f.pinned_cell_id
-        }
+        pinned_roots = {(f.vc, f.pinned_cell_id): f.first_root for f in self.forests if f.pinned_cell_id}
         for (_, pinned_id), root in pinned_roots.items():
             per_cell["pinned"][root] = 1
             per_cell["pinned"][self.pinned_cells[pinned_id]] = 1
@@ -375,7 +373,18 @@ class _Builder:
         return forest.tree_count * chain.leaf_count(forest.top_level) // chain.leaf_count(level)
 
     def cell_arrays(self) -> dict[str, IntArray]:
-        names = ("parent", "first_child", "first_leaf", "chain_level", "level", "root", "vc", "node", "device", "pinned")
+        names = (
+            "parent",
+            "first_child",
+            "first_leaf",
+            "chain_level",
+            "level",
+            "root",
+            "vc",
+            "node",
+            "device",
+            "pinned",
+        )
         arrays = {name: np.full(self.cell_total, NO_CELL, np.int32) for name in names}
         arrays["pinned"][:] = 0
         for forest in self.forests:
@@ -423,7 +432,9 @@ class _Builder:
             forest = self.forests[i]
             base, size = forest.bases[chain.node_level], self.forest_level_size(forest, chain.node_level)
             spans.append((len(names), base, size, i))
-            names.extend(self.texts.get(base + k) or str(self.default_number(forest, chain.node_level, k)) for k in range(size))
+            names.extend(
+                self.texts.get(base + k) or str(self.default_number(forest, chain.node_level, k)) for k in range(size)
+            )
         node_names = tuple(sorted(set(names)))
         node_index = {name: i for i, name in enumerate(node_names)}
         numbers = np.array([node_index[name] for name in names], np.int32)
@@ -534,4 +545,3 @@ class _Builder:
             own = [root for root in roots if per_cell["level"][root] == level]
             parts.append(np.array(own, np.int32))
         return np.concatenate(parts)
-

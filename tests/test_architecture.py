@@ -41,7 +41,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("preemption",),
     ("restore", "search"),
     ("scheduler", "status"),
-    ("simulator",),
+    ("warm",),
 )
 
 # What gives the core a clock, a file, a log, a thread or the network.
@@ -49,7 +49,10 @@ FORBIDDEN_IN_CORE = {
     "asyncio", "io", "logging", "multiprocessing", "os", "pathlib", "random", "selectors", "shutil", "signal", "socket",
     "subprocess", "tempfile", "threading", "time", "urllib",
 }  # fmt: skip
-CORE_EXCEPTIONS = {"jit": {"os", "pathlib"}}  # finds the folder of the compiled kernels
+CORE_EXCEPTIONS = {
+    "jit": {"os", "pathlib", "shutil", "tempfile"},  # finds the folder of the compiled kernels
+    "warm": {"time"},  # a program: says how long compiling took
+}
 
 # Third-party packages that only these modules may import.
 ONLY_IN = {

@@ -89,7 +89,7 @@ def test_a_configuration_is_validated_from_the_wheel(image: Path) -> None:
 def test_the_kernels_are_compiled_and_not_compiled_again(image: Path) -> None:
     compiled = kernels(image)
     assert compiled
-    run(image, "python", "-m", "hived.jit")
+    run(image, "python", "-m", "hived.warm")
     assert kernels(image) == compiled
 
 

@@ -1,0 +1,92 @@
+"""Compile every kernel ahead of time: `python -m hived.warm`.
+
+Kernels compile when they are first called, and are then kept on disk (`jit`). An image build and an impatient user run
+this module instead of waiting at the first pod. It plays a short story that needs each kernel once.
+"""
+
+import sys
+import time
+
+from hived.decisions import Bind
+from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.health import bind_doomed_in_chain
+from hived.jit import ENTRY_KERNELS
+from hived.scheduler import handle, new_state
+from hived.specs import (
+    CellTypeSpec,
+    ClusterSpec,
+    GroupSpec,
+    MemberSpec,
+    PhysicalCellSpec,
+    PodRequest,
+    PodSpec,
+    VirtualCellSpec,
+    VirtualClusterSpec,
+)
+from hived.state import State
+
+
+def compile_kernels() -> int:
+    """Compile what is not compiled yet; returns the number of entry kernels. RuntimeError if the story misses one."""
+    state = new_state(_cluster())
+    for node in state.topology.node_names:
+        handle(state, NodeHealthChanged(node, is_healthy=True))
+    _run(state, _pod("lent", priority=-1, pods=2))
+    _run(state, _pod("lazy", priority=0, lazy=True))
+    _run(state, _pod("urgent", priority=5))
+    guest = _pod("preemptor", priority=9, pods=3)
+    handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
+    handle(state, PodDeleted(guest))
+    handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
+    for name in ("lent", "lazy", "urgent"):
+        for pod in list(state.groups[name].slots[0]) if name in state.groups else []:
+            if pod is not None:
+                handle(state, PodDeleted(pod))
+    _run(state, guest, Phase.PREEMPTING)
+    _run(state, _pod("pinned", priority=0, pinned_cell_id="pin"))
+    handle(state, NodeHealthChanged(state.topology.node_names[0], is_healthy=False))
+    _run(state, _pod("impossible", priority=0, pods=64))
+    bind_doomed_in_chain(state.arrays, state.cells, 0)
+    missing = [kernel.__name__ for kernel in ENTRY_KERNELS if not getattr(kernel, "signatures", [()])]
+    if missing:
+        raise RuntimeError(f"kernels that were not compiled: {', '.join(missing)}")
+    return len(ENTRY_KERNELS)
+
+
+def _cluster() -> ClusterSpec:
+    return ClusterSpec(
+        cell_types={
+            "NODE": CellTypeSpec("NODE", "GPU", 2, is_node_level=True),
+            "RACK": CellTypeSpec("RACK", "NODE", 2),
+        },
+        physical_cells=(
+            PhysicalCellSpec("RACK", children=(PhysicalCellSpec(address="a"), PhysicalCellSpec(address="b"))),
+            PhysicalCellSpec("RACK", children=(PhysicalCellSpec(address="c", pinned_cell_id="pin"), PhysicalCellSpec(address="d"))),
+        ),
+        virtual_clusters={"vc": VirtualClusterSpec("vc", (VirtualCellSpec("RACK.NODE", 3),), ("pin",))},
+    )  # fmt: skip
+
+
+def _pod(name: str, priority: int, pods: int = 1, lazy: bool = False, pinned_cell_id: str = "") -> PodRequest:
+    group = GroupSpec(name, (MemberSpec(pods, 2),))
+    return PodRequest(
+        name, name, "ns",
+        PodSpec("vc", priority, 2, group, lazy_preemption=lazy, pinned_cell_id=pinned_cell_id),
+    )  # fmt: skip
+
+
+def _run(state: State, pod: PodRequest, phase: Phase = Phase.FILTERING) -> None:
+    decision = handle(state, ScheduleRequested(pod, phase))
+    if isinstance(decision, Bind):
+        handle(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
+
+
+def main() -> None:
+    """Compile, and say how long it took."""
+    started = time.monotonic()
+    count = compile_kernels()
+    print(f"{count} kernels ready after {time.monotonic() - started:.1f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
