@@ -76,7 +76,7 @@ def set_state(t: TopologyArrays, s: Cells, cell: int, state: int) -> None:
 
 @kernel
 def allocate_leaf(t: TopologyArrays, s: Cells, physical: int, virtual: int, priority: int, vc: int) -> bool:
-    """Give a leaf to a VC: guaranteed through `virtual`, or opportunistic if that is NO_CELL; returns whether it is safe.
+    """Give a leaf to a VC, through `virtual` or, if that is NO_CELL, opportunistically; returns whether it is safe.
 
     The leaf must be free of priority; its state and its group are the caller's to set.
     """

@@ -5,8 +5,8 @@ Passing 50 arrays one by one costs numba 5 us a call and minutes of compilation,
 every signature. A block is one integer: the address of a table that holds address and length of every array, read
 when a kernel names the array. Call overhead is 0.3 us whatever the number of arrays.
 
-The block must outlive the call, which holds as long as somebody calls with it. Arrays are never replaced in place; make
-a new block (`with_arrays`) instead.
+The block must outlive the call, which holds as long as somebody calls with it. Arrays are never replaced in place;
+make a new block (`with_arrays`) instead.
 """
 
 from typing import Any, Self
@@ -31,16 +31,16 @@ from numba.np.arrayobj import make_array, populate_array
 _WORD = ir.IntType(64)
 
 
-class BlockType(types.Type):  # type: ignore[misc]
+class BlockType(types.Type):
     """The numba type of a block class: the names of its arrays and their element types, in order."""
 
     def __init__(self, name: str, fields: tuple[tuple[str, Any], ...]) -> None:
         self.fields = fields
         super().__init__(name=f"Block({name}: {fields})")
 
-    def place(self, name: str) -> int | None:
-        """Position of a named array in the table."""
-        return next((i for i, (field, _) in enumerate(self.fields) if field == name), None)
+    def place(self, name: str) -> int:
+        """Position of a named array in the table, -1 if there is none."""
+        return next((i for i, (field, _) in enumerate(self.fields) if field == name), -1)
 
 
 class Block:
@@ -65,13 +65,13 @@ class Block:
         return type(self)(**(self._arrays | changed))
 
 
-@typeof_impl.register(Block)  # type: ignore[untyped-decorator]
+@typeof_impl.register(Block)
 def _type_of_block(block: Block, _context: object) -> BlockType:
     return block._numba_type_
 
 
-@register_model(BlockType)  # type: ignore[untyped-decorator]
-class _BlockModel(models.PrimitiveModel):  # type: ignore[misc]
+@register_model(BlockType)
+class _BlockModel(models.PrimitiveModel):
     """In a kernel a block is the address of its table."""
 
     def __init__(self, manager: Any, block_type: BlockType) -> None:
@@ -79,17 +79,17 @@ class _BlockModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 @infer_getattr
-class _BlockAttributes(AttributeTemplate):  # type: ignore[misc]
+class _BlockAttributes(AttributeTemplate):
     """Types `block.name` as a contiguous array."""
 
     key = BlockType
 
-    def generic_resolve(self, block_type: BlockType, name: str) -> Any:
+    def generic_resolve(self, block_type: BlockType, name: str) -> Any:  # type: ignore[override]
         place = block_type.place(name)
-        return None if place is None else types.Array(block_type.fields[place][1], 1, "C")
+        return None if place < 0 else types.Array(block_type.fields[place][1], 1, "C")
 
 
-@lower_getattr_generic(BlockType)  # type: ignore[untyped-decorator]
+@lower_getattr_generic(BlockType)
 def _lower_attribute(context: Any, builder: Any, block_type: BlockType, block: Any, name: str) -> Any:
     """Compiles `block.name` to two loads from the table; no reference is counted, the caller holds the block."""
     place = block_type.place(name)
@@ -104,7 +104,7 @@ def _lower_attribute(context: Any, builder: Any, block_type: BlockType, block: A
     return array._getvalue()
 
 
-@unbox(BlockType)  # type: ignore[untyped-decorator]
+@unbox(BlockType)
 def _unbox_block(_type: BlockType, block: Any, compilation: Any) -> Any:
     attribute = compilation.pyapi.object_getattr_string(block, "_address")
     address = compilation.pyapi.long_as_longlong(attribute)

@@ -1,7 +1,7 @@
 """Bad hardware: which cells are bad, and which preassigned cells are doomed to bad ones (SEMANTICS 7, FORMAT 5f).
 
-Taking a preassigned cell from the free lists, giving it back, and binding or releasing doomed cells set each other off.
-`settle` runs them on an explicit stack: kernels may not recurse. Each frame is one of four operations:
+Taking a preassigned cell from the free lists, giving it back, and binding or releasing doomed cells set each other
+off. `settle` runs them on an explicit stack: kernels may not recurse. Each frame is one of four operations:
 
     BIND l       while VC.free[l] > left[l] - bad[l], VCs ascending: bind the first bad free cell, then ALLOCATE it
     UNBIND l     while VC.free[l] < left[l] - bad[l], VCs ascending: unbind the VC's first doomed cell, then RELEASE it
@@ -30,8 +30,8 @@ _MAX_DEPTH = 256
 def settle(t: TopologyArrays, s: Cells, operation: int, subject: int, vc: int, is_doomed: int) -> bool:
     """Run one operation and all that it sets off; returns whether VC safety held at every step of it.
 
-    `subject` is a chain level for BIND and UNBIND (which start at VC 0), else a physical cell that is bound (ALLOCATE) or
-    belonged to `vc` (RELEASE). Cost O(levels x VCs) when nothing is bad.
+    `subject` is a chain level for BIND and UNBIND (which start at VC 0), else a physical cell that is bound
+    (ALLOCATE) or belonged to `vc` (RELEASE). Cost O(levels x VCs) when nothing is bad.
     """
     stack = np.zeros((_MAX_DEPTH, 6), np.int32)
     depth = 0
@@ -59,7 +59,7 @@ def settle(t: TopologyArrays, s: Cells, operation: int, subject: int, vc: int, i
                 safe = safe and (level_safe or depth > 0)
             else:
                 following, level = _release_step(t, s, frame)
-            if following == BIND and s.bad_count[level] > 0 or following == UNBIND and s.doomed_total[level] > 0:
+            if (following == BIND and s.bad_count[level] > 0) or (following == UNBIND and s.doomed_total[level] > 0):
                 depth += 1
                 _push(stack, depth, following, level, 0, 0)
             continue

@@ -5,12 +5,16 @@ whole arrays; cost O(cells) each.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, CellState, GroupState, State
-from hived.topology import NO_CELL, IntArray
+from hived.topology import NO_CELL
+
+AnyArray = npt.NDArray[Any]
 
 
 def broken_rule(state: State) -> str | None:
@@ -24,11 +28,11 @@ def broken_rule(state: State) -> str | None:
     return None
 
 
-def _names(state: State, cells: IntArray) -> str:
+def _names(state: State, cells: AnyArray) -> str:
     return ", ".join(state.topology.address(int(cell)) for cell in cells[:3])
 
 
-def _fold_children(state: State, values: IntArray, combine: np.ufunc) -> tuple[IntArray, IntArray]:
+def _fold_children(state: State, values: AnyArray, combine: np.ufunc) -> tuple[AnyArray, AnyArray]:
     """(parents, combined value of their children) for all cells that have children."""
     arrays = state.arrays
     parents = np.flatnonzero(arrays.first_child != NO_CELL)
@@ -67,7 +71,7 @@ def _check_sums(state: State) -> Iterator[str]:
     yield from _differ(state, parents, is_physical & (cells.bad[parents] != bad), "is not bad exactly if a child is")
 
 
-def _differ(state: State, cells: IntArray, broken: IntArray, rule: str) -> Iterator[str]:
+def _differ(state: State, cells: AnyArray, broken: AnyArray, rule: str) -> Iterator[str]:
     wrong = cells[broken.astype(np.bool_)]
     if len(wrong):
         yield f"{rule}: {_names(state, wrong)}"
@@ -117,13 +121,13 @@ def _check_free_lists(state: State) -> Iterator[str]:
     yield from _differ(state, leaves, covered[leaves] != 1, "is not covered once by free lists and allocated cells")
 
 
-def _listed(state: State, lists: IntArray, counts: IntArray) -> IntArray:
+def _listed(state: State, lists: AnyArray, counts: AnyArray) -> AnyArray:
     base = state.arrays.level_base
     parts = [lists[base[level] : base[level] + counts[level]] for level in range(len(counts)) if counts[level]]
     return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
-def _free_cells(state: State) -> IntArray:
+def _free_cells(state: State) -> AnyArray:
     """1 for every physical cell that is in a free list or below one that is."""
     arrays, cells, count = state.arrays, state.cells, state.topology.physical_count
     free = (cells.free_position != NO_CELL).astype(np.int32)
@@ -132,7 +136,7 @@ def _free_cells(state: State) -> IntArray:
             slot = int(arrays.level_offset[number]) + level
             here = slice(int(arrays.level_base[slot]), int(arrays.level_base[slot] + arrays.level_size[slot]))
             free[here] |= free[arrays.parent[here]]
-    return free[:count]
+    return np.asarray(free[:count])
 
 
 def _check_counts(state: State) -> Iterator[str]:
@@ -236,7 +240,7 @@ def _check_groups(state: State) -> Iterator[str]:
     yield from _claims(state, claimed_reserving, cells.reserving, "reserved")
 
 
-def _claims(state: State, claimed: IntArray, known: IntArray, how: str) -> Iterator[str]:
+def _claims(state: State, claimed: AnyArray, known: AnyArray, how: str) -> Iterator[str]:
     wrong = np.flatnonzero(claimed != known)
     if len(wrong):
         yield f"leaf cells are {how} by a group that does not know them, or the reverse: {_names(state, wrong)}"

@@ -1,10 +1,10 @@
 """The one place that knows numba: two decorators and the folder in which compiled kernels are kept.
 
-`@kernel` marks a function that other kernels call; `@entry_kernel` marks one that Python calls: it is compiled once and
-then loaded from disk. numba's own cache only notices edits in the file of the entry itself, so the folder's name carries
-a digest of every source file of this package: an edit anywhere means another folder, and kernels may call kernels of
-other files. Two rules for kernels: no recursion (numba crashes when it loads a cached recursive kernel), and every write
-to the mutable state goes through `journal.put`.
+`@kernel` marks a function that other kernels call; `@entry_kernel` marks one that Python calls: it is compiled once
+and then loaded from disk. numba's own cache only notices edits in the file of the entry itself, so the folder's name
+carries a digest of every source file of this package: an edit anywhere means another folder, and kernels may call
+kernels of other files. Two rules for kernels: no recursion (numba crashes when it loads a cached recursive kernel),
+and every write to the mutable state goes through `journal.put`.
 
 With NUMBA_DISABLE_JIT=1 both decorators leave the function as it is.
 """
@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -36,8 +36,8 @@ def _source_digest() -> str:
 def _cache_folder() -> Path:
     """Where compiled kernels live: below NUMBA_CACHE_DIR if set, else below the user's cache folder.
 
-    numba wants to write there. Where it cannot, as in an image with a read-only root, the kernels compiled beforehand are
-    copied to a temporary folder.
+    numba wants to write there. Where it cannot, as in an image with a read-only root, the kernels compiled beforehand
+    are copied to a temporary folder.
     """
     base = os.environ.get("NUMBA_CACHE_DIR") or Path(
         os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hived"
@@ -54,16 +54,16 @@ def _cache_folder() -> Path:
     return folder
 
 
-numba.config.CACHE_DIR = str(_cache_folder())
+numba.config.CACHE_DIR = str(_cache_folder())  # type: ignore[attr-defined]
 
 
 def kernel(function: Kernel) -> Kernel:
     """Compile a helper that only other kernels call; its code becomes part of each entry kernel that uses it."""
-    return numba.njit(error_model="numpy")(function)  # type: ignore[no-any-return]
+    return cast(Kernel, numba.njit(error_model="numpy")(function))
 
 
 def entry_kernel(function: Kernel) -> Kernel:
     """Compile a kernel that Python calls, and keep the result on disk. A call costs 0.3 us and 0.1 us per array."""
     compiled = numba.njit(error_model="numpy", cache=True)(function)
     ENTRY_KERNELS.append(compiled)
-    return compiled  # type: ignore[no-any-return]
+    return cast(Kernel, compiled)

@@ -1,9 +1,10 @@
 """From virtual cells to physical ones: which hardware stands behind a VC's placement (SEMANTICS 4c).
 
-The virtual leaves that are not bound yet form trees of cells to bind, here *wishes*. A wish at the top is a preassigned
-cell, placed by buddy allocation on the chain's free lists, or a child of a bound cell, placed below its parent's
-physical cell. Below a candidate, wishes are matched level by level: a bipartite matching, first in lexicographic order,
-so mapping is complete and polynomial (FORMAT C3). Free lists and quota are changed on the way and put back at the end.
+The virtual leaves that are not bound yet form trees of cells to bind, here *wishes*. A wish at the top is a
+preassigned cell, placed by buddy allocation on the chain's free lists, or a child of a bound cell, placed below its
+parent's physical cell. Below a candidate, wishes are matched level by level: a bipartite matching, first in
+lexicographic order, so mapping is complete and polynomial (FORMAT C3). Free lists and quota are changed on the way
+and put back at the end.
 
 A cell that is usable at or below node level has only usable cells below it: an unbound cell has no bound descendants,
 and a node is healthy and suggested as a whole. So fitting needs a proof only above node level.
@@ -24,7 +25,7 @@ _NONE = -1
 
 
 class Wishes(NamedTuple):
-    """Virtual cells to bind, as linked trees; index 0 .. count[0] - 1, children in the order of first use."""
+    """Virtual cells to bind, as linked trees; index 0 .. total[0] - 1, children in the order of first use."""
 
     cell: IntArray  # the virtual cell
     first_child: IntArray
@@ -32,7 +33,7 @@ class Wishes(NamedTuple):
     next: IntArray  # next sibling; for wishes at the top the next one below the same bound parent
     child_count: IntArray
     match: IntArray  # out: the physical cell
-    count: IntArray
+    total: IntArray
 
 
 class Suggestion(NamedTuple):
@@ -105,7 +106,7 @@ def collect_wishes(
                 s.mark[cell] = child + 1
             else:
                 _append_sibling(w, s.mark[cell] - 1, child)
-    w.count[0] = count
+    w.total[0] = count
     return preassigned, below_bound
 
 
@@ -128,7 +129,7 @@ def _append_sibling(w: Wishes, first: int, sibling: int) -> None:
 
 @kernel
 def order_candidates(t: TopologyArrays, s: Cells, first: IntArray, suggestion: Suggestion, ordered: IntArray) -> int:
-    """Positions of the usable cells among `first`, those with fewest opportunistic leaves first, stably; returns their number."""
+    """Positions of the usable cells of `first`, fewest opportunistic leaves first, stably; returns their number."""
     count = 0
     for i in range(len(first)):
         if is_usable(t, s, first[i], suggestion):
@@ -164,14 +165,15 @@ def reassign(fits: IntArray, start: int, match: IntArray, owner: IntArray, fixed
                 queue[tail] = owner[candidate]
                 tail += 1
                 continue
+            taken = candidate
             while True:
-                wish = reached_from[candidate]
+                wish = reached_from[taken]
                 previous = match[wish]
-                match[wish] = candidate
-                owner[candidate] = wish
+                match[wish] = taken
+                owner[taken] = wish
                 if wish == start:
                     return True
-                candidate = previous
+                taken = previous
     return False
 
 
@@ -259,7 +261,7 @@ def fit_matrix(
 @kernel
 def _descend_wishes(w: Wishes, wishes: IntArray, depth: int) -> tuple[IntArray, IntArray]:
     """The wishes and the `depth` generations below them, one flat list, with the start of each generation."""
-    flat = np.empty(w.count[0], np.int32)
+    flat = np.empty(w.total[0], np.int32)
     starts = np.zeros(depth + 2, np.int32)
     flat[: len(wishes)] = wishes
     filled = len(wishes)
@@ -293,7 +295,7 @@ def assign(
     t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, candidates: IntArray, suggestion: Suggestion
 ) -> bool:
     """Match wishes with candidates of their level and everything below them; fills `w.match`, false if impossible."""
-    stack = np.empty(w.count[0], np.int32)
+    stack = np.empty(w.total[0], np.int32)
     height = 0
     if not _assign_level(t, s, w, wishes, candidates, suggestion):
         return False
@@ -356,9 +358,9 @@ def next_candidate(
     for position in range(s.free_count[chain_level]):
         cell = s.free_list[base + position]
         used = s.opportunistic_used[cell]
-        if used < last_used or used == last_used and position <= last_position:
+        if used < last_used or (used == last_used and position <= last_position):
             continue
-        if best != NO_CELL and used >= best_used or not is_usable(t, s, cell, suggestion):
+        if (best != NO_CELL and used >= best_used) or not is_usable(t, s, cell, suggestion):
             continue
         best, best_used = position, used
         if used == 0 or used == last_used:
@@ -426,7 +428,7 @@ def buddy_allocate(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_leve
 
 @kernel
 def split_relaxed(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level: int, suggestion: Suggestion) -> bool:
-    """Safe relaxed split: place a wish by splitting all that the VCs' quota leaves over, level by level (SEMANTICS 4c.4)."""
+    """Safe relaxed split: split all that the VCs' quota leaves over, level by level, until it fits (SEMANTICS 4c.4)."""
     chain = t.chain_of_level[chain_level]
     top = t.level_offset[chain] + t.top_level[chain]
     spare = np.zeros(top + 2, np.int64)
@@ -498,8 +500,8 @@ def map_leaves(
 
     virtual : leaves in the order size, pod, leaf; physical : out, same shape
 
-    Must run while the journal records. Nothing but the journal's length differs afterwards. Cost O(leaves x height) when
-    the first candidates fit.
+    Must run while the journal records. Nothing but the journal's length differs afterwards. Cost O(leaves x height)
+    when the first candidates fit.
     """
     size = len(virtual) * max(1, t.level[t.root[virtual[0]]])
     w = Wishes(
@@ -511,16 +513,16 @@ def map_leaves(
     mark = s.journal_control[1]
     mapped = _place_wishes(t, s, w, tops, preassigned, below_bound, Suggestion(suggested, ignore_suggested))
     undo_writes(s, mark)
-    for wish in range(w.count[0]):
+    for wish in range(w.total[0]):
         s.mark[w.cell[wish]] = 0
         if t.parent[w.cell[wish]] != NO_CELL:
             s.mark[t.parent[w.cell[wish]]] = 0
     if mapped:
-        for wish in range(w.count[0]):
+        for wish in range(w.total[0]):
             s.mark[w.cell[wish]] = w.match[wish] + 1
         for i in range(len(virtual)):
             if s.bound[virtual[i]] == NO_CELL:
                 physical[i] = s.mark[virtual[i]] - 1
-        for wish in range(w.count[0]):
+        for wish in range(w.total[0]):
             s.mark[w.cell[wish]] = 0
     return mapped

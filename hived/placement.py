@@ -1,7 +1,8 @@
 """Which nodes, then which leaf cells, for a gang (SEMANTICS 4a, 4b).
 
-The same code serves a VC's virtual cells and the opportunistic view of a chain. A view's order is kept between calls and
-re-sorted in place by a stable sort; since few nodes change between calls, one pass over a nearly sorted list does it.
+The same code serves a VC's virtual cells and the opportunistic view of a chain. A view's order is kept between calls
+and re-sorted in place by a stable sort; since few nodes change between calls, one pass over a nearly sorted list does
+it.
 """
 
 import numpy as np
@@ -29,7 +30,7 @@ def physical_node_cell(t: TopologyArrays, s: Cells, cell: int) -> int:
 
 @kernel
 def view_key(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore_suggested: bool) -> int:
-    """Sort key of a candidate node: healthy, suggested, more used alike first, then less used higher (SEMANTICS 4a.3)."""
+    """Sort key of a node: healthy, suggested, more used alike first, then less used at higher priority (4a.3)."""
     key = 0
     physical = physical_node_cell(t, s, cell)
     if physical != NO_CELL:
@@ -87,7 +88,7 @@ def free_leaves(t: TopologyArrays, s: Cells, cell: int, priority: int) -> int:
 
 @kernel
 def pick_nodes(
-    t: TopologyArrays, s: Cells, view: int, priority: int, sizes: IntArray, counts: IntArray,
+    t: TopologyArrays, s: Cells, view: int, priority: int, sizes: IntArray, counts: LongArray,
     suggested: BoolArray, ignore_suggested: bool, nodes: IntArray,
 ) -> tuple[int, int]:  # fmt: skip
     """Walk a sorted view once and give each pod the first node with room (SEMANTICS 4a.4).
@@ -132,8 +133,8 @@ def pick_leaves(
 ) -> None:
     """Choose leaves of a node for one pod, as low in the tree as they can be together (SEMANTICS 4b, FORMAT 4).
 
-    Candidates are the free leaves in tree order, then the preemptible ones. The answer is the first of the lowest cells
-    that have enough candidates, and of it the first `wanted` candidates.
+    Candidates are the free leaves in tree order, then the preemptible ones. The answer is the first of the lowest
+    cells that have enough candidates, and of it the first `wanted` candidates.
 
     taken : 1 for leaves that earlier pods of this call got, index relative to the node's first leaf; updated
     leaves : out, shape (wanted,)
@@ -175,7 +176,7 @@ def pick_leaves(
 
 @kernel
 def _pick_all_leaves(
-    t: TopologyArrays, s: Cells, priority: int, sizes: IntArray, counts: IntArray, nodes: IntArray, leaves: IntArray
+    t: TopologyArrays, s: Cells, priority: int, sizes: IntArray, counts: LongArray, nodes: IntArray, leaves: IntArray
 ) -> None:
     """`pick_leaves` for every pod, in order; `taken` starts anew with each node."""
     taken = np.zeros(0, np.int32)
@@ -193,22 +194,18 @@ def _pick_all_leaves(
 
 @entry_kernel
 def place_group(
-    t: TopologyArrays, s: Cells, view: int, priority: int, sizes: IntArray, counts: IntArray,
+    t: TopologyArrays, s: Cells, view: int, priority: int, sizes: IntArray, counts: LongArray,
     suggested: BoolArray, ignore_suggested: bool, leaves: IntArray,
 ) -> tuple[int, int]:  # fmt: skip
     """Place a whole gang in a view: first without preempting anybody, then at its own priority (SEMANTICS 4a.2).
 
-    sizes, counts : as in `pick_nodes`
-    suggested : bool per node; read only if not `ignore_suggested`
-    leaves : out; the leaf cells in the order size, pod, leaf; its length is the number of leaves wanted, or that of the
+    sizes, counts : as in `pick_nodes` suggested : bool per node; read only if not `ignore_suggested` leaves : out;
+    the leaf cells in the order size, pod, leaf; its length is the number of leaves wanted, or that of the
         view if that is less
 
     Returns outcome and, if blocked, the physical cell of the node in the way. Cost O(nodes + leaves) as a rule.
     """
-    pods = np.int64(0)
-    for count in counts:
-        pods += count
-    nodes = np.empty(min(pods, len(leaves)), np.int32)
+    nodes = np.empty(min(counts.sum(), len(leaves)), np.int32)
     sort_view(t, s, view, suggested, ignore_suggested)
     outcome, blocker = NO_CAPACITY, NO_CELL
     for attempt in (OPPORTUNISTIC_PRIORITY, priority):

@@ -1,8 +1,8 @@
 """A group from the bind info of one of its pods: how every allocation is made, live and after a restart (SEMANTICS 8).
 
-The bind info names physical leaves and the type of each leaf's preassigned cell; which virtual cells stand behind them is
-chosen here (FORMAT 6). What no longer fits the configuration never fails: a leaf that is gone or taken is left out, and a
-group that has lost its place in the VC is lazily preempted and keeps running.
+The bind info names physical leaves and the type of each leaf's preassigned cell; which virtual cells stand behind
+them is chosen here (FORMAT 6). What no longer fits the configuration never fails: a leaf that is gone or taken is
+left out, and a group that has lost its place in the VC is lazily preempted and keeps running.
 """
 
 from dataclasses import replace
@@ -77,7 +77,7 @@ def _sizes(counts: dict[int, int]) -> str:
 
 
 def _find_leaves(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
-    """Physical leaf and level of the preassigned type of every leaf in `bind_info`; NO_CELL and 0 where there is none."""
+    """Physical leaf, and level of its preassigned type, of every leaf in `bind_info`; NO_CELL and 0 for none."""
     topology, arrays = state.topology, state.arrays
     own_chain = topology.chain_index.get(bind_info.cell_chain, NO_CELL)
     leaves, levels = [], []
@@ -128,7 +128,7 @@ def _allocate(state: State, group: Group, virtual: IntArray, levels: IntArray, o
     """Allocate every leaf of a new group; returns the names of groups that had to leave the VC."""
     cells, arrays, topology = state.cells, state.arrays, state.topology
     pinned_root = topology.pinned_roots.get((group.vc, group.spec.pinned_cell_id), NO_CELL)
-    if group.spec.pinned_cell_id and pinned_root == NO_CELL or group.vc >= len(topology.vc_names):
+    if (group.spec.pinned_cell_id and pinned_root == NO_CELL) or group.vc >= len(topology.vc_names):
         levels[:] = 0
     progress = np.zeros(_RELEASED_IN + len(arrays.top_level), np.int32)
     progress[_CHOSEN] = NO_CELL
@@ -136,7 +136,8 @@ def _allocate(state: State, group: Group, virtual: IntArray, levels: IntArray, o
     preempted: list[str] = []
     while True:
         root = restore_leaves(
-            arrays, cells, group.physical, virtual, levels, order, group.vc, priority, pinned_root, group.number, progress,
+            arrays, cells, group.physical, virtual, levels, order, group.vc, priority, pinned_root, group.number,
+            progress,
         )  # fmt: skip
         if root == NO_CELL:
             break
@@ -170,9 +171,9 @@ def restore_leaves(
 ) -> int:  # fmt: skip
     """Allocate the leaves of a group in `order`, choosing a virtual leaf for each (FORMAT 6).
 
-    physical, levels : leaf, and level of its preassigned type or 0, shape (leaves,)
-    virtual : out; the virtual leaf, or NO_CELL for opportunistic use
-    progress : next place in `order`; is the group lazily preempted; virtual leaf chosen before a stop; then for each chain
+    physical, levels : leaf, and level of its preassigned type or 0, shape (leaves,) virtual : out; the virtual leaf,
+    or NO_CELL for opportunistic use progress : next place in `order`; is the group lazily preempted; virtual leaf
+    chosen before a stop; then for each chain
         whether doomed cells were released in it
 
     Stops and returns a preassigned cell when the groups in it must be lazily preempted first; call again then. Returns
@@ -264,9 +265,8 @@ def _is_consistent(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> 
     if s.priority[virtual] != FREE_PRIORITY:
         return False
     while True:
-        if s.bound[physical] != NO_CELL or s.bound[virtual] != NO_CELL:
-            if s.bound[physical] != virtual:
-                return False
+        if s.bound[physical] != virtual and (s.bound[physical] != NO_CELL or s.bound[virtual] != NO_CELL):
+            return False
         if t.parent[virtual] == NO_CELL:
             return s.bound[physical] != NO_CELL or is_free(t, s, physical)
         physical, virtual = t.parent[physical], t.parent[virtual]

@@ -173,7 +173,8 @@ def check_agreement(state: State, pod: PodRequest, group: Group) -> None:
     for name, mine, theirs in fields:
         if mine != theirs:
             raise UserError(
-                f"[{pod.label}]: Pod does not match its affinity group {group.name}: {name} is {mine}, group has {theirs}"
+                f"[{pod.label}]: Pod does not match its affinity group {group.name}: "
+                f"{name} is {mine}, group has {theirs}"
             )
 
 

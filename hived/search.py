@@ -1,4 +1,4 @@
-"""Where a new group could go: the chains to try, and for each a placement in the VC and its mapping (SEMANTICS 4.3-4.5)."""
+"""Where a new group could go: which chains to try, then placement in the VC and mapping (SEMANTICS 4.3-4.5)."""
 
 import json
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ def _search_view(
 ) -> Placement | Wait:
     spec, arrays, cells = pod.spec, state.arrays, state.cells
     sizes = np.array([m.leaf_cell_count for m in spec.group.members], np.int32)
-    counts = np.array([m.pod_count for m in spec.group.members], np.int32)
+    counts = np.array([m.pod_count for m in spec.group.members], np.int64)
     wanted = sum(m.leaf_cell_count * m.pod_count for m in spec.group.members)
     leaves = np.empty(min(wanted, state.topology.view_leaf_counts[view]), np.int32)
     outcome, blocker = place_group(arrays, cells, view, spec.priority, sizes, counts, suggested, ignore, leaves)

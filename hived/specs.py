@@ -1,7 +1,7 @@
 """What a cluster is and what a pod asks for: the plain values that enter the core.
 
-Everything here is immutable and free of YAML, JSON and Kubernetes. `hived_config` makes a `ClusterSpec` from a file and
-has then checked it; the core checks again only what would corrupt its arrays.
+Everything here is immutable and free of YAML, JSON and Kubernetes. `hived_config` makes a `ClusterSpec` from a file
+and has then checked it; the core checks again only what would corrupt its arrays.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class PhysicalCellSpec:
 
 @dataclass(frozen=True, slots=True)
 class VirtualCellSpec:
-    """`cell_count` preassigned cells; `cell_type` is a dotted path, chain first, preassigned type last (SEMANTICS 2.4)."""
+    """`cell_count` preassigned cells; `cell_type` is a dotted path, chain first, preassigned type last (2.4)."""
 
     cell_type: str
     cell_count: int

@@ -8,8 +8,8 @@ has of one chain and level, and so is each pinned cell. Within a level, cells st
     leaves below `cell` == first_leaf[cell]  .. first_leaf[cell]  + leaf_count[chain_level[cell]] - 1
     parent[child] == cell   for each of those children
 
-A (chain, level) pair has a dense index too, `chain_level = level_offset[chain] + level`; a leaf is level 1. Chains, VCs
-and nodes are numbered in ascending order of their names, which makes index order the canonical order (FORMAT 4).
+A (chain, level) pair has a dense index too, `chain_level = level_offset[chain] + level`; a leaf is level 1. Chains,
+VCs and nodes are numbered in ascending order of their names, which makes index order the canonical order (FORMAT 4).
 """
 
 from collections.abc import Sequence
@@ -56,8 +56,8 @@ class TopologyArrays(Block):
     # leaves of each node in canonical order: node_leaf[node_leaf_start[n] : node_leaf_start[n + 1]]
     node_leaf_start: IntArray
     node_leaf: IntArray
-    # views (SEMANTICS 4a.1): cells in initial order are view_cell[view_start[w] : view_start[w + 1]]; view w < chains is
-    # the opportunistic view of chain w
+    # views (SEMANTICS 4a.1): cells in initial order are view_cell[view_start[w] : view_start[w + 1]]; view w < chains
+    # is the opportunistic view of chain w
     view_start: IntArray
     view_cell: IntArray
 
@@ -197,15 +197,17 @@ class Topology:
 def build_topology(spec: ClusterSpec) -> Topology:
     """Lay the cells of a checked configuration out in arrays.
 
-    Raises UserError for what would corrupt the arrays (two physical cells for one leaf cell, a tree of the wrong shape, an
-    unknown type, a pinned cell used twice). Cost O(cells), nearly all of it in numpy.
+    Raises UserError for what would corrupt the arrays (two physical cells for one leaf cell, a tree of the wrong
+    shape, an unknown type, a pinned cell used twice). Cost O(cells), nearly all of it in numpy.
     """
     return _Builder(spec).build()
 
 
 def resolve_chain(cell_types: dict[str, CellTypeSpec], top: str) -> Chain:
     """Follow child types from `top` down to the leaf type."""
-    types, counts, node_level_from_top = [], [], []
+    types: list[str] = []
+    counts: list[int] = []
+    node_level_from_top: list[int] = []
     name = top
     while name in cell_types:
         if name in types:

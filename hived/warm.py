@@ -54,14 +54,15 @@ def compile_kernels() -> int:
 
 
 def _cluster() -> ClusterSpec:
+    node = PhysicalCellSpec
     return ClusterSpec(
         cell_types={
             "NODE": CellTypeSpec("NODE", "GPU", 2, is_node_level=True),
             "RACK": CellTypeSpec("RACK", "NODE", 2),
         },
         physical_cells=(
-            PhysicalCellSpec("RACK", children=(PhysicalCellSpec(address="a"), PhysicalCellSpec(address="b"))),
-            PhysicalCellSpec("RACK", children=(PhysicalCellSpec(address="c", pinned_cell_id="pin"), PhysicalCellSpec(address="d"))),
+            PhysicalCellSpec("RACK", children=(node(address="a"), node(address="b"))),
+            PhysicalCellSpec("RACK", children=(node(address="c", pinned_cell_id="pin"), node(address="d"))),
         ),
         virtual_clusters={"vc": VirtualClusterSpec("vc", (VirtualCellSpec("RACK.NODE", 3),), ("pin",))},
     )  # fmt: skip
