@@ -8,7 +8,7 @@ from tests.core.naive.groups import (
     lazy_preempt,
     reserving_groups,
 )
-from tests.core.naive.model import ALLOCATED, PREEMPTING, Cell, Group, PhysicalCell, VirtualCell
+from tests.core.naive.model import ALLOCATED, PREEMPTING, USED, Cell, Group, PhysicalCell, VirtualCell
 from tests.core.naive.world import World
 
 
@@ -89,7 +89,9 @@ class Replay:
         self.spec = pod.spec
         self.info = info
         self.is_lazy = False
-        self.is_opportunistic = False
+        self.is_opportunistic = pod.spec.priority < MIN_GUARANTEED_PRIORITY or any(
+            cell_type == "" for _, cell_type in located_leaves(world, info)
+        )
         self.released_chains: set[str] = set()
         sizes = {member.leaf_cell_count: member.pod_count for member in pod.spec.group.members}
         self.group = Group(
@@ -133,15 +135,13 @@ class Replay:
             virtual.append(self.add_leaf(leaf, cell_type) if leaf is not None else None)
 
     def add_leaf(self, leaf: PhysicalCell, cell_type: str) -> VirtualCell | None:
-        if self.spec.priority < MIN_GUARANTEED_PRIORITY or not cell_type:
-            self.is_opportunistic = True
-            virtual = None
-        else:
-            virtual = self.find_virtual(leaf, cell_type)
+        virtual = None if self.is_opportunistic else self.find_virtual(leaf, cell_type)
         is_safe = self.world.allocate_leaf(leaf, virtual, self.spec.priority, self.group.vc)
         leaf.using = self.group
-        self.world.set_state(leaf, "Used")
-        self.is_lazy |= not is_safe
+        self.world.set_state(leaf, USED)
+        if not is_safe:
+            self.is_lazy = True
+            self.world.unsafe_chains.add(leaf.chain)  # doomed cells bound meanwhile may keep it so
         return virtual
 
     def find_virtual(self, leaf: PhysicalCell, cell_type: str) -> VirtualCell | None:
@@ -202,7 +202,7 @@ class Replay:
     def empty(self, root: VirtualCell) -> None:
         """Lazily preempt every group that has a cell in this preassigned cell."""
         for virtual in root.leaves:
-            if virtual.bound is not None and virtual.leaf_priority >= MIN_GUARANTEED_PRIORITY:
+            if virtual.leaf_priority >= MIN_GUARANTEED_PRIORITY and virtual.bound.state == USED:
                 lazy_preempt(self.world, virtual.bound.using, self.group.name)
 
     def can_bind(self, leaf: PhysicalCell, virtual: VirtualCell, top: PhysicalCell) -> bool:

@@ -36,6 +36,11 @@ class NaiveScheduler:
         return tuple(self.world.nodes)
 
     def handle(self, event: Event) -> Decision:
+        decision = self.decide(event)
+        self.world.unsafe_chains = {chain for chain in self.world.unsafe_chains if not self.world.is_safe(chain)}
+        return decision
+
+    def decide(self, event: Event) -> Decision:
         match event:
             case ScheduleRequested():
                 return Search(self.world, event).run()

@@ -41,6 +41,7 @@ class World:
         self.doomed: dict[str, dict[str, dict[int, list[PhysicalCell]]]] = {}
         self.planned: list[set[Cell]] = []
         self.left_out: set[tuple[str, int]] = set()
+        self.unsafe_chains: set[str] = set()  # where a replay or doomed binding broke VC safety (SEMANTICS 6)
         self.views: dict[tuple[str, str, str], list[Cell]] = {}
         self._fill_lists()
         self._build_views()
@@ -141,6 +142,9 @@ class World:
     def all_vc_free(self, chain: str, level: int) -> int:
         return sum(self.vc_free(vc, chain, level) for vc in self.vcs)
 
+    def is_safe(self, chain: str) -> bool:
+        return all(self.is_safe_at(chain, level) for level in self.chains[chain].levels)
+
     def is_safe_at(self, chain: str, level: int) -> bool:
         return self.left[chain][level] >= self.all_vc_free(chain, level)
 
@@ -217,7 +221,8 @@ class World:
                     break
                 self.bind_cell(cell, root)
                 self.doomed[name][chain][level].append(cell)
-                self.allocate_preassigned(cell, is_doomed=True)
+                if not self.allocate_preassigned(cell, is_doomed=True):
+                    self.unsafe_chains.add(chain)
 
     def unbind_doomed(self, chain: str, level: int) -> None:
         for name in self.vcs:
