@@ -1,5 +1,7 @@
 """Every kind of expectation holds where it should, and names what it found where it does not."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from hived_extender.inspection import Cell, Group, GroupMetadata, GroupStatus, LazyPreemption
@@ -12,6 +14,10 @@ def pod(name: str, state: str, node: str = "", job: str = "A", **more) -> PodHis
     return PodHistory(job=job, name=name, uid=f"uid-{name}", group=f"group-{job}", state=state, node=node, **more)
 
 
+def at(second: int) -> datetime:
+    return datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
+
+
 def moment(**group: object) -> Moment:
     cells = (
         Cell("NODE", "n0", is_node_level=True, cell_healthiness="Bad"),
@@ -22,13 +28,13 @@ def moment(**group: object) -> Moment:
 
 
 PODS = [
-    pod("a-0", RUNNING, "n0", started_at=1.0),
-    pod("a-1", RUNNING, "n1", started_at=1.2),
+    pod("a-0", RUNNING, "n0", started_at=at(9)),
+    pod("a-1", RUNNING, "n1", started_at=at(2)),
     pod("a-2", WAITING, reason="insufficient capacity when scheduling in VC v"),
-    pod("a-3", DONE, "n0", started_at=0.0),
-    pod("a-4", EVICTED, "n0", started_at=0.0, eviction_count=1),
-    pod("b-0", RUNNING, "n1", job="B", started_at=1.0),
-    pod("b-1", RUNNING, "n1", job="B", started_at=1.3),
+    pod("a-3", DONE, "n0", started_at=at(0)),
+    pod("a-4", EVICTED, "n0", started_at=at(0), eviction_count=1),
+    pod("b-0", RUNNING, "n1", job="B", started_at=at(1)),
+    pod("b-1", RUNNING, "n1", job="B", started_at=at(2)),
 ]
 GUARANTEED = {"physical_placement": {"n0": [0, 1], "n1": [0]}, "virtual_placement": {"v/0": ["v/0/0"]}}
 OPPORTUNISTIC = {"physical_placement": {"n0": [0]}, "lazy_preemption_status": LazyPreemption("group-B")}
@@ -90,6 +96,8 @@ def test_bad_nodes_are_compared_with_the_service():
 
 
 def test_a_pod_submitted_again_is_counted_once_but_its_eviction_is_remembered():
-    observer = Observer(None, None, [pod("a-0", EVICTED, eviction_count=1), pod("a-0", RUNNING, "n1", started_at=2.0)])
+    observer = Observer(
+        None, None, [pod("a-0", EVICTED, eviction_count=1), pod("a-0", RUNNING, "n1", started_at=at(2))]
+    )
     step = Step(expect="x", jobs={"A": JobState(running=1, evicted=0, untouched=True)})
     assert failures(step, observer, moment()) == ["a-0 was evicted"]

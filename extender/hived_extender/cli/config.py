@@ -12,7 +12,12 @@ from hived_config.loader import load
 
 @click.group()
 def command() -> None:
-    """Check configuration files."""
+    """Check configuration files.
+
+    \b
+    Examples:
+      hived config validate hivedscheduler.yaml
+    """
 
 
 @command.command()

@@ -10,12 +10,15 @@ import click
 import msgspec
 
 from hived.errors import UserError
+from hived.warm import compile_kernels
 from hived_extender import logs
 from hived_extender.cli.tables import table
 from hived_extender.lab.cluster import LabCluster
 from hived_extender.lab.experiment import experiments_folder, load_experiments
 from hived_extender.lab.report import Report
 from hived_extender.lab.runner import run_all
+
+NOTICE_AFTER_S = 2.0
 
 
 @click.command()
@@ -53,6 +56,7 @@ def command(
         _print_list(folder)
         return
     experiments = load_experiments(folder, names)
+    _compile_kernels()
     is_text = output == "text"
     report = Report(click.echo if is_text else lambda line: None)
     results = run_all(experiments, report, LabCluster, _stay if keep else None)
@@ -72,6 +76,17 @@ def _send_logs(log: Path | None) -> None:
     except OSError as error:
         raise UserError(f"{log}: cannot be written: {error.strerror}") from error
     logs.configure("json", "INFO", stream)
+
+
+def _compile_kernels() -> None:
+    """Compile now, not while an experiment waits for an answer; say so if it takes its time."""
+    notice = "Compiling the scheduler's kernels. This happens once and takes a minute or two ..."
+    timer = threading.Timer(NOTICE_AFTER_S, click.echo, args=(notice,), kwargs={"err": True})
+    timer.start()
+    try:
+        compile_kernels()
+    finally:
+        timer.cancel()
 
 
 def _print_list(folder: Path) -> None:

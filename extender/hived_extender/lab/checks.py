@@ -6,8 +6,8 @@ from hived_extender.inspection import Group
 from hived_extender.lab.experiment import JobState, Step
 from hived_extender.lab.observer import DONE, EVICTED, RUNNING, STARTING, WAITING, Moment, Observer, PodHistory
 
-TOGETHER_S = 0.5
-"""Pods that started within this time of each other started together; looks are taken several times as often."""
+TOGETHER_S = 2
+"""Start times that differ by no more than this count as one moment; the API server tells them in whole seconds."""
 
 
 def failures(step: Step, observer: Observer, moment: Moment) -> list[str]:
@@ -31,7 +31,7 @@ def _job_failures(job: str, expected: JobState, observer: Observer, moment: Mome
                 yield f"{pod.name} is told {pod.reason!r}, expected {expected.reason!r} in it"
     if expected.together:
         starts = [pod.started_at for pod in pods if pod.started_at is not None]
-        if len(starts) < len(pods) or max(starts) - min(starts) > TOGETHER_S:
+        if len(starts) < len(pods) or (max(starts) - min(starts)).total_seconds() > TOGETHER_S:
             yield f"the pods of {job} did not start together"
     if expected.untouched:
         touched = [pod.name for pod in observer.pods if pod.job == job and pod.eviction_count]

@@ -15,13 +15,11 @@ FILE = "experiment.yaml"
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Create the pods of a job file; `job` is the letter that stands for the job from now on.
 
-    `run_s` is how long each of its pods runs, 0 for ever. With `refused`, the file must be refused at submission with
-    a message that contains this text, and no pod is created.
+    With `refused`, the file must be refused at submission with a message that contains this text.
     """
 
     job: str
     file: str
-    run_s: float = 0.0
     refused: str = ""
 
 
@@ -52,12 +50,13 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One step: exactly one of the actions, or an expectation.
 
-    `fail` and `recover` name a node, `delete` and `resubmit` a job, `reconfigure` a configuration with which the
-    service is started again. `expect` says in words what `jobs` and `bad_nodes` say to the runner, `because` why it
+    `finish`, `delete` and `resubmit` name a job, `fail` and `recover` a node, `reconfigure` a configuration with which
+    the service is started again. `expect` says in words what `jobs` and `bad_nodes` say to the runner, `because` why it
     must be so; it has to come true within `within_s` seconds and stay so for `hold_s`.
     """
 
     submit: Submission | None = None
+    finish: str | None = None
     delete: str | None = None
     resubmit: str | None = None
     fail: str | None = None
@@ -88,7 +87,7 @@ class Loaded(msgspec.Struct, frozen=True):
     experiment: Experiment
 
 
-ACTIONS = ("submit", "delete", "resubmit", "fail", "recover", "reconfigure", "expect")
+ACTIONS = ("submit", "finish", "delete", "resubmit", "fail", "recover", "reconfigure", "expect")
 
 
 def experiments_folder() -> Path:
@@ -140,7 +139,7 @@ def _check(file: Path, experiment: Experiment) -> None:
             raise UserError(f"{file}: step {number}: expected exactly one of {', '.join(ACTIONS)}, found {actions}")
         if step.submit:
             submitted.add(step.submit.job)
-        named = {*step.jobs, *(job for job in (step.delete, step.resubmit) if job)}
+        named = {*step.jobs, *(job for job in (step.finish, step.delete, step.resubmit) if job)}
         if unknown := named - submitted:
             raise UserError(f"{file}: step {number}: job {', '.join(sorted(unknown))} was not submitted before")
         if step.expect is not None and not step.jobs and step.bad_nodes is None:

@@ -6,6 +6,7 @@ tell: that a pod is gone because it was evicted, when it started, and that it is
 
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import msgspec
 
@@ -30,8 +31,9 @@ class _Condition(msgspec.Struct):
     message: str = ""
 
 
-class _Status(msgspec.Struct):
+class _Status(msgspec.Struct, rename="camel"):
     phase: str = "Pending"
+    start_time: datetime | None = None
     conditions: list[_Condition] | None = None
 
 
@@ -55,7 +57,7 @@ _PHASES = {"Pending": STARTING, "Running": RUNNING, "Succeeded": DONE, "Failed":
 
 @dataclass(slots=True)
 class PodHistory:
-    """A pod of a job: which object it is now and what became of it. Times are seconds of the observer's clock."""
+    """A pod of a job: which object it is, and what became of it."""
 
     job: str
     name: str
@@ -64,18 +66,17 @@ class PodHistory:
     state: str = WAITING
     node: str = ""
     reason: str = ""
-    started_at: float | None = None
+    started_at: datetime | None = None
     eviction_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One look: when, the cells, the groups by name, and what changed for pods since the look before."""
+    """One look: when, in seconds since the observer began, the cells, and the groups by name."""
 
     at_s: float
     cells: tuple[Cell, ...]
     groups: dict[str, Group]
-    changes: tuple[PodHistory, ...] = ()
 
     @property
     def nodes(self) -> list[Cell]:
@@ -92,10 +93,6 @@ class Observer:
     pods: list[PodHistory] = field(default_factory=list)
     _zero: float = field(default_factory=time.monotonic)
     _last: Moment | None = None
-
-    def now(self) -> float:
-        """Seconds since this observer began."""
-        return time.monotonic() - self._zero
 
     def follow(self, pod: PodHistory) -> None:
         """Take a submitted pod into the books; one of the same name before it is history."""
@@ -118,8 +115,9 @@ class Observer:
         While the service is away (it is being started again) the cells and groups of the last look stand.
         """
         seen = {pod.metadata.uid: pod for pod in self.kube.list_objects(PODS, SeenPod).items}
-        at_s = self.now()
-        changes = tuple(pod for pod in self.pods if _update(pod, seen.get(pod.uid), at_s))
+        at_s = time.monotonic() - self._zero
+        for pod in self.pods:
+            _update(pod, seen.get(pod.uid))
         try:
             cells = tuple(self.inspector.physical_cluster())
             groups = {group.name: group for group in self.inspector.groups()}
@@ -127,22 +125,19 @@ class Observer:
             if self._last is None:
                 raise
             cells, groups = self._last.cells, self._last.groups
-        self._last = Moment(at_s, cells, groups, changes)
+        self._last = Moment(at_s, cells, groups)
         return self._last
 
 
-def _update(pod: PodHistory, seen: SeenPod | None, at_s: float) -> bool:
-    """Bring a pod's history up to date; tells whether its state changed."""
-    before = pod.state
-    if before in (DONE, EVICTED, DELETED):
-        return False
+def _update(pod: PodHistory, seen: SeenPod | None) -> None:
+    """Bring a pod's history up to date."""
+    if pod.state in (DONE, EVICTED, DELETED):
+        return
     if seen is None or seen.metadata.deletion_timestamp:
         pod.state = EVICTED
         pod.eviction_count += 1
-        return True
+        return
     pod.reason = seen.waiting_reason
     pod.node = seen.spec.node_name
+    pod.started_at = seen.status.start_time
     pod.state = _PHASES.get(seen.status.phase, STARTING) if pod.node else WAITING
-    if pod.state in (RUNNING, DONE) and pod.started_at is None:
-        pod.started_at = at_s
-    return pod.state != before

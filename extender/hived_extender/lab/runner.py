@@ -18,10 +18,10 @@ from hived_extender.jobs import plan_file
 from hived_extender.jobs.creation import create_pods
 from hived_extender.jobs.submission import PRIORITY_CLASSES, PlannedPod
 from hived_extender.jobs.submission import Submission as Submitter
-from hived_extender.kube import NODES, KubeClient
+from hived_extender.kube import NODES, KubeClient, pod_path
 from hived_extender.lab.checks import failures
 from hived_extender.lab.experiment import Loaded, Step, Submission
-from hived_extender.lab.observer import DONE, EVICTED, Moment, Observer, PodHistory
+from hived_extender.lab.observer import DONE, EVICTED, RUNNING, Moment, Observer, PodHistory
 from hived_extender.lab.report import Check, Report, Result
 
 LOOK_INTERVAL_S = 0.05
@@ -117,6 +117,9 @@ class _Run:
         elif step.resubmit:
             self._report.act("submit", f"{step.resubmit} again, as a job controller would")
             self._create(step.resubmit)
+        elif step.finish:
+            self._report.act("finish", f"the running tasks of {step.finish}: their work is done")
+            self._finish(step.finish)
         elif step.delete:
             self._report.act("delete", f"the pods of {step.delete}")
             self._delete(step.delete)
@@ -142,10 +145,7 @@ class _Run:
             self._report.act("submit", f"{submission.job}: {submission.file}")
             self._judge_refusal(submission, error.message)
             return
-        if submission.run_s:
-            for pod in pods:
-                pod.manifest["metadata"]["annotations"][RUN_SECONDS] = f"{submission.run_s:g}"
-        self._report.act("submit", f"{submission.job}: {submission.file}, {_describe(pods, submission.run_s)}")
+        self._report.act("submit", f"{submission.job}: {submission.file}, {_describe(pods)}")
         if submission.refused:
             self._judge_refusal(submission, "")
             return
@@ -158,7 +158,10 @@ class _Run:
         self._report.expect(expect)
         if message:
             self._report.act("answer", message.removeprefix(f"{self._folder}/"))
-        found = () if submission.refused in message else (f"expected {submission.refused!r} in the answer",)
+        found: tuple[str, ...] = ()
+        if submission.refused not in message:
+            prefix = "" if message else "it was accepted, "
+            found = (f"{prefix}expected {submission.refused!r} in the answer",)
         self.checks.append(Check(expect, found, 0.0))
         self._report.verdict(self.checks[-1])
 
@@ -168,6 +171,13 @@ class _Run:
             metadata = stored["metadata"]
             group = _request(planned).spec.group.name
             self._observer.follow(PodHistory(job=job, name=metadata["name"], uid=metadata["uid"], group=group))
+
+    def _finish(self, job: str) -> None:
+        """Let the running pods of a job end by themselves, successfully, now."""
+        for pod in self._observer.job_pods(job):
+            if pod.state == RUNNING:
+                body = {"metadata": {"annotations": {RUN_SECONDS: "0"}}}
+                self._cluster.kube.patch(pod_path(NAMESPACE, pod.name), body)
 
     def _delete(self, job: str) -> None:
         for pod in self._observer.job_pods(job):
@@ -209,8 +219,8 @@ def _request(pod: PlannedPod) -> PodRequest:
     return pod_request("", metadata["name"], NAMESPACE, metadata["annotations"])
 
 
-def _describe(pods: list[PlannedPod], run_s: float) -> str:
-    """What a job asks for, in a few words: `2 tasks of 1 GPU as a gang, VC vision, prod, for 1.5 s`."""
+def _describe(pods: list[PlannedPod]) -> str:
+    """What a job asks for, in a few words: `2 tasks of 1 GPU as a gang, VC vision, prod`."""
     requests = [_request(pod).spec for pod in pods]
     shapes = dict.fromkeys(f"{spec.leaf_cell_count} GPU" + "s" * (spec.leaf_cell_count > 1) for spec in requests)
     tasks = f"{len(pods)} tasks of" if len(pods) > 1 else "a task of"
@@ -224,6 +234,5 @@ def _describe(pods: list[PlannedPod], run_s: float) -> str:
         f"type {first.leaf_cell_type}" if first.leaf_cell_type else "",
         f"pinned to {first.pinned_cell_id}" if first.pinned_cell_id else "",
         "lazy preemption" if first.lazy_preemption else "",
-        f"for {run_s:g} s" if run_s else "",
     ]
     return ", ".join(part for part in parts if part)
