@@ -106,7 +106,7 @@ class Nodes:
             if keys:
                 await asyncio.sleep(0)
             else:
-                await collection.wait()
+                await collection.next_change()
 
     def _look(self, look: Callable[[Key], None], key: Key) -> None:
         try:

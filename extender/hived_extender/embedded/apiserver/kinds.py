@@ -20,7 +20,8 @@ _QUANTITY = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+|[numkMGTPE]|[KM
 class Lookup(Protocol):
     """The part of the registry that defaults may depend on."""
 
-    def priority_classes(self) -> Mapping[str, Revision]: ...
+    def priority_classes(self) -> Mapping[str, Revision]:
+        """Return the priority classes by name."""
 
 
 def timestamp() -> str:
@@ -34,6 +35,7 @@ def micro_timestamp() -> str:
 
 
 def is_quantity(value: models.Quantity) -> bool:
+    """Tell whether `value` is a Kubernetes quantity: a number with an optional suffix."""
     return not isinstance(value, str) or _QUANTITY.fullmatch(value) is not None
 
 
@@ -100,6 +102,8 @@ class StatusStrategy(Strategy):
 
 
 class NodeStrategy(StatusStrategy):
+    """Nodes: created with their status, as kubelets do, and scheduled upon by it."""
+
     field_names = Strategy.field_names | {"spec.unschedulable"}
 
     def fields(self, view: KubeObject) -> dict[str, str]:
@@ -122,6 +126,8 @@ class NodeStrategy(StatusStrategy):
 
 
 class NamespaceStrategy(StatusStrategy):
+    """Namespaces: Active from the start."""
+
     field_names = Strategy.field_names | {"status.phase"}
     has_label_name = True
 
@@ -133,6 +139,8 @@ class NamespaceStrategy(StatusStrategy):
 
 
 class EventStrategy(Strategy):
+    """Events: found by the object that they are about, in whose namespace they live."""
+
     field_names = Strategy.field_names | {
         "involvedObject.kind",
         "involvedObject.namespace",
@@ -173,6 +181,8 @@ class EventStrategy(Strategy):
 
 
 class LeaseStrategy(Strategy):
+    """Leases: durations and transitions are not negative."""
+
     def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
         spec = cast(models.Lease, view).spec
         if spec.lease_duration_seconds is not None and spec.lease_duration_seconds <= 0:
@@ -182,6 +192,8 @@ class LeaseStrategy(Strategy):
 
 
 class ConfigMapStrategy(Strategy):
+    """Config maps: keys are file names, and data may be sealed."""
+
     _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
     def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
@@ -200,6 +212,8 @@ def _is_same_data(one: models.ConfigMap, other: models.ConfigMap) -> bool:
 
 
 class PriorityClassStrategy(Strategy):
+    """Priority classes: a value for ever, below those of the system."""
+
     def default(self, body: Body) -> Body:
         return {"preemptionPolicy": "PreemptLowerPriority", "value": 0, **body}
 

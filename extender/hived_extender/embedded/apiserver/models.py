@@ -21,6 +21,8 @@ class Model(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class ObjectMeta(Model):
+    """What all objects have."""
+
     name: str = ""
     generate_name: str = ""
     namespace: str = ""
@@ -43,6 +45,8 @@ class KubeObject(Model):
 
 
 class Condition(Model):
+    """One condition of a pod or a node."""
+
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -51,21 +55,29 @@ class Condition(Model):
 
 
 class ResourceRequirements(Model):
+    """What a container asks for."""
+
     limits: dict[str, Quantity] = {}
     requests: dict[str, Quantity] = {}
 
 
 class Container(Model):
+    """A container of a pod."""
+
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
 
 
 class SchedulingGate(Model):
+    """Something that keeps a pod from being scheduled."""
+
     name: str = ""
 
 
 class PodSpec(Model):
+    """What a pod shall be."""
+
     node_name: str = ""
     scheduler_name: str = ""
     containers: list[Container] = []
@@ -81,17 +93,23 @@ class PodSpec(Model):
 
 
 class StateReason(Model):
+    """Why a container is in a state."""
+
     reason: str = ""
     exit_code: int = 0
 
 
 class ContainerState(Model):
+    """The state that a container is in: one of the three."""
+
     waiting: StateReason | None = None
     running: StateReason | None = None
     terminated: StateReason | None = None
 
 
 class ContainerStatus(Model):
+    """How far a container has come."""
+
     name: str = ""
     ready: bool = False
     restart_count: int = 0
@@ -99,6 +117,8 @@ class ContainerStatus(Model):
 
 
 class PodStatus(Model):
+    """How far a pod has come."""
+
     phase: str = ""
     reason: str = ""
     start_time: str = ""
@@ -109,30 +129,41 @@ class PodStatus(Model):
 
 
 class Pod(KubeObject):
+    """v1 Pod."""
+
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
     @property
     def is_finished(self) -> bool:
+        """Whether it has ended for good."""
         return self.status.phase in ("Succeeded", "Failed")
 
 
 class Taint(Model):
+    """A taint of a node."""
+
     key: str = ""
     effect: str = ""
 
 
 class NodeSpec(Model):
+    """What is wanted of a node."""
+
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
 class NodeAddress(Model):
+    """An address of a node."""
+
     type: str = ""
     address: str = ""
 
 
 class NodeInfo(Model):
+    """The software of a node."""
+
     kubelet_version: str = ""
     os_image: str = ""
     kernel_version: str = ""
@@ -140,6 +171,8 @@ class NodeInfo(Model):
 
 
 class NodeStatus(Model):
+    """What a node reports."""
+
     conditions: list[Condition] = []
     capacity: dict[str, Quantity] = {}
     allocatable: dict[str, Quantity] = {}
@@ -148,11 +181,15 @@ class NodeStatus(Model):
 
 
 class Node(KubeObject):
+    """v1 Node."""
+
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
 class ObjectReference(Model):
+    """Points to another object."""
+
     api_version: str = ""
     kind: str = ""
     namespace: str = ""
@@ -163,16 +200,22 @@ class ObjectReference(Model):
 
 
 class EventSource(Model):
+    """Who wrote an event."""
+
     component: str = ""
     host: str = ""
 
 
 class EventSeries(Model):
+    """How often an event came again."""
+
     count: int = 0
     last_observed_time: str = ""
 
 
 class Event(KubeObject):
+    """v1 Event."""
+
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
     reason: str = ""
     message: str = ""
@@ -187,6 +230,8 @@ class Event(KubeObject):
 
 
 class LeaseSpec(Model):
+    """Who holds a lease, and until when."""
+
     holder_identity: str = ""
     lease_duration_seconds: int | None = None
     acquire_time: str = ""
@@ -195,16 +240,22 @@ class LeaseSpec(Model):
 
 
 class Lease(KubeObject):
+    """coordination.k8s.io/v1 Lease."""
+
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
 
 
 class ConfigMap(KubeObject):
+    """v1 ConfigMap."""
+
     data: dict[str, str] = {}
     binary_data: dict[str, str] = {}
     immutable: bool = False
 
 
 class PriorityClass(KubeObject):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
     value: int = 0
     global_default: bool = False
     description: str = ""
@@ -212,23 +263,33 @@ class PriorityClass(KubeObject):
 
 
 class NamespaceStatus(Model):
+    """Whether a namespace is Active or Terminating."""
+
     phase: str = ""
 
 
 class Namespace(KubeObject):
+    """v1 Namespace."""
+
     status: NamespaceStatus = msgspec.field(default_factory=NamespaceStatus)
 
 
 class Binding(KubeObject):
+    """v1 Binding: sent to bind a pod, never stored."""
+
     target: ObjectReference = msgspec.field(default_factory=ObjectReference)
 
 
 class Preconditions(Model):
+    """Which version of an object a deletion means."""
+
     uid: str = ""
     resource_version: str = ""
 
 
 class DeleteOptions(Model):
+    """How to delete an object."""
+
     api_version: str = ""
     kind: str = ""
     grace_period_seconds: int | None = None
@@ -239,6 +300,8 @@ class DeleteOptions(Model):
 
 
 class Eviction(KubeObject):
+    """policy/v1 Eviction: sent to delete a pod politely, never stored."""
+
     delete_options: DeleteOptions = msgspec.field(default_factory=DeleteOptions)
 
 
@@ -249,7 +312,7 @@ def decode(text: bytes) -> Any:
     """Return the JSON value in `text`; ApiError (400) if it is not JSON or nests deeper than MAX_DEPTH."""
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not valid JSON: {error}") from error
     if _is_deeper_than(value, MAX_DEPTH):
         raise bad_request(f"the body nests deeper than {MAX_DEPTH} levels")

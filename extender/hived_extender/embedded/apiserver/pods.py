@@ -34,6 +34,8 @@ _MUTABLE_SPEC_FIELDS = ("activeDeadlineSeconds", "tolerations", "schedulingGates
 
 
 class PodStrategy(StatusStrategy):
+    """Pods: defaults, admission by priority class, a spec that hardly changes, graceful deletion."""
+
     field_names = StatusStrategy.field_names | {
         "spec.nodeName",
         "spec.restartPolicy",

@@ -53,6 +53,7 @@ class Registry:
             self.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
 
     def collection(self, resource: ResourceType) -> Collection:
+        """Return the objects of `resource`, to be read only."""
         return self.store.collection(resource.collection_name)
 
     def priority_classes(self) -> Mapping[str, Revision]:

@@ -27,10 +27,12 @@ class Request:
 
     @property
     def parts(self) -> tuple[str, ...]:
+        """The path, split and unescaped."""
         return tuple(unquote(part) for part in self.path.strip("/").split("/"))
 
     @property
     def parameters(self) -> "Parameters":
+        """The query."""
         return Parameters(self.query)
 
     @property
@@ -61,6 +63,7 @@ class Parameters:
             self._values.setdefault(name, value)
 
     def text(self, name: str) -> str:
+        """Return a value as text, empty if it is not given."""
         return self._values.get(name, "")
 
     def flag(self, name: str) -> bool:
@@ -82,6 +85,7 @@ class Parameters:
         return int(value)
 
     def is_dry_run(self) -> bool:
+        """Tell whether `dryRun` asks that nothing is stored."""
         return is_dry_run([self._values["dryRun"]] if "dryRun" in self._values else [])
 
 

@@ -58,10 +58,12 @@ class ResourceType:
 
     @property
     def api_version(self) -> str:
+        """Group and version as objects write them."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def base_path(self) -> str:
+        """The path that all resources of the group version are below."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     @property
@@ -71,6 +73,7 @@ class ResourceType:
 
     @property
     def collection_name(self) -> str:
+        """The name of the collection in the store."""
         return self.storage or self.label
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hived_extender.embedded.apiserver import discovery, models, pods, statuses
 from hived_extender.embedded.apiserver.formats import Format, continue_token, read_continue_token
 from hived_extender.embedded.apiserver.models import Body, encode, view_of
-from hived_extender.embedded.apiserver.patches import apply_patch
+from hived_extender.embedded.apiserver.patches import patch_of_type
 from hived_extender.embedded.apiserver.registry import Registry
 from hived_extender.embedded.apiserver.requests import (
     JSON,
@@ -71,13 +71,14 @@ class Rest:
             return Response(error.code, encode(error.status()))
 
     def _dispatch(self, request: Request) -> Response | Watch:
+        match request.parts:
+            case ("api", "v1", "namespaces", namespace, "bindings") if request.method == "POST":
+                return self._bind_named(request, namespace)
         target = target_of(request.parts)
         if target is not None:
             if target.subresource:
                 return self._subresource(request, target)
             return self._object(request, target) if target.name else self._collection(request, target)
-        if request.method == "POST" and request.parts[:3] == ("api", "v1", "namespaces") and len(request.parts) == 5:
-            return self._legacy_binding(request)
         found = discovery.document(request.parts)
         if found is None:
             raise statuses.unknown_path()
@@ -244,10 +245,10 @@ class Rest:
 
     def _patch(self, request: Request, target: Target, key: Key) -> Response:
         resource, wire = target.resource, target.resource.wire
-        old = self._registry.get(resource, key).body
+        apply_patch = patch_of_type(request.content_type)
         patch = models.decode(request.body)
-        patched = apply_patch(request.content_type, wire.to_wire(old) if wire else old, patch)
-        body = read_object(patched)
+        old = self._registry.get(resource, key).body
+        body = read_object(apply_patch(wire.to_wire(old) if wire else old, patch))
         require_kind(body, resource.api_version, resource.kind)
         body = self._named(target, wire.from_wire(body) if wire else body)
         sent = patch if isinstance(patch, dict) else {}
@@ -286,11 +287,8 @@ class Rest:
             201, encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
         )
 
-    def _legacy_binding(self, request: Request) -> Response:
+    def _bind_named(self, request: Request, namespace: str) -> Response:
         """Bind by the path that has the pod's name in the body only."""
-        _, _, _, namespace, plural = request.parts
-        if plural != "bindings":
-            raise statuses.unknown_path()
         name = view_of(read_body(request), models.Binding).metadata.name
         return self._bind(request, Key(namespace, name))
 

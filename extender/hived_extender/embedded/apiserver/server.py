@@ -50,7 +50,7 @@ class ApiServer:
     ) -> None:
         self._socket = _listen(port)
         # Versions from the clock are above those of an earlier run on this port, so its clients list again.
-        self.registry = Registry(Store(int(time.time()) * 1000, history_limit))
+        self.registry = Registry(Store(time.time_ns() // 1000, history_limit))
         self._rest = Rest(self.registry, bookmark_interval_s, expired_as_status)
         self._event_ttl_s = event_ttl_s
         self._started = threading.Event()
@@ -70,11 +70,13 @@ class ApiServer:
 
     @property
     def port(self) -> int:
+        """The port that is listened on."""
         port: int = self._socket.getsockname()[1]
         return port
 
     @property
     def url(self) -> str:
+        """The address for clients."""
         return f"http://{LOOPBACK}:{self.port}"
 
     def start(self) -> None:

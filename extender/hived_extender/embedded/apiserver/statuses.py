@@ -56,48 +56,59 @@ def success(kind: str, name: str, uid: str = "", group: str = "") -> dict[str, A
 
 
 def bad_request(message: str) -> ApiError:
+    """The request cannot be understood."""
     return ApiError(400, "BadRequest", message)
 
 
 def forbidden(what: str, name: str, why: str) -> ApiError:
+    """The request is understood, and refused on principle."""
     return ApiError(403, "Forbidden", f'{what} "{name}" is forbidden: {why}', {"name": name, "kind": what})
 
 
 def not_found(what: str, name: str) -> ApiError:
+    """There is no such object."""
     return ApiError(404, "NotFound", f'{what} "{name}" not found', {"name": name, "kind": what})
 
 
 def unknown_path() -> ApiError:
+    """There is no such path."""
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
 def method_not_allowed(method: str) -> ApiError:
+    """The path exists, the verb does not."""
     message = f"the server does not allow the method {method} on the requested resource"
     return ApiError(405, "MethodNotAllowed", message)
 
 
 def not_acceptable(offered: str) -> ApiError:
+    """None of the formats that the client accepts is served."""
     return ApiError(406, "NotAcceptable", f"only the following media types are offered: {offered}")
 
 
 def already_exists(what: str, name: str) -> ApiError:
+    """An object of that name exists."""
     return ApiError(409, "AlreadyExists", f'{what} "{name}" already exists', {"name": name, "kind": what})
 
 
 def conflict(what: str, name: str, why: str) -> ApiError:
+    """The object is not in the state that the request takes for granted."""
     message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
     return ApiError(409, "Conflict", message, {"name": name, "kind": what})
 
 
 def expired(message: str) -> ApiError:
+    """The version that the request builds on is no longer known."""
     return ApiError(410, "Expired", message)
 
 
 def too_large(limit: int) -> ApiError:
+    """The body is longer than is read."""
     return ApiError(413, "RequestEntityTooLarge", f"limit is {limit} bytes")
 
 
 def unsupported_media_type(message: str) -> ApiError:
+    """The body is in a format that is not read."""
     return ApiError(415, "UnsupportedMediaType", message)
 
 

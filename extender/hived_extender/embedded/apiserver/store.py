@@ -41,6 +41,8 @@ class Revision:
 
 
 class ChangeType(Enum):
+    """What happened to an object."""
+
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
@@ -57,6 +59,7 @@ class Change:
 
     @property
     def version(self) -> int:
+        """The version that the change made."""
         return self.after.version
 
     def frame(self, seen_as: ChangeType) -> bytes:
@@ -93,20 +96,17 @@ class Collection:
         self.wake()
 
     def wake(self) -> None:
-        """End every `wait`."""
+        """End every wait for the next change."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._waiters.clear()
 
-    async def wait(self) -> None:
-        """Return after the next change, or when `wake` is called."""
+    def next_change(self) -> asyncio.Future[None]:
+        """Return what is done after the next change, or when `wake` is called; it misses nothing from this call on."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
+        waiter.add_done_callback(self._waiters.discard)
+        return waiter
 
     def changes_since(self, version: int) -> list[Change]:
         """Return the changes after `version`, oldest first; ApiError (410) if some are no longer known.

@@ -51,10 +51,12 @@ _UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
 
 
 def is_dns_label(text: str) -> bool:
+    """Tell whether `text` is one part of a DNS name."""
     return len(text) <= 63 and _DNS_LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str) -> bool:
+    """Tell whether `text` is a DNS name."""
     return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 

@@ -74,7 +74,7 @@ class Watch:
 
     async def _wait(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self.collection.wait(), max(0.0, seconds))
+            await asyncio.wait_for(self.collection.next_change(), max(0.0, seconds))
         except TimeoutError:
             return
 
