@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hived.errors import UserError
+from hived.warm import compile_kernels
 from hived_config.loader import Configuration, load, load_cluster
 from hived_extender.app import create_app
 from hived_extender.embedded.cluster import EmbeddedCluster
@@ -77,6 +78,8 @@ class Extender:
         self._recovered.set()
 
     def _recover(self) -> None:
+        # Compiling, if it has not been done yet, takes longer than kube-scheduler waits for an answer.
+        compile_kernels()
         self._watches = recover(self.service, self._kube, self._stop)
         self._recovered.set()
 

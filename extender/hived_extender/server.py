@@ -22,6 +22,7 @@ from urllib.parse import quote_from_bytes
 import uvicorn
 from flask import Flask
 
+from hived.errors import UserError
 from hived_extender.app import BODY_LIMIT
 from hived_extender.routes import BIND_PATH, FILTER_PATH, PREEMPT_PATH, Answer, answer, filter_call, preempt_call
 from hived_extender.service import Service
@@ -184,8 +185,8 @@ class _FlaskCall:
 class HttpServer:
     """uvicorn on a thread of its own, listening from construction on.
 
-    `address` is `[host]:port`; port 0 takes any free one. Raises OSError if the address cannot be used. `url` is where
-    a client on this machine reaches the server.
+    `address` is `[host]:port`; port 0 takes any free one. Raises UserError if the address cannot be used. `url` is
+    where a client on this machine reaches the server.
     """
 
     def __init__(self, shim: Shim, address: str) -> None:
@@ -283,11 +284,12 @@ def _listen(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not port.isdecimal() or int(port) > 65535:
-        raise OSError(f"{address!r} is no address to listen on: expected [host]:port")
-    infos = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family = socket.AF_INET if not host and any(info[0] == socket.AF_INET for info in infos) else infos[0][0]
-    info = next(info for info in infos if info[0] == family)
-    return socket.create_server(info[4][:2], family=family, backlog=1024)
+        raise UserError(f"cannot listen on {address!r}: expected [host]:port")
+    try:
+        family = socket.getaddrinfo(host or "0.0.0.0", int(port), type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, int(port)), family=family, backlog=1024)
+    except OSError as error:
+        raise UserError(f"cannot listen on {address!r}: {error.strerror or error}") from error
 
 
 def _url(listener: socket.socket) -> str:

@@ -25,11 +25,11 @@ from hived.errors import InvariantError, UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, new_state
 from hived.specs import ClusterSpec, PodRequest
-from hived.state import GroupState, State
-from hived.topology import NO_CELL
 from hived_extender.annotations import BIND_INFO, bind_info
 from hived_extender.binder import Binder, KubeApi
+from hived_extender.counts import count_groups, count_leaf_cells
 from hived_extender.metrics import Gauges, Metrics
+from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, PodTable
 from hived_extender.record import Recorder
 from hived_extender.wire import (
@@ -58,10 +58,12 @@ class Patience:
 
     `force_bind_threshold` repeated filter calls for a pod that is Binding make the service bind it itself.
     `waiting_block_s` is how long the answer "wait" is held back, so that pods are served more strictly in order.
+    `nudge_delay_s` is how long kube-scheduler has, after a change that made room, to ask again by itself.
     """
 
     force_bind_threshold: int = 3
     waiting_block_s: float = 0.0
+    nudge_delay_s: float = 0.5
 
 
 class Service:
@@ -83,6 +85,7 @@ class Service:
         self.metrics = metrics or Metrics()
         self.patience = patience or Patience()
         self._binder = Binder(kube, self.metrics)
+        self._nudger = Nudger(self._wake, self.patience.nudge_delay_s)
         self._recorder = recorder
         self._lock = threading.Lock()
         self._state = new_state(spec)
@@ -111,6 +114,7 @@ class Service:
 
     def close(self) -> None:
         """Wait for bindings that are being written, then close the record."""
+        self._nudger.close()
         self._binder.close()
         with self._lock:
             if self._recorder is not None:
@@ -288,6 +292,8 @@ class Service:
                 self._recorder.node_changed(name, is_healthy)
             self._apply(NodeHealthChanged(name, is_healthy))
             (self._healthy_nodes.add if is_healthy else self._healthy_nodes.discard)(name)
+            if is_healthy:
+                self._nudger.room_made()
             log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
 
     def _confirm_or_adopt(self, record: PodRecord, pod: Pod) -> None:
@@ -318,6 +324,7 @@ class Service:
     def _forget(self, uid: str) -> None:
         record = self._pods.remove(uid)
         if record is not None:
+            self._nudger.settled(uid)
             self._release(record)
             log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.value}})
 
@@ -329,6 +336,7 @@ class Service:
         if self._recorder is not None:
             self._recorder.deleted(record.uid)
         self._apply(PodDeleted(request))
+        self._nudger.room_made()
         if request.spec.group.name not in self._state.groups:
             self._lazy_times.pop(request.spec.group.name, None)
 
@@ -364,6 +372,7 @@ class Service:
             self._tell(record, phase, "error", error.message, started)
             raise
         record.request = request
+        (self._nudger.settled if isinstance(decision, Bind) else self._nudger.refused)(record.uid)
         self._tell(record, phase, type(decision).__name__.lower(), _explain(decision), started)
         return decision
 
@@ -449,16 +458,20 @@ class Service:
         log.warning("no candidate has victims: do the pods' Kubernetes priorities agree?", extra={"fields": fields})
         return PreemptResult({})
 
+    def _wake(self, uid: str) -> None:
+        """Takes the lock."""
+        with self._lock:
+            record = self._pods.get(uid)
+            if record is not None and record.state in (PodState.WAITING, PodState.PREEMPTING):
+                self._binder.ask_retry_later(record)
+
     def _gauges(self) -> Gauges:
         """Takes the lock."""
         with self._lock:
-            groups = dict.fromkeys((state.value for state in GroupState), 0)
-            for group in self._state.groups.values():
-                groups[group.state.value] += 1
             return Gauges(
                 pods=self._pods.counts(),
-                groups=groups,
-                leaf_cells=_leaf_cells(self._state),
+                groups=count_groups(self._state),
+                leaf_cells=count_leaf_cells(self._state),
                 bad_node_count=len(self._state.topology.node_names) - len(self._healthy_nodes),
                 is_ready=self.is_ready,
                 is_healthy=not self._fault,
@@ -471,19 +484,3 @@ def _explain(decision: Bind | Preempt | Wait) -> str:
     if isinstance(decision, Preempt):
         return "victims on " + ", ".join(f"{node} ({len(uids)})" for node, uids in decision.victims_by_node.items())
     return decision.reason
-
-
-def _leaf_cells(state: State) -> dict[tuple[str, str], int]:
-    """Leaf cells by virtual cluster and use; opportunistic pods use nobody's in particular."""
-    topology = state.topology
-    counts = {(vc, use): 0 for vc in topology.vc_names for use in ("used", "free")}
-    for forest in topology.forests:
-        if forest.vc == NO_CELL:
-            continue
-        vc = topology.vc_names[forest.vc]
-        first = forest.bases[forest.top_level]
-        used = int(state.cells.used[first : first + forest.tree_count].sum())
-        total = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
-        counts[vc, "used"] += used
-        counts[vc, "free"] += total - used
-    return counts

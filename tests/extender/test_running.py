@@ -170,6 +170,18 @@ def test_nodes_and_pods_are_followed_after_recovery(config: Path, cluster: Embed
         assert extender.service.snapshot() == empty
 
 
+def test_a_pod_that_completes_gives_its_cells_back(config: Path, cluster: EmbeddedCluster, kube: KubeClient) -> None:
+    with start(config, cluster) as extender:
+        assert extender.wait_ready(DEADLINE_S)
+        empty = extender.service.snapshot()
+        place(extender, create_pod(kube, "p"))
+        kube.patch(pod_path("ns", "p") + "/status", {"status": {"phase": "Succeeded"}})
+        wait_until(lambda: extender.service.snapshot() == empty)
+    with start(config, cluster) as extender:
+        assert extender.wait_ready(DEADLINE_S)
+        assert extender.service.snapshot() == empty
+
+
 def test_the_extender_answers_but_is_not_ready_while_the_api_server_is_away(config: Path) -> None:
     with start_extender(config, KubeClient.connect("http://127.0.0.1:9"), listen="127.0.0.1:0") as extender:
         assert status_of(f"{extender.url}/healthz") == 200
@@ -187,7 +199,7 @@ def test_stopping_does_not_wait_for_silent_watches(config: Path, cluster: Embedd
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:99999", "203.0.113.1:80"])
 def test_an_address_that_cannot_be_used_is_the_users_error(config: Path, cluster: EmbeddedCluster, listen: str) -> None:
     with (
-        pytest.raises(UserError),
+        pytest.raises(UserError, match="cannot listen on"),
         start_extender(config, KubeClient.connect(cluster.api_url), listen=listen),
     ):
         pass

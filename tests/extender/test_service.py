@@ -218,6 +218,19 @@ def test_a_bind_decided_in_the_preempting_phase_is_not_carried_out_but_asks_for_
     assert RETRY_ANNOTATION in body["metadata"]["annotations"]
 
 
+def test_a_pod_refused_on_the_eve_of_a_release_is_asked_to_try_again() -> None:
+    world = World(patience=Patience(nudge_delay_s=0.05))
+    first, _ = world.place("p")
+    world.place("q")
+    world.kube.done.clear()
+    refused = world.create("r")
+    assert "FailedNodes" in world.filter(refused)
+    world.delete(first)
+    assert world.kube.done.wait(5)
+    assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/r"]
+    assert "NodeNames" in world.filter(refused)
+
+
 def test_a_pod_that_is_binding_has_nothing_to_preempt() -> None:
     world = World()
     pod = world.create("p")

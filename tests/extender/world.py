@@ -158,6 +158,7 @@ class FakeKube:
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """Note the patch."""
+        self._find(path.rsplit("/", 1)[1])
         self.patches.append((path, body))
         self.done.set()
 

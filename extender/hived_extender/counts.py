@@ -1,0 +1,28 @@
+"""Numbers read off the core's state for `/metrics`. Cost O(groups + preassigned cells), mostly in numpy."""
+
+from hived.state import GroupState, State
+from hived.topology import NO_CELL
+
+
+def count_groups(state: State) -> dict[str, int]:
+    """How many groups are in each state, by its name."""
+    counts = dict.fromkeys((group_state.value for group_state in GroupState), 0)
+    for group in state.groups.values():
+        counts[group.state.value] += 1
+    return counts
+
+
+def count_leaf_cells(state: State) -> dict[tuple[str, str], int]:
+    """Leaf cells by virtual cluster and use ("used", "free"); opportunistic pods use nobody's in particular."""
+    topology = state.topology
+    counts = {(vc, use): 0 for vc in topology.vc_names for use in ("used", "free")}
+    for forest in topology.forests:
+        if forest.vc == NO_CELL:
+            continue
+        vc = topology.vc_names[forest.vc]
+        first = forest.bases[forest.top_level]
+        used = int(state.cells.used[first : first + forest.tree_count].sum())
+        total = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
+        counts[vc, "used"] += used
+        counts[vc, "free"] += total - used
+    return counts
