@@ -265,12 +265,12 @@ class NodeNames:
         """As `mask`, from names already decoded; names that are not configured are ignored."""
         node_count = len(self._node_index)
         mask = np.zeros(node_count + 1, dtype=np.bool_)
-        # Names that are not configured all land in the spare last place.
+        # Names that are not configured all land in the spare last place. The array stays writable although nobody writes:
+        # a read-only one is another type to numba, which would compile a kernel anew while kube-scheduler waits.
         mask[np.fromiter(map(self._node_index.get, names, repeat(node_count)), np.intp, len(names))] = True
         mask = mask[:node_count]
         if mask.all():
             return None
-        mask.flags.writeable = False
         return mask
 
     def contains(self, mask: Mask | None, node: str) -> bool:
