@@ -121,9 +121,10 @@ def test_a_list_seen_lately_gives_the_same_mask_even_when_another_came_between()
     assert names.mask(raw(["a"])) is first
 
 
-def test_a_mask_that_is_kept_cannot_be_changed() -> None:
+def test_a_mask_has_the_type_for_which_kernels_are_compiled() -> None:
     mask = NAMES.mask(raw(["a"]))
     assert mask is not None
+    assert mask.flags.writeable
 
 
 @pytest.mark.parametrize("value", [None, "a", [1], {"a": 1}, [["a"]]])
