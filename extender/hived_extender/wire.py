@@ -265,8 +265,8 @@ class NodeNames:
         """As `mask`, from names already decoded; names that are not configured are ignored."""
         node_count = len(self._node_index)
         mask = np.zeros(node_count + 1, dtype=np.bool_)
-        # Names that are not configured all land in the spare last place. Nobody writes to a mask, yet it stays writable: a
-        # read-only array is another type to numba, which would compile a kernel anew while kube-scheduler waits.
+        # Names that are not configured all land in the spare last place. Nobody writes to a mask, yet it is not made
+        # read-only: that is another type to numba, which would compile a kernel anew while kube-scheduler waits.
         mask[np.fromiter(map(self._node_index.get, names, repeat(node_count)), np.intp, len(names))] = True
         mask = mask[:node_count]
         if mask.all():
