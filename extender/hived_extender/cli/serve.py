@@ -32,10 +32,13 @@ CHECK_INTERVAL_S = 1.0
 @click.option(
     "--record", metavar="DIR", type=click.Path(path_type=Path), help="Write every event to DIR, for 'hived replay'."
 )
-@click.option("--log-format", type=click.Choice(list(logs.FORMATTERS)), default="text", show_default=True)
 @click.option(
-    "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
+    "--log-format", type=click.Choice(list(logs.FORMATTERS)), default="text", show_default=True, help="Form of the log."
 )
+@click.option(
+    "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True,
+    help="What is worth a line in the log.",
+)  # fmt: skip
 def command(
     *, config: Path | None, embedded: Path | None, listen: str, record: Path | None, log_format: str, log_level: str
 ) -> None:
