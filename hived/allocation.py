@@ -13,6 +13,7 @@ from hived.journal import put
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, Cells, CellState
 from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.views import note_change
 
 _FREE, _USED = int(CellState.FREE), int(CellState.USED)
 _RESERVING, _RESERVED = int(CellState.RESERVING), int(CellState.RESERVED)
@@ -27,6 +28,7 @@ def set_priority(t: TopologyArrays, s: Cells, leaf: int, priority: int) -> None:
         cell = leaf
         while cell != NO_CELL:
             put(s, s.used, cell, s.used[cell] + change)
+            note_change(t, s, cell)
             cell = t.parent[cell]
     put(s, s.priority, leaf, priority)
     cell = t.parent[leaf]
@@ -54,6 +56,7 @@ def count_opportunistic(t: TopologyArrays, s: Cells, leaf: int, change: int) -> 
     """Count a physical leaf in or out of opportunistic use, up to the root."""
     while leaf != NO_CELL:
         put(s, s.opportunistic_used, leaf, s.opportunistic_used[leaf] + change)
+        note_change(t, s, leaf)
         leaf = t.parent[leaf]
 
 

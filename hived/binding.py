@@ -7,6 +7,7 @@ from hived.jit import entry_kernel, kernel
 from hived.journal import put
 from hived.state import Cells, CellState
 from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.views import note_change
 
 _FREE = int(CellState.FREE)
 
@@ -18,6 +19,7 @@ def bind_cell(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
     put(s, s.bound, virtual, physical)
     put(s, s.shown_vc, physical, t.vc[virtual])
     put(s, s.bad, virtual, s.bad[physical])
+    note_change(t, s, virtual)
 
 
 @kernel
@@ -29,6 +31,7 @@ def unbind_cell(t: TopologyArrays, s: Cells, physical: int) -> None:
     put(s, s.shown_vc, physical, NO_CELL)
     put(s, s.bad, virtual, 0)
     put(s, s.state, virtual, _FREE)
+    note_change(t, s, virtual)
 
 
 @kernel

@@ -18,6 +18,7 @@ from hived.journal import put
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.views import note_change
 
 BIND, UNBIND, ALLOCATE, RELEASE = 1, 2, 3, 4
 _NOTHING = 0
@@ -352,8 +353,10 @@ def _has_bad_child(t: TopologyArrays, s: Cells, cell: int) -> bool:
 @kernel
 def _write_health(t: TopologyArrays, s: Cells, cell: int, bad: int) -> None:
     put(s, s.bad, cell, bad)
+    note_change(t, s, cell)
     if s.bound[cell] != NO_CELL:
         put(s, s.bad, s.bound[cell], bad)
+        note_change(t, s, s.bound[cell])
 
 
 @kernel

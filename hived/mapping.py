@@ -17,9 +17,9 @@ import numpy as np
 from hived.buddy import append_free, remove_free
 from hived.jit import entry_kernel, kernel
 from hived.journal import put, undo_writes
-from hived.placement import BoolArray
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.views import BoolArray
 
 _NONE = -1
 

@@ -1,8 +1,6 @@
 """Which nodes, then which leaf cells, for a gang (SEMANTICS 4a, 4b).
 
-The same code serves a VC's virtual cells and the opportunistic view of a chain. A view's order is kept between calls
-and re-sorted in place by a stable sort; since few nodes change between calls, one pass over a nearly sorted list does
-it.
+The same code serves a VC's virtual cells and the opportunistic view of a chain.
 """
 
 import numpy as np
@@ -12,65 +10,12 @@ from hived.jit import entry_kernel, kernel
 from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.views import BoolArray, physical_of, sort_view, used_in_key
 
-BoolArray = npt.NDArray[np.bool_]
 LongArray = npt.NDArray[np.int64]
 
 # outcome of a search; a blocked search names the node cell that stood in the way
 PLACED, NO_CAPACITY, BAD_NODE, NON_SUGGESTED_NODE = 0, 1, 2, 3
-_MOVES_PER_CELL = 4
-_MOST_LEAVES = 1 << 29
-
-
-@kernel
-def physical_node_cell(t: TopologyArrays, s: Cells, cell: int) -> int:
-    """The physical cell behind a cell of a view, NO_CELL if it is virtual and unbound."""
-    return cell if t.vc[cell] == NO_CELL else s.bound[cell]
-
-
-@kernel
-def view_key(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore_suggested: bool) -> int:
-    """Sort key of a node: healthy, suggested, more used alike first, then less used at higher priority (4a.3)."""
-    key = 0
-    physical = physical_node_cell(t, s, cell)
-    if physical != NO_CELL:
-        if s.bad[physical] == 1:
-            key += 1 << 62
-        if not ignore_suggested and not suggested[t.node[physical]]:
-            key += 1 << 61
-    if t.vc[cell] == NO_CELL:
-        alike = int(s.opportunistic_used[cell])
-        higher = int(s.used[cell]) - alike
-    else:
-        alike = int(s.used[cell])
-        higher = 0
-    return key + ((_MOST_LEAVES - alike) << 31) + higher
-
-
-@kernel
-def sort_view(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_suggested: bool) -> None:
-    """Bring a view into order, stably and in place. Cost O(nodes) when few changed, else O(nodes x log nodes)."""
-    order = s.view_order[t.view_start[view] : t.view_start[view + 1]]
-    count = len(order)
-    keys = np.empty(count, np.int64)
-    moves = 0
-    for i in range(count):
-        cell = order[i]
-        key = view_key(t, s, cell, suggested, ignore_suggested)
-        place = i
-        while place > 0 and keys[place - 1] > key:
-            keys[place] = keys[place - 1]
-            order[place] = order[place - 1]
-            place -= 1
-        keys[place] = key
-        order[place] = cell
-        moves += i - place
-        if moves > _MOVES_PER_CELL * count:
-            for rest in range(i + 1, count):
-                keys[rest] = view_key(t, s, order[rest], suggested, ignore_suggested)
-            by_key = np.argsort(keys, kind="mergesort")
-            order[:] = order[by_key]
-            return
 
 
 @kernel
@@ -100,7 +45,9 @@ def pick_nodes(
     """
     start, end = t.view_start[view], t.view_start[view + 1]
     position, taken, pod = start, 0, 0
-    free = free_leaves(t, s, s.view_order[start], priority) if start < end else 0
+    if priority == OPPORTUNISTIC_PRIORITY:
+        position = _skip_full(t, s, view, sizes[0])
+    free = free_leaves(t, s, s.view_order[position], priority) if position < end else 0
     for member in range(len(sizes)):
         size = sizes[member]
         placed = 0
@@ -114,7 +61,7 @@ def pick_nodes(
                 if position < end:
                     free = free_leaves(t, s, s.view_order[position], priority)
                 continue
-            physical = physical_node_cell(t, s, cell)
+            physical = physical_of(t, s, cell)
             if physical != NO_CELL:
                 if s.bad[physical] == 1:
                     return BAD_NODE, physical
@@ -125,6 +72,19 @@ def pick_nodes(
             pod += 1
             placed += 1
     return PLACED, NO_CELL
+
+
+@kernel
+def _skip_full(t: TopologyArrays, s: Cells, view: int, size: int) -> int:
+    """The first place of a sorted view where a pod of the smallest size finds free leaves; only keys are read."""
+    start, end = t.view_start[view], t.view_start[view + 1]
+    leaves = t.view_node_leaves[view]
+    if leaves == 0:
+        return start
+    for position in range(start, end):
+        if leaves - used_in_key(s.view_keys[position]) >= size:
+            return position
+    return end
 
 
 @kernel

@@ -30,6 +30,7 @@ from hived.search import Placement, search
 from hived.specs import BindInfo, ClusterSpec, PodRequest
 from hived.state import CellState, Group, GroupState, State, empty_state
 from hived.topology import NO_CELL
+from hived.views import forget_order
 
 _START = (0, 0)
 
@@ -73,13 +74,18 @@ def _schedule(state: State, event: ScheduleRequested) -> Decision:
         try:
             return _decide(state, event)
         except UserError:
-            undo_changes(state, _START)
+            _undo_all(state)
             raise
         except JournalFull:
-            undo_changes(state, _START)
+            _undo_all(state)
             grow_journal(state)
         finally:
             stop_recording(state)
+
+
+def _undo_all(state: State) -> None:
+    undo_changes(state, _START)
+    forget_order(state.arrays, state.cells)
 
 
 def _decide(state: State, event: ScheduleRequested) -> Decision:

@@ -34,8 +34,8 @@ def search(state: State, pod: PodRequest, suggested: npt.NDArray[np.bool_] | Non
     """
     check_request(state, pod)
     spec = pod.spec
-    ignore = spec.ignore_suggested_nodes or suggested is None
     mask = np.ones(0, np.bool_) if suggested is None else suggested
+    ignore = spec.ignore_suggested_nodes or bool(mask.all())
     reason = ""
     for views in _views_to_try(state, spec):
         last = ""

@@ -60,6 +60,8 @@ class TopologyArrays(Block):
     # is the opportunistic view of chain w
     view_start: IntArray
     view_cell: IntArray
+    view_of: IntArray  # the view that a cell is in, NO_CELL if none; shape (cells,)
+    view_node_leaves: IntArray  # leaves of each cell of a view, 0 if they differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +260,7 @@ class _Builder:
         per_level = self.level_arrays()
         nodes = self.name_nodes(per_cell, physical_count)
         roots = self.root_arrays()
-        views, vc_views, pinned_views = self.make_views(per_cell, preassigned)
+        views, vc_views, pinned_views = self.make_views(per_cell, per_level, preassigned)
         pinned_roots = {(f.vc, f.pinned_cell_id): f.first_root for f in self.forests if f.pinned_cell_id}
         for (_, pinned_id), root in pinned_roots.items():
             per_cell["pinned"][root] = 1
@@ -497,7 +499,7 @@ class _Builder:
         return {"root_base": base, "root_count": count}
 
     def make_views(
-        self, per_cell: dict[str, IntArray], preassigned: dict[int, tuple[int, ...]]
+        self, per_cell: dict[str, IntArray], per_level: dict[str, IntArray], preassigned: dict[int, tuple[int, ...]]
     ) -> tuple[dict[str, IntArray], dict[tuple[int, int], int], dict[tuple[int, str], int]]:
         """Lists of cells that count as nodes, in initial order (SEMANTICS 4a.1)."""
         views: list[IntArray] = []
@@ -522,7 +524,14 @@ class _Builder:
                 views.append(self.view_of_roots(per_cell, chain_number, own))
         start = np.cumsum([0] + [len(view) for view in views]).astype(np.int32)
         cells = np.concatenate(views) if views else np.zeros(0, np.int32)
-        return {"view_start": start, "view_cell": cells}, vc_views, pinned_views
+        view_of = np.full(self.cell_total, NO_CELL, np.int32)
+        alike = np.zeros(len(views), np.int32)
+        for number, view in enumerate(views):
+            view_of[view] = number
+            counts = np.unique(per_level["leaf_count"][per_cell["chain_level"][view]])
+            alike[number] = counts[0] if len(counts) == 1 else 0
+        view_arrays = {"view_start": start, "view_cell": cells, "view_of": view_of, "view_node_leaves": alike}
+        return view_arrays, vc_views, pinned_views
 
     @staticmethod
     def count_view_leaves(arrays: TopologyArrays) -> tuple[int, ...]:

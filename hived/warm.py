@@ -24,6 +24,7 @@ from hived.specs import (
     VirtualClusterSpec,
 )
 from hived.state import State
+from hived.views import forget_order
 
 
 def compile_kernels() -> int:
@@ -47,6 +48,7 @@ def compile_kernels() -> int:
     handle(state, NodeHealthChanged(state.topology.node_names[0], is_healthy=False))
     _run(state, _pod("impossible", priority=0, pods=64))
     bind_doomed_in_chain(state.arrays, state.cells, 0)
+    forget_order(state.arrays, state.cells)
     missing = [kernel.__name__ for kernel in ENTRY_KERNELS if not getattr(kernel, "signatures", [()])]
     if missing:
         raise RuntimeError(f"kernels that were not compiled: {', '.join(missing)}")

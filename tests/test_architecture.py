@@ -34,7 +34,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("topology",),
     ("state",),
     ("journal", "invariants"),
-    ("buddy",),
+    ("buddy", "views"),
     ("binding", "placement"),
     ("mapping", "health", "groups"),
     ("allocation",),

@@ -1,0 +1,172 @@
+"""Views: the candidate nodes of a search, kept in the order in which a search walks them (SEMANTICS 4a).
+
+A view is re-sorted before each walk, stably and in place, and its order is kept even if nothing comes of the search.
+Few nodes change between two searches, so cells note when something that their place depends on changes, and only those
+are moved. Invariant: after `sort_view`, `view_order` is what a stable sort of the order before it by `view_key` gives, and
+`view_keys` holds those keys.
+
+An undo may take back only changes that were made after the last sort; `forget_order` must follow any other undo.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from hived.jit import entry_kernel, kernel
+from hived.state import Cells
+from hived.topology import NO_CELL, IntArray, TopologyArrays
+
+BoolArray = npt.NDArray[np.bool_]
+
+_BAD, _NON_SUGGESTED = 1 << 62, 1 << 61
+_ALIKE_SHIFT = 31
+_MOST_LEAVES = 1 << 29
+_HIGHER_MASK = (1 << _ALIKE_SHIFT) - 1
+_MOST_MOVES = 16
+_SHIFTS_PER_CELL = 4
+
+
+@kernel
+def note_change(t: TopologyArrays, s: Cells, cell: int) -> None:
+    """Remember that the use, health or binding of a cell changed; cells that are in no view do not matter."""
+    view = t.view_of[cell]
+    if view != NO_CELL and s.is_changed[cell] == 0:
+        s.is_changed[cell] = 1
+        s.changed[t.view_start[view] + s.changed_count[view]] = cell
+        s.changed_count[view] += 1
+
+
+@entry_kernel
+def forget_order(t: TopologyArrays, s: Cells) -> None:
+    """Have every view sorted as a whole next time."""
+    for view in range(len(s.is_sorted)):
+        s.is_sorted[view] = 0
+        _forget_changes(t, s, view)
+
+
+@kernel
+def _forget_changes(t: TopologyArrays, s: Cells, view: int) -> None:
+    start = t.view_start[view]
+    for i in range(start, start + s.changed_count[view]):
+        s.is_changed[s.changed[i]] = 0
+    s.changed_count[view] = 0
+
+
+@kernel
+def physical_of(t: TopologyArrays, s: Cells, cell: int) -> int:
+    """The physical cell behind a cell of a view, NO_CELL if it is virtual and unbound."""
+    return cell if t.vc[cell] == NO_CELL else s.bound[cell]
+
+
+@kernel
+def view_key(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore_suggested: bool) -> int:
+    """Sort key of a node: healthy, suggested, more used alike first, then less used at higher priority (4a.3)."""
+    key = 0
+    physical = physical_of(t, s, cell)
+    if physical != NO_CELL:
+        if s.bad[physical] == 1:
+            key += _BAD
+        if not ignore_suggested and not suggested[t.node[physical]]:
+            key += _NON_SUGGESTED
+    if t.vc[cell] == NO_CELL:
+        alike = int(s.opportunistic_used[cell])
+        higher = int(s.used[cell]) - alike
+    else:
+        alike = int(s.used[cell])
+        higher = 0
+    return key + ((_MOST_LEAVES - alike) << _ALIKE_SHIFT) + higher
+
+
+@kernel
+def used_in_key(key: int) -> int:
+    """The number of used leaves that a key was made from."""
+    return _MOST_LEAVES - ((key & (_NON_SUGGESTED - 1)) >> _ALIKE_SHIFT) + (key & _HIGHER_MASK)
+
+
+@kernel
+def sort_view(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_suggested: bool) -> None:
+    """Bring a view into order. Cost O(changed nodes x nodes) in plain sweeps of an array, else O(nodes x log nodes)."""
+    if ignore_suggested and s.is_sorted[view] == 1 and s.changed_count[view] <= _MOST_MOVES:
+        _move_changed(t, s, view, suggested)
+    else:
+        _sort_whole(t, s, view, suggested, ignore_suggested)
+        s.is_sorted[view] = 1 if ignore_suggested else 0
+    _forget_changes(t, s, view)
+
+
+@kernel
+def _sort_whole(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_suggested: bool) -> None:
+    """Stable insertion sort, which is one sweep if little changed; a merge sort as soon as it is not."""
+    order = s.view_order[t.view_start[view] : t.view_start[view + 1]]
+    keys = s.view_keys[t.view_start[view] : t.view_start[view + 1]]
+    count = len(order)
+    for i in range(count):
+        keys[i] = view_key(t, s, order[i], suggested, ignore_suggested)
+    shifts = 0
+    for i in range(1, count):
+        if keys[i - 1] <= keys[i]:
+            continue
+        key, cell, place = keys[i], order[i], i
+        while place > 0 and keys[place - 1] > key:
+            keys[place] = keys[place - 1]
+            order[place] = order[place - 1]
+            place -= 1
+        keys[place] = key
+        order[place] = cell
+        shifts += i - place
+        if shifts > _SHIFTS_PER_CELL * count:
+            by_key = np.argsort(keys, kind="mergesort")
+            order[:] = order[by_key]
+            keys[:] = keys[by_key]
+            return
+
+
+@kernel
+def _move_changed(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray) -> None:
+    """Move the changed cells one by one to where a stable sort puts them.
+
+    Cells that move back go in descending, cells that move forward in ascending order of their place: so those that meet
+    in one run of equal keys keep their order, before and behind the cells that were there.
+    """
+    start, end = t.view_start[view], t.view_start[view + 1]
+    count = s.changed_count[view]
+    places = np.empty(count, np.int32)
+    for i in range(count):
+        places[i] = _place_of(s.view_order, start, end, s.changed[start + i])
+    for i in range(1, count):
+        place, cell, k = places[i], s.changed[start + i], i
+        while k > 0 and places[k - 1] > place:
+            places[k] = places[k - 1]
+            s.changed[start + k] = s.changed[start + k - 1]
+            k -= 1
+        places[k] = place
+        s.changed[start + k] = cell
+    for i in range(count - 1, -1, -1):
+        cell = s.changed[start + i]
+        key = view_key(t, s, cell, suggested, True)
+        place = _place_of(s.view_order, start, end, cell)
+        if key > s.view_keys[place]:
+            while place + 1 < end and s.view_keys[place + 1] < key:
+                s.view_keys[place] = s.view_keys[place + 1]
+                s.view_order[place] = s.view_order[place + 1]
+                place += 1
+            s.view_keys[place] = key
+            s.view_order[place] = cell
+    for i in range(count):
+        cell = s.changed[start + i]
+        key = view_key(t, s, cell, suggested, True)
+        place = _place_of(s.view_order, start, end, cell)
+        if key < s.view_keys[place]:
+            while place > start and s.view_keys[place - 1] > key:
+                s.view_keys[place] = s.view_keys[place - 1]
+                s.view_order[place] = s.view_order[place - 1]
+                place -= 1
+            s.view_keys[place] = key
+            s.view_order[place] = cell
+
+
+@kernel
+def _place_of(order: IntArray, start: int, end: int, cell: int) -> int:
+    for place in range(start, end):
+        if order[place] == cell:
+            return place
+    return NO_CELL
