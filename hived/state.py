@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.blocks import Block
+from hived.layout import build_topology
 from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
-from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays, build_topology
+from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays
 
 NO_GROUP = -1
 INITIAL_JOURNAL_LENGTH = 1 << 18

@@ -2,8 +2,8 @@
 
 A view is re-sorted before each walk, stably and in place, and its order is kept even if nothing comes of the search.
 Few nodes change between two searches, so cells note when something that their place depends on changes, and only those
-are moved. Invariant: after `sort_view`, `view_order` is what a stable sort of the order before it by `view_key` gives, and
-`view_keys` holds those keys.
+are moved. Invariant: after `sort_view`, `view_order` is what a stable sort of the order before it by `view_key` gives,
+and `view_keys` holds those keys.
 
 An undo may take back only changes that were made after the last sort; `forget_order` must follow any other undo.
 """

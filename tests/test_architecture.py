@@ -32,7 +32,8 @@ ALLOWED_PACKAGES: dict[str, set[str]] = {
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "specs", "events", "decisions", "jit", "blocks"),
     ("topology",),
-    ("state",),
+    ("layout",),
+    ("state", "matching"),
     ("journal", "invariants"),
     ("buddy", "views"),
     ("binding", "placement"),

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hived.layout import build_topology
 from hived.specs import ClusterSpec, SkuTypeSpec
-from hived.topology import Topology, build_topology
+from hived.topology import Topology
 from hived_extender.wire import ENABLE_LIMIT
 
 GPU_RESOURCE = "nvidia.com/gpu"
