@@ -11,6 +11,7 @@ from hived.warm import compile_kernels
 from hived_config.loader import Configuration, load, load_cluster
 from hived_extender.app import create_app
 from hived_extender.embedded.cluster import EmbeddedCluster
+from hived_extender.jobs.configuration import publish
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.metrics import Metrics
 from hived_extender.record import Recorder
@@ -128,6 +129,7 @@ def start_embedded(
     cluster.start()
     try:
         kube = KubeClient.connect(cluster.api_url)
+        publish(kube, config_file)
         with start_extender(config_file, kube, listen=listen, record_dir=record_dir) as extender:
             extender.wait_ready()
             cluster.start_scheduler(extender.url)

@@ -13,6 +13,7 @@ from hived_extender.cli import main
 from hived_extender.embedded.apiserver.server import ApiServer
 from hived_extender.jobs.configuration import publish
 from hived_extender.kube import PODS, KubeClient
+from hived_extender.running import start_embedded
 
 CONFIGURATION = """\
 physicalCluster:
@@ -148,10 +149,15 @@ def test_warnings_go_to_stderr(run, write, configuration):
     assert (result.exit_code, "Warning: " in result.stderr, "colour: unknown key" in result.stderr) == (0, True, True)
 
 
-def test_the_configuration_of_an_embedded_cluster_is_found_in_it(run, kube, job, write):
-    file = Path(write(CONFIGURATION, "published.yaml"))
-    publish(kube, file)
-    publish(kube, file)
+def test_the_configuration_of_an_embedded_cluster_is_found_in_it(kube, job, write):
+    with start_embedded(Path(write(CONFIGURATION, "published.yaml"))) as running:
+        result = CliRunner().invoke(main, ["submit", job, "--kubeconfig", str(running.cluster.kubeconfig)])
+    assert (result.exit_code, result.stdout.count("created")) == (0, 2), result.output
+
+
+def test_a_configuration_published_again_takes_the_place_of_the_first(run, kube, job, write):
+    publish(kube, Path(write(CONFIGURATION.replace("research", "elsewhere"), "first.yaml")))
+    publish(kube, Path(write(CONFIGURATION, "second.yaml")))
     result = run(job, "--dry-run")
     kube.delete("/api/v1/namespaces/kube-system/configmaps/hived-config")
     assert result.exit_code == 0, result.output
