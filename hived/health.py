@@ -58,6 +58,8 @@ def settle(t: TopologyArrays, s: Cells, operation: int, subject: int, vc: int, i
             if frame[_OPERATION] == ALLOCATE:
                 following, level, level_safe = _allocate_step(t, s, frame)
                 safe = safe and (level_safe or depth > 0)
+                if not level_safe:
+                    put(s, s.strained, t.chain_of_level[level], 1)
             else:
                 following, level = _release_step(t, s, frame)
             if (following == BIND and s.bad_count[level] > 0) or (following == UNBIND and s.doomed_total[level] > 0):
@@ -383,6 +385,18 @@ def set_all_nodes_bad(t: TopologyArrays, s: Cells, nodes: IntArray) -> None:
     """Set every node bad in the order given; cost that of `set_node_health` for each."""
     for node in nodes:
         change_node_health(t, s, node, 1)
+
+
+@entry_kernel
+def relieve_chains(t: TopologyArrays, s: Cells) -> None:
+    """Forget the strain of chains in which VC safety holds at every level. Cost O(levels)."""
+    for chain in range(len(t.top_level)):
+        offset = t.level_offset[chain]
+        is_safe = True
+        for level in range(offset + 1, offset + t.top_level[chain] + 1):
+            is_safe = is_safe and s.left[level] >= s.all_vc_free[level]
+        if is_safe:
+            put(s, s.strained, chain, 0)
 
 
 @entry_kernel

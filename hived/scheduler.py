@@ -22,7 +22,7 @@ from hived.groups import (
     remove_group,
     slot_range,
 )
-from hived.health import bind_pinned_cell, set_all_nodes_bad, set_node_health
+from hived.health import bind_pinned_cell, relieve_chains, set_all_nodes_bad, set_node_health
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
 from hived.restore import check_bind_info, planned_roots, restore_group
@@ -58,14 +58,14 @@ def handle(state: State, event: Event) -> Decision:
         case ScheduleRequested():
             return _schedule(state, event)
         case PodAllocated():
-            return _allocate(state, event)
+            applied = _allocate(state, event)
         case PodDeleted():
-            return _delete(state, event.pod)
+            applied = _delete(state, event.pod)
         case NodeHealthChanged():
-            node = state.topology.node_index.get(event.node)
-            if node is not None:
-                set_node_health(state.arrays, state.cells, node, int(not event.is_healthy))
-            return Applied()
+            applied = _change_health(state, event)
+    if state.cells.strained.any():
+        relieve_chains(state.arrays, state.cells)
+    return applied
 
 
 def _schedule(state: State, event: ScheduleRequested) -> Decision:
@@ -219,6 +219,13 @@ def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> None:
     if groups:
         physical, virtual = planned_roots(state, event.bind_info)
         preempt_lazily_for(state, groups, physical, virtual, event.pod.spec.group.name)
+
+
+def _change_health(state: State, event: NodeHealthChanged) -> Applied:
+    node = state.topology.node_index.get(event.node)
+    if node is not None:
+        set_node_health(state.arrays, state.cells, node, int(not event.is_healthy))
+    return Applied()
 
 
 def _delete(state: State, pod: PodRequest) -> Applied:

@@ -79,6 +79,7 @@ class Cells(Block):
     node_bad: IntArray
     # per chain
     left_out: IntArray  # 1 if a doomed cell was left alone because of a plan, until caught up (FORMAT 5h)
+    strained: IntArray  # 1 from when a replay or a doomed cell broke VC safety (SEMANTICS 6) until it holds again
     # one number
     planned_total: IntArray  # placements being made
     # not part of `memory`
@@ -167,7 +168,8 @@ def empty_state(spec: ClusterSpec) -> State:
     )  # fmt: skip
     sizes |= dict.fromkeys(("free_count", "bad_count", "left", "all_vc_free", "doomed_total"), levels)
     sizes |= dict.fromkeys(("vc_free", "doomed_count"), vc_levels)
-    sizes |= {"node_bad": nodes, "left_out": len(arrays.top_level), "planned_total": 1}
+    sizes |= {"node_bad": nodes, "left_out": len(arrays.top_level)}
+    sizes |= {"strained": len(arrays.top_level), "planned_total": 1}
     memory = np.zeros(sum(sizes.values()), np.int32)
     views, start = {}, 0
     for name, size in sizes.items():

@@ -9,7 +9,7 @@ import time
 
 from hived.decisions import Bind
 from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.health import bind_doomed_in_chain
+from hived.health import bind_doomed_in_chain, relieve_chains
 from hived.jit import ENTRY_KERNELS
 from hived.scheduler import handle, new_state
 from hived.specs import (
@@ -48,6 +48,7 @@ def compile_kernels() -> int:
     handle(state, NodeHealthChanged(state.topology.node_names[0], is_healthy=False))
     _run(state, _pod("impossible", priority=0, pods=64))
     bind_doomed_in_chain(state.arrays, state.cells, 0)
+    relieve_chains(state.arrays, state.cells)
     forget_order(state.arrays, state.cells)
     missing = [kernel.__name__ for kernel in ENTRY_KERNELS if not getattr(kernel, "signatures", [()])]
     if missing:
