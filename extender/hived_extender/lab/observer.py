@@ -57,7 +57,10 @@ _PHASES = {"Pending": STARTING, "Running": RUNNING, "Succeeded": DONE, "Failed":
 
 @dataclass(slots=True)
 class PodHistory:
-    """A pod of a job: which object it is, and what became of it."""
+    """A pod of a job: which object it is, and what became of it.
+
+    `reason` is what the scheduler tells it while it waits, since `reason_since_s` on the observer's clock.
+    """
 
     job: str
     name: str
@@ -66,6 +69,7 @@ class PodHistory:
     state: str = WAITING
     node: str = ""
     reason: str = ""
+    reason_since_s: float = 0.0
     started_at: datetime | None = None
     eviction_count: int = 0
 
@@ -117,7 +121,7 @@ class Observer:
         seen = {pod.metadata.uid: pod for pod in self.kube.list_objects(PODS, SeenPod).items}
         at_s = time.monotonic() - self._zero
         for pod in self.pods:
-            _update(pod, seen.get(pod.uid))
+            _update(pod, seen.get(pod.uid), at_s)
         try:
             cells = tuple(self.inspector.physical_cluster())
             groups = {group.name: group for group in self.inspector.groups()}
@@ -129,7 +133,7 @@ class Observer:
         return self._last
 
 
-def _update(pod: PodHistory, seen: SeenPod | None) -> None:
+def _update(pod: PodHistory, seen: SeenPod | None, at_s: float) -> None:
     """Bring a pod's history up to date."""
     if pod.state in (DONE, EVICTED, DELETED):
         return
@@ -137,7 +141,8 @@ def _update(pod: PodHistory, seen: SeenPod | None) -> None:
         pod.state = EVICTED
         pod.eviction_count += 1
         return
-    pod.reason = seen.waiting_reason
+    if pod.reason != seen.waiting_reason:
+        pod.reason, pod.reason_since_s = seen.waiting_reason, at_s
     pod.node = seen.spec.node_name
     pod.started_at = seen.status.start_time
     pod.state = _PHASES.get(seen.status.phase, STARTING) if pod.node else WAITING

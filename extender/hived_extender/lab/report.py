@@ -28,7 +28,10 @@ VERBS = {
     DELETED: ("is deleted", "are deleted"),
 }
 """What a state is called for one pod, or a job as a whole, and for several pods."""
-_COUNT_OF_NODES = re.compile(r"^\d+/\d+ nodes are available: (\d+ (?=pods to preempt))?")
+_COUNT_OF_NODES = re.compile(r"^\d+/\d+ nodes are available: ")
+
+SETTLED_S = 0.25
+"""A pod that waits for a shorter time is only on its way, and no news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class Report:
         picture = "  ".join(
             _node_picture(node, moment, observer).ljust(_node_width(node)) for node in moment.nodes
         ).rstrip()
-        news = "; ".join([*self._node_news(moment), *self._pod_news(observer)])
+        news = "; ".join([*self._node_news(moment), *self._pod_news(moment, observer)])
         if picture == self._shown_picture and not news:
             return
         if not self._is_titled:
@@ -180,13 +183,12 @@ class Report:
             yield f"{name} is {'bad' if name in bad else 'healthy again'}"
         self._shown_bad = bad
 
-    def _pod_news(self, observer: Observer) -> Iterator[str]:
+    def _pod_news(self, moment: Moment, observer: Observer) -> Iterator[str]:
         """What became of pods since the last row: `A runs`, `B0 B1 are done`, `B2 waits: insufficient capacity ...`."""
         news: dict[tuple[str, str, str], list[str]] = {}
         for pod in observer.pods:
-            is_news = pod.state in VERBS and self._shown_pods.get(pod.uid) != pod.state
-            # A pod that the scheduler has not answered yet is no news.
-            if is_news and (pod.state != WAITING or pod.reason):
+            is_settled = pod.state != WAITING or (pod.reason and moment.at_s - pod.reason_since_s >= SETTLED_S)
+            if pod.state in VERBS and is_settled and self._shown_pods.get(pod.uid) != pod.state:
                 self._shown_pods[pod.uid] = pod.state
                 reason = _COUNT_OF_NODES.sub("", pod.reason).rstrip(".") if pod.state == WAITING else ""
                 news.setdefault((pod.job, pod.state, reason), []).append(pod.name)

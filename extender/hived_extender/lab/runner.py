@@ -24,7 +24,7 @@ from hived_extender.lab.experiment import Loaded, Step, Submission
 from hived_extender.lab.observer import DONE, EVICTED, RUNNING, Moment, Observer, PodHistory
 from hived_extender.lab.report import Check, Report, Result
 
-LOOK_INTERVAL_S = 0.05
+LOOK_INTERVAL_S = 0.1
 NAMESPACE = "default"
 USER = "lab"
 
