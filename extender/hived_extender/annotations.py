@@ -249,7 +249,7 @@ def _isolation(annotations: Mapping[str, str]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=GROUP_CACHE_SIZE)
 def _decode_members(text: bytes) -> tuple[tuple[PodPlacement, ...], ...]:
-    """Decode and check the group part; placements are shared by every pod that carries the same text."""
+    """Decode, check and sort the group part; placements are shared by every pod that carries the same text."""
     try:
         members = _group_decoder.decode(text)
     except RecursionError:
@@ -258,7 +258,7 @@ def _decode_members(text: bytes) -> tuple[tuple[PodPlacement, ...], ...]:
         raise UserError(f"affinityGroupBindInfo: {error}") from None
     if not members:
         raise UserError("no members")
-    return tuple(_placements(member) for member in members)
+    return tuple(sorted(map(_placements, members), key=lambda member: len(member[0].leaf_cell_indices)))
 
 
 def _placements(member: _MemberPlacements) -> tuple[PodPlacement, ...]:

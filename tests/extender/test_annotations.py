@@ -208,6 +208,11 @@ class TestBindInfo:
         )
         assert bound(text) == INFO
 
+    def test_members_are_put_in_ascending_size(self) -> None:
+        wire = json.loads(a.bind_annotations(INFO)[a.BIND_INFO])
+        wire["affinityGroupBindInfo"].reverse()
+        assert bound(json.dumps(wire)) == INFO
+
     @pytest.mark.parametrize("key", ["pod_leaf_cell_isolation", "pod_gpu_isolation"])
     def test_indices_missing_in_the_bind_info_come_from_the_isolation_annotation(self, key: str) -> None:
         wire = json.loads(a.bind_annotations(INFO)[a.BIND_INFO])

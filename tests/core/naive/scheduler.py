@@ -49,16 +49,8 @@ class NaiveScheduler:
             case PodDeleted():
                 delete_pod(self.world, event.pod)
             case NodeHealthChanged():
-                self.set_node_health(event.node, event.is_healthy)
+                self.world.set_node_health(event.node, event.is_healthy)
         return Applied()
-
-    def set_node_health(self, node: str, is_healthy: bool) -> None:
-        for chain in self.world.chains.values():
-            for leaf in chain.leaves():
-                if leaf.node == node and is_healthy:
-                    self.world.set_healthy(leaf)
-                elif leaf.node == node:
-                    self.world.set_bad(leaf)
 
     def snapshot(self) -> tuple[dict, dict, dict]:
         return inspection.snapshot(self.world)

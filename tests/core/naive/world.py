@@ -46,9 +46,8 @@ class World:
         self._fill_lists()
         self._build_views()
         self._bind_pinned_cells()
-        for chain in self.chains.values():
-            for leaf in chain.leaves():
-                self.set_bad(leaf)
+        for node in dict.fromkeys(n for chain in self.chains.values() for top in chain.tops for n in top.nodes):
+            self.set_node_health(node, is_healthy=False)
 
     def _fill_lists(self) -> None:
         for name, chain in self.chains.items():
@@ -364,6 +363,15 @@ class World:
                 break
 
     # --- health: 5b, 5e, 5g ----------------------------------------------------------------------------------------
+
+    def set_node_health(self, node: str, is_healthy: bool) -> None:
+        """Chains ascending, leaf cells in full-list order (FORMAT 4.4)."""
+        for chain in self.chains.values():
+            for leaf in chain.leaves():
+                if leaf.node == node and is_healthy:
+                    self.set_healthy(leaf)
+                elif leaf.node == node:
+                    self.set_bad(leaf)
 
     def set_bad(self, cell: PhysicalCell) -> None:
         if not cell.is_healthy:
