@@ -19,6 +19,10 @@ ANNOTATION_LIMIT = 256 * 1024
 """Characters; Kubernetes refuses more than this for all annotations of an object together."""
 
 
+class UnknownPodError(UserError):
+    """Kubernetes has not told us of the pod: it never will, or it is about to."""
+
+
 class PodState(Enum):
     """Values are the names that people see."""
 

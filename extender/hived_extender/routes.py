@@ -15,6 +15,7 @@ from hived import __version__
 from hived.errors import HivedError, UserError
 from hived_extender import metrics
 from hived_extender.openapi import openapi_document
+from hived_extender.pods import UnknownPodError
 from hived_extender.service import Service
 from hived_extender.wire import (
     WAITING_KEY,
@@ -35,12 +36,16 @@ INTERNAL_ERROR = "internal error; the log of the scheduler has the details"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer. A body that is an iterator is sent piece by piece; `delay_s` is to pass before it is sent."""
+    """An HTTP answer. A body that is an iterator is sent piece by piece; `delay_s` is to pass before it is sent.
+
+    `is_premature` tells that the pod may become known in a moment: kube-scheduler was quicker than our watch.
+    """
 
     body: bytes | Iterator[bytes]
     status: int = 200
     content_type: str = JSON
     delay_s: float = 0.0
+    is_premature: bool = False
 
 
 class Handler(Protocol):
@@ -55,7 +60,8 @@ def filter_call(service: Service, body: bytes, name: str = "") -> Answer:
     try:
         result = service.filter_nodes(decode_args(body, FilterArgs))
     except Exception as error:
-        return Answer(encode(FilterResult(error=explain(error)[0])))
+        is_premature = isinstance(error, UnknownPodError)
+        return Answer(encode(FilterResult(error=explain(error)[0])), is_premature=is_premature)
     is_waiting = WAITING_KEY in (result.failed_nodes or ())
     return Answer(encode(result), delay_s=service.patience.waiting_block_s if is_waiting else 0.0)
 

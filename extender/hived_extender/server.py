@@ -9,7 +9,6 @@ that slow readers of long status dumps cannot hold it up.
 import asyncio
 import gc
 import io
-import logging
 import socket
 import sys
 import threading
@@ -17,23 +16,33 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote_from_bytes
 
 import uvicorn
 from flask import Flask
 
 from hived.errors import UserError
 from hived_extender.app import BODY_LIMIT
-from hived_extender.routes import BIND_PATH, FILTER_PATH, PREEMPT_PATH, Answer, answer, filter_call, preempt_call
+from hived_extender.routes import (
+    BIND_PATH,
+    FILTER_PATH,
+    PREEMPT_PATH,
+    Answer,
+    Handler,
+    answer,
+    filter_call,
+    preempt_call,
+)
 from hived_extender.service import Service
 from hived_extender.wire import encode
-
-log = logging.getLogger(__name__)
 
 BODY_TIMEOUT_S = 10.0
 SEND_TIMEOUT_S = 30.0
 KEEP_ALIVE_S = 120
 """Longer than the 90 s after which Go's client drops an idle connection: we must never close one it is about to use."""
+
+PREMATURE_WAIT_S = 0.01
+PREMATURE_TRIES = 10
+"""A pod we do not know is waited for: an error would cost it a back-off of a second or more in kube-scheduler."""
 
 DRAIN_TIMEOUT_S = 20
 BIND_THREADS = 16
@@ -44,7 +53,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-INLINE = {FILTER_PATH: filter_call, PREEMPT_PATH: preempt_call}
+INLINE: dict[str, Handler] = {FILTER_PATH: filter_call, PREEMPT_PATH: preempt_call}
 
 
 class _Refused(Exception):
@@ -88,12 +97,20 @@ class Shim:
             return
         handler = INLINE.get(scope["path"]) if scope["method"] == "POST" else None
         if handler is not None:
-            reply = answer(handler, self._service, body)
-            if reply.delay_s:
-                await asyncio.sleep(reply.delay_s)
-            await _send_answer(send, reply)
+            await _send_answer(send, await self._answer_inline(handler, body))
         else:
             await self._call_flask(scope, body, receive, send)
+
+    async def _answer_inline(self, handler: Handler, body: bytes) -> Answer:
+        reply = answer(handler, self._service, body)
+        for _ in range(PREMATURE_TRIES):
+            if not reply.is_premature:
+                break
+            await asyncio.sleep(PREMATURE_WAIT_S)
+            reply = answer(handler, self._service, body)
+        if reply.delay_s:
+            await asyncio.sleep(reply.delay_s)
+        return reply
 
     def close(self) -> None:
         """Wait for what the threads are still doing."""
@@ -257,7 +274,6 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
         "REQUEST_METHOD": scope["method"],
         "SCRIPT_NAME": "",
         "PATH_INFO": scope["path"].encode("utf-8", "surrogatepass").decode("latin-1"),
-        "RAW_URI": quote_from_bytes(scope.get("raw_path") or b"", safe="%/"),
         "QUERY_STRING": scope["query_string"].decode("latin-1"),
         "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
         "SERVER_NAME": host,

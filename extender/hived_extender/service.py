@@ -30,7 +30,7 @@ from hived_extender.binder import Binder, KubeApi
 from hived_extender.counts import count_groups, count_leaf_cells
 from hived_extender.metrics import Gauges, Metrics
 from hived_extender.nudge import Nudger
-from hived_extender.pods import PodRecord, PodState, PodTable
+from hived_extender.pods import PodRecord, PodState, PodTable, UnknownPodError
 from hived_extender.record import Recorder
 from hived_extender.wire import (
     WAITING_KEY,
@@ -69,8 +69,8 @@ class Patience:
 class Service:
     """See the module. Every method may be called from any thread.
 
-    Verbs raise UserError for requests that cannot be served (400; 503 while bound pods are still being replayed) and
-    InvariantError once the service has stopped.
+    Verbs raise UserError for requests that cannot be served (400; 503 while bound pods are still being replayed),
+    UnknownPodError among them, and InvariantError once the service has stopped.
     """
 
     def __init__(
@@ -354,7 +354,7 @@ class Service:
     def _known(self, uid: str, namespace: str, name: str) -> PodRecord:
         record = self._pods.get(uid)
         if record is None or (record.namespace, record.name) != (namespace, name):
-            raise UserError(
+            raise UnknownPodError(
                 f"pod {namespace}/{name} (uid {uid}) is not known: it is deleted, completed, not of this scheduler, "
                 "or Kubernetes has not told of it yet"
             )

@@ -15,7 +15,7 @@ from hived.errors import UserError
 from hived_extender.app import create_app
 from hived_extender.server import HttpServer, Shim
 from hived_extender.service import Patience
-from tests.extender.world import World, filter_body, preempt_body, spec_text
+from tests.extender.world import World, filter_body, pod_json, preempt_body, spec_text
 
 BODY_LIMIT = 100_000
 BODY_TIMEOUT_S = 0.3
@@ -156,6 +156,20 @@ def test_a_waiting_pods_answer_is_held_back_without_holding_others() -> None:
             assert time.monotonic() - started >= 0.4
     finally:
         running.server.stop()
+
+
+def test_a_pod_that_becomes_known_in_a_moment_is_waited_for(running: Running) -> None:
+    with closing(running.connect()) as connection:
+        connection.request("POST", "/v1/extender/filter", filter_body(pod_json("p", spec_text())))
+        time.sleep(0.03)
+        running.world.create("p")
+        assert json.loads(connection.getresponse().read())["NodeNames"] == ["n0"]
+
+
+def test_a_pod_that_stays_unknown_is_refused_soon(running: Running) -> None:
+    with closing(running.connect()) as connection:
+        answer = call(connection, "POST", "/v1/extender/filter", filter_body(pod_json("p", spec_text())))[1]
+    assert "is not known" in answer["Error"]
 
 
 def test_stopping_finishes_the_request_under_way_and_refuses_new_ones() -> None:
