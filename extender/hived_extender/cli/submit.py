@@ -109,7 +109,8 @@ def _connect(api_server: str, kubeconfig: str, may_fail: bool) -> KubeClient | N
     except KubeError as error:
         if may_fail:
             return None
-        raise UserError(f"{error.message}; give --kubeconfig FILE or --api-server URL, or --dry-run") from error
+        reason = error.message.rstrip(".")
+        raise UserError(f"{reason}; give --kubeconfig FILE or --api-server URL, or --dry-run") from error
 
 
 def _as_json(objects: list[Manifest]) -> str:
