@@ -4,9 +4,11 @@ Every call may take seconds and is made without any lock. Calls that nobody wait
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol
 
 from hived.errors import UserError
@@ -23,6 +25,8 @@ RETRY_ANNOTATION = PREFIX + "pod-retry-at"
 """Written on a waiting pod; the change of the pod is the event that kube-scheduler needs (EXTENDER, trap 9)."""
 
 BACKGROUND_THREADS = 8
+FORCE_WAITS_S = (0.0, 0.2, 1.0, 5.0)
+"""Before each attempt to bind by force; after the last one, the pod's next filter call starts over."""
 
 
 class KubeApi(Protocol):
@@ -45,6 +49,7 @@ class Binder:
         self._kube = kube
         self._metrics = metrics
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "binder")
+        self._is_closing = threading.Event()
 
     def write(self, record: PodRecord, info: BindInfo, origin: str) -> None:
         """Bind the pod. Binding it to the same node again is a success.
@@ -55,18 +60,21 @@ class Binder:
             self._kube.bind_pod(record.namespace, record.name, record.uid, info.node, bind_annotations(info))
         except KubeError as error:
             if not (error.is_conflict and self._is_bound(record, info.node)):
-                self._metrics.binds.labels(origin, "error").inc()
+                self._tell(record, info, origin, "error", str(error))
                 raise UserError(f"{record.key} cannot be bound to {info.node}: {error}", code=502) from error
-        self._metrics.binds.labels(origin, "ok").inc()
+        self._tell(record, info, origin, "ok")
 
     def write_later(self, record: PodRecord, info: BindInfo, when_done: Callable[[], None]) -> None:
-        """Bind the pod in the background; a failure is logged."""
+        """Bind the pod in the background, trying a few times; kube-scheduler has given the pod up for minutes."""
 
         def run() -> None:
             try:
-                self.write(record, info, "force")
-            except UserError as error:
-                log.warning("force bind failed", extra={"fields": {"pod": record.key, "reason": error.message}})
+                for wait_s in FORCE_WAITS_S:
+                    if self._is_closing.wait(wait_s):
+                        return
+                    with suppress(UserError):
+                        self.write(record, info, "force")
+                        return
             finally:
                 when_done()
 
@@ -85,8 +93,14 @@ class Binder:
         self._background.submit(run)
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for calls under way; start no more."""
+        self._is_closing.set()
         self._background.shutdown(wait=True)
+
+    def _tell(self, record: PodRecord, info: BindInfo, origin: str, outcome: str, reason: str = "") -> None:
+        self._metrics.binds.labels(origin, outcome).inc()
+        fields = {"pod": record.key, "node": info.node, "origin": origin, "outcome": outcome, "reason": reason}
+        log.log(logging.WARNING if reason else logging.INFO, "bind", extra={"fields": fields})
 
     def _is_bound(self, record: PodRecord, node: str) -> bool:
         try:

@@ -153,6 +153,8 @@ class Route:
 FILTER_PATH = "/v1/extender/filter"
 PREEMPT_PATH = "/v1/extender/preempt"
 BIND_PATH = "/v1/extender/bind"
+HEALTH_PATH = "/healthz"
+READINESS_PATH = "/readyz"
 
 ROUTES = (
     Route("GET", "/", paths),
@@ -165,8 +167,8 @@ ROUTES = (
     Route("GET", "/v1/inspect/clusterstatus/physicalcluster", physical_cluster),
     Route("GET", "/v1/inspect/clusterstatus/virtualclusters/", virtual_clusters),
     Route("GET", "/v1/inspect/clusterstatus/virtualclusters/{name}", virtual_cluster),
-    Route("GET", "/healthz", health),
-    Route("GET", "/readyz", readiness),
+    Route("GET", HEALTH_PATH, health),
+    Route("GET", READINESS_PATH, readiness),
     Route("GET", "/metrics", metrics_text),
     Route("GET", "/openapi.json", openapi),
 )

@@ -1,9 +1,9 @@
 """Serving: uvicorn, a small ASGI shim, and the life of the server.
 
 The shim reads every body itself, with a limit on size and time, so that a half-sent request holds nothing but its own
-connection. Filter and preempt are answered inline, in microseconds, from bytes by the functions that the Flask routes
-call too. Everything else goes to Flask on a thread: bind, which waits for the API server, has threads of its own, so
-that slow readers of long status dumps cannot hold it up.
+connection. Filter, preempt and the health checks are answered inline, in microseconds, from bytes by the functions that
+the Flask routes call too. Everything else goes to Flask on a thread: bind, which waits for the API server, has threads
+of its own, so that slow readers of long status dumps cannot hold it up.
 """
 
 import asyncio
@@ -25,12 +25,16 @@ from hived_extender.app import BODY_LIMIT
 from hived_extender.routes import (
     BIND_PATH,
     FILTER_PATH,
+    HEALTH_PATH,
     PREEMPT_PATH,
+    READINESS_PATH,
     Answer,
     Handler,
     answer,
     filter_call,
+    health,
     preempt_call,
+    readiness,
 )
 from hived_extender.service import Service
 from hived_extender.wire import encode
@@ -53,7 +57,12 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-INLINE: dict[str, Handler] = {FILTER_PATH: filter_call, PREEMPT_PATH: preempt_call}
+INLINE: dict[tuple[str, str], Handler] = {
+    ("POST", FILTER_PATH): filter_call,
+    ("POST", PREEMPT_PATH): preempt_call,
+    ("GET", HEALTH_PATH): health,
+    ("GET", READINESS_PATH): readiness,
+}
 
 
 class _Refused(Exception):
@@ -95,7 +104,7 @@ class Shim:
             return
         except _ClientGone:
             return
-        handler = INLINE.get(scope["path"]) if scope["method"] == "POST" else None
+        handler = INLINE.get((scope["method"], scope["path"]))
         if handler is not None:
             await _send_answer(send, await self._answer_inline(handler, body))
         else:

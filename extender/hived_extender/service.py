@@ -174,14 +174,14 @@ class Service:
             suggested = self._node_names.mask(args.node_names)
             if record.state is PodState.BINDING:
                 record.repeat_count += 1
-                return self._answer_binding(record, suggested, "repeat")
+                return self._answer_binding(record, suggested)
             decision = self._schedule(record, args.pod, Phase.FILTERING, suggested)
             if isinstance(decision, Bind):
                 record.bind_info = decision.bind_info
                 record.node = decision.bind_info.node
                 record.repeat_count = 0
                 self._pods.move(record, PodState.BINDING)
-                return self._answer_binding(record, suggested, "first")
+                return self._answer_binding(record, suggested)
             if isinstance(decision, Preempt):
                 return FilterResult(failed_nodes=self._describe_victims(decision))
             self._pods.move(record, PodState.WAITING)
@@ -363,17 +363,18 @@ class Service:
     def _schedule(self, record: PodRecord, pod: Pod, phase: Phase, suggested: Mask | None) -> Bind | Preempt | Wait:
         """Ask the core, carry a Filtering bind out at once, and tell of it."""
         started = time.perf_counter()
+        request: PodRequest | None = None
         try:
             request = record.parse(pod.annotations)
             if record.request not in (None, request):
                 self._release(record)
             decision = self._decide(request, phase, suggested)
         except UserError as error:
-            self._tell(record, phase, "error", error.message, started)
+            self._tell(record, request, phase, "error", error.message, started)
             raise
         record.request = request
         (self._nudger.settled if isinstance(decision, Bind) else self._nudger.refused)(record.uid)
-        self._tell(record, phase, type(decision).__name__.lower(), _explain(decision), started)
+        self._tell(record, request, phase, type(decision).__name__.lower(), _explain(decision), started)
         return decision
 
     def _decide(self, request: PodRequest, phase: Phase, suggested: Mask | None) -> Bind | Preempt | Wait:
@@ -390,16 +391,17 @@ class Service:
             raise InvariantError(f"the core answered a request with {decision}")
         return decision
 
-    def _tell(self, record: PodRecord, phase: Phase, outcome: str, reason: str, started: float) -> None:
+    def _tell(
+        self, record: PodRecord, request: PodRequest | None, phase: Phase, outcome: str, reason: str, started: float
+    ) -> None:
         seconds = time.perf_counter() - started
         verb = "filter" if phase is Phase.FILTERING else "preempt"
         self.metrics.decisions.labels(verb, outcome).inc()
         self.metrics.filter_seconds.observe(seconds)
-        spec = record.request.spec if record.request is not None else None
         fields = {
             "pod": record.key,
-            "group": spec.group.name if spec else "",
-            "vc": spec.virtual_cluster if spec else "",
+            "group": request.spec.group.name if request else "",
+            "vc": request.spec.virtual_cluster if request else "",
             "verb": verb,
             "outcome": outcome,
             "reason": reason,
@@ -415,17 +417,17 @@ class Service:
             self._lazy_times.update(dict.fromkeys(decision.lazily_preempted, now))
         return decision
 
-    def _answer_binding(self, record: PodRecord, suggested: Mask | None, reason: str) -> FilterResult:
+    def _answer_binding(self, record: PodRecord, suggested: Mask | None) -> FilterResult:
         """The node of a pod that is Binding, if kube-scheduler will accept it; if not, bind it ourselves."""
         is_offered = self._node_names.contains(suggested, record.node)
         if not is_offered or record.repeat_count >= self.patience.force_bind_threshold:
-            self._force_bind(record, reason if is_offered else "not offered")
+            self._force_bind(record, is_offered)
         if is_offered:
             return FilterResult(node_names=[record.node])
         text = f"being bound to node {record.node}, which was not among the nodes offered"
         return FilterResult(failed_nodes={WAITING_KEY: text})
 
-    def _force_bind(self, record: PodRecord, reason: str) -> None:
+    def _force_bind(self, record: PodRecord, is_offered: bool) -> None:
         info = record.bind_info
         if record.is_force_binding or info is None:
             return
@@ -434,7 +436,7 @@ class Service:
             record.is_force_binding = False
 
         record.is_force_binding = True
-        fields = {"pod": record.key, "node": record.node, "repeats": record.repeat_count, "reason": reason}
+        fields = {"pod": record.key, "node": record.node, "repeats": record.repeat_count, "offered": is_offered}
         log.info("force bind", extra={"fields": fields})
         self._binder.write_later(record, info, done)
 
