@@ -76,6 +76,9 @@ class Rest:
                 return self._bind_named(request, namespace)
         target = target_of(request.parts)
         if target is not None:
+            if target.subresource != "log":
+                # Whoever cannot be answered must not change anything either.
+                request.wants_table()
             if target.subresource:
                 return self._subresource(request, target)
             return self._object(request, target) if target.name else self._collection(request, target)
@@ -270,6 +273,8 @@ class Rest:
         options = read_delete_options(request)
         dry_run = is_dry_run(options.dry_run) or request.parameters.is_dry_run()
         accepted = self._accepted(self._registry.collection(target.resource), self._filter(request, target))
+        for one in accepted:
+            self._registry.delete(target.resource, one.key, options, dry_run=True)
         deleted = [self._registry.delete(target.resource, one.key, options, dry_run) for one in accepted]
         metadata = {"resourceVersion": str(self._registry.store.version)}
         return Response(200, Format(target.resource, request).listed(deleted, metadata))
