@@ -5,19 +5,20 @@ A letter names a virtual cluster: upper case for its guaranteed work, lower case
 """
 
 from collections.abc import Sequence
-from string import ascii_uppercase
-
 from hived_extender.inspection import Cell
 
 FREE, BAD, RESERVED, OVERFLOW = ".", "x", "~", "#"
+LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWYZ")
+"""All but X, which in lower case means bad."""
+
 SIGNS = {FREE: "free", BAD: "bad", RESERVED: "reserved"}
 
 
 def letters(names: Sequence[str]) -> dict[str, str]:
-    """A capital letter per name: the names' initials if no two are the same, else A, B, C in order, "#" after Z."""
+    """A letter per name: the names' initials if no two are the same, else A, B, C in order; "#" for those after Z."""
     initials = [name[:1].upper() for name in names]
-    if len(set(initials)) < len(names) or not all(initial in ascii_uppercase for initial in initials):
-        initials = [*ascii_uppercase, *OVERFLOW * len(names)]
+    if len(set(initials)) < len(names) or not all(initial in LETTERS for initial in initials):
+        initials = [*LETTERS, *OVERFLOW * len(names)]
     return dict(zip(names, initials, strict=False))
 
 

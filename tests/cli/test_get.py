@@ -216,7 +216,8 @@ def test_a_service_that_cannot_be_reached_is_named(address, message):
         (["product", "research"], "PR"),
         (["vc1", "vc2", "vc3"], "ABC"),
         (["1st", "2nd"], "AB"),
-        ([f"vc{i}" for i in range(28)], "ABCDEFGHIJKLMNOPQRSTUVWXYZ##"),
+        (["x", "y"], "AB"),
+        ([f"vc{i}" for i in range(27)], "ABCDEFGHIJKLMNOPQRSTUVWYZ##"),
     ],
 )
 def test_letters_are_initials_or_the_alphabet(names, expected):

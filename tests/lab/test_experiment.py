@@ -56,6 +56,8 @@ def test_an_experiment_is_named_after_its_folder_without_the_number(tmp_path):
         ("- submit: {job: A, file: a.yaml}", "- because: nothing", "step 1: expected exactly one of submit, finish, "),
         ("{A: {running: 1}}", "{B: {running: 1}}", "step 2: job B was not submitted before"),
         ("  jobs: {A: {running: 1}}", "  because: it must", "step 2: nothing is checked; expected jobs or bad_nodes"),
+        ("job: A", "job: X", "step 1: job 'X': expected a capital letter, but not X"),
+        ("job: A", "job: AB", "step 1: job 'AB': expected a capital letter, but not X"),
         ("steps:", "steps: [", "did not find expected"),
     ],
 )

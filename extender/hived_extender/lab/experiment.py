@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from hived.errors import UserError
+from hived_extender.pictures import LETTERS
 
 FILE = "experiment.yaml"
 
@@ -134,6 +135,8 @@ def _check(file: Path, experiment: Experiment) -> None:
     """Refuse a step that does nothing or two things, and a job that nobody submitted."""
     submitted: set[str] = set()
     for number, step in enumerate(experiment.steps, start=1):
+        if step.submit and step.submit.job not in LETTERS:
+            raise UserError(f"{file}: step {number}: job {step.submit.job!r}: expected a capital letter, but not X")
         actions = [action for action in ACTIONS if getattr(step, action) is not None]
         if len(actions) != 1:
             raise UserError(f"{file}: step {number}: expected exactly one of {', '.join(ACTIONS)}, found {actions}")

@@ -18,6 +18,9 @@ from hived_extender.pictures import BAD, FREE, RESERVED
 
 WIDTH = 100
 INDENT = 11
+NEWS_WIDTH = 40
+"""At least so much room for news, even if a cluster of many nodes takes more than a row."""
+
 LEGEND = "A, B, C: the job on a GPU; lower case: may be taken away; . free   x bad node   ~ reserved"
 COLORS = ("cyan", "magenta", "yellow", "blue", "green")
 VERBS = {
@@ -138,7 +141,7 @@ class Report:
         width = sum(_node_width(node) + 2 for node in moment.nodes)
         padding = " " * max(0, width - len(picture))
         time = click.style(f"{moment.at_s:7.1f} s  ", dim=True)
-        lines = textwrap.wrap(news, WIDTH - INDENT - width) or [""]
+        lines = textwrap.wrap(news, max(NEWS_WIDTH, WIDTH - INDENT - width)) or [""]
         self._echo((time + _colored(picture) + padding + lines[0]).rstrip())
         for line in lines[1:]:
             self._echo(" " * (INDENT + width) + line)
@@ -170,7 +173,7 @@ class Report:
         self._echo("\n" + click.style(verdict, bold=True, fg="green" if passed == len(results) else "red"))
 
     def _block(self, styled: str, word: str, text: str) -> None:
-        lines = textwrap.wrap(" ".join(text.split()), WIDTH - INDENT)
+        lines = textwrap.wrap(text, WIDTH - INDENT) or [""]
         padding = " " * (INDENT - 2 - len(word))
         self._echo(f"  {styled}{padding}{lines[0]}")
         for line in lines[1:]:
