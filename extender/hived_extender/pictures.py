@@ -5,6 +5,7 @@ A letter names a virtual cluster: upper case for its guaranteed work, lower case
 """
 
 from collections.abc import Sequence
+
 from hived_extender.inspection import Cell
 
 FREE, BAD, RESERVED, OVERFLOW = ".", "x", "~", "#"
