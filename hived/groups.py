@@ -9,6 +9,7 @@ A group that is lazily preempted keeps its state and its cells, but leaves its V
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -34,21 +35,22 @@ def add_group(
         slots=[[None] * member.pod_count for member in spec.group.members],
     )
     state.group_total += 1
+    _enter(state, group)
+    return group
+
+
+def _enter(state: State, group: Group) -> None:
     state.groups[group.name] = group
     state.group_by_number[group.number] = group
-    return group
+    state.lazy_group_count += group.spec.lazy_preemption
 
 
 def remove_group(state: State, group: Group) -> None:
     """Take a group out of the table; its cells must have been released. Can be undone."""
     del state.groups[group.name]
     del state.group_by_number[group.number]
-
-    def restore() -> None:
-        state.groups[group.name] = group
-        state.group_by_number[group.number] = group
-
-    state.undo_steps.append(restore)
+    state.lazy_group_count -= group.spec.lazy_preemption
+    state.undo_steps.append(partial(_enter, state, group))
 
 
 def pod_ranges(members: tuple[MemberSpec, ...]) -> Iterator[tuple[int, int, int, int]]:

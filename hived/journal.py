@@ -49,7 +49,8 @@ def undo_to(s: Cells, mark: int) -> None:
 
 def start_recording(state: State) -> None:
     """Record every change from now on, starting with an empty journal."""
-    state.cells.journal_control[:] = (1, 0)
+    state.cells.journal_control[0] = 1
+    state.cells.journal_control[1] = 0
     state.undo_steps.clear()
 
 
@@ -67,7 +68,8 @@ def undo_changes(state: State, to: Mark) -> None:
 
 def stop_recording(state: State) -> None:
     """Keep what was not taken back and record no more."""
-    state.cells.journal_control[:] = (0, 0)
+    state.cells.journal_control[0] = 0
+    state.cells.journal_control[1] = 0
     state.undo_steps.clear()
 
 

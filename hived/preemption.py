@@ -9,7 +9,7 @@ from hived.binding import plan_placement
 from hived.groups import add_group, placements_of, pods_of, remove_group
 from hived.health import catch_up_after_plan
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
-from hived.state import CellState, Group, GroupState, State
+from hived.state import NO_GROUP, CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray
 
 _USED, _RESERVING, _RESERVED = CellState.USED, CellState.RESERVING, CellState.RESERVED
@@ -21,6 +21,8 @@ def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]
     held = physical[physical != NO_CELL]
     states = cells.state[held]
     taken = held[(states == _USED) | (states == _RESERVING)]
+    if not len(taken):
+        return {}
     victims: dict[str, set[str]] = {}
     for number in np.unique(cells.using[taken]).tolist():
         group = state.group_by_number[number]
@@ -32,9 +34,9 @@ def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]
 
 def find_preemptors(state: State, physical: IntArray) -> list[Group]:
     """Groups that reserve any of these cells, ascending by name (FORMAT 4.6)."""
-    numbers = np.unique(state.cells.reserving[physical[physical != NO_CELL]]).tolist()
-    groups = [state.group_by_number[number] for number in numbers if number in state.group_by_number]
-    return sorted(groups, key=lambda group: group.name)
+    reserving = state.cells.reserving[physical[physical != NO_CELL]]
+    numbers = set(reserving[reserving != NO_GROUP].tolist())
+    return sorted((state.group_by_number[number] for number in numbers), key=lambda group: group.name)
 
 
 def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual: IntArray | None) -> Group:
@@ -104,6 +106,8 @@ def preempt_lazily(state: State, group: Group, preemptor: str) -> bool:
 
 def lazy_groups_below(state: State, virtual: IntArray) -> list[Group]:
     """Groups to preempt lazily before these virtual leaves can be taken, in the order met (SEMANTICS 4c.1)."""
+    if not state.lazy_group_count:
+        return []
     cells = state.cells
     physical = cells.bound[virtual]
     physical = physical[physical != NO_CELL]

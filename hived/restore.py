@@ -5,14 +5,12 @@ them is chosen here (FORMAT 6). What no longer fits the configuration never fail
 left out, and a group that has lost its place in the VC is lazily preempted and keeps running.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from hived.allocation import allocate_leaf, set_state
+from hived.bind_info import canonical_order, find_leaves
 from hived.binding import unbind_cell
 from hived.buddy import is_free
-from hived.errors import UserError
 from hived.groups import add_group
 from hived.health import RELEASE, bind_doomed_in_chain, first_idle_doomed, remove_doomed, settle
 from hived.jit import entry_kernel, kernel
@@ -28,16 +26,13 @@ _NEXT, _IS_LAZY, _CHOSEN, _RELEASED_IN = range(4)
 
 
 def restore_group(state: State, pod: PodRequest, bind_info: BindInfo) -> tuple[Group, list[str], list[str]]:
-    """Create the allocated group that a pod's bind info describes.
+    """Create the allocated group that a pod's bind info describes; `check_bind_info` must have accepted it.
 
     Returns the group, the names of groups that were lazily preempted, and of preemptors that were cancelled.
-    Cost O(leaves x height). Raises UserError before anything changes if the bind info contradicts the pod's spec.
+    Cost O(leaves x height).
     """
-    check_bind_info(pod, bind_info)
-    sizes = [len(placements[0].leaf_cell_indices) for placements in bind_info.members]
-    ascending = sorted(range(len(sizes)), key=sizes.__getitem__)
-    known = replace(bind_info, members=tuple(bind_info.members[i] for i in ascending))
-    physical, levels = _find_leaves(state, known)
+    known, order = canonical_order(bind_info)
+    physical, levels = find_leaves(state, known)
     cancelled = find_preemptors(state, physical)
     for preemptor in cancelled:
         cancel_preemption(state, preemptor)
@@ -47,81 +42,10 @@ def restore_group(state: State, pod: PodRequest, bind_info: BindInfo) -> tuple[G
     is_guaranteed = pod.spec.priority >= MIN_GUARANTEED_PRIORITY and has_types
     virtual = np.full(len(physical), NO_CELL, np.int32)
     group = add_group(state, pod.spec, GroupState.ALLOCATED, physical, virtual if is_guaranteed else None, known)
-    starts = np.cumsum([0] + [len(known.members[i]) * sizes[k] for i, k in enumerate(ascending)])
-    spans = {k: np.arange(starts[i], starts[i + 1], dtype=np.int32) for i, k in enumerate(ascending)}
-    order = np.concatenate([spans[k] for k in range(len(sizes))])
     preempted = _allocate(state, group, virtual, levels, order)
+    if group.virtual is not None and NO_CELL not in virtual:
+        group.placements = known.members
     return group, preempted, [preemptor.name for preemptor in cancelled]
-
-
-def check_bind_info(pod: PodRequest, bind_info: BindInfo) -> None:
-    """Raise UserError unless the bind info has the pods and sizes of the spec and this pod among them (FORMAT 6)."""
-    counts: dict[int, int] = {}
-    for placements in bind_info.members:
-        sizes = {len(placement.leaf_cell_indices) for placement in placements}
-        if len(sizes) != 1 or 0 in sizes or sizes <= counts.keys():
-            raise UserError("Invalid pod bind info: members are empty, uneven or listed twice")
-        counts[sizes.pop()] = len(placements)
-    wanted = {member.leaf_cell_count: member.pod_count for member in pod.spec.group.members}
-    if counts != wanted:
-        raise UserError(f"Invalid pod bind info: it places {_sizes(counts)}, the affinity group has {_sizes(wanted)}")
-    own = next(p for p in bind_info.members if len(p[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
-    if not any(
-        p.node == bind_info.node and bind_info.leaf_cell_indices[:1] in {(i,) for i in p.leaf_cell_indices} for p in own
-    ):
-        raise UserError(f"Invalid pod bind info: the pod on node {bind_info.node} is not among the placements")
-
-
-def _sizes(counts: dict[int, int]) -> str:
-    return ",".join(f"{counts[size]}x{size}" for size in sorted(counts))
-
-
-def _find_leaves(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
-    """Physical leaf, and level of its preassigned type, of every leaf in `bind_info`; NO_CELL and 0 for none."""
-    topology, arrays = state.topology, state.arrays
-    own_chain = topology.chain_index.get(bind_info.cell_chain, NO_CELL)
-    leaves, levels = [], []
-    for placements in bind_info.members:
-        for placement in placements:
-            node = topology.node_index.get(placement.node)
-            found = _node_leaves(arrays, node, own_chain) if node is not None else {}
-            for i, device in enumerate(placement.leaf_cell_indices):
-                leaf = found.get(device, NO_CELL)
-                leaves.append(leaf)
-                cell_type = placement.preassigned_cell_types[i] if i < len(placement.preassigned_cell_types) else ""
-                levels.append(topology.chain_of(leaf).type_levels.get(cell_type, 0) if leaf != NO_CELL else 0)
-    physical = np.array(leaves, np.int32)
-    _drop_repeated(physical)
-    return physical, np.array(levels, np.int32)
-
-
-def planned_roots(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
-    """The bound preassigned cells that a bind info stands on: physical and virtual, one pair per leaf."""
-    leaves, levels = _find_leaves(state, bind_info)
-    leaves, levels = leaves[levels > 0], levels[levels > 0]
-    parent, level = state.arrays.parent, state.arrays.level
-    while (lower := level[leaves] < levels).any():
-        leaves[lower] = parent[leaves[lower]]
-    bound = state.cells.bound[leaves]
-    return leaves[bound != NO_CELL], bound[bound != NO_CELL]
-
-
-def _node_leaves(arrays: TopologyArrays, node: int, own_chain: int) -> dict[int, int]:
-    """Device index -> leaf of a node; of several leaves with one index the one in `own_chain`, else the first chain."""
-    leaves: dict[int, int] = {}
-    for leaf in arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]].tolist():
-        device = int(arrays.device[leaf])
-        if device not in leaves or arrays.chain_of_level[arrays.chain_level[leaf]] == own_chain:
-            leaves[device] = leaf
-    return leaves
-
-
-def _drop_repeated(physical: IntArray) -> None:
-    """A leaf that a bind info names twice counts once."""
-    _, first = np.unique(physical, return_index=True)
-    repeated = np.ones(len(physical), np.bool_)
-    repeated[first] = False
-    physical[repeated] = NO_CELL
 
 
 def _allocate(state: State, group: Group, virtual: IntArray, levels: IntArray, order: IntArray) -> list[str]:

@@ -8,6 +8,7 @@ phase. A `Bind` is carried out by the event `PodAllocated`.
 import numpy as np
 
 from hived.allocation import occupy_reserved, release_group
+from hived.bind_info import check_bind_info, planned_roots
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
@@ -25,7 +26,7 @@ from hived.groups import (
 from hived.health import bind_pinned_cell, relieve_chains, set_all_nodes_bad, set_node_health
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
-from hived.restore import check_bind_info, planned_roots, restore_group
+from hived.restore import restore_group
 from hived.search import Placement, search
 from hived.specs import BindInfo, ClusterSpec, PodRequest
 from hived.state import CellState, Group, GroupState, State, empty_state

@@ -138,6 +138,7 @@ class State:
     group_by_number: dict[int, Group] = field(default_factory=dict)
     vc_names: list[str] = field(default_factory=list)  # the configured VCs, then those that only old groups still name
     group_total: int = 0  # groups ever made; numbers are not used twice
+    lazy_group_count: int = 0  # groups in the table that may be lazily preempted
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
 
     def vc_number(self, name: str) -> int:

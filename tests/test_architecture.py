@@ -37,7 +37,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("journal", "invariants"),
     ("buddy", "views"),
     ("binding", "placement"),
-    ("mapping", "health", "groups"),
+    ("mapping", "health", "groups", "bind_info"),
     ("allocation",),
     ("preemption",),
     ("restore", "search"),

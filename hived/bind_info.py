@@ -1,0 +1,89 @@
+"""What a pod's bind info says: is it consistent, and which cells does it name (SEMANTICS 3.3, FORMAT 6)."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from hived.errors import UserError
+from hived.specs import BindInfo, PodRequest
+from hived.state import State
+from hived.topology import NO_CELL, IntArray, Topology
+
+
+def check_bind_info(pod: PodRequest, bind_info: BindInfo) -> None:
+    """Raise UserError unless the bind info has the pods and sizes of the spec and this pod among them."""
+    counts: dict[int, int] = {}
+    for placements in bind_info.members:
+        sizes = {len(placement.leaf_cell_indices) for placement in placements}
+        if len(sizes) != 1 or 0 in sizes or sizes <= counts.keys():
+            raise UserError("Invalid pod bind info: members are empty, uneven or listed twice")
+        counts[sizes.pop()] = len(placements)
+    wanted = {member.leaf_cell_count: member.pod_count for member in pod.spec.group.members}
+    if counts != wanted:
+        raise UserError(f"Invalid pod bind info: it places {_sizes(counts)}, the affinity group has {_sizes(wanted)}")
+    own = next(p for p in bind_info.members if len(p[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
+    first = bind_info.leaf_cell_indices[0] if bind_info.leaf_cell_indices else None
+    if not any(p.node == bind_info.node and first in p.leaf_cell_indices for p in own):
+        raise UserError(f"Invalid pod bind info: the pod on node {bind_info.node} is not among the placements")
+
+
+def _sizes(counts: dict[int, int]) -> str:
+    return ",".join(f"{counts[size]}x{size}" for size in sorted(counts))
+
+
+def canonical_order(bind_info: BindInfo) -> tuple[BindInfo, IntArray]:
+    """The bind info with members by ascending size, and the leaves of that in the order in which it listed them."""
+    sizes = [len(placements[0].leaf_cell_indices) for placements in bind_info.members]
+    leaves = [size * len(placements) for size, placements in zip(sizes, bind_info.members, strict=True)]
+    if sizes == sorted(sizes):
+        return bind_info, np.arange(sum(leaves), dtype=np.int32)
+    ascending = sorted(range(len(sizes)), key=sizes.__getitem__)
+    starts = dict(zip(ascending, np.cumsum([0] + [leaves[i] for i in ascending]).tolist(), strict=False))
+    order = [np.arange(starts[i], starts[i] + leaves[i], dtype=np.int32) for i in range(len(sizes))]
+    return replace(bind_info, members=tuple(bind_info.members[i] for i in ascending)), np.concatenate(order)
+
+
+def find_leaves(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
+    """Physical leaf, and level of its preassigned type, of every leaf in `bind_info`; NO_CELL and 0 for none.
+
+    A leaf that is named twice counts once. Cost O(leaves).
+    """
+    leaves: list[int] = []
+    levels: list[int] = []
+    nodes: dict[str, dict[int, tuple[int, dict[str, int]]]] = {}
+    for placements in bind_info.members:
+        for placement in placements:
+            if placement.node not in nodes:
+                nodes[placement.node] = _leaves_of_node(state.topology, placement.node)
+            found = nodes[placement.node]
+            types = placement.preassigned_cell_types
+            for i, device in enumerate(placement.leaf_cell_indices):
+                leaf, type_levels = found.pop(device, (NO_CELL, {}))
+                leaves.append(leaf)
+                levels.append(type_levels.get(types[i], 0) if i < len(types) else 0)
+    return np.array(leaves, np.int32), np.array(levels, np.int32)
+
+
+def _leaves_of_node(topology: Topology, name: str) -> dict[int, tuple[int, dict[str, int]]]:
+    """Device index -> leaf and type levels of its chain; empty for a node that is not configured."""
+    node = topology.node_index.get(name)
+    if node is None:
+        return {}
+    arrays = topology.arrays
+    leaves = arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]]
+    chains = arrays.chain_of_level[arrays.chain_level[leaves]].tolist()
+    return {
+        device: (leaf, topology.chains[chain].type_levels)
+        for device, leaf, chain in zip(arrays.device[leaves].tolist(), leaves.tolist(), chains, strict=True)
+    }
+
+
+def planned_roots(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
+    """The bound preassigned cells that a bind info stands on: physical and virtual, one pair per leaf."""
+    leaves, levels = find_leaves(state, bind_info)
+    leaves, levels = leaves[levels > 0], levels[levels > 0]
+    parent, level = state.arrays.parent, state.arrays.level
+    while (lower := level[leaves] < levels).any():
+        leaves[lower] = parent[leaves[lower]]
+    bound = state.cells.bound[leaves]
+    return leaves[bound != NO_CELL], bound[bound != NO_CELL]
