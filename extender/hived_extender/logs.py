@@ -50,7 +50,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as text."""
         pairs = [f"{key}={_quoted(value)}" for key, value in fields_of(record).items() if value not in ("", None)]
-        head = f"{_timestamp(record.created)} {record.levelname:7} {record.name}: {_cut(record.getMessage())}"
+        message = "".join(_escaped(letter) for letter in _cut(record.getMessage()))
+        head = f"{_timestamp(record.created)} {record.levelname:7} {record.name}: {message}"
         lines = [" ".join([head, *pairs])]
         if record.exc_info:
             lines.append(self.formatException(record.exc_info))
@@ -82,6 +83,10 @@ def _cut(value: Any) -> Any:
 
 def _printable(value: Any) -> Any:
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _escaped(letter: str) -> str:
+    return letter if letter.isprintable() else repr(letter)[1:-1]
 
 
 def _quoted(value: Any) -> str:

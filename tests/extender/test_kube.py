@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
+
 from hived_extender.kube import NODES, PODS, KubeClient, KubeError, load_configuration
 
 
