@@ -1,0 +1,74 @@
+"""How fast it is, from 128 to 16,384 nodes: `python -m tests.benchmarks`, or `make bench`.
+
+Progress goes to stderr, the table to stdout. docs/performance.md explains the rows.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.figures import Summary
+from tests.benchmarks.machine import describe_machine
+from tests.benchmarks.report import table
+from tests.benchmarks.run import CLOCKS
+
+ALL_SIZES = (128, 1024, 4096, 16384)
+
+
+def measure(part: str, node_count: int, options: argparse.Namespace) -> dict[str, Summary]:
+    """Run one part in a process of its own; exits with a message if it fails."""
+    command = [sys.executable, "-m", "tests.benchmarks.run", part, "--nodes", str(node_count)]
+    command += ["--seed", str(options.seed), "--clock", options.clock]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        sys.exit(f"measuring {part} at {node_count} nodes failed")
+    summaries: dict[str, Summary] = json.loads(done.stdout)
+    return summaries
+
+
+def read_report(path: Path) -> dict[int, dict[str, Summary]]:
+    """Figures by size from a file that `--json` wrote."""
+    return {int(count): rows for count, rows in json.loads(path.read_text())["nodes"].items()}
+
+
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__.splitlines()[0])
+    sizes = ",".join(map(str, ALL_SIZES))
+    parser.add_argument("--nodes", default=sizes, help="sizes, multiples of 128, with commas [default: %(default)s]")
+    parser.add_argument("--seed", type=int, default=1, help="of the load [default: %(default)s]")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall",
+        help="of the core's rows; cpu counts the thread alone, for a machine that others use [default: %(default)s]",
+    )  # fmt: skip
+    parser.add_argument("--no-http", action="store_true", help="leave out the service: only the core's rows")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures, with machine and commit")
+    parser.add_argument("--compare", type=Path, metavar="OLD.json", help="show ratios to the figures of this file")
+    parser.add_argument("--profile", action="store_true", help="instead: where the time of the mixed load goes")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse_options(arguments)
+    sizes = [int(size) for size in options.nodes.split(",")]
+    old = read_report(options.compare) if options.compare else None
+    parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web"]
+    report: dict[str, Any] = {"machine": describe_machine(), "seed": options.seed, "clock": options.clock}
+    subprocess.run([sys.executable, "-m", "hived.warm"], check=True)
+    figures: dict[int, dict[str, Summary]] = {size: {} for size in sizes}
+    for size in sizes:
+        for part in parts:
+            figures[size] |= measure(part, size, options)
+    if options.profile:
+        return
+    print("\n".join(f"{key}: {value}" for key, value in report["machine"].items()), end="\n\n")
+    print(table(figures, old))
+    if options.json:
+        options.json.write_text(json.dumps(report | {"nodes": figures}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

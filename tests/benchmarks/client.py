@@ -1,0 +1,69 @@
+"""A keep-alive HTTP client with a stopwatch; as a program it reads the status of all cells until it is killed."""
+
+import socket
+import sys
+from contextlib import closing
+from time import perf_counter_ns
+
+STATUS = "/v1/inspect/clusterstatus"
+
+
+class Connection:
+    """HTTP/1.1 on one socket with no work between the bytes and the stopwatch."""
+
+    def __init__(self, url: str) -> None:
+        host, port = url.removeprefix("http://").rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def call(self, request: bytes) -> tuple[int, bytes]:
+        """Send a request, read the whole answer: nanoseconds, and the body. RuntimeError unless the status is 200."""
+        started = perf_counter_ns()
+        self._socket.sendall(request)
+        data = b""
+        while (end := data.find(b"\r\n\r\n")) < 0:
+            data += self._receive()
+        head, body = data[:end].lower(), [data[end + 4 :]]
+        if b"content-length:" in head:
+            missing = int(head.split(b"content-length:")[1].split(b"\r\n")[0]) - len(body[0])
+            while missing > 0:
+                body.append(self._receive())
+                missing -= len(body[-1])
+        else:
+            while not body[-1].endswith(b"0\r\n\r\n"):
+                body.append(self._receive())
+        spent = perf_counter_ns() - started
+        if b" 200 " not in head.splitlines()[0]:
+            raise RuntimeError(f"the server answered {head.decode()}: {b''.join(body)[:500].decode()}")
+        return spent, b"".join(body)
+
+    def _receive(self) -> bytes:
+        piece = self._socket.recv(1 << 20)
+        if not piece:
+            raise RuntimeError("the server closed the connection")
+        return piece
+
+
+def request_bytes(method: str, path: str, body: bytes = b"") -> bytes:
+    """A request on a connection that stays open."""
+    return b"%s %s HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n%s" % (
+        method.encode(), path.encode(), len(body), body,
+    )  # fmt: skip
+
+
+def read_status_forever(url: str) -> None:
+    """Says "reading" once the first answer is there."""
+    request = request_bytes("GET", STATUS)
+    with closing(Connection(url)) as connection:
+        connection.call(request)
+        print("reading", flush=True)
+        while True:
+            connection.call(request)
+
+
+if __name__ == "__main__":
+    read_status_forever(sys.argv[1])

@@ -1,0 +1,10 @@
+"""Resident memory, from the kernel's own count."""
+
+from pathlib import Path
+
+
+def resident_mb(pid: int | str = "self") -> float:
+    """Resident memory of a process in MB (10^6 bytes)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    line = next(line for line in lines if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024 / 1e6

@@ -1,0 +1,133 @@
+"""The table: which figures are shown, in which order and form."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.benchmarks.figures import Summary, growth
+
+Sizes = Mapping[int, Mapping[str, Summary]]
+"""Node count -> key of a row -> figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table; `parts` are the figures that it shows. The first decides growth and ratios."""
+
+    key: str
+    title: str
+    parts: tuple[str, ...] = ("p50", "p99")
+
+
+def _value(key: str, title: str) -> Row:
+    return Row(key, title, ("value",))
+
+
+SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
+    ("Start, s", (
+        _value("process/total", "fresh process until it answers, all nodes added"),
+        _value("process/import", "  of that: importing"),
+        _value("process/kernels", "  loading compiled kernels"),
+        _value("process/configuration", "  reading the configuration"),
+        _value("process/state", "  new_state"),
+        _value("process/nodes", "  adding all nodes"),
+        _value("start/total", "core alone: specification, new_state, all nodes"),
+        _value("replay/total", "replay of all bound pods, every GPU used"),
+        _value("web/recovery", "  the same in the service, from annotations"),
+    )),
+    ("Schedule + allocate a pod, mixed load until every GPU is used, ms p50/p99", (
+        Row("load/any", "any pod"),
+        Row("load/1x1", "1-GPU pod"),
+        Row("load/1x2", "2-GPU pod"),
+        Row("load/1x4", "4-GPU pod"),
+        Row("load/1x8", "8-GPU pod"),
+        Row("load/first of 8x8", "first pod of 8x8"),
+        Row("load/first of 32x8", "first pod of 32x8"),
+        Row("load/first of 128x8", "first pod of 128x8"),
+        Row("load/later of 8x8", "later pod of 8x8"),
+        Row("load/later of 128x8", "later pod of 128x8"),
+    )),
+    ("The same, half full, one job that comes and goes, ms p50/p99", (
+        Row("half/1x1", "1-GPU pod alone"),
+        Row("half/1x8", "8-GPU pod alone"),
+        Row("half/first of 8x8", "first pod of 8x8"),
+        Row("half/first of 32x8", "first pod of 32x8"),
+        Row("half/first of 128x8", "first pod of 128x8"),
+        Row("half/later of 128x8", "later pod of 128x8"),
+    )),
+    ("Nodes, ms p50/p99", (
+        Row("half/node down", "node down, half full"),
+        Row("half/node up", "node up, half full"),
+        Row("full/node down", "node down, full"),
+        Row("full/node up", "node up, full"),
+    )),
+    ("Full cluster, ms p50/p99", (
+        Row("claim/preempting pod", "1- to 8-GPU pod preempts: filter, preempt, filter, bind"),
+        Row("claim/preempting first of 8x8", "first pod of 8x8 preempts"),
+        Row("full/victims for 1x1", "who must leave a full VC for a 1-GPU pod"),
+        Row("full/victims for 128x8", "who must leave a full VC for 128x8"),
+        Row("full/wait 1x1", "1-GPU pod must wait"),
+        Row("full/wait 128x8", "128x8 must wait"),
+        Row("full/delete", "delete a pod"),
+        Row("full/delete last of 128x8", "delete the last pod of 128x8"),
+    )),
+    ("HTTP filter of a 1-GPU pod that binds, half full, ms p50/p99", (
+        Row("web/filter", "node list as in the call before"),
+        Row("web/filter other list", "another node list"),
+        Row("web/filter beside status", "longest while all cells are read in a loop", ("max",)),
+    )),
+    ("Resident memory, MB", (
+        _value("memory/ready", "core, ready"),
+        _value("memory/full", "core, every GPU used"),
+        _value("web/memory ready", "service, ready"),
+        _value("web/memory full", "service, every GPU used"),
+    )),
+    ("Size of the load", (_value("load/pods", "pods when every GPU is used"),)),
+)  # fmt: skip
+
+
+def table(sizes: Sizes, old: Sizes | None = None) -> str:
+    """The figures in Markdown, one column for each size; with `old`, the ratio new / old behind each figure."""
+    counts = sorted(sizes)
+    lines = []
+    for title, rows in SECTIONS:
+        shown = [row for row in rows if any(row.key in sizes[count] for count in counts)]
+        if not shown:
+            continue
+        body = [[f"**{title}**", *(f"{count:,}" for count in counts), "growth"]]
+        for row in shown:
+            cells = [_cell(row, count, sizes, old) for count in counts]
+            body.append([row.title, *cells, _growth(row, sizes)])
+        lines += [*_aligned(body), ""]
+    return "\n".join(lines)
+
+
+def _cell(row: Row, count: int, sizes: Sizes, old: Sizes | None) -> str:
+    summary = sizes[count].get(row.key)
+    if summary is None:
+        return "-"
+    text = "/".join(_number(summary[part]) for part in row.parts)
+    before = (old or {}).get(count, {}).get(row.key)
+    if before is None or not before[row.parts[0]]:
+        return text
+    return f"{text} (x{summary[row.parts[0]] / before[row.parts[0]]:.2f})"
+
+
+def _growth(row: Row, sizes: Sizes) -> str:
+    exponent = growth({count: rows[row.key][row.parts[0]] for count, rows in sizes.items() if row.key in rows})
+    return "" if exponent is None else f"{exponent:.2f}"
+
+
+def _number(figure: float) -> str:
+    """Three digits that count."""
+    if figure >= 100:
+        return f"{figure:,.0f}"
+    return f"{figure:.3f}" if figure < 1 else f"{figure:.3g}"
+
+
+def _aligned(body: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[i]) for line in body) for i in range(len(body[0]))]
+    rule = ["-" * widths[0]] + ["-" * (width - 1) + ":" for width in widths[1:]]
+    return [
+        "| " + " | ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in
+        zip(line[1:], widths[1:], strict=True))]) + " |" for line in [body[0], rule, *body[1:]]
+    ]  # fmt: skip

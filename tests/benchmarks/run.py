@@ -1,0 +1,59 @@
+"""One part of the measurements at one size, in a process of its own: prints its figures as JSON.
+
+A process of its own keeps the memory of one size out of the figures of the next.
+"""
+
+import argparse
+import cProfile
+import json
+import pstats
+import sys
+import time
+from collections.abc import Callable
+
+from hived.warm import compile_kernels
+from tests.benchmarks.clusters import GPUS_PER_NODE
+from tests.benchmarks.measure import Measurement
+from tests.benchmarks.web import WebMeasurement
+
+CLOCKS = {"wall": time.perf_counter_ns, "cpu": time.thread_time_ns}
+PARTS = ("core", "web", "profile")
+PROFILE_LINES = 30
+
+
+def progress_of(node_count: int) -> Callable[[str], None]:
+    """Lines on stderr."""
+    return lambda text: print(f"{node_count:>6} nodes: {text}", file=sys.stderr, flush=True)
+
+
+def profile(measurement: Measurement) -> None:
+    """Where the time of the mixed load goes, function by function, on stderr; kernels count as their callers."""
+    measurement.start()
+    profiler = cProfile.Profile()
+    profiler.runcall(measurement.fill, measurement.node_count * GPUS_PER_NODE)
+    pstats.Stats(profiler, stream=sys.stderr).strip_dirs().sort_stats("tottime").print_stats(PROFILE_LINES)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    options = parser.parse_args()
+    compile_kernels()
+    progress = progress_of(options.nodes)
+    summaries = {}
+    if options.part == "web":
+        summaries = WebMeasurement(options.nodes, options.seed, progress).run().summaries()
+    else:
+        measurement = Measurement(options.nodes, options.seed, progress, CLOCKS[options.clock])
+        if options.part == "core":
+            summaries = measurement.run().summaries()
+        else:
+            profile(measurement)
+    json.dump(summaries, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The extender's service behind its real server, as a process: `python -m tests.benchmarks.serve --config FILE`.
+
+It starts as `hived serve` does, except that nodes and pods come from files and not from an API server. When it is ready
+it prints one line of JSON and serves until its standard input ends.
+"""
+
+import time
+
+STARTED = time.perf_counter()
+
+import argparse  # noqa: E402
+import gc  # noqa: E402
+import json  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import msgspec  # noqa: E402
+
+from hived.warm import compile_kernels  # noqa: E402
+from hived_config.loader import load_cluster  # noqa: E402
+from hived_extender import logs  # noqa: E402
+from hived_extender.app import create_app  # noqa: E402
+from hived_extender.kube import KubeClient  # noqa: E402
+from hived_extender.server import HttpServer, Shim, tune_process  # noqa: E402
+from hived_extender.service import Service  # noqa: E402
+from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod  # noqa: E402
+from tests.benchmarks.memory import resident_mb  # noqa: E402
+
+IMPORTED = time.perf_counter()
+
+NOWHERE = "http://127.0.0.1:1"
+"""Stands for the API server, which nothing that is measured talks to."""
+
+
+def read_pods(path: Path | None) -> list[Pod]:
+    """Pods as the API server shows them, one JSON text a line."""
+    if path is None:
+        return []
+    decoder = msgspec.json.Decoder(Pod)
+    return [decoder.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def healthy_node(name: str) -> Node:
+    """A node that is Ready."""
+    return Node(Metadata(name), status=NodeStatus([NodeCondition("Ready", "True")]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--pods", type=Path, help="file of pods that are known at the start, one JSON text a line")
+    options = parser.parse_args()
+    logs.configure("json", "INFO")
+    marks = {"import": IMPORTED - STARTED}
+
+    def mark(name: str) -> None:
+        marks[name] = time.perf_counter() - STARTED - sum(marks.values())
+
+    compile_kernels()
+    mark("kernels")
+    spec = load_cluster(options.config)
+    mark("configuration")
+    service = Service(spec, KubeClient.connect(NOWHERE))
+    mark("state")
+    names = sorted(node for pool in spec.physical_cells for rack in pool.children for node in
+                   (cell.address for cell in rack.children))  # fmt: skip
+    service.sync_nodes([healthy_node(name) for name in names])
+    mark("nodes")
+    pods = read_pods(options.pods)
+    mark("reading pods")
+    service.sync_pods(pods)
+    mark("pods")
+    service.mark_ready()
+    del pods
+    tune_process()
+    server = HttpServer(Shim(create_app(service), service), "127.0.0.1:0")
+    server.start()
+    gc.collect()
+    print(json.dumps({"url": server.url, "seconds": marks, "resident_mb": resident_mb()}), flush=True)
+    sys.stdin.read()
+    server.stop()
+    service.close()
+
+
+if __name__ == "__main__":
+    main()
