@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import quote
 
 import yaml
 
@@ -127,7 +128,7 @@ class EmbeddedCluster:
     def _annotate_node(self, name: str, ready: str | None) -> None:
         kube = KubeClient.connect(self.api_url)
         try:
-            kube.patch(f"{NODES}/{name}", {"metadata": {"annotations": {READY: ready}}})
+            kube.patch(f"{NODES}/{quote(name, safe='')}", {"metadata": {"annotations": {READY: ready}}})
         finally:
             kube.close()
 

@@ -1,8 +1,12 @@
 """Creating, reading, changing and deleting objects by plain HTTP."""
 
+import socket
+
 import pytest
 
-from .helpers import JSON, Http, config_map, pod
+from .helpers import JSON, Http, api_server, config_map, eventually, pod
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def test_a_created_object_is_read_back_with_what_the_server_adds(http: Http, config_maps: str) -> None:
@@ -279,7 +283,28 @@ def test_an_event_lives_in_the_namespace_of_its_object(http: Http, namespace: st
     assert http.refused("POST", f"/api/v1/namespaces/{namespace}/events", body)[:2] == (422, "Invalid")
 
 
+def test_events_expire() -> None:
+    events = "/api/v1/namespaces/default/events"
+    with api_server(event_ttl_s=0.2) as server:
+        http = Http(server.port)
+        http.ok("POST", events, {"metadata": {"name": "old"}, "lastTimestamp": "2026-01-01T00:00:00Z"})
+        http.ok("POST", events, {"metadata": {"name": "new"}, "lastTimestamp": "2999-01-01T00:00:00Z"})
+        http.ok("POST", CONFIG_MAPS, config_map("kept"))
+        eventually(lambda: http.call("GET", f"{events}/old")[0] == 404)
+        assert http.call("GET", f"{events}/new")[0] == http.call("GET", f"{CONFIG_MAPS}/kept")[0] == 200
+
+
+def test_half_a_request_is_not_carried_out(http: Http, config_maps: str) -> None:
+    http.ok("POST", config_maps, config_map("one"))
+    with socket.create_connection(("127.0.0.1", http.port), timeout=5) as connection:
+        head = f"DELETE {config_maps}/one HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n"
+        connection.sendall(head.encode() + b'{"preconditions":')
+    http.ok("POST", config_maps, config_map("two"))
+    assert http.call("GET", f"{config_maps}/one")[0] == 200
+
+
 def test_a_web_page_cannot_use_the_server(http: Http) -> None:
     assert http.call("GET", "/api/v1/nodes", headers={"Host": "evil.example"})[0] == 403
     assert http.call("GET", "/api/v1/nodes", headers={"Origin": "http://evil.example"})[0] == 403
-    assert http.call("GET", "/api/v1/nodes", headers={"Host": "localhost:1"})[0] == 200
+    for host in ("localhost", "localhost:1", "127.0.0.1:1", "[::1]:1"):
+        assert http.call("GET", "/api/v1/nodes", headers={"Host": host})[0] == 200

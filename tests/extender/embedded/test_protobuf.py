@@ -101,8 +101,10 @@ def test_what_cannot_be_read_is_refused(body: bytes, code: int) -> None:
 
 @given(body=st.binary(max_size=60), kind=st.sampled_from([*OBJECTS, "DeleteOptions"]))
 def test_any_bytes_are_read_or_refused(body: bytes, kind: str) -> None:
+    codes: set[int] = set()
     for attempt in (b"k8s\x00" + body, envelope("v1", kind, body)):
         try:
-            assert isinstance(decode_protobuf(attempt), dict)
+            decode_protobuf(attempt)
         except ApiError as refusal:
-            assert refusal.code in (400, 415)  # noqa: PT017
+            codes.add(refusal.code)
+    assert codes <= {400, 415}

@@ -6,6 +6,7 @@ under a loopback name and refuses what browsers send across origins.
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from hived_extender.embedded.apiserver.statuses import ApiError
 from hived_extender.embedded.apiserver.watching import Watch
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
-_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_LOOPBACK_HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?")
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -42,6 +43,8 @@ class Application:
         except ApiError as refusal:
             await _send_response(send, Response(refusal.code, encode(refusal.status())))
             return
+        if body is None:
+            return
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
         answer = self._answer(Request(scope["method"], path.partition("?")[0], query, headers, body))
         if isinstance(answer, Watch):
@@ -59,18 +62,18 @@ class Application:
 
 
 def _refuse_web_pages(headers: dict[str, str]) -> None:
-    host = headers.get("host", "localhost").rpartition(":")[0] or headers.get("host", "localhost")
-    name = host if host in _LOOPBACK_NAMES else headers.get("host", "")
-    if name not in _LOOPBACK_NAMES or "origin" in headers:
-        raise statuses.forbidden("host", headers.get("host", ""), "the embedded cluster serves local programs only")
+    host = headers.get("host", "localhost")
+    if not _LOOPBACK_HOST.fullmatch(host) or "origin" in headers:
+        raise statuses.forbidden("host", host, "the embedded cluster serves local programs only")
 
 
-async def _read_body(receive: Receive) -> bytes:
+async def _read_body(receive: Receive) -> bytes | None:
+    """Return the whole body, None if the client left before its end: half a request is not carried out."""
     chunks, size = [], 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return b""
+            return None
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         if size > MAX_BODY_BYTES:

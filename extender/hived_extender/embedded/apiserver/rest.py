@@ -266,7 +266,8 @@ class Rest:
         last = self._registry.delete(resource, key, options, dry_run)
         if resource is PODS:
             return self._answer(request, resource, last)
-        done = statuses.success(resource.plural, key.name, last.view.metadata.uid, resource.group)
+        uid = last.view.metadata.uid
+        done = statuses.success(name=key.name, group=resource.group, kind=resource.plural, uid=uid)
         return Response(200, encode(done))
 
     def _delete_collection(self, request: Request, target: Target) -> Response:
@@ -288,9 +289,7 @@ class Rest:
             cause = Cause("target", f"Invalid value: a binding needs the name of a Node, not {binding.target!r}")
             raise statuses.invalid("Binding", key.name, [cause])
         self._registry.bind(key, binding, request.parameters.is_dry_run())
-        return Response(
-            201, encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
-        )
+        return Response(201, encode(statuses.success()))
 
     def _bind_named(self, request: Request, namespace: str) -> Response:
         """Bind by the path that has the pod's name in the body only."""
@@ -304,9 +303,7 @@ class Rest:
         _require_name(eviction.metadata.name, key)
         options = eviction.delete_options
         self._registry.evict(key, options, is_dry_run(options.dry_run) or request.parameters.is_dry_run())
-        return Response(
-            201, encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
-        )
+        return Response(201, encode(statuses.success()))
 
     def _read(self, request: Request, resource: ResourceType) -> Body:
         body = read_body(request)

@@ -92,7 +92,10 @@ class ApiServer:
         self._socket.close()
 
     def call(self, work: Callable[[], Result]) -> Result:
-        """Run `work` on the server's event loop and return what it returns; the registry may only be used there."""
+        """Run `work` on the server's event loop, from another thread, and return what it returns.
+
+        The registry may only be used there. What `work` raises is raised here.
+        """
         done: Future[Result] = Future()
 
         def run() -> None:

@@ -43,16 +43,11 @@ class ApiError(UserError):
         return status
 
 
-def success(kind: str, name: str, uid: str = "", group: str = "") -> dict[str, Any]:
-    """Return the `Status` that answers a deletion, a binding or an eviction."""
-    details = {"name": name, "group": group, "kind": kind, "uid": uid}
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {key: text for key, text in details.items() if text},
-    }
+def success(**details: str) -> dict[str, Any]:
+    """Return the `Status` that answers a deletion, a binding or an eviction; empty details are left out."""
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    told = {key: text for key, text in details.items() if text}
+    return {**status, "details": told} if told else status
 
 
 def bad_request(message: str) -> ApiError:
