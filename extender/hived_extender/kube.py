@@ -7,6 +7,7 @@ fields that we read. Every call has a time-out, and none is made while a lock is
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
@@ -16,7 +17,7 @@ import kubernetes.client
 import kubernetes.config
 import msgspec
 import urllib3
-from urllib3.util import Retry, Timeout
+from urllib3.util import Timeout
 
 from hived.errors import HivedError
 
@@ -40,7 +41,7 @@ class KubeError(HivedError):
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{reason or 'error'} ({status}): {message}")
+        super().__init__(f"{message} ({status} {reason})" if status else message)
         self.status = status
         self.reason = reason
         self.message = message
@@ -127,7 +128,10 @@ def load_configuration(api_server: str = "", kubeconfig: str = "") -> kubernetes
                 client_configuration=configuration
             )
     except kubernetes.config.ConfigException as error:
-        raise KubeError(0, "ConfigError", f"cannot find a Kubernetes API server: {error}") from error
+        message = (
+            "cannot find a Kubernetes API server: neither an address nor a usable kubeconfig nor a service account"
+        )
+        raise KubeError(0, "ConfigError", f"{message} ({error})") from error
     if api_server:
         configuration.host = api_server.rstrip("/")
     configuration.connection_pool_maxsize = POOL_SIZE
@@ -149,6 +153,7 @@ class KubeClient:
         self.host = str(configuration.host)
         self._pool: urllib3.PoolManager = kubernetes.client.ApiClient(configuration).rest_client.pool_manager
         self._request_timeout_s = request_timeout_s
+        self._watches: set[urllib3.BaseHTTPResponse] = set()
         self._encoder = msgspec.json.Encoder()
         self._page_decoder = msgspec.json.Decoder(_ListPage)
         self._line_decoder = msgspec.json.Decoder(_WatchLine)
@@ -199,12 +204,14 @@ class KubeClient:
             "timeoutSeconds": str(timeout_s),
         }
         response = self._open("GET", path, query, read_timeout_s=read_timeout_s)
+        self._watches.add(response)
         try:
             for line in _lines(response):
                 event = self._watch_event(line, decoder, path)
                 if event is not None:
                     yield event
         finally:
+            self._watches.discard(response)
             response.close()
 
     @overload
@@ -260,7 +267,11 @@ class KubeClient:
         self._request("POST", f"{pod_path(namespace, name)}/eviction", body=body)
 
     def close(self) -> None:
-        """Drop idle connections."""
+        """End all watches, whichever thread waits for them, and drop idle connections."""
+        for response in tuple(self._watches):
+            # A watch that ends by itself at this moment has no connection any more.
+            with suppress(RuntimeError, ValueError, OSError):
+                response.shutdown()
         self._pool.clear()
 
     def _watch_event(self, line: bytes, decoder: msgspec.json.Decoder[T], path: str) -> WatchEvent[T] | None:
@@ -317,8 +328,7 @@ class KubeClient:
                 body=None if body is None else self._encoder.encode(body),
                 headers=headers,
                 timeout=timeout,
-                # Only a connection that was never made can be retried for every method without harm.
-                retries=Retry(total=None, connect=1, read=0, redirect=0, status=0, other=0),
+                retries=False,  # who calls knows whether the call can be repeated
                 preload_content=False,
             )
             if response.status < 300:

@@ -1,5 +1,6 @@
 """Putting the parts together: a running extender, alone or with an embedded cluster of its own."""
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from hived_extender.record import Recorder
 from hived_extender.recovery import recover
 from hived_extender.server import HttpServer, Shim
 from hived_extender.service import Patience, Service
+
+log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 
@@ -61,6 +64,7 @@ class Extender:
     def start(self) -> None:
         """Begin to answer and to recover."""
         self._server.start()
+        log.info("listening", extra={"fields": {"url": self.url, "api_server": self._kube.host}})
         self._recovery.start()
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:
