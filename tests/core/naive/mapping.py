@@ -22,7 +22,7 @@ def map_leaves(world: World, leaves: list[VirtualCell], suggestions: Suggestions
         if found is not None:
             quota[root.chain][root.level] -= 1
         else:
-            spare = spare_cells(world.chains[root.chain], free[root.chain], quota[root.chain])
+            spare = spare_cells(world.chains[root.chain], root.level, free[root.chain], quota[root.chain])
             found = relaxed_split(root, branches, free[root.chain], spare, suggestions)
         if found is None:
             return None
@@ -136,10 +136,15 @@ def descend(
     return None
 
 
-def spare_cells(chain: Chain, free: dict[int, list[PhysicalCell]], quota: dict[int, int]) -> dict[int, int]:
-    """4c.4: how many cells of each level could be split without breaking safety; empty if it is broken already."""
+def spare_cells(
+    chain: Chain, level_below: int, free: dict[int, list[PhysicalCell]], quota: dict[int, int]
+) -> dict[int, int]:
+    """4c.4: how many cells of each level above could be split without breaking safety; empty if it is broken there.
+
+    Levels not above do not count: the quota still holds roots placed by a relaxed split, so they may look short.
+    """
     spare: dict[int, int] = {}
-    for level in reversed(chain.levels):
+    for level in range(chain.levels[-1], level_below, -1):
         from_above = spare[level + 1] * chain.child_counts[level + 1] if level + 1 in spare else 0
         spare[level] = len(free[level]) - quota[level] + from_above
         if spare[level] < 0:
@@ -155,7 +160,7 @@ def relaxed_split(
     suggestions: Suggestions,
 ) -> Mapping | None:
     """4c.4; the cells split stay split in `free`, whether or not the root fits."""
-    for level in (level for level in sorted(spare) if level > root.level):
+    for level in sorted(spare):
         pieces: list[PhysicalCell] = []
         for _ in range(min(spare[level], len(free[level]))):
             head = free[level][0]
