@@ -1,7 +1,9 @@
 """Calling an extender as kube-scheduler does: one keep-alive connection, one call after another."""
 
 import http.client
+import socket
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -41,7 +43,7 @@ class Filtered:
 
 
 class ExtenderClient:
-    """A connection to the extender at `url`; to be used from one thread."""
+    """A connection to the extender at `url`; to be used from one thread, `abort` from any."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         parts = urlsplit(url)
@@ -49,6 +51,7 @@ class ExtenderClient:
             raise UserError(f"the extender's address must be http://HOST:PORT, not {url!r}")
         self._prefix = parts.path.rstrip("/")
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+        self._is_aborted = False
 
     def filter(self, pod: Body, nodes: list[str]) -> Filtered:
         """Ask which of `nodes` can take `pod`. Raises ExtenderError."""
@@ -83,9 +86,13 @@ class ExtenderClient:
         if answer.error:
             raise ExtenderError(answer.error)
 
-    def close(self) -> None:
-        """Close the connection; the next call opens it again."""
-        self._connection.close()
+    def abort(self) -> None:
+        """End the call under way, which fails, and let every later one fail."""
+        self._is_aborted = True
+        sock = self._connection.sock
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def _call(self, path: str, arguments: Body, answer_type: type[T]) -> T:
         body = encode(arguments)
@@ -110,6 +117,8 @@ class ExtenderClient:
             return self._send(path, body)
 
     def _send(self, path: str, body: bytes) -> tuple[int, bytes]:
+        if self._is_aborted:
+            raise ConnectionAbortedError("no more calls are wanted")
         self._connection.request("POST", self._prefix + path, body, {"Content-Type": "application/json"})
         with self._connection.getresponse() as response:
             return response.status, response.read()

@@ -67,8 +67,9 @@ class Scheduler:
         self._threads.append(worker)
 
     def stop(self) -> None:
-        """Finish the pod in hand and stop; the watches end with their next event, at the latest with the server."""
+        """Let go of the pod in hand and stop; the watches end with their next event, at the latest with the server."""
         self._stop.set()
+        self._extender.abort()
         with self._changed:
             self._changed.notify_all()
         if self._threads:
@@ -156,7 +157,6 @@ class Scheduler:
             except Exception:
                 log.exception("scheduling %s failed", pod.label)
                 self._later(self._queue.defer, pod)
-        self._extender.close()
 
     def _next_pod(self) -> SeenPod | None:
         """Return the next pod, in flight; None after a wait in which none became due."""

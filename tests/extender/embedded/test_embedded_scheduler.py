@@ -421,6 +421,30 @@ def test_a_pod_that_never_preempts_does_not(http: Http, extender: Extender) -> N
     assert not extender.calls_of("preempt", "one")
 
 
+def test_an_extender_that_does_not_answer_holds_up_no_stop(http: Http) -> None:
+    silent, asked = Extender(), threading.Event()
+    go_on = threading.Event()
+
+    def hold(call: dict[str, Any]) -> Answer:
+        asked.set()
+        go_on.wait(10)
+        return 200, {"NodeNames": [], "Error": ""}
+
+    silent.filter = hold
+    kube = KubeClient.connect(f"http://127.0.0.1:{http.port}")
+    scheduler = Scheduler(kube, silent.url, QUICK)
+    scheduler.start()
+    create(http, "one")
+    assert asked.wait(10)
+    began = time.monotonic()
+    scheduler.stop()
+    assert time.monotonic() - began < 2
+    go_on.set()
+    silent.server.shutdown()
+    silent.server.server_close()
+    kube.close()
+
+
 def test_an_extender_that_closes_its_connections_is_called_again(http: Http, extender: Extender) -> None:
     extender.server.RequestHandlerClass.protocol_version = "HTTP/1.0"  # type: ignore[attr-defined]
     for name in ("one", "two", "three"):
