@@ -20,7 +20,7 @@ from hived_extender.server import tune_process
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, cluster_spec
 from tests.benchmarks.driver import Driver
 from tests.benchmarks.figures import Figures
-from tests.benchmarks.memory import resident_mb
+from tests.benchmarks.process import resident_mb
 from tests.benchmarks.workload import (
     GANGS,
     HIGH_PRIORITY,

@@ -72,6 +72,7 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
     )),
     ("HTTP filter of a 1-GPU pod that binds, half full, ms p50/p99", (
         Row("web/filter", "node list as in the call before"),
+        _value("web/filter cpu", "  of that on a processor, mean"),
         Row("web/filter other list", "another node list"),
         Row("web/filter beside status", "longest while all cells are read in a loop", ("max",)),
     )),

@@ -24,7 +24,7 @@ from hived_extender.kube import KubeClient  # noqa: E402
 from hived_extender.server import HttpServer, Shim, tune_process  # noqa: E402
 from hived_extender.service import Service  # noqa: E402
 from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod  # noqa: E402
-from tests.benchmarks.memory import resident_mb  # noqa: E402
+from tests.benchmarks.process import resident_mb  # noqa: E402
 
 IMPORTED = time.perf_counter()
 
@@ -37,7 +37,8 @@ def read_pods(path: Path | None) -> list[Pod]:
     if path is None:
         return []
     decoder = msgspec.json.Decoder(Pod)
-    return [decoder.decode(line) for line in path.read_bytes().splitlines()]
+    with path.open("rb") as lines:
+        return [decoder.decode(line) for line in lines]
 
 
 def healthy_node(name: str) -> Node:

@@ -20,7 +20,7 @@ from tests.benchmarks.client import Connection, request_bytes
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text
 from tests.benchmarks.figures import Figures
 from tests.benchmarks.measure import Measurement
-from tests.benchmarks.memory import resident_mb
+from tests.benchmarks.process import cpu_ms, resident_mb
 from tests.benchmarks.workload import LOW_PRIORITY, SMALLEST
 
 FILTER = "/v1/extender/filter"
@@ -138,8 +138,11 @@ class WebMeasurement:
         pods = iter(waiting)
         with closing(Connection(server.url)) as connection:
             self._progress("filter calls")
+            before = cpu_ms(server.process.pid)
             for _ in range(self._calls["same list"]):
                 self._filter(connection, next(pods), names, "web/filter")
+            spent = cpu_ms(server.process.pid) - before
+            self.figures.values["web/filter cpu"] = spent / self._calls["same list"]
             for i in range(self._calls["other list"]):
                 turned = names[i + 1 :] + names[: i + 1]
                 self._filter(connection, next(pods), turned, "web/filter other list")
