@@ -40,7 +40,8 @@ class World:
         self.left: dict[str, dict[int, int]] = {}
         self.doomed: dict[str, dict[str, dict[int, list[PhysicalCell]]]] = {}
         self.planned: list[set[Cell]] = []
-        self.left_out: set[tuple[str, int]] = set()
+        self.left_out: set[tuple[str, int]] = set()  # chains and levels where a doomed cell was not picked
+        self.left_unbound: list[PhysicalCell] = []  # cells with bad children that got no virtual cell
         self.unsafe_chains: set[str] = set()  # where a replay or doomed binding broke VC safety (SEMANTICS 6)
         self.views: dict[tuple[str, str, str], list[Cell]] = {}
         self._fill_lists()
@@ -261,9 +262,16 @@ class World:
         yield
         self.planned.pop()
         if catch_up and not self.planned:
-            pending, self.left_out = self.left_out, set()
-            for chain in sorted({chain for chain, _ in pending}):
-                self.recheck_doomed(chain)
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        pending, self.left_out = self.left_out, set()
+        unbound, self.left_unbound = self.left_unbound, []
+        for cell in unbound:
+            if cell.bound is not None and not cell.is_healthy:
+                self.bind_bad_children(cell)
+        for chain in sorted({chain for chain, _ in pending}):
+            self.recheck_doomed(chain)
 
     def recheck_doomed(self, chain: str) -> None:
         for level in reversed(self.chains[chain].levels):
@@ -298,6 +306,7 @@ class World:
             if virtual.bound is None and not any(virtual in plan for plan in self.planned):
                 self.bind_cell(child, virtual)
                 return
+        self.left_unbound.append(child.parent)
 
     def unbind_bad(self, cell: PhysicalCell) -> None:
         self.unbind_cell(cell)
