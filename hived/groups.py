@@ -11,10 +11,10 @@ A group that is lazily preempted keeps its state and its cells, but leaves its V
 from collections.abc import Iterator
 from functools import partial
 
-import numpy as np
-
+from hived.errors import UserError
+from hived.journal import remember
 from hived.specs import BindInfo, MemberSpec, PodPlacement, PodRequest, PodSpec
-from hived.state import Group, GroupState, State
+from hived.state import Group, GroupState, Placements, State
 from hived.topology import NO_CELL, IntArray
 
 
@@ -22,7 +22,7 @@ def add_group(
     state: State, spec: PodSpec, group_state: GroupState, physical: IntArray, virtual: IntArray | None,
     bind_info: BindInfo | None,
 ) -> Group:  # fmt: skip
-    """Enter a new group into the table. Cost O(pods)."""
+    """Enter a new group into the table. Cost O(pods). Can be undone."""
     group = Group(
         number=state.group_total,
         name=spec.group.name,
@@ -32,11 +32,18 @@ def add_group(
         physical=physical,
         virtual=virtual,
         bind_info=bind_info,
-        slots=[[None] * member.pod_count for member in spec.group.members],
+        holders=[None] * sum(member.pod_count for member in spec.group.members),
     )
     state.group_total += 1
     _enter(state, group)
+    remember(state, partial(_leave, state, group))
     return group
+
+
+def remove_group(state: State, group: Group) -> None:
+    """Take a group out of the table; its cells must have been released. Can be undone."""
+    _leave(state, group)
+    remember(state, partial(_enter, state, group))
 
 
 def _enter(state: State, group: Group) -> None:
@@ -45,44 +52,88 @@ def _enter(state: State, group: Group) -> None:
     state.lazy_group_count += group.spec.lazy_preemption
 
 
-def remove_group(state: State, group: Group) -> None:
-    """Take a group out of the table; its cells must have been released. Can be undone."""
+def _leave(state: State, group: Group) -> None:
     del state.groups[group.name]
     del state.group_by_number[group.number]
     state.lazy_group_count -= group.spec.lazy_preemption
-    state.undo_steps.append(partial(_enter, state, group))
 
 
-def pod_ranges(members: tuple[MemberSpec, ...]) -> Iterator[tuple[int, int, int, int]]:
-    """(member, pod, first leaf, end leaf) of every slot, in canonical order (FORMAT 4.5)."""
+def change_state(state: State, group: Group, group_state: GroupState) -> None:
+    """Set a group's state. Can be undone."""
+    remember(state, partial(setattr, group, "state", group.state))
+    group.state = group_state
+
+
+def member_slots(members: tuple[MemberSpec, ...], leaf_cell_count: int) -> range:
+    """The slots of the pods with this many leaves. UserError if the group has no such pods."""
     start = 0
-    for number, member in enumerate(members):
-        for pod in range(member.pod_count):
-            yield number, pod, start, start + member.leaf_cell_count
-            start += member.leaf_cell_count
+    for member in members:
+        if member.leaf_cell_count == leaf_cell_count:
+            return range(start, start + member.pod_count)
+        start += member.pod_count
+    raise UserError(f"the affinity group has no pod of {leaf_cell_count} leaf cells")
 
 
-def slot_range(group: Group, member: int, pod: int) -> slice:
-    """The leaves of one slot in `group.physical`."""
-    start = sum(m.pod_count * m.leaf_cell_count for m in group.members[:member])
-    size = group.members[member].leaf_cell_count
-    return slice(start + pod * size, start + (pod + 1) * size)
+def leaf_range(members: tuple[MemberSpec, ...], slot: int) -> slice:
+    """The leaves of one slot in `Group.physical` and `Group.virtual`."""
+    leaf = 0
+    for member in members:
+        if slot < member.pod_count:
+            leaf += slot * member.leaf_cell_count
+            return slice(leaf, leaf + member.leaf_cell_count)
+        slot -= member.pod_count
+        leaf += member.pod_count * member.leaf_cell_count
+    raise IndexError("no such slot")
 
 
-def member_of_size(group: Group, leaf_cell_count: int) -> int:
-    """Position of the member with this many leaves per pod; the spec was checked to have it."""
-    return next(i for i, member in enumerate(group.members) if member.leaf_cell_count == leaf_cell_count)
+def first_free_slot(group: Group, slots: range) -> int | None:
+    """The first of the slots that no pod holds."""
+    try:
+        return group.holders.index(None, slots.start, slots.stop)
+    except ValueError:
+        return None
 
 
-def first_free_slot(group: Group, member: int) -> int | None:
-    """The first slot of a member that no pod holds."""
-    slots = group.slots[member]
-    return slots.index(None) if None in slots else None
+def find_slot(state: State, group: Group, pod: PodRequest, bind_info: BindInfo) -> int:
+    """The slot for a bound pod: of its size, on its node, with its first leaf, and free or its own.
+
+    UserError if there is none. Cost O(1), and O(leaves) the first time.
+    """
+    if group.slots_at is None:
+        group.slots_at = {}
+        for slot, placement in enumerate(p for member in placements_of(state, group) for p in member):
+            for device in placement.leaf_cell_indices:
+                group.slots_at.setdefault((placement.node, device), []).append(slot)
+    first = bind_info.leaf_cell_indices[0] if bind_info.leaf_cell_indices else NO_CELL
+    for slot in group.slots_at.get((bind_info.node, first), ()):
+        holder = group.holders[slot]
+        is_ours = holder is None or holder.uid == pod.uid
+        if is_ours and slot in member_slots(group.members, pod.spec.leaf_cell_count):
+            return slot
+    raise UserError(
+        f"Invalid pod bind info: affinity group {group.name} has no free placement on node {bind_info.node}"
+        f" with leaf cell {first}"
+    )
+
+
+def take_slot(group: Group, slot: int, pod: PodRequest) -> None:
+    """Seat a pod in a slot that is free or its own. A pod that is bound twice holds two slots."""
+    if group.holders[slot] is None:
+        group.slots_of.setdefault(pod.uid, []).append(slot)
+    group.holders[slot] = pod
+
+
+def leave_slots(group: Group, uid: str) -> bool:
+    """Free every slot of a pod; returns whether it had one."""
+    slots = group.slots_of.pop(uid, [])
+    for slot in slots:
+        group.holders[slot] = None
+    return bool(slots)
 
 
 def describe_placement(
     state: State, members: tuple[MemberSpec, ...], physical: IntArray, virtual: IntArray | None, known: BindInfo | None
-) -> tuple[tuple[PodPlacement, ...], ...]:
+) -> Placements:
     """Placements of all pods of a group, as its bind info has them.
 
     known : bind info of a pod of the group; a slot with leaves that are not configured any more is copied from it
@@ -91,68 +142,68 @@ def describe_placement(
     """
     arrays, topology = state.arrays, state.topology
     names = topology.node_names
-    nodes, devices = arrays.node[physical].tolist(), arrays.device[physical].tolist()
-    if virtual is None:
-        types = [""] * len(nodes)
-    else:
-        roots = arrays.root[virtual]
-        level_types = {
-            int(level): topology.chains[arrays.chain_of_level[level]].types[
-                level - arrays.level_offset[arrays.chain_of_level[level]] - 1
-            ]
-            for level in np.unique(arrays.chain_level[roots])
-        }
-        types = [level_types[level] for level in arrays.chain_level[roots].tolist()]
-        types = [text if leaf != NO_CELL else "" for text, leaf in zip(types, virtual.tolist(), strict=True)]
-    is_whole = bool((physical != NO_CELL).all())
-    placements: list[list[PodPlacement]] = [[] for _ in members]
-    for member, pod, start, end in pod_ranges(members):
-        if not is_whole and known is not None and NO_CELL in physical[start:end]:
-            placements[member].append(known.members[member][pod])
-        else:
-            placements[member].append(
-                PodPlacement(names[nodes[start]], tuple(devices[start:end]), tuple(types[start:end]))
-            )
-    return tuple(tuple(pods) for pods in placements)
+    nodes, devices, held = arrays.node[physical].tolist(), arrays.device[physical].tolist(), physical.tolist()
+    types = [""] * len(nodes)
+    if virtual is not None:
+        level_type = topology.level_types
+        levels = arrays.chain_level[arrays.root[virtual]].tolist()
+        types = [
+            level_type[level] if leaf != NO_CELL else "" for level, leaf in zip(levels, virtual.tolist(), strict=True)
+        ]
+    placements: list[tuple[PodPlacement, ...]] = []
+    start = 0
+    for number, member in enumerate(members):
+        size, pods = member.leaf_cell_count, []
+        for pod in range(member.pod_count):
+            end = start + size
+            if known is not None and NO_CELL in held[start:end]:
+                pods.append(known.members[number][pod])
+            else:
+                pods.append(PodPlacement(names[nodes[start]], tuple(devices[start:end]), tuple(types[start:end])))
+            start = end
+        placements.append(tuple(pods))
+    return tuple(placements)
 
 
-def placements_of(state: State, group: Group) -> tuple[tuple[PodPlacement, ...], ...]:
+def placements_of(state: State, group: Group) -> Placements:
     """Bind-info members of a group, made once and shared by its pods until the group is lazily preempted."""
     if group.placements is None:
         group.placements = describe_placement(state, group.members, group.physical, group.virtual, group.bind_info)
     return group.placements
 
 
-def bind_info_of_slot(state: State, group: Group, member: int, pod: int) -> BindInfo:
+def bind_info_of_slot(state: State, group: Group, slot: int) -> BindInfo:
     """The bind info of the pod in one slot of a group."""
-    members = placements_of(state, group)
-    placement = members[member][pod]
-    leaf = int(group.physical[slot_range(group, member, pod)][0])
+    leaf = int(group.physical[leaf_range(group.members, slot)][0])
     if leaf != NO_CELL:
         chain = state.topology.chain_of(leaf).name
     else:
         chain = group.bind_info.cell_chain if group.bind_info else ""
-    return BindInfo(placement.node, placement.leaf_cell_indices, chain, members)
+    return bind_info_for(placements_of(state, group), slot, chain)
 
 
-def find_slot(members: tuple[tuple[PodPlacement, ...], ...], member: int, bind_info: BindInfo) -> int | None:
-    """The slot of a member whose placement is that of this pod: same node, holding its first leaf."""
-    if not bind_info.leaf_cell_indices:
-        return None
-    for pod, placement in enumerate(members[member]):
-        if placement.node == bind_info.node and bind_info.leaf_cell_indices[0] in placement.leaf_cell_indices:
-            return pod
-    return None
+def bind_info_for(placements: Placements, slot: int, chain: str) -> BindInfo:
+    """The bind info that places a pod in one slot."""
+    place = slot
+    for member in placements:
+        if place < len(member):
+            return BindInfo(member[place].node, member[place].leaf_cell_indices, chain, placements)
+        place -= len(member)
+    raise IndexError("no such slot")
 
 
-def pods_of(group: Group) -> Iterator[tuple[int, int, PodRequest]]:
-    """(member, slot, pod) of every pod that holds a slot."""
-    for member, slots in enumerate(group.slots):
-        for pod, holder in enumerate(slots):
-            if holder is not None:
-                yield member, pod, holder
+def nodes_of_pods(state: State, group: Group) -> Iterator[tuple[str, PodRequest]]:
+    """(node, pod) of every pod that holds a slot."""
+    placements = (placement for member in placements_of(state, group) for placement in member)
+    for placement, holder in zip(placements, group.holders, strict=True):
+        if holder is not None:
+            yield placement.node, holder
 
 
-def is_empty(group: Group) -> bool:
-    """Has every pod of the group gone?"""
-    return all(holder is None for slots in group.slots for holder in slots)
+def virtual_placement(state: State, virtual: IntArray) -> dict[str, list[str]]:
+    """Preassigned address -> leaf addresses, keys ascending, leaves in group order."""
+    address = state.topology.address
+    placement: dict[str, list[str]] = {}
+    for root, leaf in zip(state.arrays.root[virtual].tolist(), virtual.tolist(), strict=True):
+        placement.setdefault(address(root), []).append(address(leaf))
+    return dict(sorted(placement.items()))

@@ -24,17 +24,17 @@ BIND, UNBIND, ALLOCATE, RELEASE = 1, 2, 3, 4
 _NOTHING = 0
 # columns of a frame; BIND and UNBIND keep their chain level in _SUBJECT
 _OPERATION, _SUBJECT, _VC, _IS_DOOMED, _CURSOR, _LISTED_LEVEL = range(6)
-_MAX_DEPTH = 256
 
 
 @kernel
 def settle(t: TopologyArrays, s: Cells, operation: int, subject: int, vc: int, is_doomed: int) -> bool:
-    """Run one operation and all that it sets off; returns whether VC safety held at every step of it.
+    """Run one operation and all that it sets off; returns whether VC safety held at each of its own steps.
 
     `subject` is a chain level for BIND and UNBIND (which start at VC 0), else a physical cell that is bound
     (ALLOCATE) or belonged to `vc` (RELEASE). Cost O(levels x VCs) when nothing is bad.
     """
-    stack = np.zeros((_MAX_DEPTH, 6), np.int32)
+    # every level of a chain can wait for the two operations that one above it set off
+    stack = np.empty((4 * len(t.child_count) + 4, 6), np.int32)
     depth = 0
     safe = True
     _push(stack, depth, operation, subject, vc, is_doomed)

@@ -160,7 +160,8 @@ def _check_counts(state: State) -> Iterator[str]:
     total = cells.vc_free.reshape(-1, levels).sum(axis=0)
     for level in np.flatnonzero(total != cells.all_vc_free).tolist():
         yield f"all_vc_free is not the sum of vc_free at {_level_name(state, level)}"
-    is_unsafe = (cells.left < cells.all_vc_free) & (cells.strained[arrays.chain_of_level] == 0)
+    strained = np.flatnonzero(cells.strained)
+    is_unsafe = (cells.left < cells.all_vc_free) & ~np.isin(arrays.chain_of_level, strained)
     for level in np.flatnonzero(is_unsafe).tolist():
         yield (
             f"VC safety: {cells.left[level]} cells left at {_level_name(state, level)},"
@@ -227,8 +228,11 @@ def _check_groups(state: State) -> Iterator[str]:
         is_reserving = group.state is GroupState.PREEMPTING
         if is_reserving and not group.preempting_pods:
             yield f"group {group.name} preempts for no pod"
-        if not is_reserving and all(pod is None for slots in group.slots for pod in slots):
+        if not is_reserving and not group.slots_of:
             yield f"group {group.name} holds cells for no pod"
+        seated = {(pod.uid, slot) for slot, pod in enumerate(group.holders) if pod is not None}
+        if seated != {(uid, slot) for uid, slots in group.slots_of.items() for slot in slots}:
+            yield f"group {group.name} seats a pod in another slot than it says"
         if group.virtual is not None:
             pair = (group.virtual != NO_CELL) & (group.physical != NO_CELL)
             wanted = CellState.RESERVING if is_reserving else CellState.USED

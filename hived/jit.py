@@ -9,6 +9,7 @@ and every write to the mutable state goes through `journal.put`.
 With NUMBA_DISABLE_JIT=1 both decorators leave the function as it is.
 """
 
+import atexit
 import hashlib
 import os
 import shutil
@@ -39,19 +40,25 @@ def _cache_folder() -> Path:
     numba wants to write there. Where it cannot, as in an image with a read-only root, the kernels compiled beforehand
     are copied to a temporary folder.
     """
-    base = os.environ.get("NUMBA_CACHE_DIR") or Path(
-        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hived"
-    )
-    folder = Path(base, "kernels-" + _source_digest())
+    folder = Path("/nonexistent")
     try:
+        folder = _base_folder() / ("kernels-" + _source_digest())
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
+    except (OSError, RuntimeError):
         copy = Path(tempfile.mkdtemp(prefix="hived-kernels-"))
+        atexit.register(shutil.rmtree, copy, ignore_errors=True)
         if folder.is_dir():
             shutil.copytree(folder, copy, dirs_exist_ok=True)
         return copy
     return folder
+
+
+def _base_folder() -> Path:
+    """RuntimeError if no folder is named and the user has no home."""
+    if named := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hived"
 
 
 numba.config.CACHE_DIR = str(_cache_folder())  # type: ignore[attr-defined]

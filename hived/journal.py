@@ -6,6 +6,8 @@ keeps with the same mark. A full journal raises `JournalFull`; the caller undoes
 over.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hived.errors import HivedError
@@ -22,7 +24,7 @@ class JournalFull(HivedError):
 
 @kernel
 def put(s: Cells, array: IntArray, position: int, value: int) -> None:
-    """`array[position] = value` for an array of `Cells`; the only way in which kernels write. Cost O(1)."""
+    """`array[position] = value` for an array in `Cells.memory`, which kernels write in no other way. Cost O(1)."""
     if s.journal_control[0] == 1:
         length = s.journal_control[1]
         if length == len(s.journal_position):
@@ -52,6 +54,12 @@ def start_recording(state: State) -> None:
     state.cells.journal_control[0] = 1
     state.cells.journal_control[1] = 0
     state.undo_steps.clear()
+
+
+def remember(state: State, step: Callable[[], None]) -> None:
+    """Note how to take back a change to a group, if the journal records."""
+    if state.cells.journal_control[0] == 1:
+        state.undo_steps.append(step)
 
 
 def mark(state: State) -> Mark:

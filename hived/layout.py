@@ -10,12 +10,17 @@ from hived.errors import UserError
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.topology import NO_CELL, Chain, Forest, IntArray, Topology, TopologyArrays
 
+MAX_LEVELS = 64
+MAX_DEVICE_INDEX = 2**31 - 1
+
 
 def build_topology(spec: ClusterSpec) -> Topology:
     """Lay the cells of a checked configuration out in arrays.
 
     Raises UserError for what would corrupt the arrays (two physical cells for one leaf cell, a tree of the wrong
-    shape, an unknown type, a pinned cell used twice). Cost O(cells), nearly all of it in numpy.
+    shape, an unknown type, pins used twice or nested). Whether the VCs fit is for the configuration to check.
+
+    Cost O(cells), nearly all of it in numpy.
     """
     return _Builder(spec).build()
 
@@ -32,11 +37,15 @@ def resolve_chain(cell_types: dict[str, CellTypeSpec], top: str) -> Chain:
         cell_type = cell_types[name]
         if cell_type.is_node_level:
             node_level_from_top.append(len(types))
+        if cell_type.child_count < 1:
+            raise UserError(f"cell type {name} must have at least one child, it has {cell_type.child_count}")
         types.append(name)
         counts.append(cell_type.child_count)
         name = cell_type.child_type
     types.append(name)
     counts.append(0)
+    if len(types) > MAX_LEVELS:
+        raise UserError(f"chain {top} has {len(types)} levels, at most {MAX_LEVELS} are supported")
     if len(node_level_from_top) != 1:
         raise UserError(f"chain {top} must have exactly one node level, it has {len(node_level_from_top)}")
     types.reverse()
@@ -60,7 +69,7 @@ class _Builder:
         self.vc_names = tuple(sorted(spec.virtual_clusters))
         self.vc_index = {name: i for i, name in enumerate(self.vc_names)}
         self.level_offset = np.cumsum([0] + [chain.top_level + 1 for chain in self.chains]).astype(np.int32)
-        self.level_total = int(self.level_offset[-1])
+        self.level_total = max(1, int(self.level_offset[-1]))
         self.forests: list[Forest] = []
         self.cell_total = 0
         self.texts: dict[int, str] = {}
@@ -80,6 +89,7 @@ class _Builder:
         for (_, pinned_id), root in pinned_roots.items():
             per_cell["pinned"][root] = 1
             per_cell["pinned"][self.pinned_cells[pinned_id]] = 1
+        self.refuse_nested_pins(per_cell, [self.pinned_cells[pinned_id] for _, pinned_id in pinned_roots])
         leaf_chains: dict[str, tuple[int, ...]] = {}
         for i, chain in enumerate(self.chains):
             leaf_chains[chain.types[0]] = (*leaf_chains.get(chain.types[0], ()), i)
@@ -91,6 +101,7 @@ class _Builder:
             node_index={name: i for i, name in enumerate(node_names)},
             leaf_type_chains=dict(sorted(leaf_chains.items())), vc_views=vc_views, pinned_views=pinned_views,
             pinned_roots=pinned_roots, pinned_cells=self.pinned_cells, preassigned=preassigned,
+            level_types=tuple(name for chain in self.chains for name in ("", *chain.types)),
             view_leaf_counts=self.count_view_leaves(arrays), _texts=self.texts, _addresses=[""] * self.cell_total,
         )  # fmt: skip
 
@@ -257,7 +268,7 @@ class _Builder:
         node_names = tuple(sorted(set(names)))
         node_index = {name: i for i, name in enumerate(node_names)}
         numbers = np.array([node_index[name] for name in names], np.int32)
-        leaves, leaf_nodes = [], []
+        leaves, leaf_nodes = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
         for first, _, size, i in spans:
             chain, forest = self.chains[i], self.forests[i]
             own = numbers[first : first + size]
@@ -278,6 +289,15 @@ class _Builder:
         self.refuse_double_leaves(all_nodes[order], per_cell["device"][node_leaf], node_names)
         return node_names, {"node_leaf_start": start, "node_leaf": node_leaf}
 
+    @staticmethod
+    def refuse_nested_pins(per_cell: dict[str, IntArray], pinned: list[int]) -> None:
+        for cell in pinned:
+            above = int(per_cell["parent"][cell])
+            while above != NO_CELL:
+                if per_cell["pinned"][above]:
+                    raise UserError("a pinned cell lies inside another pinned cell")
+                above = int(per_cell["parent"][above])
+
     def default_number(self, forest: Forest, level: int, position: int) -> int:
         """Default address number of the `position`-th cell of a physical forest, at or above node level."""
         chain = self.chains[forest.chain]
@@ -290,10 +310,9 @@ class _Builder:
             end = base + self.forest_level_size(self.forests[i], 1)
             for cell, text in self.texts.items():
                 if base <= cell < end:
-                    try:
-                        device[cell] = int(text)
-                    except ValueError as error:
-                        raise UserError(f"leaf cell address {text!r} is not a device index") from error
+                    if not text.isdecimal() or int(text) > MAX_DEVICE_INDEX:
+                        raise UserError(f"leaf cell address {text!r} is not a device index")
+                    device[cell] = int(text)
 
     @staticmethod
     def refuse_double_leaves(nodes: IntArray, devices: IntArray, node_names: tuple[str, ...]) -> None:

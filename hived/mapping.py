@@ -22,7 +22,7 @@ from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.views import BoolArray
 
-_NONE = -1
+NO_WISH = -1
 
 
 class Wishes(NamedTuple):
@@ -65,39 +65,36 @@ def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) ->
 
 @kernel
 def collect_wishes(
-    t: TopologyArrays, s: Cells, virtual: IntArray, physical: IntArray, w: Wishes, tops: IntArray
+    t: TopologyArrays, s: Cells, virtual: IntArray, leaf_wish: IntArray, w: Wishes, tops: IntArray
 ) -> tuple[int, int]:
-    """Turn virtual leaves into wishes; leaves already bound get their physical leaf at once.
+    """Turn the virtual leaves that are not bound into wishes.
+
+    leaf_wish : out; the wish of each leaf, NO_WISH for leaves that are bound already
 
     tops : out; preassigned wishes from the front, and from the back one wish per bound parent, the first of its list
 
     Returns how many of each. Cost O(leaves x height).
     """
-    preassigned, below_bound, count = 0, 0, 0
+    preassigned, below_bound = 0, 0
     for i in range(len(virtual)):
         cell = virtual[i]
-        if s.bound[cell] != NO_CELL:
-            physical[i] = s.bound[cell]
-            continue
-        child = _NONE
+        child = NO_WISH
         while cell != NO_CELL and s.bound[cell] == NO_CELL:
-            known = s.mark[cell] - 1
-            if known == _NONE:
-                w.cell[count], w.first_child[count], w.last_child[count] = cell, _NONE, _NONE
-                w.next[count], w.child_count[count], w.match[count] = _NONE, 0, NO_CELL
-                s.mark[cell] = count + 1
-                known = count
-                count += 1
-                is_new = True
+            wish = s.mark[cell] - 1
+            is_known = wish != NO_WISH
+            if not is_known:
+                wish = _add_wish(s, w, cell)
+            if child == NO_WISH:
+                leaf_wish[i] = wish
             else:
-                is_new = False
-            if child != _NONE:
-                _append_child(w, known, child)
-            child = known
-            if not is_new:
+                _append_child(w, wish, child)
+            child = wish
+            if is_known:
                 break
             cell = t.parent[cell]
         else:
+            if child == NO_WISH:
+                continue
             if cell == NO_CELL:
                 tops[preassigned] = child
                 preassigned += 1
@@ -106,26 +103,38 @@ def collect_wishes(
                 tops[len(tops) - below_bound] = child
                 s.mark[cell] = child + 1
             else:
-                _append_sibling(w, s.mark[cell] - 1, child)
-    w.total[0] = count
+                w.next[s.mark[cell] - 1] = child
+                s.mark[cell] = child + 1
+    for wish in range(w.total[0]):
+        s.mark[w.cell[wish]] = 0
+        if t.parent[w.cell[wish]] != NO_CELL:
+            s.mark[t.parent[w.cell[wish]]] = 0
     return preassigned, below_bound
 
 
 @kernel
+def _add_wish(s: Cells, w: Wishes, cell: int) -> int:
+    """A new wish for a cell; `mark` holds its number plus one until all are collected."""
+    wish = w.total[0]
+    w.cell[wish] = cell
+    w.first_child[wish] = NO_WISH
+    w.last_child[wish] = NO_WISH
+    w.next[wish] = NO_WISH
+    w.child_count[wish] = 0
+    w.match[wish] = NO_CELL
+    w.total[0] = wish + 1
+    s.mark[cell] = wish + 1
+    return wish
+
+
+@kernel
 def _append_child(w: Wishes, parent: int, child: int) -> None:
-    if w.first_child[parent] == _NONE:
+    if w.first_child[parent] == NO_WISH:
         w.first_child[parent] = child
     else:
         w.next[w.last_child[parent]] = child
     w.last_child[parent] = child
     w.child_count[parent] += 1
-
-
-@kernel
-def _append_sibling(w: Wishes, first: int, sibling: int) -> None:
-    while w.next[first] != _NONE:
-        first = w.next[first]
-    w.next[first] = sibling
 
 
 @kernel
@@ -192,7 +201,7 @@ def _descend_wishes(w: Wishes, wishes: IntArray, depth: int) -> tuple[IntArray, 
         starts[generation + 1] = filled
         for i in range(starts[generation], starts[generation + 1]):
             child = w.first_child[flat[i]]
-            while child != _NONE:
+            while child != NO_WISH:
                 flat[filled] = child
                 filled += 1
                 child = w.next[child]
@@ -400,7 +409,7 @@ def _place_wishes(
             return False
     for i in range(len(tops) - 1, len(tops) - 1 - below_bound, -1):
         count, wish = 0, tops[i]
-        while wish != _NONE:
+        while wish != NO_WISH:
             count += 1
             wish = w.next[wish]
         wishes = np.empty(count, np.int32)
@@ -423,29 +432,24 @@ def map_leaves(
 
     virtual : leaves in the order size, pod, leaf; physical : out, same shape
 
-    Must run while the journal records. Nothing but the journal's length differs afterwards. Cost O(leaves x height)
+    Must run while the journal records; what it changes on the way is undone. Cost O(leaves x height)
     when the first candidates fit.
     """
-    size = len(virtual) * max(1, t.level[t.root[virtual[0]]])
+    size = 0
+    for leaf in virtual:
+        size += t.level[t.root[leaf]]
     w = Wishes(
         np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32),
         np.empty(size, np.int32), np.empty(size, np.int32), np.zeros(1, np.int32),
     )  # fmt: skip
     tops = np.empty(len(virtual), np.int32)
-    preassigned, below_bound = collect_wishes(t, s, virtual, physical, w, tops)
+    leaf_wish = np.full(len(virtual), NO_WISH, np.int32)
+    preassigned, below_bound = collect_wishes(t, s, virtual, leaf_wish, w, tops)
     mark = s.journal_control[1]
     mapped = _place_wishes(t, s, w, tops, preassigned, below_bound, Suggestion(suggested, ignore_suggested))
     undo_writes(s, mark)
-    for wish in range(w.total[0]):
-        s.mark[w.cell[wish]] = 0
-        if t.parent[w.cell[wish]] != NO_CELL:
-            s.mark[t.parent[w.cell[wish]]] = 0
     if mapped:
-        for wish in range(w.total[0]):
-            s.mark[w.cell[wish]] = w.match[wish] + 1
         for i in range(len(virtual)):
-            if s.bound[virtual[i]] == NO_CELL:
-                physical[i] = s.mark[virtual[i]] - 1
-        for wish in range(w.total[0]):
-            s.mark[w.cell[wish]] = 0
+            wish = leaf_wish[i]
+            physical[i] = s.bound[virtual[i]] if wish == NO_WISH else w.match[wish]
     return mapped

@@ -6,8 +6,9 @@ import numpy as np
 
 from hived.allocation import cancel_group, downgrade_group, reserve_group
 from hived.binding import plan_placement
-from hived.groups import add_group, placements_of, pods_of, remove_group
+from hived.groups import add_group, change_state, nodes_of_pods, remove_group
 from hived.health import catch_up_after_plan
+from hived.journal import remember
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.state import NO_GROUP, CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray
@@ -26,9 +27,8 @@ def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]
     victims: dict[str, set[str]] = {}
     for number in np.unique(cells.using[taken]).tolist():
         group = state.group_by_number[number]
-        placements = placements_of(state, group)
-        for member, pod, holder in pods_of(group):
-            victims.setdefault(placements[member][pod].node, set()).add(holder.uid)
+        for node, pod in nodes_of_pods(state, group):
+            victims.setdefault(node, set()).add(pod.uid)
     return {node: tuple(sorted(victims[node])) for node in sorted(victims)}
 
 
@@ -50,7 +50,7 @@ def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual:
     for preemptor in find_preemptors(state, physical):
         cancel_preemption(state, preemptor)
     for number in np.unique(cells.using[physical[cells.state[physical] == _USED]]).tolist():
-        state.group_by_number[number].state = GroupState.BEING_PREEMPTED
+        change_state(state, state.group_by_number[number], GroupState.BEING_PREEMPTED)
     group = add_group(state, pod.spec, GroupState.PREEMPTING, physical, virtual, None)
     reserve_group(arrays, cells, physical, through, pod.spec.priority, group.vc, group.number)
     plan_placement(arrays, cells, physical, through, -1)
@@ -66,17 +66,16 @@ def cancel_preemption(state: State, group: Group) -> None:
     victim_virtual = np.full(count, NO_CELL, np.int32)
     victim_priority = np.full(count, OPPORTUNISTIC_PRIORITY, np.int32)
     victim_vc = np.full(count, NO_CELL, np.int32)
-    places: dict[int, dict[int, int]] = {}
-    for i, leaf in enumerate(group.physical.tolist()):
-        if leaf == NO_CELL or cells.state[leaf] != _RESERVING:
-            continue
-        victim = state.group_by_number[int(cells.using[leaf])]
-        victim_vc[i] = victim.vc
+    taken = np.flatnonzero((group.physical != NO_CELL) & (cells.state[group.physical] == _RESERVING))
+    users = cells.using[group.physical[taken]]
+    for number in np.unique(users).tolist():
+        victim = state.group_by_number[number]
+        own = taken[users == number]
+        victim_vc[own] = victim.vc
         if victim.virtual is not None:
-            if victim.number not in places:
-                places[victim.number] = {cell: place for place, cell in enumerate(victim.physical.tolist())}
-            victim_virtual[i] = victim.virtual[places[victim.number][leaf]]
-            victim_priority[i] = victim.priority
+            place_of = {leaf: place for place, leaf in enumerate(victim.physical.tolist())}
+            victim_virtual[own] = victim.virtual[[place_of[leaf] for leaf in group.physical[own].tolist()]]
+            victim_priority[own] = victim.priority
     own_virtual = group.virtual if group.virtual is not None else np.full(count, NO_CELL, np.int32)
     plan_placement(arrays, cells, group.physical, own_virtual, 1)
     cancel_group(arrays, cells, group.physical, victim_virtual, victim_priority, victim_vc)
@@ -100,7 +99,7 @@ def preempt_lazily(state: State, group: Group, preemptor: str) -> bool:
 
     downgrade_group(state.arrays, state.cells, group.physical, virtual, group.vc)
     group.virtual, group.lazy_preemptor, group.placements = None, preemptor, None
-    state.undo_steps.append(restore)
+    remember(state, restore)
     return True
 
 
@@ -123,9 +122,12 @@ def lazy_groups_below(state: State, virtual: IntArray) -> list[Group]:
 
 def preempt_lazily_for(
     state: State, groups: Iterable[Group], physical: IntArray, virtual: IntArray, preemptor: str
-) -> None:
-    """Preempt groups lazily for a planned placement, keeping doomed cells away from it (FORMAT 5h)."""
+) -> list[str]:
+    """Preempt groups lazily for a planned placement, keeping doomed cells away from it (FORMAT 5h).
+
+    Returns the names of those that had not left their VC already.
+    """
     plan_placement(state.arrays, state.cells, physical, virtual, 1)
-    for group in groups:
-        preempt_lazily(state, group, preemptor)
+    preempted = [group.name for group in groups if preempt_lazily(state, group, preemptor)]
     plan_placement(state.arrays, state.cells, physical, virtual, -1)
+    return preempted

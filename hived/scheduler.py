@@ -5,6 +5,8 @@ except for the order of the views, for the pod's own cancelled preemption, and f
 phase. A `Bind` is carried out by the event `PodAllocated`.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from hived.allocation import occupy_reserved, release_group
@@ -13,22 +15,23 @@ from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.groups import (
+    bind_info_for,
     bind_info_of_slot,
     describe_placement,
     find_slot,
     first_free_slot,
-    is_empty,
-    member_of_size,
-    placements_of,
+    leaf_range,
+    leave_slots,
+    member_slots,
     remove_group,
-    slot_range,
+    take_slot,
 )
 from hived.health import bind_pinned_cell, relieve_chains, set_all_nodes_bad, set_node_health
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
 from hived.restore import restore_group
 from hived.search import Placement, search
-from hived.specs import BindInfo, ClusterSpec, PodRequest
+from hived.specs import ClusterSpec, PodRequest, PodSpec
 from hived.state import CellState, Group, GroupState, State, empty_state
 from hived.topology import NO_CELL
 from hived.views import forget_order
@@ -53,8 +56,11 @@ def handle(state: State, event: Event) -> Decision:
     """Take in one event.
 
     Returns Bind, Preempt or Wait for `ScheduleRequested`, else Applied. Raises UserError if the pod asks for something
-    impossible or contradictory; nothing has changed then. Raises InvariantError if the state breaks its own rules.
+    impossible or contradictory; nothing has changed then. Raises InvariantError if the state breaks its own rules; a
+    schedule request is taken back then, after a half-applied fact the state is not to be used any more.
     """
+    if isinstance(event, ScheduleRequested | PodAllocated):
+        member_slots(event.pod.spec.group.members, event.pod.spec.leaf_cell_count)
     match event:
         case ScheduleRequested():
             return _schedule(state, event)
@@ -70,21 +76,24 @@ def handle(state: State, event: Event) -> Decision:
 
 
 def _schedule(state: State, event: ScheduleRequested) -> Decision:
+    if event.suggested is not None and event.suggested.shape != (len(state.topology.node_names),):
+        raise UserError(f"suggested nodes must be a mask of {len(state.topology.node_names)} nodes")
     while True:
         start_recording(state)
         try:
             return _decide(state, event)
-        except UserError:
-            _undo_all(state)
-            raise
         except JournalFull:
             _undo_all(state)
             grow_journal(state)
+        except BaseException:
+            _undo_all(state)
+            raise
         finally:
             stop_recording(state)
 
 
 def _undo_all(state: State) -> None:
+    """Back to the state before the event, wherever it was interrupted."""
     undo_changes(state, _START)
     forget_order(state.arrays, state.cells)
 
@@ -94,7 +103,7 @@ def _decide(state: State, event: ScheduleRequested) -> Decision:
     group = state.groups.get(pod.spec.group.name)
     if group is None:
         return _decide_new(state, event)
-    check_agreement(state, pod, group)
+    _check_agreement(state, pod, group)
     if group.state is not GroupState.PREEMPTING:
         return _decide_member(state, pod, group)
     if event.phase is Phase.PREEMPTING and not _may_stay(state, event, group):
@@ -104,25 +113,24 @@ def _decide(state: State, event: ScheduleRequested) -> Decision:
     group.preempting_pods[pod.uid] = pod
     if victims:
         return Preempt(victims)
-    return Bind(bind_info_of_slot(state, group, member_of_size(group, pod.spec.leaf_cell_count), 0))
+    return Bind(bind_info_of_slot(state, group, member_slots(group.members, pod.spec.leaf_cell_count).start))
 
 
 def _decide_member(state: State, pod: PodRequest, group: Group) -> Decision:
     """A pod of a group that has its cells: it takes the first free slot of its size (SEMANTICS 4.1, 4.2)."""
-    size = pod.spec.leaf_cell_count
-    member = member_of_size(group, size)
-    slot = first_free_slot(group, member)
+    slots = member_slots(group.members, pod.spec.leaf_cell_count)
+    slot = first_free_slot(group, slots)
     if slot is None:
         raise UserError(
-            f"Requesting more pods than the configured number for {size} leaf cells"
-            f" ({len(group.slots[member])} pods) in affinity group {group.name}"
+            f"Requesting more pods than the configured number for {pod.spec.leaf_cell_count} leaf cells"
+            f" ({len(slots)} pods) in affinity group {group.name}"
         )
     if group.state is GroupState.BEING_PREEMPTED:
-        leaves = group.physical[slot_range(group, member, slot)]
+        leaves = group.physical[leaf_range(group.members, slot)]
         leaves = leaves[leaves != NO_CELL]
         if not ((state.cells.state[leaves] == CellState.USED) & (state.cells.using[leaves] == group.number)).all():
             return Wait("the affinity group is being preempted")
-    return Bind(bind_info_of_slot(state, group, member, slot))
+    return Bind(bind_info_of_slot(state, group, slot))
 
 
 def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:
@@ -156,16 +164,14 @@ def _decide_new(state: State, event: ScheduleRequested) -> Decision:
 
 
 def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
-    spec = pod.spec
-    members = describe_placement(state, spec.group.members, found.physical, found.virtual, None)
-    member = next(i for i, m in enumerate(spec.group.members) if m.leaf_cell_count == spec.leaf_cell_count)
-    own = members[member][0]
-    start = sum(m.pod_count * m.leaf_cell_count for m in spec.group.members[:member])
-    chain = state.topology.chain_of(int(found.physical[start])).name
-    return Bind(BindInfo(own.node, own.leaf_cell_indices, chain, members), found.lazily_preempted)
+    members = pod.spec.group.members
+    placements = describe_placement(state, members, found.physical, found.virtual, None)
+    chain = state.topology.chain_of(int(found.physical[0])).name
+    slot = member_slots(members, pod.spec.leaf_cell_count).start
+    return Bind(bind_info_for(placements, slot, chain), found.lazily_preempted)
 
 
-def check_agreement(state: State, pod: PodRequest, group: Group) -> None:
+def _check_agreement(state: State, pod: PodRequest, group: Group) -> None:
     """Raise UserError unless a pod's spec is that of the group it names (FORMAT C4)."""
     given, known = pod.spec, group.spec
     fields = (
@@ -185,8 +191,8 @@ def check_agreement(state: State, pod: PodRequest, group: Group) -> None:
             )
 
 
-def _members(spec: object) -> str:
-    return ",".join(f"{m.pod_count}x{m.leaf_cell_count}" for m in spec.group.members)  # type: ignore[attr-defined]
+def _members(spec: PodSpec) -> str:
+    return ",".join(f"{m.pod_count}x{m.leaf_cell_count}" for m in spec.group.members)
 
 
 def _text(flag: bool) -> str:
@@ -195,31 +201,45 @@ def _text(flag: bool) -> str:
 
 def _allocate(state: State, event: PodAllocated) -> Applied:
     pod, bind_info = event.pod, event.bind_info
-    preempted: list[str] = []
-    cancelled: list[str] = []
     group = state.groups.get(pod.spec.group.name)
     if group is None:
-        check_bind_info(pod, bind_info)
-        _carry_out_lazy_preemptions(state, event)
-        group, preempted, cancelled = restore_group(state, pod, bind_info)
-    member = member_of_size(group, pod.spec.leaf_cell_count)
-    slot = find_slot(placements_of(state, group), member, bind_info)
-    if slot is None:
-        raise UserError(f"Invalid pod bind info: the pod on node {bind_info.node} is not among the placements")
+        return _allocate_first(state, event)
+    _check_agreement(state, pod, group)
+    if group.state is GroupState.PREEMPTING:
+        held = group.physical[group.physical != NO_CELL]
+        if (state.cells.state[held] != CellState.RESERVED).any():
+            # bound by somebody else before its victims left: what can be had is worked out anew
+            check_bind_info(pod, bind_info)
+            cancel_preemption(state, group)
+            applied = _allocate_first(state, event)
+            return replace(applied, cancelled=(group.name, *applied.cancelled))
+    slot = find_slot(state, group, pod, bind_info)
     if group.state is GroupState.PREEMPTING:
         occupy_reserved(state.arrays, state.cells, group.physical, group.number)
         group.state = GroupState.ALLOCATED
         group.preempting_pods.clear()
-    group.slots[member][slot] = pod
-    return Applied((*event.lazily_preempted, *preempted), tuple(cancelled))
+    take_slot(group, slot, pod)
+    return Applied()
 
 
-def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> None:
+def _allocate_first(state: State, event: PodAllocated) -> Applied:
+    """The first pod of a group brings the placement of all."""
+    pod, bind_info = event.pod, event.bind_info
+    check_bind_info(pod, bind_info)
+    preempted = _carry_out_lazy_preemptions(state, event)
+    group, more, cancelled = restore_group(state, pod, bind_info)
+    take_slot(group, find_slot(state, group, pod, bind_info), pod)
+    return Applied((*preempted, *more), tuple(cancelled))
+
+
+def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> list[str]:
     """Repeat what the search behind a Bind did to other groups; it was undone with the search."""
     groups = [state.groups[name] for name in event.lazily_preempted if name in state.groups]
-    if groups:
-        physical, virtual = planned_roots(state, event.bind_info)
-        preempt_lazily_for(state, groups, physical, virtual, event.pod.spec.group.name)
+    groups = [group for group in groups if group.state is not GroupState.PREEMPTING]
+    if not groups:
+        return []
+    physical, virtual = planned_roots(state, event.bind_info)
+    return preempt_lazily_for(state, groups, physical, virtual, event.pod.spec.group.name)
 
 
 def _change_health(state: State, event: NodeHealthChanged) -> Applied:
@@ -238,14 +258,9 @@ def _delete(state: State, pod: PodRequest) -> Applied:
             cancel_preemption(state, group)
             return Applied(cancelled=(group.name,))
         return Applied()
-    for slots in group.slots:
-        for i, holder in enumerate(slots):
-            if holder is not None and holder.uid == pod.uid:
-                slots[i] = None
-                if is_empty(group):
-                    release_group(state.arrays, state.cells, group.physical)
-                    remove_group(state, group)
-                return Applied()
+    if leave_slots(group, pod.uid) and not group.slots_of:
+        release_group(state.arrays, state.cells, group.physical)
+        remove_group(state, group)
     return Applied()
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from hived.decisions import Wait
 from hived.errors import UserError
+from hived.groups import virtual_placement
 from hived.journal import mark, undo_changes
 from hived.mapping import map_leaves
 from hived.placement import BAD_NODE, NO_CAPACITY, PLACED, place_group
@@ -16,6 +17,8 @@ from hived.preemption import lazy_groups_below, preempt_lazily_for
 from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec
 from hived.state import State
 from hived.topology import IntArray
+
+_MOST = 2**31 - 1  # counts saturate here; no cluster has as many leaves (FORMAT C5)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,8 +95,8 @@ def _search_view(
     state: State, pod: PodRequest, view: int, suggested: npt.NDArray[np.bool_], ignore: bool
 ) -> Placement | Wait:
     spec, arrays, cells = pod.spec, state.arrays, state.cells
-    sizes = np.array([m.leaf_cell_count for m in spec.group.members], np.int32)
-    counts = np.array([m.pod_count for m in spec.group.members], np.int64)
+    sizes = np.array([min(m.leaf_cell_count, _MOST) for m in spec.group.members], np.int32)
+    counts = np.array([min(m.pod_count, _MOST) for m in spec.group.members], np.int64)
     wanted = sum(m.leaf_cell_count * m.pod_count for m in spec.group.members)
     leaves = np.empty(min(wanted, state.topology.view_leaf_counts[view]), np.int32)
     outcome, blocker = place_group(arrays, cells, view, spec.priority, sizes, counts, suggested, ignore, leaves)
@@ -130,15 +133,6 @@ def _map(
     )
 
 
-def virtual_placement(state: State, virtual: IntArray) -> dict[str, list[str]]:
-    """Preassigned address -> leaf addresses, keys ascending, leaves in group order."""
-    address = state.topology.address
-    placement: dict[str, list[str]] = {}
-    for root, leaf in zip(state.arrays.root[virtual].tolist(), virtual.tolist(), strict=True):
-        placement.setdefault(address(root), []).append(address(leaf))
-    return dict(sorted(placement.items()))
-
-
 def virtual_placement_text(state: State, virtual: IntArray) -> str:
-    """`virtual_placement` as compact JSON; addresses never need escapes beyond those of `repr`."""
+    """`groups.virtual_placement` as compact JSON."""
     return json.dumps(virtual_placement(state, virtual), separators=(",", ":"), ensure_ascii=False)

@@ -19,6 +19,7 @@ from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, MemberSpec, PodPla
 from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays
 
 NO_GROUP = -1
+Placements = tuple[tuple[PodPlacement, ...], ...]  # per member, per pod of it
 INITIAL_JOURNAL_LENGTH = 1 << 18
 
 
@@ -97,10 +98,11 @@ class Cells(Block):
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """An affinity group that holds or reserves cells.
+    """An affinity group that holds or reserves cells; changed through `groups` alone.
 
     `physical` and `virtual` hold one cell per leaf, in the canonical order size ascending, pod, leaf (FORMAT 4.5);
     NO_CELL where the leaf is not configured any more. `virtual` is None for opportunistic and lazily preempted groups.
+    Each pod of the group has a slot, numbered in the same order; slots_of[uid] are those i with holders[i].uid == uid.
     """
 
     number: int
@@ -111,10 +113,12 @@ class Group:
     physical: IntArray
     virtual: IntArray | None
     bind_info: BindInfo | None  # of the pod that brought the placement; stands in for leaves not configured any more
-    slots: list[list[PodRequest | None]]  # per member, per pod of it: who holds the slot
+    holders: list[PodRequest | None]  # per slot
+    slots_of: dict[str, list[int]] = field(default_factory=dict)
     preempting_pods: dict[str, PodRequest] = field(default_factory=dict)
     lazy_preemptor: str | None = None
-    placements: tuple[tuple[PodPlacement, ...], ...] | None = None  # cached, see groups.placements_of
+    placements: Placements | None = None  # cached, see groups.placements_of
+    slots_at: dict[tuple[str, int], list[int]] | None = None  # cached, see groups.find_slot
 
     @property
     def members(self) -> tuple[MemberSpec, ...]:
@@ -142,7 +146,7 @@ class State:
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
 
     def vc_number(self, name: str) -> int:
-        """The number of a VC; one that is not configured (any more) gets a number beyond the configured ones."""
+        """The number of a VC; one that is not configured (any more) is given the next number beyond the others."""
         if name not in self.vc_names:
             self.vc_names.append(name)
         return self.vc_names.index(name)

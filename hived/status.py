@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hived.errors import UserError
-from hived.groups import pods_of
-from hived.search import virtual_placement
+from hived.groups import virtual_placement
 from hived.state import CellState, Group, State
 from hived.topology import NO_CELL
 
@@ -42,7 +41,7 @@ def affinity_group(state: State, name: str, times: Mapping[str, str] = _NO_TIMES
     if group.virtual is not None:
         placed = group.virtual[group.virtual != NO_CELL]
         status["virtualPlacement"] = virtual_placement(state, placed)
-    status["allocatedPods"] = sorted(pod.uid for _, _, pod in pods_of(group))
+    status["allocatedPods"] = sorted(pod.uid for pod in group.holders if pod is not None)
     status["preemptingPods"] = sorted(group.preempting_pods)
     if group.lazy_preemptor is not None:
         status["lazyPreemptionStatus"] = {"preemptor": group.lazy_preemptor, "preemptionTime": times.get(name, "")}
@@ -190,7 +189,7 @@ def _group_entry(state: State, group: Group) -> Json:
         "state": group.state.value,
         "physical": {node: sorted(indices) for node, indices in physical_placement(state, group).items()},
         "virtual": {root: sorted(leaves) for root, leaves in virtual_placement(state, placed).items()},
-        "allocated": sorted(pod.uid for _, _, pod in pods_of(group)),
+        "allocated": sorted(pod.uid for pod in group.holders if pod is not None),
         "preempting": sorted(group.preempting_pods),
         "lazyPreemptor": group.lazy_preemptor or "",
     }

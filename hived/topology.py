@@ -122,6 +122,7 @@ class Topology:
     pinned_roots: dict[tuple[int, str], int]  # (vc, pinned cell id) -> preassigned cell
     pinned_cells: dict[str, int]  # pinned cell id -> physical cell
     preassigned: dict[int, tuple[int, ...]]  # vc -> preassigned cells in file order
+    level_types: tuple[str, ...]  # cell type of each chain level, "" for the unused ones
     view_leaf_counts: tuple[int, ...]  # leaves below all cells of each view
     _texts: dict[int, str]  # address parts as written
     _addresses: list[str]

@@ -40,7 +40,7 @@ def compile_kernels() -> int:
     handle(state, PodDeleted(guest))
     handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
     for name in ("lent", "lazy", "urgent"):
-        for pod in list(state.groups[name].slots[0]) if name in state.groups else []:
+        for pod in list(state.groups[name].holders) if name in state.groups else []:
             if pod is not None:
                 handle(state, PodDeleted(pod))
     _run(state, guest, Phase.PREEMPTING)
