@@ -25,6 +25,7 @@ $(READY): pyproject.toml
 setup: $(READY) ## make .venv with everything that is needed to run, test and check
 
 demo: $(READY) ## see the guarantees at work on an embedded cluster, no Kubernetes needed
+	@$(BIN)/python -m hived.warm
 	@$(BIN)/hived demo
 
 test: $(READY) ## all tests
