@@ -5,8 +5,11 @@ Progress goes to stderr, the table to stdout. docs/performance.md explains the r
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,14 @@ def measure(part: str, node_count: int, options: argparse.Namespace) -> dict[str
     return summaries
 
 
+def compile_from_nothing() -> float:
+    """Seconds that the very first process after an installation spends on compiling all kernels."""
+    with tempfile.TemporaryDirectory(prefix="hived-bench-") as folder:
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "hived.warm"], env=os.environ | {"NUMBA_CACHE_DIR": folder}, check=True)
+        return time.perf_counter() - started
+
+
 def read_report(path: Path) -> dict[int, dict[str, Summary]]:
     """Figures by size from a file that `--json` wrote."""
     return {int(count): rows for count, rows in json.loads(path.read_text())["nodes"].items()}
@@ -45,6 +56,9 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="of the core's rows; cpu counts the thread alone, for a machine that others use [default: %(default)s]",
     )  # fmt: skip
     parser.add_argument("--no-http", action="store_true", help="leave out the service: only the core's rows")
+    parser.add_argument(
+        "--cold", action="store_true", help="also compile all kernels from nothing, which takes a minute"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures, with machine and commit")
     parser.add_argument("--compare", type=Path, metavar="OLD.json", help="show ratios to the figures of this file")
     parser.add_argument("--profile", action="store_true", help="instead: where the time of the mixed load goes")
@@ -57,8 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     old = read_report(options.compare) if options.compare else None
     parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web"]
     report: dict[str, Any] = {"machine": describe_machine(), "seed": options.seed, "clock": options.clock}
-    subprocess.run([sys.executable, "-m", "hived.warm"], check=True)
     figures: dict[int, dict[str, Summary]] = {size: {} for size in sizes}
+    if options.cold:
+        figures[min(sizes)]["process/compile"] = {"value": compile_from_nothing()}
+    subprocess.run([sys.executable, "-m", "hived.warm"], check=True)
     for size in sizes:
         for part in parts:
             figures[size] |= measure(part, size, options)

@@ -30,6 +30,7 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
         _value("process/configuration", "  reading the configuration"),
         _value("process/state", "  new_state"),
         _value("process/nodes", "  adding all nodes"),
+        _value("process/compile", "the very first process: compiling the kernels before that"),
         _value("start/total", "core alone: specification, new_state, all nodes"),
         _value("replay/total", "replay of all bound pods, every GPU used"),
         _value("web/recovery", "  the same in the service, from annotations"),
