@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from hived.specs import PodRequest
+from hived.errors import UserError
+from hived.specs import PodRequest, PodSpec
 from tests.core.naive.model import (
     ALLOCATED,
     BEING_PREEMPTED,
@@ -19,6 +20,29 @@ from tests.core.naive.model import (
 from tests.core.naive.world import World
 
 Pairs = Iterable[tuple[PhysicalCell | None, VirtualCell | None]]
+
+
+def check_agreement(pod: PodRequest, group: Group) -> None:
+    """C4: raise UserError at the first field in which the pod differs from the pod that created the group."""
+
+    def fields(spec: PodSpec) -> dict[str, object]:
+        return {
+            "virtualCluster": spec.virtual_cluster,
+            "priority": spec.priority,
+            "members": ",".join(f"{m.pod_count}x{m.leaf_cell_count}" for m in spec.group.members),
+            "pinnedCellId": spec.pinned_cell_id,
+            "leafCellType": spec.leaf_cell_type,
+            "lazyPreemptionEnable": str(spec.lazy_preemption).lower(),
+            "ignoreK8sSuggestedNodes": str(spec.ignore_suggested_nodes).lower(),
+        }
+
+    mine, theirs = fields(pod.spec), fields(group.spec)
+    for name, value in mine.items():
+        if value != theirs[name]:
+            raise UserError(
+                f"[{pod.label}]: Pod does not match its affinity group {group.name}: "
+                f"{name} is {value}, group has {theirs[name]}"
+            )
 
 
 def planned_cells(pairs: Pairs) -> set[Cell]:
@@ -119,9 +143,6 @@ def delete_pod(world: World, pod: PodRequest) -> None:
             cancel_preempting(world, group)
         return
     for slots in group.allocated.values():
-        for i, slot in enumerate(slots):
-            if slot is not None and slot[0].uid == pod.uid:
-                slots[i] = None
-                if not group.pods():
-                    delete_allocated(world, group)
-                return
+        slots[:] = [None if slot is not None and slot[0].uid == pod.uid else slot for slot in slots]
+    if not group.pods():
+        delete_allocated(world, group)

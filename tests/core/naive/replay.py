@@ -5,10 +5,11 @@ from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, BindInfo, PodPla
 from tests.core.naive.groups import (
     allocate_preempting,
     cancel_preempting,
+    check_agreement,
     lazy_preempt,
     reserving_groups,
 )
-from tests.core.naive.model import ALLOCATED, PREEMPTING, USED, Cell, Group, PhysicalCell, VirtualCell
+from tests.core.naive.model import ALLOCATED, PREEMPTING, RESERVED, USED, Cell, Group, PhysicalCell, VirtualCell
 from tests.core.naive.world import World
 
 
@@ -24,20 +25,27 @@ def check_bind_info(pod: PodRequest, info: BindInfo) -> None:
         member.leaf_cell_count: member.pod_count for member in pod.spec.group.members
     }:
         raise invalid(pod, "members do not match the scheduling spec")
-    find_slot(pod, info, placements[pod.spec.leaf_cell_count])
+    if not any(is_placed(info, placement) for placement in placements[pod.spec.leaf_cell_count]):
+        raise invalid(pod, "the pod is not among the placements")
 
 
-def find_slot(pod: PodRequest, info: BindInfo, placements: tuple[PodPlacement, ...]) -> int:
-    for i, placement in enumerate(placements):
-        if placement.node == info.node and info.leaf_cell_indices[0] in placement.leaf_cell_indices:
-            return i
-    raise invalid(pod, "the pod is not among the placements")
+def is_placed(info: BindInfo, placement: PodPlacement) -> bool:
+    return placement.node == info.node and info.leaf_cell_indices[0] in placement.leaf_cell_indices
 
 
 def add_allocated(world: World, pod: PodRequest, info: BindInfo, lazily_preempted: tuple[str, ...]) -> None:
     """The pod takes the slot of its placement; an unknown group is created from its bind info."""
     group = world.groups.get(pod.spec.group.name)
-    size = pod.spec.leaf_cell_count
+    if group is not None:
+        check_agreement(pod, group)
+    if group is not None and group.state == PREEMPTING:
+        if all(leaf.state == RESERVED for leaf, _ in group.leaf_pairs()):
+            take_slot(pod, info, group)
+            allocate_preempting(world, group)
+            return
+        check_bind_info(pod, info)  # bound by somebody else before the victims left
+        cancel_preempting(world, group)
+        group = None
     if group is None:
         check_bind_info(pod, info)
         with world.planning(bind_info_plan(world, info), catch_up=False):
@@ -45,12 +53,18 @@ def add_allocated(world: World, pod: PodRequest, info: BindInfo, lazily_preempte
                 if name in world.groups and world.groups[name].virtual is not None:
                     lazy_preempt(world, world.groups[name], pod.spec.group.name)
         group = Replay(world, pod, info).run()
-    elif size not in group.physical:
-        raise invalid(pod, "the group has no pods of this size")
-    slot = find_slot(pod, info, tuple(group.placement_of(size, i)[0] for i in range(len(group.physical[size]))))
-    if group.state == PREEMPTING:
-        allocate_preempting(world, group)
-    group.allocated[size][slot] = pod, info
+    take_slot(pod, info, group)
+
+
+def take_slot(pod: PodRequest, info: BindInfo, group: Group) -> None:
+    """The first slot of the pod's size at its place that is free or its own; UserError if there is none."""
+    size = pod.spec.leaf_cell_count
+    for slot, holder in enumerate(group.allocated[size]):
+        is_ours = holder is None or holder[0].uid == pod.uid
+        if is_ours and is_placed(info, group.placement_of(size, slot)[0]):
+            group.allocated[size][slot] = pod, info
+            return
+    raise invalid(pod, "no free placement of its group is there")
 
 
 def find_leaf(world: World, chain: str, node: str, index: int) -> PhysicalCell | None:

@@ -11,6 +11,7 @@ from hived.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodRequest, PodSpe
 from tests.core.naive import inspection, invariants
 from tests.core.naive.groups import (
     cancel_preempting,
+    check_agreement,
     create_preempting,
     delete_pod,
     lazy_preempt,
@@ -79,7 +80,7 @@ class Search:
         group = self.world.groups.get(self.spec.group.name)
         if group is None:
             return self.schedule_new()
-        self.check_agreement(group)
+        check_agreement(self.pod, group)
         if group.state != PREEMPTING:
             return self.take_slot(group)
         if self.phase is Phase.PREEMPTING and self.is_spoilt(group):
@@ -94,27 +95,6 @@ class Search:
         return self.continue_preempting(group)
 
     # --- known groups --------------------------------------------------------------------------------------------
-
-    def check_agreement(self, group: Group) -> None:
-        """C4: the first field in which the pod differs from the pod that created the group."""
-
-        def fields(spec: PodSpec) -> dict[str, object]:
-            return {
-                "virtualCluster": spec.virtual_cluster,
-                "priority": spec.priority,
-                "members": ",".join(f"{m.pod_count}x{m.leaf_cell_count}" for m in spec.group.members),
-                "pinnedCellId": spec.pinned_cell_id,
-                "leafCellType": spec.leaf_cell_type,
-                "lazyPreemptionEnable": str(spec.lazy_preemption).lower(),
-                "ignoreK8sSuggestedNodes": str(spec.ignore_suggested_nodes).lower(),
-            }
-
-        mine, theirs = fields(self.spec), fields(group.spec)
-        for name, value in mine.items():
-            if value != theirs[name]:
-                raise self.error(
-                    f"Pod does not match its affinity group {group.name}: {name} is {value}, group has {theirs[name]}"
-                )
 
     def take_slot(self, group: Group) -> Decision:
         size = self.spec.leaf_cell_count
