@@ -9,55 +9,63 @@ from hived.errors import InvariantError
 from hived.jit import kernel
 from hived.journal import put
 from hived.state import Cells
-from hived.topology import NO_CELL, TopologyArrays
+from hived.topology import NO_CELL, IntArray, TopologyArrays
+
+
+@kernel
+def append_cell(
+    s: Cells, cells: IntArray, places: IntArray, counts: IntArray, base: int, counter: int, cell: int
+) -> None:
+    """Put a cell at the end of a list.
+
+    cells : the list is cells[base : base + counts[counter]]; places : place of each cell in its list, or NO_CELL
+    """
+    count = counts[counter]
+    put(s, cells, base + count, cell)
+    put(s, places, cell, count)
+    put(s, counts, counter, count + 1)
+
+
+@kernel
+def remove_cell(
+    s: Cells, cells: IntArray, places: IntArray, counts: IntArray, base: int, counter: int, cell: int
+) -> None:
+    """Take a cell out of a list, described as in `append_cell`; the last one takes its place."""
+    place, last = places[cell], counts[counter] - 1
+    moved = cells[base + last]
+    put(s, cells, base + place, moved)
+    put(s, places, moved, place)
+    put(s, places, cell, NO_CELL)
+    put(s, counts, counter, last)
 
 
 @kernel
 def append_free(t: TopologyArrays, s: Cells, cell: int) -> None:
     """Put a cell at the end of its level's free list."""
     level = t.chain_level[cell]
-    count = s.free_count[level]
-    put(s, s.free_list, t.level_base[level] + count, cell)
-    put(s, s.free_position, cell, count)
-    put(s, s.free_count, level, count + 1)
+    append_cell(s, s.free_list, s.free_position, s.free_count, t.level_base[level], level, cell)
 
 
 @kernel
 def remove_free(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """Take a cell out of its level's free list; the last one takes its place."""
+    """Take a cell out of its level's free list."""
     level = t.chain_level[cell]
-    base, last = t.level_base[level], s.free_count[level] - 1
-    position = s.free_position[cell]
-    moved = s.free_list[base + last]
-    put(s, s.free_list, base + position, moved)
-    put(s, s.free_position, moved, position)
-    put(s, s.free_position, cell, NO_CELL)
-    put(s, s.free_count, level, last)
+    remove_cell(s, s.free_list, s.free_position, s.free_count, t.level_base[level], level, cell)
 
 
 @kernel
 def append_bad(t: TopologyArrays, s: Cells, cell: int) -> None:
     """Put a cell at the end of its level's list of bad free cells."""
     level = t.chain_level[cell]
-    count = s.bad_count[level]
-    put(s, s.bad_list, t.level_base[level] + count, cell)
-    put(s, s.bad_position, cell, count)
-    put(s, s.bad_count, level, count + 1)
+    append_cell(s, s.bad_list, s.bad_position, s.bad_count, t.level_base[level], level, cell)
 
 
 @kernel
 def remove_bad(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """Take a cell out of the list of bad free cells, if it is in it."""
-    position = s.bad_position[cell]
-    if position == NO_CELL:
-        return
-    level = t.chain_level[cell]
-    base, last = t.level_base[level], s.bad_count[level] - 1
-    moved = s.bad_list[base + last]
-    put(s, s.bad_list, base + position, moved)
-    put(s, s.bad_position, moved, position)
-    put(s, s.bad_position, cell, NO_CELL)
-    put(s, s.bad_count, level, last)
+    """Take a cell out of its level's list of bad free cells, if it is in it."""
+    if s.bad_position[cell] != NO_CELL:
+        level = t.chain_level[cell]
+        remove_cell(s, s.bad_list, s.bad_position, s.bad_count, t.level_base[level], level, cell)
 
 
 @kernel

@@ -12,7 +12,7 @@ off. `settle` runs them on an explicit stack: kernels may not recurse. Each fram
 import numpy as np
 
 from hived.binding import bind_bad_child, bind_cell, overlaps_plan, unbind_cell
-from hived.buddy import append_bad, give_free_cell, is_free, remove_bad, take_free_cell
+from hived.buddy import append_bad, append_cell, give_free_cell, is_free, remove_bad, remove_cell, take_free_cell
 from hived.jit import entry_kernel, kernel
 from hived.journal import put
 from hived.specs import MIN_GUARANTEED_PRIORITY
@@ -91,10 +91,7 @@ def _bind_next(t: TopologyArrays, s: Cells, frame: IntArray) -> int:
             root = _first_unbound_root(t, s, slot)
             if cell != NO_CELL and root != NO_CELL:
                 bind_cell(t, s, cell, root)
-                count = s.doomed_count[slot]
-                put(s, s.doomed_list, t.root_base[slot] + count, cell)
-                put(s, s.doomed_position, cell, count)
-                put(s, s.doomed_count, slot, count + 1)
+                append_cell(s, s.doomed_list, s.doomed_position, s.doomed_count, t.root_base[slot], slot, cell)
                 put(s, s.doomed_total, level, s.doomed_total[level] + 1)
                 return cell
         frame[_VC] += 1
@@ -160,13 +157,7 @@ def first_idle_doomed(t: TopologyArrays, s: Cells, slot: int) -> int:
 @kernel
 def remove_doomed(t: TopologyArrays, s: Cells, slot: int, cell: int) -> None:
     """Take a cell out of its VC's doomed list; the last one takes its place."""
-    base, last = t.root_base[slot], s.doomed_count[slot] - 1
-    position = s.doomed_position[cell]
-    moved = s.doomed_list[base + last]
-    put(s, s.doomed_list, base + position, moved)
-    put(s, s.doomed_position, moved, position)
-    put(s, s.doomed_position, cell, NO_CELL)
-    put(s, s.doomed_count, slot, last)
+    remove_cell(s, s.doomed_list, s.doomed_position, s.doomed_count, t.root_base[slot], slot, cell)
     level = t.chain_level[cell]
     put(s, s.doomed_total, level, s.doomed_total[level] - 1)
 
@@ -254,14 +245,21 @@ def _ancestor(t: TopologyArrays, cell: int, level: int) -> int:
 
 
 @kernel
+def _first_below(t: TopologyArrays, cell: int, level: int) -> tuple[int, int]:
+    """The first cell of a level below a cell, or the cell itself, and how many there are; they are neighbours."""
+    count = t.leaf_count[t.chain_level[cell]]
+    while t.level[cell] > level:
+        cell = t.first_child[cell]
+    return cell, count // t.leaf_count[t.chain_level[cell]]
+
+
+@kernel
 def _bind_bad_descendants(t: TopologyArrays, s: Cells, cell: int) -> None:
     """Show the bad descendants of a cell that is being allocated to its VC, from the top down (FORMAT 5e)."""
     if s.bad[cell] == 0:
         return
-    first, count = cell, 1
-    while t.level[first] > 1:
-        count *= t.child_count[t.chain_level[first]]
-        first = t.first_child[first]
+    for level in range(t.level[cell] - 1, 0, -1):
+        first, count = _first_below(t, cell, level)
         for below in range(first, first + count):
             if s.bad[below] == 1:
                 bind_bad_child(t, s, below)
@@ -270,30 +268,22 @@ def _bind_bad_descendants(t: TopologyArrays, s: Cells, cell: int) -> None:
 @kernel
 def _leave_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
     """A bad cell was allocated: it and its bad descendants are not free any more."""
-    first, count = cell, 1
-    while True:
+    for level in range(t.level[cell], 0, -1):
+        first, count = _first_below(t, cell, level)
         for below in range(first, first + count):
             remove_bad(t, s, below)
-        if t.level[first] == 1:
-            return
-        count *= t.child_count[t.chain_level[first]]
-        first = t.first_child[first]
 
 
 @kernel
 def _enter_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
     """A bad cell was released: it and its bad descendants are free bad cells now, and unbound."""
-    first, count = cell, 1
-    while True:
+    for level in range(t.level[cell], 0, -1):
+        first, count = _first_below(t, cell, level)
         for below in range(first, first + count):
             if s.bad[below] == 1:
                 append_bad(t, s, below)
                 if s.bound[below] != NO_CELL:
                     unbind_cell(t, s, below)
-        if t.level[first] == 1:
-            return
-        count *= t.child_count[t.chain_level[first]]
-        first = t.first_child[first]
 
 
 @kernel

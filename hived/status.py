@@ -76,7 +76,7 @@ def iter_physical_cluster(state: State) -> Iterator[Json]:
     for number in range(len(state.topology.chains)):
         forest = state.topology.forests[number]
         for cell in range(forest.first_root, forest.first_root + forest.tree_count):
-            yield _physical_tree(state, cell)
+            yield _tree(state, cell)
 
 
 def virtual_clusters(state: State) -> dict[str, list[Json]]:
@@ -95,7 +95,7 @@ def iter_virtual_cluster(state: State, vc: str) -> Iterator[Json]:
     if number is None:
         raise UserError(f"VC {vc} not found", 404)
     for root in state.topology.preassigned[number]:
-        yield _virtual_tree(state, root)
+        yield _tree(state, root)
     for leaf in (state.cells.lent_to == number).nonzero()[0].tolist():
         yield {
             "cellType": state.topology.cell_type(leaf),
@@ -103,57 +103,39 @@ def iter_virtual_cluster(state: State, vc: str) -> Iterator[Json]:
             "cellState": "Used",
             "cellHealthiness": HEALTH_NAMES[state.cells.lent_bad[leaf]],
             "cellPriority": -1,
-            "physicalCell": _physical_tree(state, leaf),
+            "physicalCell": _tree(state, leaf),
         }
 
 
-def _cell_fields(state: State, cell: int, is_top: bool) -> Json:
-    topology, cells = state.topology, state.cells
-    chain, level = topology.chain_of(cell), int(state.arrays.level[cell])
+def _fields(state: State, cell: int) -> Json:
+    """One cell without its children and without the cell it is bound to."""
+    topology, cells, arrays = state.topology, state.cells, state.arrays
+    chain, level = topology.chain_of(cell), int(arrays.level[cell])
     fields: Json = {"cellType": chain.types[level - 1]}
-    if is_top:
+    if arrays.parent[cell] == NO_CELL:
         fields["leafCellType"] = chain.types[0]
     if level == chain.node_level:
         fields["isNodeLevel"] = True
-    return fields | {
+    fields |= {
         "cellAddress": topology.address(cell),
         "cellState": STATE_NAMES[CellState(cells.state[cell])],
         "cellHealthiness": HEALTH_NAMES[cells.bad[cell]],
         "cellPriority": int(cells.priority[cell]),
     }
-
-
-def _physical_fields(state: State, cell: int) -> Json:
-    fields = _cell_fields(state, cell, bool(state.arrays.parent[cell] == NO_CELL))
-    shown = int(state.cells.shown_vc[cell])
-    if shown != NO_CELL:
-        fields["vc"] = state.vc_names[shown]
+    if cell < topology.physical_count and cells.shown_vc[cell] != NO_CELL:
+        fields["vc"] = state.vc_names[cells.shown_vc[cell]]
     return fields
 
 
-def _virtual_fields(state: State, cell: int) -> Json:
-    return _cell_fields(state, cell, bool(state.arrays.parent[cell] == NO_CELL))
-
-
-def _physical_tree(state: State, cell: int) -> Json:
-    fields = _physical_fields(state, cell)
-    children = [_physical_tree(state, child) for child in state.topology.children(cell)]
+def _tree(state: State, cell: int) -> Json:
+    """One cell with its children and the cell it is bound to."""
+    fields = _fields(state, cell)
+    children = [_tree(state, child) for child in state.topology.children(cell)]
     if children:
         fields["cellChildren"] = children
     bound = int(state.cells.bound[cell])
     if bound != NO_CELL:
-        fields["virtualCell"] = _virtual_fields(state, bound)
-    return fields
-
-
-def _virtual_tree(state: State, cell: int) -> Json:
-    fields = _virtual_fields(state, cell)
-    children = [_virtual_tree(state, child) for child in state.topology.children(cell)]
-    if children:
-        fields["cellChildren"] = children
-    bound = int(state.cells.bound[cell])
-    if bound != NO_CELL:
-        fields["physicalCell"] = _physical_fields(state, bound)
+        fields["virtualCell" if cell < state.topology.physical_count else "physicalCell"] = _fields(state, bound)
     return fields
 
 
