@@ -1,0 +1,153 @@
+"""Small clusters, pods, and the few steps that nearly every test of the core takes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hived.decisions import Bind, Decision
+from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.scheduler import handle, new_state
+from hived.specs import (
+    BindInfo,
+    CellTypeSpec,
+    ClusterSpec,
+    GroupSpec,
+    MemberSpec,
+    PhysicalCellSpec,
+    PodPlacement,
+    PodRequest,
+    PodSpec,
+    VirtualCellSpec,
+    VirtualClusterSpec,
+)
+from hived.state import State
+
+
+def quota(name: str, cells: Mapping[str, int], pins: tuple[str, ...] = ()) -> VirtualClusterSpec:
+    """A VC that is promised `cells`: dotted cell type -> number."""
+    return VirtualClusterSpec(name, tuple(VirtualCellSpec(path, count) for path, count in cells.items()), pins)
+
+
+def rack_cluster(
+    *vcs: VirtualClusterSpec, racks: int = 2, nodes: int = 2, gpus: int = 2, pins: Mapping[str, str] | None = None
+) -> ClusterSpec:
+    """Racks of nodes n0, n1, ... of GPUs; `pins` is node -> pinned cell id. Without VCs, A and B share the nodes."""
+    total = racks * nodes
+    if not vcs:
+        vcs = (quota("A", {"RACK.NODE": total // 2}), quota("B", {"RACK.NODE": total - total // 2}))
+    names = [f"n{i}" for i in range(total)]
+    cells = [PhysicalCellSpec(address=name, pinned_cell_id=(pins or {}).get(name, "")) for name in names]
+    return ClusterSpec(
+        cell_types={
+            "NODE": CellTypeSpec("NODE", "GPU", gpus, is_node_level=True),
+            "RACK": CellTypeSpec("RACK", "NODE", nodes),
+        },
+        physical_cells=tuple(
+            PhysicalCellSpec("RACK", children=tuple(cells[i * nodes : (i + 1) * nodes])) for i in range(racks)
+        ),
+        virtual_clusters={vc.name: vc for vc in vcs},
+    )
+
+
+def healthy_state(spec: ClusterSpec) -> State:
+    """A scheduler of which every node is healthy."""
+    state = new_state(spec)
+    set_nodes(state, *state.topology.node_names, is_healthy=True)
+    return state
+
+
+def set_nodes(state: State, *nodes: str, is_healthy: bool) -> None:
+    for node in nodes:
+        handle(state, NodeHealthChanged(node, is_healthy))
+
+
+def pod(
+    uid: str,
+    group: str = "",
+    vc: str = "A",
+    priority: int = 0,
+    members: tuple[tuple[int, int], ...] = ((1, 2),),
+    size: int = 0,
+    **spec: Any,
+) -> PodRequest:
+    """A pod of a gang with (pods, leaf cells) `members`; of the first member's size unless told."""
+    own = tuple(MemberSpec(count, leaves) for count, leaves in members)
+    leaf_cell_count = size or own[0].leaf_cell_count
+    return PodRequest(uid, uid, "ns", PodSpec(vc, priority, leaf_cell_count, GroupSpec(group or uid, own), **spec))
+
+
+def request(state: State, wanted: PodRequest, phase: Phase = Phase.FILTERING, *suggested: str) -> Decision:
+    """Ask for a decision; `suggested` nodes, or all."""
+    mask = state.topology.node_mask(suggested) if suggested else None
+    return handle(state, ScheduleRequested(wanted, phase, mask))
+
+
+def run(state: State, wanted: PodRequest, phase: Phase = Phase.FILTERING) -> Bind:
+    """Ask for a decision that must be a Bind, and carry it out."""
+    decision = request(state, wanted, phase)
+    assert isinstance(decision, Bind), decision
+    handle(state, PodAllocated(wanted, decision.bind_info, decision.lazily_preempted))
+    return decision
+
+
+def delete(state: State, *gone: PodRequest) -> None:
+    for each in gone:
+        handle(state, PodDeleted(each))
+
+
+def placement(node: str, *devices: int, cell_type: str = "NODE") -> PodPlacement:
+    return PodPlacement(node, devices, (cell_type,) * len(devices))
+
+
+def bind_info(*members: tuple[PodPlacement, ...], chain: str = "RACK") -> BindInfo:
+    """Bind info of the first pod of the first member."""
+    first = members[0][0]
+    return BindInfo(first.node, first.leaf_cell_indices, chain, members)
+
+
+def leaf(state: State, node: str, device: int) -> int:
+    """The physical leaf cell of a node with this device index."""
+    arrays, number = state.arrays, state.topology.node_index[node]
+    leaves = arrays.node_leaf[arrays.node_leaf_start[number] : arrays.node_leaf_start[number + 1]]
+    return int(leaves[arrays.device[leaves] == device][0])
+
+
+def cell_at(state: State, address: str) -> int:
+    """The cell with this full address; virtual addresses start with the VC's name."""
+    return next(i for i in range(len(state.arrays.parent)) if state.topology.address(i) == address)
+
+
+def held_nodes(state: State, group: str) -> list[str]:
+    """The node of each leaf cell of a group, in group order."""
+    nodes = state.arrays.node[state.groups[group].physical]
+    return [state.topology.node_names[node] for node in nodes.tolist()]
+
+
+def describe_groups(state: State) -> dict[str, Any]:
+    """Everything that a group holds, as values that can be compared."""
+    return {
+        group.name: (
+            group.state,
+            group.lazy_preemptor,
+            group.physical.tolist(),
+            None if group.virtual is None else group.virtual.tolist(),
+            [holder and holder.uid for holder in group.holders],
+            dict(group.slots_of),
+            dict(group.preempting_pods),
+        )
+        for group in state.groups.values()
+    }
+
+
+def fingerprint(state: State) -> tuple[bytes, dict[str, Any]]:
+    """The whole state as a value: memory byte for byte, and groups."""
+    return state.cells.memory.tobytes(), describe_groups(state)
+
+
+def small_journal(state: State, capacity: int) -> State:
+    """The same scheduler with room for only this many writes in its journal."""
+    state.cells = state.cells.with_arrays(
+        journal_position=np.empty(capacity, np.int64), journal_value=np.empty(capacity, np.int32)
+    )
+    return state
