@@ -41,9 +41,9 @@ def compile_from_nothing() -> float:
         return time.perf_counter() - started
 
 
-def read_report(path: Path) -> dict[int, dict[str, Summary]]:
-    """Figures by size from a file that `--json` wrote."""
-    return {int(count): rows for count, rows in json.loads(path.read_text())["nodes"].items()}
+def figures_of(report: dict[str, Any]) -> dict[int, dict[str, Summary]]:
+    """Figures by size from what `--json` wrote."""
+    return {int(count): rows for count, rows in report["nodes"].items()}
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -68,7 +68,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_options(arguments)
     sizes = [int(size) for size in options.nodes.split(",")]
-    old = read_report(options.compare) if options.compare else None
+    old = json.loads(options.compare.read_text()) if options.compare else None
     parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web"]
     report: dict[str, Any] = {"machine": describe_machine(), "seed": options.seed, "clock": options.clock}
     figures: dict[int, dict[str, Summary]] = {size: {} for size in sizes}
@@ -81,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.profile:
         return
     print("\n".join(f"{key}: {value}" for key, value in report["machine"].items()), end="\n\n")
-    print(table(figures, old))
+    if old:
+        print(f"x: ratio to commit {old['machine']['commit']}, {old['clock']} clock; now {options.clock}\n")
+    print(table(figures, figures_of(old) if old else None))
     if options.json:
         options.json.write_text(json.dumps(report | {"nodes": figures}, indent=1) + "\n")
 

@@ -25,7 +25,8 @@ def _value(key: str, title: str) -> Row:
 SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
     ("Start, s", (
         _value("process/total", "fresh process until it answers, all nodes added"),
-        _value("process/import", "  of that: importing"),
+        _value("process/cpu", "  of that on a processor"),
+        _value("process/import", "  importing"),
         _value("process/kernels", "  loading compiled kernels"),
         _value("process/configuration", "  reading the configuration"),
         _value("process/state", "  new_state"),
