@@ -1,0 +1,119 @@
+"""The core and the oracle, driven by the same operations and compared after each one."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from hived.specs import ClusterSpec, PhysicalCellSpec
+from hived_extender.replay import CoreScheduler, Json, Operation, Replay, Scheduler, StateDetail, decode_operation
+from tests.core.naive import NaiveScheduler
+from tests.property.operations import Op
+
+FREE_TEXT = "Invalid pod bind info"
+
+
+class Difference(AssertionError):
+    """The two disagree, or one broke an invariant, after the last of `operations`."""
+
+
+class LockStep:
+    """Two replays side by side. Each operation must give equal records and equal states, and break no invariant."""
+
+    def __init__(self, configs: Mapping[str, ClusterSpec]) -> None:
+        self.configs = configs
+        self.operations: list[Op] = []
+        self._schedulers: dict[str, Scheduler] = {}
+        self._replays = {
+            "core": self._replay("core", CoreScheduler),
+            "oracle": self._replay("oracle", NaiveScheduler),
+        }
+
+    def _replay(self, name: str, make: type) -> Replay:
+        def new_scheduler(spec: ClusterSpec) -> Scheduler:
+            self._schedulers[name] = make(spec)
+            return self._schedulers[name]
+
+        return Replay(new_scheduler, self.configs.__getitem__, StateDetail.NONE, check=True)
+
+    def apply(self, op: Op) -> Json:
+        """Carry out one operation on both; the result they agree on. Raises Difference."""
+        self.operations.append(op)
+        operation = decode_operation(json.dumps(op).encode())
+        results = {name: self._result(name, operation) for name in self._replays}
+        core, oracle = (_without_free_text(results[name]) for name in ("core", "oracle"))
+        if core != oracle:
+            raise Difference(f"{self._where()}: core answers {core}, oracle {oracle}")
+        for name, mine, theirs in zip("pvg", *(self._schedulers[n].snapshot() for n in self._replays), strict=True):
+            if mine != theirs:
+                keys = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
+                shown = {key: (mine.get(key), theirs.get(key)) for key in keys[:5]}
+                raise Difference(f"{self._where()}: {name} differs (core, oracle): {shown}")
+        return results["core"]
+
+    def _result(self, name: str, operation: Operation) -> Json:
+        try:
+            return self._replays[name].record(len(self.operations) - 1, operation)["result"]
+        except Exception as error:
+            raise Difference(f"{self._where()}: {name} fails: {type(error).__name__}: {error}") from error
+
+    def _where(self) -> str:
+        return f"operation {len(self.operations) - 1} {json.dumps(self.operations[-1])[:300]}"
+
+    def dump(self, folder: Path) -> Path:
+        """Write the run as a scenario with its configurations; the scenario's path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, spec in self.configs.items():
+            (folder / name).write_text(yaml.safe_dump(config_document(spec), sort_keys=False))
+        scenario = folder / "scenario.jsonl"
+        lines = [{"op": "header", "config": next(iter(self.configs))}, *self.operations]
+        scenario.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return scenario
+
+
+def _without_free_text(result: Json) -> Json:
+    """How an invalid bind info is worded is free."""
+
+    def cut(value: object) -> object:
+        if isinstance(value, dict):
+            return {k: FREE_TEXT if k == "message" and FREE_TEXT in v else cut(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [cut(item) for item in value]
+        return value
+
+    return cut(result)
+
+
+def config_document(spec: ClusterSpec) -> Op:
+    """A `ClusterSpec` as a configuration file."""
+
+    def cell(entry: PhysicalCellSpec) -> Op:
+        keys = {
+            "cellType": entry.cell_type,
+            "cellAddress": entry.address,
+            "pinnedCellId": entry.pinned_cell_id,
+            "cellChildren": [cell(child) for child in entry.children],
+        }
+        return {key: value for key, value in keys.items() if value}
+
+    return {
+        "physicalCluster": {
+            "cellTypes": {
+                t.name: {
+                    "childCellType": t.child_type,
+                    "childCellNumber": t.child_count,
+                    "isNodeLevel": t.is_node_level,
+                }
+                for t in spec.cell_types.values()
+            },
+            "physicalCells": [cell(top) for top in spec.physical_cells],
+        },
+        "virtualClusters": {
+            vc.name: {
+                "virtualCells": [{"cellType": v.cell_type, "cellNumber": v.cell_count} for v in vc.virtual_cells],
+                "pinnedCells": [{"pinnedCellId": pin} for pin in vc.pinned_cell_ids],
+            }
+            for vc in spec.virtual_clusters.values()
+        },
+    }

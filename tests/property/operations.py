@@ -1,0 +1,254 @@
+"""Random operations on a cluster, in the scenario format, so that a failing run is a file that `hived replay` takes."""
+
+import json
+from typing import Any
+
+from hived.specs import ClusterSpec, PhysicalCellSpec
+from tests.property.choices import Choices
+
+Op = dict[str, Any]
+PRIORITIES = {0: 6, 1: 4, 5: 3, 10: 2, 1000: 1, -1: 6}
+KINDS = {"new group": 30, "next pod": 24, "delete": 18, "delete victims": 8, "node": 9, "again": 8, "bound": 2,
+         "odd": 2, "restart": 3}  # fmt: skip
+
+
+class Operations:
+    """Makes one operation after the other, learning from the answers which pods wait, run or preempt."""
+
+    def __init__(self, choices: Choices, configs: dict[str, ClusterSpec]) -> None:
+        self._choices = choices
+        self._configs = configs
+        self._config = next(iter(configs))
+        self._use_config()
+        self._pod_count = 0
+        self._specs: dict[str, Op] = {}  # of live pods
+        self._waiting: list[str] = []
+        self._bound: dict[str, Op] = {}  # pod -> bind info
+        self._victims: list[str] = []
+
+    def start(self) -> list[Op]:
+        return [{"op": "new", "config": self._config}, {"op": "addNodes"}]
+
+    def next(self) -> Op:
+        make = {
+            "new group": self._new_group,
+            "next pod": self._next_pod,
+            "delete": self._delete,
+            "delete victims": self._delete_victims,
+            "node": self._node,
+            "again": self._again,
+            "bound": self._add_bound,
+            "odd": self._odd,
+            "restart": self._restart,
+        }
+        return make[self._choices.weighted(KINDS)]()
+
+    def learn(self, op: Op, result: Op) -> None:
+        """Take in what became of an operation."""
+        match op["op"]:
+            case "schedule":
+                self._learn_schedule(op, result)
+            case "delete":
+                self._forget(op["pod"])
+            case "addBound" if result["kind"] == "ok":
+                self._bound[op["pod"]] = json.loads(op["bindInfo"])
+            case "restart":
+                failed = {error["pod"] for error in result.get("errors", ())}
+                self._bound = {pod: info for pod, info in self._bound.items() if pod in set(op["pods"]) - failed}
+                self._waiting = [pod for pod in self._specs if pod not in self._bound]
+                self._config = op["config"]
+                self._use_config()
+
+    def _learn_schedule(self, op: Op, result: Op) -> None:
+        pod = op["pod"]
+        if pod in self._waiting:
+            self._waiting.remove(pod)
+        if result["kind"] == "bind" and op["commit"] and "commit" not in result:
+            self._bound[pod] = result["bind"]
+        elif result["kind"] != "error":
+            self._waiting.append(pod)
+        if result["kind"] == "preempt":
+            self._victims = sorted({victim for pods in result["victimsByNode"].values() for victim in pods})
+
+    def _forget(self, pod: str) -> None:
+        self._specs.pop(pod, None)
+        self._bound.pop(pod, None)
+        if pod in self._waiting:
+            self._waiting.remove(pod)
+        if pod in self._victims:
+            self._victims.remove(pod)
+
+    def _use_config(self) -> None:
+        spec = self._configs[self._config]
+        self._cells = [cell for top in spec.physical_cells for cell in _walk(top)]
+        node_types = {name for name, cell_type in spec.cell_types.items() if cell_type.is_node_level}
+        self._nodes = sorted({cell.address for cell in self._cells if cell.cell_type in node_types})
+        self._chains = sorted({top.cell_type for top in spec.physical_cells})
+        self._leaf_types = sorted({cell.cell_type for cell in self._cells if not cell.children})
+        self._vcs = sorted(spec.virtual_clusters)
+        self._rich_vcs = [vc for vc in self._vcs if spec.virtual_clusters[vc].virtual_cells] or self._vcs
+        self._largest_node = max(_leaf_count(cell) for cell in self._cells if cell.cell_type in node_types)
+        self._pins = [(vc, pin) for vc in self._vcs for pin in spec.virtual_clusters[vc].pinned_cell_ids]
+
+    # --- scheduling ------------------------------------------------------------------------------------------------
+
+    def _schedule(self, pod: str, spec: Op) -> Op:
+        self._specs[pod] = spec
+        choices = self._choices
+        return {
+            "op": "schedule",
+            "pod": pod,
+            "spec": spec,
+            "phase": choices.weighted({"Filtering": 2, "Preempting": 1}),
+            "suggested": self._suggested(),
+            "commit": choices.chance(85),
+        }
+
+    def _suggested(self) -> Any:
+        kind = self._choices.weighted({"all": 7, "except": 2, "list": 1})
+        if kind == "all":
+            return "all"
+        nodes = self._choices.subset(self._nodes, 30)
+        return {"except": nodes} if kind == "except" else nodes
+
+    def _new_pod(self) -> str:
+        self._pod_count += 1
+        return f"p{self._pod_count}"
+
+    def _new_group(self) -> Op:
+        choices = self._choices
+        pod = self._new_pod()
+        vcs = self._rich_vcs if choices.chance(95) else self._vcs
+        spec: Op = {"virtualCluster": choices.pick(vcs), "priority": choices.weighted(PRIORITIES)}
+        if self._pins and choices.chance(20):
+            spec["virtualCluster"], spec["pinnedCellId"] = choices.pick(self._pins)
+        elif choices.chance(30):
+            spec["leafCellType"] = choices.pick(self._leaf_types)
+        if choices.chance(40):
+            spec["lazyPreemptionEnable"] = True
+        if choices.chance(40):
+            spec["ignoreK8sSuggestedNodes"] = choices.chance(50)
+        possible = [size for size in (1, 2, 1, 4, 3, 2, 8, 5, 16) if size <= self._largest_node]
+        sizes = [choices.pick(possible) for _ in range(choices.pick([1, 1, 1, 2, 3]))]
+        spec["leafCellNumber"] = choices.pick(sizes)
+        if len(sizes) > 1 or choices.chance(60):
+            members = [{"podNumber": choices.pick([1, 2, 1, 1, 3]), "leafCellNumber": size} for size in sizes]
+            spec["affinityGroup"] = {"name": f"g{self._pod_count}", "members": members}
+        return self._schedule(pod, spec)
+
+    def _next_pod(self) -> Op:
+        """Another pod of a gang that has one."""
+        gangs = [spec for spec in self._specs.values() if spec.get("affinityGroup", {}).get("members")]
+        if not gangs:
+            return self._new_group()
+        spec = dict(self._choices.pick(gangs[-8:]))
+        spec["leafCellNumber"] = self._choices.pick(spec["affinityGroup"]["members"])["leafCellNumber"]
+        return self._schedule(self._new_pod(), spec)
+
+    def _again(self) -> Op:
+        """A pod that was not bound is tried again."""
+        if not self._waiting:
+            return self._next_pod()
+        pod = self._choices.pick(self._waiting[-6:])
+        return self._schedule(pod, self._specs[pod])
+
+    def _odd(self) -> Op:
+        """A pod whose spec cannot be right, or does not agree with its group."""
+        changes: list[Op] = [
+            {"virtualCluster": self._choices.pick([*self._vcs, "NOVC"])},
+            {"priority": self._choices.pick([3, 7, -1, 1001])},
+            {"pinnedCellId": self._choices.pick(["nopin", "pin0", "pin1"])},
+            {"leafCellType": self._choices.pick(["NOTYPE", *self._leaf_types])},
+            {"leafCellNumber": self._choices.pick([0, 7, 100])},
+            {"affinityGroup": {"name": "", "members": []}},
+            {"lazyPreemptionEnable": self._choices.chance(50)},
+        ]
+        base = self._choices.pick(list(self._specs.values())[-8:] or [{"virtualCluster": "VC1", "leafCellNumber": 1}])
+        return self._schedule(self._new_pod(), base | self._choices.pick(changes))
+
+    # --- everything else -------------------------------------------------------------------------------------------
+
+    def _delete(self) -> Op:
+        pods = list(self._specs)
+        return {"op": "delete", "pod": self._choices.pick(pods) if pods else "nobody"}
+
+    def _delete_victims(self) -> Op:
+        return {"op": "delete", "pod": self._choices.pick(self._victims)} if self._victims else self._delete()
+
+    def _node(self) -> Op:
+        node = self._choices.pick([*self._nodes, "unknown"])
+        kind = self._choices.pick(["addNode", "updateNode", "deleteNode", "addNodes"])
+        if kind == "addNode":
+            return {"op": kind, "node": node, "healthy": self._choices.chance(60)}
+        if kind == "updateNode":
+            return {"op": kind, "node": node, "old": self._choices.chance(50), "new": self._choices.chance(70)}
+        return {"op": kind, "node": node} if kind == "deleteNode" else {"op": kind}
+
+    def _restart(self) -> Op:
+        choices = self._choices
+        config = choices.pick([self._config, *self._configs])
+        return {
+            "op": "restart",
+            "config": config,
+            "order": choices.pick(["nodesFirst", "podsFirst"]),
+            "badNodes": choices.subset(self._nodes, 15) if choices.chance(50) else [],
+            "pods": choices.shuffled([pod for pod in self._bound if choices.chance(90)]),
+        }
+
+    def _add_bound(self) -> Op:
+        """A bound pod that nobody decided: sound, overlapping, or nonsense."""
+        choices = self._choices
+        pod = self._new_pod()
+        infos = list(self._bound.values())[-8:]
+        info = choices.pick(infos) if infos and choices.chance(40) else self._made_up_bind_info()
+        sizes: dict[int, int] = {}
+        for member in info["affinityGroupBindInfo"]:
+            placements = member["podPlacements"]
+            sizes[len(placements[0]["physicalLeafCellIndices"])] = len(placements)
+        spec = {
+            "virtualCluster": choices.pick(self._vcs),
+            "priority": choices.weighted(PRIORITIES),
+            "leafCellNumber": len(info["leafCellIsolation"]),
+            "lazyPreemptionEnable": choices.chance(30),
+            "affinityGroup": {
+                "name": f"g{self._pod_count}",
+                "members": [{"podNumber": count, "leafCellNumber": size} for size, count in sizes.items()],
+            },
+        }
+        if self._pins and choices.chance(20):
+            spec["virtualCluster"], spec["pinnedCellId"] = choices.pick(self._pins)
+        self._specs[pod] = spec
+        return {"op": "addBound", "pod": pod, "node": info["node"], "spec": spec, "bindInfo": json.dumps(info)}
+
+    def _made_up_bind_info(self) -> Op:
+        choices = self._choices
+        types = sorted({cell.cell_type for cell in self._cells})
+        members = []
+        for size in choices.pick([(1,), (2,), (1, 2), (4, 1), (4,)]):
+            placements = []
+            for _ in range(choices.pick([1, 2])):
+                first = choices.pick([0, 1, 2, 4, 8, 32])
+                cell_type = choices.pick([*types, "", "NOTYPE"])
+                placements.append(
+                    {
+                        "physicalNode": choices.pick([*self._nodes, "unknown"]),
+                        "physicalLeafCellIndices": [first + i for i in range(size)],
+                        "preassignedCellTypes": [cell_type] * size,
+                    }
+                )
+            members.append({"podPlacements": placements})
+        mine = choices.pick(members[0]["podPlacements"])
+        return {
+            "node": mine["physicalNode"],
+            "leafCellIsolation": mine["physicalLeafCellIndices"],
+            "cellChain": choices.pick(self._chains),
+            "affinityGroupBindInfo": members,
+        }
+
+
+def _leaf_count(cell: PhysicalCellSpec) -> int:
+    return sum(not below.children for below in _walk(cell))
+
+
+def _walk(cell: PhysicalCellSpec) -> list[PhysicalCellSpec]:
+    return [cell, *(below for child in cell.children for below in _walk(child))]

@@ -1,0 +1,66 @@
+"""Long random runs of core and oracle in lock step: `python -m tests.property.soak --ops 200000`.
+
+Each run is one cluster with a few hundred operations, fully determined by its seed. A difference stops the soak; the
+run is written to --dump as a scenario with its configurations.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tests.property.choices import Choices, Seeded
+from tests.property.clusters import make_cluster, make_hardware
+from tests.property.lockstep import Difference, LockStep
+from tests.property.operations import Operations
+
+OPS_PER_RUN = 250
+CONFIG_COUNT = 3
+
+
+def make_run(seed: int) -> tuple[LockStep, Operations]:
+    """A cluster, two reconfigurations of it, and a source of operations."""
+    choices = Choices(Seeded(seed))
+    hardware = make_hardware(choices)
+    configs = {f"config{i}.yaml": make_cluster(choices, hardware) for i in range(CONFIG_COUNT)}
+    return LockStep(configs), Operations(choices, configs)
+
+
+def run(seed: int, op_count: int, dump: Path) -> None:
+    """Raises Difference, after writing the run to `dump`."""
+    lockstep, operations = make_run(seed)
+    try:
+        for op in operations.start():
+            lockstep.apply(op)
+        while len(lockstep.operations) < op_count:
+            op = operations.next()
+            operations.learn(op, lockstep.apply(op))
+    except Difference:
+        lockstep.dump(dump / f"seed-{seed}")
+        raise
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ops", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first run")
+    parser.add_argument("--dump", type=Path, default=Path("out/soak"))
+    options = parser.parse_args()
+    started = reported = time.monotonic()
+    done = 0
+    seed = options.seed
+    while done < options.ops:
+        count = min(OPS_PER_RUN, options.ops - done)
+        try:
+            run(seed, count, options.dump)
+        except Difference as difference:
+            sys.exit(f"seed {seed}: {difference}\nwritten to {options.dump / f'seed-{seed}'}")
+        done += count
+        seed += 1
+        if time.monotonic() - reported > 5 or done >= options.ops:
+            reported = time.monotonic()
+            print(f"{done} of {options.ops} operations, seed {seed - 1}, {reported - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
