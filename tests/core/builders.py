@@ -1,6 +1,7 @@
 """Small clusters, pods, and the few steps that nearly every test of the core takes."""
 
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from hived.specs import (
     VirtualClusterSpec,
 )
 from hived.state import State
+from tests.property.choices import Choices, Seeded
+from tests.property.clusters import make_cluster, make_hardware
 
 
 def quota(name: str, cells: Mapping[str, int], pins: tuple[str, ...] = ()) -> VirtualClusterSpec:
@@ -150,4 +153,33 @@ def small_journal(state: State, capacity: int) -> State:
     state.cells = state.cells.with_arrays(
         journal_position=np.empty(capacity, np.int64), journal_value=np.empty(capacity, np.int32)
     )
+    return state
+
+
+def random_cluster(seed: int) -> ClusterSpec:
+    """Chains of 2 to 6 levels, pins, and VCs that fit."""
+    choices = Choices(Seeded(seed))
+    return make_cluster(choices, make_hardware(choices))
+
+
+def busy_state(spec: ClusterSpec, source: Random, pods: int = 12) -> State:
+    """A scheduler in the middle of its life: some nodes bad, groups of every kind, some of them gone again."""
+    state = new_state(spec)
+    nodes = list(state.topology.node_names)
+    set_nodes(state, *(node for node in nodes if source.random() < 0.85), is_healthy=True)
+    for number in range(pods):
+        wanted = pod(
+            f"p{number}",
+            vc=source.choice(sorted(spec.virtual_clusters)),
+            priority=source.choice([-1, -1, 0, 1, 5]),
+            members=((source.choice([1, 1, 2, 3]), source.choice([1, 1, 2, 4])),),
+            lazy_preemption=source.random() < 0.4,
+        )
+        decision = request(state, wanted, source.choice(list(Phase)))
+        if isinstance(decision, Bind):
+            handle(state, PodAllocated(wanted, decision.bind_info, decision.lazily_preempted))
+        if source.random() < 0.3:
+            delete(state, pod(f"p{source.randint(0, number)}"))
+        if source.random() < 0.2:
+            set_nodes(state, source.choice(nodes), is_healthy=source.random() < 0.7)
     return state

@@ -1,0 +1,261 @@
+"""Mapping virtual leaves onto hardware against a mapper that tries every permutation (SEMANTICS 4c, FORMAT C3)."""
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from hived.decisions import Bind
+from hived.journal import start_recording, stop_recording
+from hived.mapping import map_leaves
+from hived.scheduler import check_invariants
+from hived.state import State
+from hived.topology import NO_CELL, IntArray
+from tests.core.builders import (
+    busy_state,
+    cell_at,
+    delete,
+    healthy_state,
+    held_nodes,
+    pod,
+    quota,
+    rack_cluster,
+    random_cluster,
+    request,
+    run,
+    set_nodes,
+)
+
+Tree = dict[int, "Tree"]  # virtual cell to bind -> its children to bind, in the order of first use
+Lists = dict[int, list[int]]  # chain level -> free cells
+ALL = np.ones(0, np.bool_)
+
+
+class PlainMapper:
+    """The rules of SEMANTICS 4c.2 to 4c.5 on lists and dicts; children are matched by trying all permutations."""
+
+    def __init__(self, state: State, suggested: np.ndarray, ignore: bool) -> None:
+        self.state, self.suggested, self.ignore = state, suggested, ignore
+        self.parent, self.bound = state.arrays.parent.tolist(), state.cells.bound.tolist()
+        self.level = state.arrays.chain_level.tolist()
+        self.found: dict[int, int] = {}
+        self.relaxed = 0
+
+    def map(self, leaves: list[int]) -> list[int] | None:
+        arrays, cells = self.state.arrays, self.state.cells
+        roots, below = self.trees(leaves)
+        base = arrays.level_base.tolist()
+        free = {level: cells.free_list[base[level] :][:count].tolist() for level, count in enumerate(cells.free_count)}
+        claims = cells.all_vc_free.tolist()
+        for root, branches in roots.items():
+            if self.allocate(root, branches, free):
+                claims[self.level[root]] -= 1
+            elif not self.allocate_relaxed(root, branches, free, claims):
+                return None
+        for parent, branches in below.items():
+            if not self.match(branches, list(self.state.topology.children(self.bound[parent]))):
+                return None
+        return [self.found.get(leaf, self.bound[leaf]) for leaf in leaves]
+
+    def trees(self, leaves: list[int]) -> tuple[Tree, dict[int, Tree]]:
+        """Trees below free preassigned cells, and by bound parent."""
+        roots: Tree = {}
+        below: dict[int, Tree] = {}
+        for leaf in leaves:
+            path, cell = [], leaf
+            while cell != NO_CELL and self.bound[cell] == NO_CELL:
+                path.insert(0, cell)
+                cell = self.parent[cell]
+            branches = roots if cell == NO_CELL else below.setdefault(cell, {}) if path else {}
+            for step in path:
+                branches = branches.setdefault(step, {})
+        return roots, below
+
+    def nodes(self, cell: int) -> set[int]:
+        if self.state.arrays.node[cell] != NO_CELL:
+            return {int(self.state.arrays.node[cell])}
+        return {node for child in self.state.topology.children(cell) for node in self.nodes(child)}
+
+    def usable(self, cells: list[int]) -> list[int]:
+        """Unbound, not on one bad node, on a suggested node; fewest opportunistic leaves first."""
+        good = [
+            cell
+            for cell in cells
+            if self.bound[cell] == NO_CELL
+            and not (self.state.cells.bad[cell] and len(self.nodes(cell)) == 1)
+            and (self.ignore or any(self.suggested[node] for node in self.nodes(cell)))
+        ]
+        return sorted(good, key=lambda cell: self.state.cells.opportunistic_used[cell])
+
+    def match(self, branches: Tree, candidates: list[int]) -> bool:
+        usable = self.usable(candidates)
+        for chosen in itertools.permutations(usable, len(branches)):
+            found = dict(self.found)
+            if all(
+                self.match(below, list(self.state.topology.children(cell)))
+                for below, cell in zip(branches.values(), chosen, strict=True)
+            ):
+                self.found |= zip(branches, chosen, strict=True)
+                return True
+            self.found = found
+        return False
+
+    def allocate(self, root: int, branches: Tree, free: Lists) -> bool:
+        """Buddy allocation from the lowest level with a free cell."""
+        top = self.level[root] + self.state.topology.chain_of(root).top_level - int(self.state.arrays.level[root])
+        start = next((level for level in range(self.level[root], top + 1) if free[level]), None)
+        return start is not None and self.descend(root, branches, free, start)
+
+    def descend(self, root: int, branches: Tree, free: Lists, level: int) -> bool:
+        for cell in self.usable(free[level]):
+            if level == self.level[root]:
+                is_placed = self.match({root: branches}, [cell])
+            else:
+                before = list(free[level - 1])
+                free[level - 1] += self.state.topology.children(cell)
+                is_placed = self.descend(root, branches, free, level - 1)
+                if not is_placed:
+                    free[level - 1] = before
+            if is_placed:
+                swap_remove(free[level], cell)
+                return True
+        return False
+
+    def allocate_relaxed(self, root: int, branches: Tree, free: Lists, claims: list[int]) -> bool:
+        """Split everything that the quota leaves over, level by level upwards."""
+        self.relaxed += 1
+        own, chain = self.level[root], self.state.topology.chain_of(root)
+        top = own + chain.top_level - int(self.state.arrays.level[root])
+        spare = {top + 1: 0}
+        for level in range(top, own, -1):
+            children = int(self.state.arrays.child_count[level + 1]) if level < top else 0
+            spare[level] = len(free[level]) - claims[level] + spare[level + 1] * children
+            if spare[level] < 0:
+                return False
+        for level in range(own + 1, top + 1):
+            pieces: list[int] = []
+            for _ in range(min(spare[level], len(free[level]))):
+                head = free[level][0]
+                swap_remove(free[level], head)
+                pieces += self.cells_below(head, own)
+            free[own] = pieces + free[own]
+            if pieces and self.descend(root, branches, free, own):
+                return True
+        return False
+
+    def cells_below(self, cell: int, level: int) -> Iterator[int]:
+        if self.level[cell] == level:
+            yield cell
+        else:
+            for child in self.state.topology.children(cell):
+                yield from self.cells_below(child, level)
+
+
+def swap_remove(cells: list[int], cell: int) -> None:
+    cells[cells.index(cell)] = cells[-1]
+    cells.pop()
+
+
+def map_in_core(state: State, leaves: list[int], suggested: np.ndarray, ignore: bool) -> list[int] | None:
+    physical: IntArray = np.full(len(leaves), 99, np.int32)
+    start_recording(state)
+    is_mapped = map_leaves(state.arrays, state.cells, np.array(leaves, np.int32), suggested, ignore, physical)
+    stop_recording(state)
+    return physical.tolist() if is_mapped else None
+
+
+def test_a_mapping_is_that_of_a_mapper_that_tries_every_permutation() -> None:
+    source = random.Random(4)
+    outcomes = {"mapped": 0, "not mapped": 0, "relaxed": 0}
+    for seed in range(150):
+        state = busy_state(random_cluster(seed), source)
+        nodes = len(state.topology.node_names)
+        for own in virtual_leaves(state):
+            leaves = source.sample(own, source.randint(1, min(8, len(own))))
+            share, ignore = source.choice([0.4, 0.8]), source.random() < 0.5
+            suggested = np.array([source.random() < share for _ in range(nodes)])
+            mapper = PlainMapper(state, suggested, ignore)
+            expected = mapper.map(leaves)
+            outcomes["relaxed"] += mapper.relaxed
+            outcomes["not mapped" if expected is None else "mapped"] += 1
+            assert map_in_core(state, leaves, suggested, ignore) == expected, seed
+    assert all(count > 30 for count in outcomes.values()), outcomes
+
+
+def virtual_leaves(state: State) -> list[list[int]]:
+    """The leaves of each VC, chain by chain."""
+    arrays = state.arrays
+    found: dict[tuple[int, int], list[int]] = {}
+    for leaf in np.flatnonzero((arrays.level == 1) & (arrays.vc != NO_CELL)).tolist():
+        chain = int(arrays.chain_of_level[arrays.chain_level[leaf]])
+        found.setdefault((int(arrays.vc[leaf]), chain), []).append(leaf)
+    return list(found.values())
+
+
+def test_mapping_changes_nothing() -> None:
+    source = random.Random(5)
+    for seed in range(10):
+        state = busy_state(random_cluster(seed), source)
+        for leaves in virtual_leaves(state):
+            before, scratch = state.cells.memory.copy(), state.cells.mark.copy()
+            map_in_core(state, leaves, ALL, True)
+            assert (state.cells.memory == before).all()
+            assert (state.cells.mark == scratch).all()
+
+
+def test_a_gang_spans_preassigned_cells_of_several_levels() -> None:
+    """Its first leaf lies below a low preassigned cell, so its wishes are fewer levels deep than the next one's."""
+    spec = rack_cluster(quota("A", {"RACK.NODE": 1, "RACK": 1}), gpus=1)
+    state = healthy_state(spec)
+    run(state, pod("g", members=((2, 1),)))
+    check_invariants(state)
+
+
+def test_a_long_gang_over_preassigned_cells_of_several_levels_stays_within_its_arrays() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 1, "RACK": 99}), racks=100, nodes=2, gpus=1))
+    run(state, pod("g", members=((199, 1),)))
+    assert len(set(held_nodes(state, "g"))) == 199
+
+
+def test_cells_without_opportunistic_pods_are_taken_first() -> None:
+    state = healthy_state(rack_cluster())
+    lent = run(state, pod("o", priority=-1))
+    assert run(state, pod("g")).bind_info.node != lent.bind_info.node
+
+
+def test_an_opportunistic_pod_is_preempted_where_no_other_cell_is_left() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 4})))
+    for i in range(4):
+        run(state, pod(f"o{i}", priority=-1))
+    decision = request(state, pod("g"))
+    assert not isinstance(decision, Bind)
+
+
+def test_a_bad_node_is_avoided_where_another_one_is_free() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 2})))
+    set_nodes(state, "n0", "n1", is_healthy=False)
+    run(state, pod("g", members=((2, 2),)))
+    assert held_nodes(state, "g") == ["n2", "n2", "n3", "n3"]
+
+
+@pytest.mark.parametrize("bad", ["n0", "n1"])
+def test_a_rack_with_a_bad_node_still_serves_a_pod_that_fits_the_other_one(bad: str) -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK": 1}), racks=1))
+    set_nodes(state, bad, is_healthy=False)
+    run(state, pod("g"))
+    assert set(held_nodes(state, "g")) == {"n0", "n1"} - {bad}
+
+
+def test_leaves_that_are_bound_already_keep_their_hardware() -> None:
+    """A bad leaf stays bound when it is released, and is still the physical leaf of its virtual one."""
+    state = healthy_state(rack_cluster(quota("A", {"RACK": 1}), racks=1))
+    first = pod("g", members=((1, 1),))
+    run(state, first)
+    node = held_nodes(state, "g")[0]
+    set_nodes(state, node, is_healthy=False)
+    delete(state, first)
+    leaf = cell_at(state, f"0/{node}/0")
+    virtual = int(state.cells.bound[leaf])
+    assert map_in_core(state, [virtual], ALL, True) == [leaf]
