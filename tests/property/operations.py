@@ -16,7 +16,7 @@ class Operations:
     """Makes one operation after the other, learning from the answers which pods wait, run or preempt."""
 
     def __init__(self, choices: Choices, configs: dict[str, ClusterSpec]) -> None:
-        self._choices = choices
+        self.choices = choices
         self._configs = configs
         self._config = next(iter(configs))
         self._use_config()
@@ -30,7 +30,10 @@ class Operations:
         return [{"op": "new", "config": self._config}, {"op": "addNodes"}]
 
     def next(self) -> Op:
-        make = {
+        return self.make(self.choices.weighted(KINDS))
+
+    def make(self, kind: str) -> Op:
+        makers = {
             "new group": self._new_group,
             "next pod": self._next_pod,
             "delete": self._delete,
@@ -41,7 +44,7 @@ class Operations:
             "odd": self._odd,
             "restart": self._restart,
         }
-        return make[self._choices.weighted(KINDS)]()
+        return makers[kind]()
 
     def learn(self, op: Op, result: Op) -> None:
         """Take in what became of an operation."""
@@ -94,7 +97,7 @@ class Operations:
 
     def _schedule(self, pod: str, spec: Op) -> Op:
         self._specs[pod] = spec
-        choices = self._choices
+        choices = self.choices
         return {
             "op": "schedule",
             "pod": pod,
@@ -105,10 +108,10 @@ class Operations:
         }
 
     def _suggested(self) -> Any:
-        kind = self._choices.weighted({"all": 7, "except": 2, "list": 1})
+        kind = self.choices.weighted({"all": 7, "except": 2, "list": 1})
         if kind == "all":
             return "all"
-        nodes = self._choices.subset(self._nodes, 30)
+        nodes = self.choices.subset(self._nodes, 30)
         return {"except": nodes} if kind == "except" else nodes
 
     def _new_pod(self) -> str:
@@ -116,7 +119,7 @@ class Operations:
         return f"p{self._pod_count}"
 
     def _new_group(self) -> Op:
-        choices = self._choices
+        choices = self.choices
         pod = self._new_pod()
         vcs = self._rich_vcs if choices.chance(95) else self._vcs
         spec: Op = {"virtualCluster": choices.pick(vcs), "priority": choices.weighted(PRIORITIES)}
@@ -141,51 +144,51 @@ class Operations:
         gangs = [spec for spec in self._specs.values() if spec.get("affinityGroup", {}).get("members")]
         if not gangs:
             return self._new_group()
-        spec = dict(self._choices.pick(gangs[-8:]))
-        spec["leafCellNumber"] = self._choices.pick(spec["affinityGroup"]["members"])["leafCellNumber"]
+        spec = dict(self.choices.pick(gangs[-8:]))
+        spec["leafCellNumber"] = self.choices.pick(spec["affinityGroup"]["members"])["leafCellNumber"]
         return self._schedule(self._new_pod(), spec)
 
     def _again(self) -> Op:
         """A pod that was not bound is tried again."""
         if not self._waiting:
             return self._next_pod()
-        pod = self._choices.pick(self._waiting[-6:])
+        pod = self.choices.pick(self._waiting[-6:])
         return self._schedule(pod, self._specs[pod])
 
     def _odd(self) -> Op:
         """A pod whose spec cannot be right, or does not agree with its group."""
         changes: list[Op] = [
-            {"virtualCluster": self._choices.pick([*self._vcs, "NOVC"])},
-            {"priority": self._choices.pick([3, 7, -1, 1001])},
-            {"pinnedCellId": self._choices.pick(["nopin", "pin0", "pin1"])},
-            {"leafCellType": self._choices.pick(["NOTYPE", *self._leaf_types])},
-            {"leafCellNumber": self._choices.pick([0, 7, 100])},
+            {"virtualCluster": self.choices.pick([*self._vcs, "NOVC"])},
+            {"priority": self.choices.pick([3, 7, -1, 1001])},
+            {"pinnedCellId": self.choices.pick(["nopin", "pin0", "pin1"])},
+            {"leafCellType": self.choices.pick(["NOTYPE", *self._leaf_types])},
+            {"leafCellNumber": self.choices.pick([0, 7, 100])},
             {"affinityGroup": {"name": "", "members": []}},
-            {"lazyPreemptionEnable": self._choices.chance(50)},
+            {"lazyPreemptionEnable": self.choices.chance(50)},
         ]
-        base = self._choices.pick(list(self._specs.values())[-8:] or [{"virtualCluster": "VC1", "leafCellNumber": 1}])
-        return self._schedule(self._new_pod(), base | self._choices.pick(changes))
+        base = self.choices.pick(list(self._specs.values())[-8:] or [{"virtualCluster": "VC1", "leafCellNumber": 1}])
+        return self._schedule(self._new_pod(), base | self.choices.pick(changes))
 
     # --- everything else -------------------------------------------------------------------------------------------
 
     def _delete(self) -> Op:
         pods = list(self._specs)
-        return {"op": "delete", "pod": self._choices.pick(pods) if pods else "nobody"}
+        return {"op": "delete", "pod": self.choices.pick(pods) if pods else "nobody"}
 
     def _delete_victims(self) -> Op:
-        return {"op": "delete", "pod": self._choices.pick(self._victims)} if self._victims else self._delete()
+        return {"op": "delete", "pod": self.choices.pick(self._victims)} if self._victims else self._delete()
 
     def _node(self) -> Op:
-        node = self._choices.pick([*self._nodes, "unknown"])
-        kind = self._choices.pick(["addNode", "updateNode", "deleteNode", "addNodes"])
+        node = self.choices.pick([*self._nodes, "unknown"])
+        kind = self.choices.pick(["addNode", "updateNode", "deleteNode", "addNodes"])
         if kind == "addNode":
-            return {"op": kind, "node": node, "healthy": self._choices.chance(60)}
+            return {"op": kind, "node": node, "healthy": self.choices.chance(60)}
         if kind == "updateNode":
-            return {"op": kind, "node": node, "old": self._choices.chance(50), "new": self._choices.chance(70)}
+            return {"op": kind, "node": node, "old": self.choices.chance(50), "new": self.choices.chance(70)}
         return {"op": kind, "node": node} if kind == "deleteNode" else {"op": kind}
 
     def _restart(self) -> Op:
-        choices = self._choices
+        choices = self.choices
         config = choices.pick([self._config, *self._configs])
         return {
             "op": "restart",
@@ -197,7 +200,7 @@ class Operations:
 
     def _add_bound(self) -> Op:
         """A bound pod that nobody decided: sound, overlapping, or nonsense."""
-        choices = self._choices
+        choices = self.choices
         pod = self._new_pod()
         infos = list(self._bound.values())[-8:]
         info = choices.pick(infos) if infos and choices.chance(40) else self._made_up_bind_info()
@@ -221,7 +224,7 @@ class Operations:
         return {"op": "addBound", "pod": pod, "node": info["node"], "spec": spec, "bindInfo": json.dumps(info)}
 
     def _made_up_bind_info(self) -> Op:
-        choices = self._choices
+        choices = self.choices
         types = sorted({cell.cell_type for cell in self._cells})
         members = []
         for size in choices.pick([(1,), (2,), (1, 2), (4, 1), (4,)]):

@@ -96,14 +96,15 @@ def check_lists(world: World, name: str) -> None:
                 cell,
                 "is neither free nor split nor allocated",
             )
+    require(
+        world.is_safe(name) or name in world.unsafe_chains, name, "VC safety is broken, not by a replay or doomed cell"
+    )
     for level in chain.levels:
         below = [cell for free in listed for cell in free.subtree() if cell.level == level]
         require(world.left[name][level] == len(below), name, level, "left", world.left[name][level], len(below))
         bad = {cell for cell in below if not cell.is_healthy}
         require(len(world.bad[name][level]) == len(bad), name, level, "bad free cells repeat or miss")
         require(set(world.bad[name][level]) == bad, name, level, "bad free cells differ")
-        is_safe = len(below) >= world.all_vc_free(name, level)
-        require(is_safe or name in world.unsafe_chains, name, level, "VC safety is broken, and not by a doomed binding")
         for vc in world.vcs:
             for cell in world.doomed[vc][name][level]:
                 require(not cell.is_healthy, cell, "is doomed but healthy")

@@ -153,9 +153,9 @@ class Replay:
         is_safe = self.world.allocate_leaf(leaf, virtual, self.spec.priority, self.group.vc)
         leaf.using = self.group
         self.world.set_state(leaf, USED)
-        if not is_safe:
-            self.is_lazy = True
-            self.world.unsafe_chains.add(leaf.chain)  # doomed cells bound meanwhile may keep it so
+        self.is_lazy |= not is_safe
+        if not self.world.is_safe(leaf.chain):
+            self.world.unsafe_chains.add(leaf.chain)
         return virtual
 
     def find_virtual(self, leaf: PhysicalCell, cell_type: str) -> VirtualCell | None:

@@ -143,7 +143,14 @@ class World:
         return sum(self.vc_free(vc, chain, level) for vc in self.vcs)
 
     def is_safe(self, chain: str) -> bool:
-        return all(self.is_safe_at(chain, level) for level in self.chains[chain].levels)
+        """Do the VCs' free cells fit into the free lists, split from the top down? Stricter than level by level."""
+        spare = 0
+        for level in reversed(self.chains[chain].levels):
+            spare = spare * self.chains[chain].child_counts.get(level + 1, 0)
+            spare += len(self.free[chain][level]) - self.all_vc_free(chain, level)
+            if spare < 0:
+                return False
+        return True
 
     def is_safe_at(self, chain: str, level: int) -> bool:
         return self.left[chain][level] >= self.all_vc_free(chain, level)
@@ -221,7 +228,8 @@ class World:
                     break
                 self.bind_cell(cell, root)
                 self.doomed[name][chain][level].append(cell)
-                if not self.allocate_preassigned(cell, is_doomed=True):
+                self.allocate_preassigned(cell, is_doomed=True)
+                if not self.is_safe(chain):
                     self.unsafe_chains.add(chain)
 
     def unbind_doomed(self, chain: str, level: int) -> None:
