@@ -17,7 +17,7 @@ import kubernetes.client
 import kubernetes.config
 import msgspec
 import urllib3
-from urllib3.util import Timeout
+from urllib3.util import Timeout, parse_url
 
 from hived.errors import HivedError
 
@@ -127,15 +127,26 @@ def load_configuration(api_server: str = "", kubeconfig: str = "") -> kubernetes
             kubernetes.config.load_incluster_config(  # type: ignore[no-untyped-call]
                 client_configuration=configuration
             )
-    except kubernetes.config.ConfigException as error:
-        message = (
-            "cannot find a Kubernetes API server: neither an address nor a usable kubeconfig nor a service account"
-        )
-        raise KubeError(0, "ConfigError", f"{message} ({error})") from error
+    except Exception as error:  # a broken kubeconfig makes the client stumble in many ways
+        wanted = "kubeApiServerAddress or KUBE_APISERVER_ADDRESS, a kubeconfig file or a service account"
+        found = f"kubeconfig {kubeconfig}: {error}" if kubeconfig else str(error)
+        message = f"cannot find a Kubernetes API server: expected {wanted}, found none that is usable ({found})"
+        raise KubeError(0, "ConfigError", message) from error
     if api_server:
+        _check_address(api_server)
         configuration.host = api_server.rstrip("/")
     configuration.connection_pool_maxsize = POOL_SIZE
     return configuration
+
+
+def _check_address(api_server: str) -> None:
+    try:
+        url = parse_url(api_server)
+        is_usable = url.scheme in ("http", "https", None) and bool(url.host)
+    except urllib3.exceptions.LocationParseError:
+        is_usable = False
+    if not is_usable:
+        raise KubeError(0, "ConfigError", f"address of the API server {api_server!r}: expected http[s]://host:port")
 
 
 class KubeClient:

@@ -192,3 +192,17 @@ def test_an_address_overrides_the_one_in_the_kubeconfig(server: Server, tmp_path
 def test_a_missing_kubeconfig_is_a_clear_error(tmp_path: Any) -> None:
     with pytest.raises(KubeError, match="cannot find a Kubernetes API server"):
         load_configuration(kubeconfig=str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize("text", [b"", b"[", b"- 1", b"kind: Config", b"clusters: 7\ncurrent-context: c", b"\x93\xff"])
+def test_a_kubeconfig_that_is_none_is_a_clear_error(tmp_path: Any, text: bytes) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_bytes(text)
+    with pytest.raises(KubeError, match=f"cannot find a Kubernetes API server: .* {kubeconfig}: "):
+        load_configuration(kubeconfig=str(kubeconfig))
+
+
+@pytest.mark.parametrize("address", ["http://[", "http://a b:1", "ftp://host", "http://", "http://host:port"])
+def test_an_address_that_is_none_is_a_clear_error(address: str) -> None:
+    with pytest.raises(KubeError, match="expected http"):
+        KubeClient.connect(address)
