@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Extender:
         self._kube = kube
         self._stop = threading.Event()
         self._recovered = threading.Event()
+        self._has_failed = False
         self._watches: list[threading.Thread] = []
         metrics = Metrics()
         settings = configuration.settings
@@ -58,8 +60,8 @@ class Extender:
 
     @property
     def is_serving(self) -> bool:
-        """False if the HTTP server has ended by itself."""
-        return self._server.is_alive
+        """False if the HTTP server or recovery has ended by itself."""
+        return self._server.is_alive and not self._has_failed
 
     def start(self) -> None:
         """Begin to answer and to recover."""
@@ -68,7 +70,7 @@ class Extender:
         self._recovery.start()
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:
-        """Wait until recovery is over; False if it still goes on after `timeout_s`, or was stopped."""
+        """Wait until recovery is over; False if it still goes on after `timeout_s`, was stopped or has failed."""
         return self._recovered.wait(timeout_s) and self.service.is_ready
 
     def stop(self) -> None:
@@ -83,10 +85,18 @@ class Extender:
         self._recovered.set()
 
     def _recover(self) -> None:
-        # Compiling, if it has not been done yet, takes longer than kube-scheduler waits for an answer.
-        compile_kernels()
-        self._watches = recover(self.service, self._kube, self._stop)
-        self._recovered.set()
+        try:
+            # Compiling, if it has not been done yet, takes longer than kube-scheduler waits for an answer.
+            started = time.monotonic()
+            log.info("compiling kernels; this takes some minutes when it is done for the first time")
+            compile_kernels()
+            log.info("compiled", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
+            self._watches = recover(self.service, self._kube, self._stop)
+        except Exception:
+            log.critical("recovery has failed", exc_info=True)
+            self._has_failed = True
+        finally:
+            self._recovered.set()
 
 
 @contextmanager

@@ -196,6 +196,18 @@ def test_stopping_does_not_wait_for_silent_watches(config: Path, cluster: Embedd
     assert time.monotonic() - started < 3
 
 
+def test_a_recovery_that_fails_is_noticed(
+    config: Path, cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: object) -> None:
+        raise IndexError("list out of range")
+
+    monkeypatch.setattr("hived_extender.running.recover", explode)
+    with start(config, cluster) as extender:
+        assert not extender.wait_ready(DEADLINE_S)
+        assert not extender.is_serving
+
+
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:99999", "203.0.113.1:80"])
 def test_an_address_that_cannot_be_used_is_the_users_error(config: Path, cluster: EmbeddedCluster, listen: str) -> None:
     with (

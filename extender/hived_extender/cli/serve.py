@@ -79,7 +79,7 @@ def _serve_until(stop: threading.Event, extender: Extender) -> None:
     is_tuned = False
     while not stop.wait(CHECK_INTERVAL_S):
         if not extender.is_serving:
-            raise click.ClickException("the HTTP server has ended unexpectedly")
+            raise click.ClickException("the HTTP server or the recovery has ended unexpectedly; see the log")
         if extender.service.is_ready and not is_tuned:
             tune_process()
             is_tuned = True
