@@ -161,9 +161,14 @@ def bind_annotations(info: BindInfo) -> dict[str, str]:
         info.node, list(info.leaf_cell_indices), info.cell_chain, _encode_members(_ByIdentity(info.members))
     )
     return {
-        LEAF_CELL_ISOLATION: ",".join(map(str, info.leaf_cell_indices)),
+        LEAF_CELL_ISOLATION: isolation_text(info),
         BIND_INFO: _encoder.encode(wire).decode(),
     }
+
+
+def isolation_text(info: BindInfo) -> str:
+    """The device indices as the isolation annotation has them."""
+    return ",".join(map(str, info.leaf_cell_indices))
 
 
 def _spec_error(text: str) -> UserError:

@@ -93,9 +93,9 @@ class Binder:
         self._background.submit(run)
 
     def close(self) -> None:
-        """Wait for calls under way; start no more."""
+        """Wait for calls under way; start no more, nor those that still wait for a thread."""
         self._is_closing.set()
-        self._background.shutdown(wait=True)
+        self._background.shutdown(wait=True, cancel_futures=True)
 
     def _tell(self, record: PodRecord, info: BindInfo, origin: str, outcome: str, reason: str = "") -> None:
         self._metrics.binds.labels(origin, outcome).inc()

@@ -12,6 +12,11 @@ def count_groups(state: State) -> dict[str, int]:
     return counts
 
 
+def count_preempting_pods(state: State) -> int:
+    """How many pods wait for the victims of their group's preemption."""
+    return sum(len(group.preempting_pods) for group in state.groups.values())
+
+
 def count_leaf_cells(state: State) -> dict[tuple[str, str], int]:
     """Leaf cells by virtual cluster and use ("used", "free"); opportunistic pods use nobody's in particular."""
     topology = state.topology

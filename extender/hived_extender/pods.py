@@ -1,9 +1,10 @@
 """The pods of ours that Kubernetes told us about, and how far each has come.
 
-    Waiting -> Preempting -> Binding -> Bound          any state -> gone
+    Waiting -> Binding -> Bound          any state -> gone
 
-Waiting: no placement yet. Preempting: the preempt verb named victims for it. Binding: a placement is decided and held
-by the core; it stands until the pod is gone. Bound: Kubernetes confirmed it, or reported it so in the first place.
+Waiting: no placement yet. Binding: a placement is decided and held by the core; it stands until the pod is gone. Bound:
+Kubernetes confirmed it, or reported it so in the first place. People see a fourth state: a Waiting pod whose group
+reserves cells is Preempting. That is for the core to know, which may cancel the preemption for another pod's sake.
 """
 
 from collections import Counter
@@ -27,7 +28,6 @@ class PodState(Enum):
     """Values are the names that people see."""
 
     WAITING = "Waiting"
-    PREEMPTING = "Preempting"
     BINDING = "Binding"
     BOUND = "Bound"
 
@@ -36,7 +36,7 @@ class PodState(Enum):
 class PodRecord:
     """One pod of ours, changed only by the service under its lock.
 
-    `request` is what the core was last told about the pod, None if nothing: such a pod needs no `PodDeleted`.
+    `request` is what the core was last asked or told about the pod, None if nothing: such a pod needs no `PodDeleted`.
     """
 
     uid: str
@@ -80,9 +80,6 @@ class PodTable:
     def __init__(self) -> None:
         self._records: dict[str, PodRecord] = {}
         self._counts: Counter[PodState] = Counter()
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._records
 
     def get(self, uid: str) -> PodRecord | None:
         """The record, None if the pod is not known."""

@@ -87,7 +87,11 @@ def paths(service: Service, body: bytes, name: str = "") -> Answer:
 
 def affinity_groups(service: Service, body: bytes, name: str = "") -> Answer:
     """All affinity groups that hold or reserve cells."""
-    return Answer(encode(service.affinity_groups()))
+    groups = service.affinity_groups()
+    first = next(groups, None)
+    if first is None:
+        return Answer(encode({"items": None}))
+    return Answer(chain([b'{"items":'], _json_array(chain([first], groups)), [b"}"]))
 
 
 def affinity_group(service: Service, body: bytes, name: str = "") -> Answer:

@@ -25,9 +25,10 @@ from hived.errors import InvariantError, UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, new_state
 from hived.specs import ClusterSpec, PodRequest
-from hived_extender.annotations import BIND_INFO, bind_info
+from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, bind_info, isolation_text
 from hived_extender.binder import Binder, KubeApi
-from hived_extender.counts import count_groups, count_leaf_cells
+from hived_extender.counts import count_groups, count_leaf_cells, count_preempting_pods
+from hived_extender.decision_log import tell_decision
 from hived_extender.metrics import Gauges, Metrics
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, PodTable, UnknownPodError
@@ -184,7 +185,6 @@ class Service:
                 return self._answer_binding(record, suggested)
             if isinstance(decision, Preempt):
                 return FilterResult(failed_nodes=self._describe_victims(decision))
-            self._pods.move(record, PodState.WAITING)
             return FilterResult(failed_nodes={WAITING_KEY: decision.reason or NO_CHAIN_REASON})
 
     def preempt_victims(self, args: PreemptArgs) -> PreemptResult:
@@ -199,13 +199,10 @@ class Service:
             candidates = args.candidates
             decision = self._schedule(record, args.pod, Phase.PREEMPTING, self._node_names.mask_of(candidates))
             if isinstance(decision, Preempt):
-                self._pods.move(record, PodState.PREEMPTING)
                 return self._pick_victims(record, decision, candidates)
             if isinstance(decision, Bind):
                 # Nothing is in the way any more, and no event will tell kube-scheduler so.
                 self._binder.ask_retry_later(record)
-            else:
-                self._pods.move(record, PodState.WAITING)
             return PreemptResult({})
 
     def bind_pod(self, args: BindArgs) -> None:
@@ -227,10 +224,16 @@ class Service:
 
     # Reading
 
-    def affinity_groups(self) -> dict[str, Any]:
-        """All groups, as the reference shows them."""
+    def affinity_groups(self) -> Iterator[dict[str, Any]]:
+        """All groups by name, one at a time; others are served in between."""
         with self._lock:
-            return status.affinity_groups(self._state, self._lazy_times)
+            names = sorted(self._state.groups)
+        for name in names:
+            with self._lock:
+                if name not in self._state.groups:
+                    continue
+                group = status.affinity_group(self._state, name, self._lazy_times)
+            yield group
 
     def affinity_group(self, name: str) -> dict[str, Any]:
         """One group. Raises UserError if it is not known."""
@@ -298,7 +301,7 @@ class Service:
 
     def _confirm_or_adopt(self, record: PodRecord, pod: Pod) -> None:
         """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
-        if record.state is PodState.BINDING and record.node == pod.node:
+        if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod):
             self._pods.move(record, PodState.BOUND)
             log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
             return
@@ -335,8 +338,9 @@ class Service:
             return
         if self._recorder is not None:
             self._recorder.deleted(record.uid)
-        self._apply(PodDeleted(request))
-        self._nudger.room_made()
+        applied = self._apply(PodDeleted(request))
+        if record.state is not PodState.WAITING or (isinstance(applied, Applied) and applied.cancelled):
+            self._nudger.room_made(is_announced=record.state is PodState.BOUND)
         if request.spec.group.name not in self._state.groups:
             self._lazy_times.pop(request.spec.group.name, None)
 
@@ -368,13 +372,13 @@ class Service:
             request = record.parse(pod.annotations)
             if record.request not in (None, request):
                 self._release(record)
+            record.request = request
             decision = self._decide(request, phase, suggested)
         except UserError as error:
-            self._tell(record, request, phase, "error", error.message, started)
+            tell_decision(self.metrics, record.key, request, phase, error, started)
             raise
-        record.request = request
         (self._nudger.settled if isinstance(decision, Bind) else self._nudger.refused)(record.uid)
-        self._tell(record, request, phase, type(decision).__name__.lower(), _explain(decision), started)
+        tell_decision(self.metrics, record.key, request, phase, decision, started)
         return decision
 
     def _decide(self, request: PodRequest, phase: Phase, suggested: Mask | None) -> Bind | Preempt | Wait:
@@ -391,31 +395,24 @@ class Service:
             raise InvariantError(f"the core answered a request with {decision}")
         return decision
 
-    def _tell(
-        self, record: PodRecord, request: PodRequest | None, phase: Phase, outcome: str, reason: str, started: float
-    ) -> None:
-        seconds = time.perf_counter() - started
-        verb = "filter" if phase is Phase.FILTERING else "preempt"
-        self.metrics.decisions.labels(verb, outcome).inc()
-        self.metrics.filter_seconds.observe(seconds)
-        fields = {
-            "pod": record.key,
-            "group": request.spec.group.name if request else "",
-            "vc": request.spec.virtual_cluster if request else "",
-            "verb": verb,
-            "outcome": outcome,
-            "reason": reason,
-            "us": round(seconds * 1e6),
-        }
-        log.info("decision", extra={"fields": fields})
-
     def _apply(self, event: Event) -> Decision:
         self._last_event = event
         decision = handle(self._state, event)
-        if isinstance(decision, Applied) and decision.lazily_preempted:
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self._lazy_times.update(dict.fromkeys(decision.lazily_preempted, now))
+        if isinstance(decision, Applied):
+            self._note_lazy_preemptions(decision.lazily_preempted)
+            if decision.cancelled:
+                log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})
+        elif isinstance(event, ScheduleRequested) and event.phase is Phase.PREEMPTING and self._state.lazy_group_count:
+            # What a preemption does is done at once, and the decision to preempt does not name these groups.
+            lazy = [group.name for group in self._state.groups.values() if group.lazy_preemptor is not None]
+            self._note_lazy_preemptions(name for name in lazy if name not in self._lazy_times)
         return decision
+
+    def _note_lazy_preemptions(self, names: Iterable[str]) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        for name in names:
+            self._lazy_times[name] = now
+            log.info("lazily preempted", extra={"fields": {"group": name}})
 
     def _answer_binding(self, record: PodRecord, suggested: Mask | None) -> FilterResult:
         """The node of a pod that is Binding, if kube-scheduler will accept it; if not, bind it ourselves."""
@@ -464,14 +461,16 @@ class Service:
         """Takes the lock."""
         with self._lock:
             record = self._pods.get(uid)
-            if record is not None and record.state in (PodState.WAITING, PodState.PREEMPTING):
+            if record is not None and record.state is PodState.WAITING:
                 self._binder.ask_retry_later(record)
 
     def _gauges(self) -> Gauges:
         """Takes the lock."""
         with self._lock:
+            pods = self._pods.counts()
+            preempting = count_preempting_pods(self._state)
             return Gauges(
-                pods=self._pods.counts(),
+                pods=pods | {"Waiting": pods["Waiting"] - preempting, "Preempting": preempting},
                 groups=count_groups(self._state),
                 leaf_cells=count_leaf_cells(self._state),
                 bad_node_count=len(self._state.topology.node_names) - len(self._healthy_nodes),
@@ -480,9 +479,7 @@ class Service:
             )
 
 
-def _explain(decision: Bind | Preempt | Wait) -> str:
-    if isinstance(decision, Bind):
-        return f"node {decision.bind_info.node}"
-    if isinstance(decision, Preempt):
-        return "victims on " + ", ".join(f"{node} ({len(uids)})" for node, uids in decision.victims_by_node.items())
-    return decision.reason
+def _is_bound_as_decided(record: PodRecord, pod: Pod) -> bool:
+    """False if the pod's annotation names other leaf cells: another scheduler placed it on our node."""
+    written = pod.annotations.get(LEAF_CELL_ISOLATION)
+    return record.bind_info is None or written in (None, isolation_text(record.bind_info))

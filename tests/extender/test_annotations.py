@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from hived_extender import annotations as a
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hived.errors import UserError
 from hived.specs import BindInfo, GroupSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
+from hived_extender import annotations as a
 
 MINIMAL = {"virtualCluster": "VC1", "leafCellNumber": 1}
 

@@ -1,5 +1,6 @@
 """Which pods are woken after a change that made room: those that cannot have seen it."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -64,6 +65,33 @@ def test_a_pod_refused_long_before_is_left_to_kube_scheduler(
     nudger.room_made()
     pass_by()
     assert woken == ["q"]
+
+
+def test_a_change_that_kube_scheduler_cannot_see_wakes_everybody(
+    nudger: Nudger, woken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nudge, "EVE_S", 0.01)
+    nudger.refused("p")
+    pass_by(within_s=0.03)
+    nudger.room_made(is_announced=False)
+    pass_by()
+    assert woken == ["p"]
+
+
+def test_the_end_waits_for_a_waking_under_way() -> None:
+    begun, woken = threading.Event(), []
+
+    def wake(uid: str) -> None:
+        begun.set()
+        time.sleep(DELAY_S)
+        woken.append(uid)
+
+    nudger = Nudger(wake, 0.0)
+    nudger.refused("p")
+    nudger.room_made()
+    assert begun.wait(5)
+    nudger.close()
+    assert woken == ["p"]
 
 
 def test_a_later_change_wakes_again(nudger: Nudger, woken: list[str]) -> None:

@@ -249,6 +249,34 @@ def test_a_pod_that_stops_preempting_gives_the_cells_back() -> None:
     assert world.snapshot()[0] == before
 
 
+def test_a_pod_whose_preemption_was_cancelled_waits_again() -> None:
+    world = World()
+    fill_vc_a(world)
+    world.service.preempt_victims(preempt_args(world.create("high", spec_text(priority=5))))
+    assert world.pod_counts() == {"Preempting": 1, "Bound": 2}
+    urgent = world.create("urgent", spec_text(priority=9, group="g", pods=2))
+    world.service.preempt_victims(preempt_args(urgent))
+    assert "ns/high" not in world.groups()
+    assert world.pod_counts() == {"Waiting": 1, "Preempting": 1, "Bound": 2}
+
+
+def test_the_end_of_a_reservation_wakes_pods_that_were_refused_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hived_extender.nudge.EVE_S", 0.0)
+    world = World(patience=Patience(nudge_delay_s=0.05))
+    victims = [world.place(name, spec_text(priority=0))[0] for name in ("low-0", "low-1")]
+    high = world.create("high", spec_text(priority=5, group="g", pods=2))
+    world.service.preempt_victims(preempt_args(high))
+    for victim in victims:
+        world.delete(victim)
+    refused = world.create("r")
+    world.kube.done.clear()
+    assert "FailedNodes" in world.filter(refused)
+    world.delete(high)
+    assert world.kube.done.wait(5)
+    assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/r"]
+    assert "NodeNames" in world.filter(refused)
+
+
 def test_a_deleted_pod_releases_its_cells_whatever_its_state() -> None:
     world = World()
     empty = world.snapshot()
@@ -398,6 +426,31 @@ def test_a_binding_pod_bound_elsewhere_by_somebody_is_accounted_by_its_annotatio
     assert world.pod_counts() == {"Bound": 1}
 
 
+def test_a_binding_pod_bound_to_other_cells_of_its_node_is_accounted_by_its_annotations() -> None:
+    world = World()
+    world.place("other", spec_text(leaf_cells=1))
+    second, where = world.place("q", spec_text(leaf_cells=1))
+    notes = dict(second["metadata"]["annotations"])
+    world.delete(second)
+    world.delete(world.kube.pods["other"])
+    pod = world.create("p", spec_text(leaf_cells=1))
+    assert world.filter(pod) == {"NodeNames": [where]}
+    assert world.groups()["ns/p"]["physicalPlacement"] == {where: [0]}
+    world.service.pod_seen(to_pod(pod_json("p", node=where, annotations=notes)))
+    assert world.groups()["ns/p"]["physicalPlacement"] == {where: [1]}
+    assert world.pod_counts() == {"Bound": 1}
+
+
+def test_a_binding_pod_bound_to_its_node_without_annotations_keeps_its_cells() -> None:
+    world = World()
+    pod = world.create("p")
+    world.filter(pod)
+    before = world.snapshot()
+    world.service.pod_seen(to_pod(pod_json("p", spec_text(), node="n0")))
+    assert world.snapshot() == before
+    assert world.pod_counts() == {"Bound": 1}
+
+
 def test_a_pod_bound_without_our_annotations_is_known_but_holds_nothing() -> None:
     world = World()
     empty = world.snapshot()
@@ -424,6 +477,17 @@ def test_lazy_preemption_is_shown_with_its_time() -> None:
     world.place("high", spec_text(priority=5))
     status = world.groups()["ns/low-0"]["lazyPreemptionStatus"]
     assert status["preemptor"] == "ns/high"
+    assert status["preemptionTime"].endswith("Z")
+
+
+def test_lazy_preemption_by_a_preemptor_is_shown_with_its_time() -> None:
+    world = World()
+    world.place("lazy", spec_text(lazyPreemptionEnable=True))
+    world.place("low")
+    world.service.preempt_victims(preempt_args(world.create("high", spec_text(priority=5, group="g", pods=2))))
+    status = world.groups()["ns/lazy"].get("lazyPreemptionStatus")
+    assert status is not None
+    assert status["preemptor"] == "g"
     assert status["preemptionTime"].endswith("Z")
 
 

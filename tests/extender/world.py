@@ -219,8 +219,7 @@ class World:
 
     def groups(self) -> dict[str, Json]:
         """Status of every group by name."""
-        items = self.service.affinity_groups()["items"] or []
-        return {item["metadata"]["name"]: item["status"] for item in items}
+        return {group["metadata"]["name"]: group["status"] for group in self.service.affinity_groups()}
 
     def pod_counts(self) -> dict[str, int]:
         """How many pods are in each state, as /metrics shows it."""
