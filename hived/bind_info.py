@@ -12,19 +12,20 @@ from hived.topology import NO_CELL, IntArray, Topology
 
 def check_bind_info(pod: PodRequest, bind_info: BindInfo) -> None:
     """Raise UserError unless the bind info has the pods and sizes of the spec and this pod among them."""
+    invalid = f"[{pod.label}]: Invalid pod bind info:"
     counts: dict[int, int] = {}
     for placements in bind_info.members:
         sizes = {len(placement.leaf_cell_indices) for placement in placements}
         if len(sizes) != 1 or 0 in sizes or sizes <= counts.keys():
-            raise UserError("Invalid pod bind info: members are empty, uneven or listed twice")
+            raise UserError(f"{invalid} members are empty, uneven or listed twice")
         counts[sizes.pop()] = len(placements)
     wanted = {member.leaf_cell_count: member.pod_count for member in pod.spec.group.members}
     if counts != wanted:
-        raise UserError(f"Invalid pod bind info: it places {_sizes(counts)}, the affinity group has {_sizes(wanted)}")
+        raise UserError(f"{invalid} it places {_sizes(counts)}, the affinity group has {_sizes(wanted)}")
     own = next(p for p in bind_info.members if len(p[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
     first = bind_info.leaf_cell_indices[0] if bind_info.leaf_cell_indices else None
-    if not any(p.node == bind_info.node and first in p.leaf_cell_indices for p in own):
-        raise UserError(f"Invalid pod bind info: the pod on node {bind_info.node} is not among the placements")
+    if not any(p.node == bind_info.node and p.leaf_cell_indices[0] == first for p in own):
+        raise UserError(f"{invalid} the pod on node {bind_info.node} is not among the placements")
 
 
 def _sizes(counts: dict[int, int]) -> str:

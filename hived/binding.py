@@ -85,6 +85,8 @@ def bind_bad_child(t: TopologyArrays, s: Cells, physical: int) -> None:
     virtual = first_unbound_child(t, s, virtual_parent)
     if virtual != NO_CELL:
         bind_cell(t, s, physical, virtual)
+    else:
+        put(s, s.hidden, t.chain_of_level[t.chain_level[physical]], 1)
 
 
 @kernel

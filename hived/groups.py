@@ -95,15 +95,14 @@ def first_free_slot(group: Group, slots: range) -> int | None:
 
 
 def find_slot(state: State, group: Group, pod: PodRequest, bind_info: BindInfo) -> int:
-    """The slot for a bound pod: of its size, on its node, with its first leaf, and free or its own.
+    """The slot for a bound pod: of its size, on its node, with the same first leaf, and free or its own.
 
-    UserError if there is none. Cost O(1), and O(leaves) the first time.
+    UserError if there is none. Cost O(1), and O(pods) the first time.
     """
     if group.slots_at is None:
         group.slots_at = {}
         for slot, placement in enumerate(p for member in placements_of(state, group) for p in member):
-            for device in placement.leaf_cell_indices:
-                group.slots_at.setdefault((placement.node, device), []).append(slot)
+            group.slots_at.setdefault((placement.node, placement.leaf_cell_indices[0]), []).append(slot)
     first = bind_info.leaf_cell_indices[0] if bind_info.leaf_cell_indices else NO_CELL
     for slot in group.slots_at.get((bind_info.node, first), ()):
         holder = group.holders[slot]
@@ -111,7 +110,7 @@ def find_slot(state: State, group: Group, pod: PodRequest, bind_info: BindInfo) 
         if is_ours and slot in member_slots(group.members, pod.spec.leaf_cell_count):
             return slot
     raise UserError(
-        f"Invalid pod bind info: affinity group {group.name} has no free placement on node {bind_info.node}"
+        f"[{pod.label}]: Invalid pod bind info: affinity group {group.name} has no free placement on node {bind_info.node}"
         f" with leaf cell {first}"
     )
 

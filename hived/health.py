@@ -58,16 +58,35 @@ def settle(t: TopologyArrays, s: Cells, operation: int, subject: int, vc: int, i
             if frame[_OPERATION] == ALLOCATE:
                 following, level, level_safe = _allocate_step(t, s, frame)
                 safe = safe and (level_safe or depth > 0)
-                if not level_safe:
-                    put(s, s.strained, t.chain_of_level[level], 1)
             else:
                 following, level = _release_step(t, s, frame)
             if (following == BIND and s.bad_count[level] > 0) or (following == UNBIND and s.doomed_total[level] > 0):
                 depth += 1
                 _push(stack, depth, following, level, 0, 0)
             continue
+        elif frame[_OPERATION] == ALLOCATE and depth > 0:
+            note_strain(t, s, t.chain_of_level[t.chain_level[frame[_SUBJECT]]])
         depth -= 1
     return safe
+
+
+@kernel
+def is_safe(t: TopologyArrays, s: Cells, chain: int) -> bool:
+    """Do the VCs' unbound cells fit into the free lists, split from the top down? Cost O(levels)."""
+    spare = np.int64(0)
+    for level in range(t.level_offset[chain] + t.top_level[chain], t.level_offset[chain], -1):
+        spare += s.free_count[level] - s.all_vc_free[level]
+        if spare < 0:
+            return False
+        spare *= t.child_count[level]
+    return True
+
+
+@kernel
+def note_strain(t: TopologyArrays, s: Cells, chain: int) -> None:
+    """Remember a chain that a doomed cell or a replayed leaf leaves without VC safety (SEMANTICS 6)."""
+    if not is_safe(t, s, chain):
+        put(s, s.strained, chain, 1)
 
 
 @kernel
@@ -379,13 +398,9 @@ def set_all_nodes_bad(t: TopologyArrays, s: Cells, nodes: IntArray) -> None:
 
 @entry_kernel
 def relieve_chains(t: TopologyArrays, s: Cells) -> None:
-    """Forget the strain of chains in which VC safety holds at every level. Cost O(levels)."""
+    """Forget the strain of chains in which VC safety holds again. Cost O(levels)."""
     for chain in range(len(t.top_level)):
-        offset = t.level_offset[chain]
-        is_safe = True
-        for level in range(offset + 1, offset + t.top_level[chain] + 1):
-            is_safe = is_safe and s.left[level] >= s.all_vc_free[level]
-        if is_safe:
+        if is_safe(t, s, chain):
             put(s, s.strained, chain, 0)
 
 
@@ -401,18 +416,31 @@ def bind_pinned_cell(t: TopologyArrays, s: Cells, physical: int, virtual: int) -
 
 @entry_kernel
 def catch_up_after_plan(t: TopologyArrays, s: Cells) -> None:
-    """Check doomed cells of the chains in which a plan kept some back: levels top down, unbind, then bind (FORMAT 5h).
+    """Make up for what a plan kept back: show hidden bad cells, then check doomed ones, levels top down (FORMAT 5h).
 
-    Does nothing while another plan is still open.
+    Does nothing while another plan is still open. Cost O(levels x VCs), and O(cells) of a chain with hidden cells.
     """
     if s.planned_total[0] > 0:
         return
+    for chain in range(len(t.top_level)):
+        if s.hidden[chain] == 1:
+            put(s, s.hidden, chain, 0)
+            _show_bad_cells(t, s, chain)
     for chain in range(len(t.top_level)):
         if s.left_out[chain] == 1:
             put(s, s.left_out, chain, 0)
             for level in range(t.top_level[chain], 0, -1):
                 settle(t, s, UNBIND, t.level_offset[chain] + level, 0, 0)
                 settle(t, s, BIND, t.level_offset[chain] + level, 0, 0)
+
+
+@kernel
+def _show_bad_cells(t: TopologyArrays, s: Cells, chain: int) -> None:
+    for level in range(t.level_offset[chain] + t.top_level[chain] - 1, t.level_offset[chain], -1):
+        base = t.level_base[level]
+        for cell in range(base, base + t.level_size[level]):
+            if s.bad[cell] == 1:
+                bind_bad_child(t, s, cell)
 
 
 @entry_kernel

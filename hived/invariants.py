@@ -20,8 +20,8 @@ AnyArray = npt.NDArray[Any]
 def broken_rule(state: State) -> str | None:
     """The first broken rule, or None if all hold."""
     for check in (
-        _check_sums, _check_bindings, _check_free_lists, _check_counts, _check_leaves, _check_groups, _check_doomed,
-        _check_scratch,
+        _check_sums, _check_bindings, _check_free_lists, _check_counts, _check_leaves, _check_groups,
+        _check_bad_cells, _check_doomed, _check_scratch,
     ):  # fmt: skip
         for broken in check(state):
             return broken
@@ -160,13 +160,14 @@ def _check_counts(state: State) -> Iterator[str]:
     total = cells.vc_free.reshape(-1, levels).sum(axis=0)
     for level in np.flatnonzero(total != cells.all_vc_free).tolist():
         yield f"all_vc_free is not the sum of vc_free at {_level_name(state, level)}"
-    strained = np.flatnonzero(cells.strained)
-    is_unsafe = (cells.left < cells.all_vc_free) & ~np.isin(arrays.chain_of_level, strained)
-    for level in np.flatnonzero(is_unsafe).tolist():
-        yield (
-            f"VC safety: {cells.left[level]} cells left at {_level_name(state, level)},"
-            f" VCs may still claim {cells.all_vc_free[level]}"
-        )
+    for chain in np.flatnonzero(cells.strained == 0).tolist():
+        offset, spare = int(arrays.level_offset[chain]), 0
+        for level in range(offset + int(arrays.top_level[chain]), offset, -1):
+            spare += int(cells.free_count[level]) - int(cells.all_vc_free[level])
+            if spare < 0:
+                yield f"VC safety: {-spare} cells too few for the VCs' claims at {_level_name(state, level)}"
+                break
+            spare *= int(arrays.child_count[level])
 
 
 def _level_name(state: State, chain_level: int) -> str:
@@ -249,6 +250,14 @@ def _claims(state: State, claimed: AnyArray, known: AnyArray, how: str) -> Itera
     wrong = np.flatnonzero(claimed != known)
     if len(wrong):
         yield f"leaf cells are {how} by a group that does not know them, or the reverse: {_names(state, wrong)}"
+
+
+def _check_bad_cells(state: State) -> Iterator[str]:
+    cells, count = state.cells, state.topology.physical_count
+    hidden = (
+        (cells.bad[:count] == 1) & (_free_cells(state) == 0) & (cells.split == 0) & (cells.bound[:count] == NO_CELL)
+    )
+    yield from _differ(state, np.arange(count), hidden, "is bad and allocated, but its VC does not see it")
 
 
 def _check_doomed(state: State) -> Iterator[str]:

@@ -12,7 +12,7 @@ from hived.bind_info import canonical_order, find_leaves
 from hived.binding import unbind_cell
 from hived.buddy import is_free
 from hived.groups import add_group
-from hived.health import RELEASE, bind_doomed_in_chain, first_idle_doomed, remove_doomed, settle
+from hived.health import RELEASE, bind_doomed_in_chain, first_idle_doomed, note_strain, remove_doomed, settle
 from hived.jit import entry_kernel, kernel
 from hived.journal import put
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
@@ -122,6 +122,7 @@ def restore_leaves(
             virtual[i] = chosen
             if not allocate_leaf(t, s, leaf, chosen, priority, vc):
                 progress[_IS_LAZY] = 1
+            note_strain(t, s, t.chain_of_level[t.chain_level[leaf]])
             put(s, s.using, leaf, group)
             set_state(t, s, leaf, _USED)
         progress[_NEXT] += 1

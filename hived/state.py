@@ -80,6 +80,7 @@ class Cells(Block):
     node_bad: IntArray
     # per chain
     left_out: IntArray  # 1 if a doomed cell was left alone because of a plan, until caught up (FORMAT 5h)
+    hidden: IntArray  # 1 if a bad cell got no virtual cell to be seen by, until caught up
     strained: IntArray  # 1 from when a replay or a doomed cell broke VC safety (SEMANTICS 6) until it holds again
     # one number
     planned_total: IntArray  # placements being made
@@ -173,7 +174,7 @@ def empty_state(spec: ClusterSpec) -> State:
     )  # fmt: skip
     sizes |= dict.fromkeys(("free_count", "bad_count", "left", "all_vc_free", "doomed_total"), levels)
     sizes |= dict.fromkeys(("vc_free", "doomed_count"), vc_levels)
-    sizes |= {"node_bad": nodes, "left_out": len(arrays.top_level)}
+    sizes |= {"node_bad": nodes, "left_out": len(arrays.top_level), "hidden": len(arrays.top_level)}
     sizes |= {"strained": len(arrays.top_level), "planned_total": 1}
     memory = np.zeros(sum(sizes.values()), np.int32)
     views, start = {}, 0
