@@ -110,8 +110,8 @@ def find_slot(state: State, group: Group, pod: PodRequest, bind_info: BindInfo) 
         if is_ours and slot in member_slots(group.members, pod.spec.leaf_cell_count):
             return slot
     raise UserError(
-        f"[{pod.label}]: Invalid pod bind info: affinity group {group.name} has no free placement on node {bind_info.node}"
-        f" with leaf cell {first}"
+        f"[{pod.label}]: Invalid pod bind info: affinity group {group.name} has no free placement"
+        f" with leaf cell {first} of node {bind_info.node}"
     )
 
 
