@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from hived.errors import UserError
+from hived.groups import is_placed
 from hived.specs import BindInfo, PodRequest
 from hived.state import State
 from hived.topology import NO_CELL, IntArray, Topology
@@ -23,8 +24,7 @@ def check_bind_info(pod: PodRequest, bind_info: BindInfo) -> None:
     if counts != wanted:
         raise UserError(f"{invalid} it places {_sizes(counts)}, the affinity group has {_sizes(wanted)}")
     own = next(p for p in bind_info.members if len(p[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
-    first = bind_info.leaf_cell_indices[0] if bind_info.leaf_cell_indices else None
-    if not any(p.node == bind_info.node and p.leaf_cell_indices[0] == first for p in own):
+    if not any(is_placed(bind_info, placement) for placement in own):
         raise UserError(f"{invalid} the pod on node {bind_info.node} is not among the placements")
 
 

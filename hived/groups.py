@@ -95,24 +95,27 @@ def first_free_slot(group: Group, slots: range) -> int | None:
 
 
 def find_slot(state: State, group: Group, pod: PodRequest, bind_info: BindInfo) -> int:
-    """The slot for a bound pod: of its size, on its node, with the same first leaf, and free or its own.
+    """The slot for a bound pod: of its size, at its place, and free or its own. UserError if there is none.
 
-    UserError if there is none. Cost O(1), and O(pods) the first time.
+    Cost O(pods of its size).
     """
-    if group.slots_at is None:
-        group.slots_at = {}
-        for slot, placement in enumerate(p for member in placements_of(state, group) for p in member):
-            group.slots_at.setdefault((placement.node, placement.leaf_cell_indices[0]), []).append(slot)
-    first = bind_info.leaf_cell_indices[0] if bind_info.leaf_cell_indices else NO_CELL
-    for slot in group.slots_at.get((bind_info.node, first), ()):
-        holder = group.holders[slot]
-        is_ours = holder is None or holder.uid == pod.uid
-        if is_ours and slot in member_slots(group.members, pod.spec.leaf_cell_count):
-            return slot
+    slots = member_slots(group.members, pod.spec.leaf_cell_count)
+    member = next(m for m in placements_of(state, group) if len(m[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
+    for slot, placement in zip(slots, member, strict=True):
+        if is_placed(bind_info, placement):
+            holder = group.holders[slot]
+            if holder is None or holder.uid == pod.uid:
+                return slot
     raise UserError(
-        f"[{pod.label}]: Invalid pod bind info: affinity group {group.name} has no free placement"
-        f" with leaf cell {first} of node {bind_info.node}"
+        f"[{pod.label}]: Invalid pod bind info: affinity group {group.name} has no free placement for it"
+        f" on node {bind_info.node}"
     )
+
+
+def is_placed(bind_info: BindInfo, placement: PodPlacement) -> bool:
+    """Is this the placement that a bind info means: the same node, holding its first leaf cell?"""
+    indices = bind_info.leaf_cell_indices
+    return placement.node == bind_info.node and bool(indices) and indices[0] in placement.leaf_cell_indices
 
 
 def take_slot(group: Group, slot: int, pod: PodRequest) -> None:

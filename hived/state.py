@@ -119,7 +119,6 @@ class Group:
     preempting_pods: dict[str, PodRequest] = field(default_factory=dict)
     lazy_preemptor: str | None = None
     placements: Placements | None = None  # cached, see groups.placements_of
-    slots_at: dict[tuple[str, int], list[int]] | None = None  # cached, see groups.find_slot
 
     @property
     def members(self) -> tuple[MemberSpec, ...]:
