@@ -88,6 +88,8 @@ class Binder:
             try:
                 self._kube.patch(pod_path(record.namespace, record.name), {"metadata": {"annotations": annotations}})
             except KubeError as error:
+                if error.is_not_found:
+                    return  # deleted meanwhile
                 log.warning("retry not asked", extra={"fields": {"pod": record.key, "reason": str(error)}})
 
         self._background.submit(run)

@@ -9,6 +9,7 @@ of its own, so that slow readers of long status dumps cannot hold it up.
 import asyncio
 import gc
 import io
+import logging
 import socket
 import sys
 import threading
@@ -39,8 +40,12 @@ from hived_extender.routes import (
 from hived_extender.service import Service
 from hived_extender.wire import encode
 
+log = logging.getLogger(__name__)
+
 BODY_TIMEOUT_S = 10.0
-SEND_TIMEOUT_S = 30.0
+SEND_TIMEOUT_S = 10.0
+"""For a piece of an answer: readers who fell asleep must not keep the threads that make the answers."""
+
 KEEP_ALIVE_S = 120
 """Longer than the 90 s after which Go's client drops an idle connection: we must never close one it is about to use."""
 
@@ -180,6 +185,8 @@ class _FlaskCall:
                     return
                 self._deliver(piece, is_last=False)
             self._deliver(b"", is_last=True)
+        except TimeoutError:
+            log.warning("a client does not read its answer", extra={"fields": {"path": self._environ["PATH_INFO"]}})
         finally:
             close = getattr(pieces, "close", None)
             if close is not None:

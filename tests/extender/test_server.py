@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from flask import Flask, Response
 
 from hived.errors import UserError
 from hived_extender.app import create_app
@@ -95,6 +96,33 @@ def test_a_client_that_leaves_during_a_dump_harms_nobody(running: Running) -> No
             connection.sendall(b"GET /v1/inspect/clusterstatus HTTP/1.1\r\nHost: x\r\n\r\n")
     with closing(running.connect()) as connection:
         assert call(connection, "GET", "/healthz") == (200, {"status": "ok"})
+
+
+def test_a_client_that_does_not_read_its_answer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("hived_extender.server.SEND_TIMEOUT_S", 0.2)
+    app, has_ended = Flask(__name__), threading.Event()
+
+    @app.route("/")
+    def endless() -> Response:
+        def pieces() -> Iterator[bytes]:
+            try:
+                while True:
+                    yield bytes(1_000_000)
+            finally:
+                has_ended.set()
+
+        return Response(pieces())
+
+    server = HttpServer(Shim(app, World().service), "127.0.0.1:0")
+    server.start()
+    with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1]))) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert has_ended.wait(5)
+    server.stop()
+    assert "a client does not read its answer" in caplog.messages
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_a_half_sent_body_is_given_up_and_holds_nobody_else(running: Running) -> None:
