@@ -41,10 +41,13 @@ class LockStep:
         """Carry out one operation on both; the result they agree on. Raises Difference."""
         self.operations.append(op)
         operation = decode_operation(json.dumps(op).encode())
+        before = self._core_memory()
         results = {name: self._result(name, operation) for name in self._replays}
         core, oracle = (_without_free_text(results[name]) for name in ("core", "oracle"))
         if core != oracle:
             raise Difference(f"{self._where()}: core answers {core}, oracle {oracle}")
+        if is_question(op, results["core"]) and self._core_memory() != before:
+            raise Difference(f"{self._where()}: the core changed although nothing was carried out")
         for name, mine, theirs in zip("pvg", *(self._schedulers[n].snapshot() for n in self._replays), strict=True):
             if mine != theirs:
                 keys = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
@@ -58,6 +61,11 @@ class LockStep:
         except Exception as error:
             raise Difference(f"{self._where()}: {name} fails: {type(error).__name__}: {error}") from error
 
+    def _core_memory(self) -> bytes:
+        """Every array of the core but the order of its views, which a search may change."""
+        core = self._schedulers.get("core")
+        return core.state.cells.memory.tobytes() if isinstance(core, CoreScheduler) else b""
+
     def _where(self) -> str:
         return f"operation {len(self.operations) - 1} {json.dumps(self.operations[-1])[:300]}"
 
@@ -70,6 +78,13 @@ class LockStep:
         lines = [{"op": "header", "config": next(iter(self.configs))}, *self.operations]
         scenario.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return scenario
+
+
+def is_question(op: Op, result: Json) -> bool:
+    """Was this only asked, and nothing carried out? (A preemption may be carried out by asking.)"""
+    if op["op"] != "schedule" or op["phase"] != "Filtering":
+        return op["op"] == "inspect"
+    return result["kind"] != "bind" or not op["commit"]
 
 
 def _without_free_text(result: Json) -> Json:
