@@ -27,6 +27,9 @@ Json: TypeAlias = dict[str, Any]
 Snapshot: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 
 NAMESPACE = "ns"
+NO_TIME = "T"
+"""Stands for every time in a trace, because a replay has no clock."""
+
 _MAPS = ("p", "v", "g")
 
 
@@ -78,9 +81,9 @@ class CoreScheduler:
         kind, _, name = what.partition(":")
         match kind:
             case "groups":
-                return status.affinity_groups(self.state)
+                return status.affinity_groups(self.state, dict.fromkeys(self.state.groups, NO_TIME))
             case "group":
-                return status.affinity_group(self.state, name)
+                return status.affinity_group(self.state, name, {name: NO_TIME})
             case "cluster":
                 return status.cluster_status(self.state)
             case "physical":
@@ -181,6 +184,15 @@ _decoder = msgspec.json.Decoder(Header | Operation)
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
+def decode_operation(line: bytes) -> Operation | Header:
+    """Read one line of a scenario. Raises UserError if it is no operation."""
+    try:
+        operation: Operation | Header = _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise UserError(str(error)) from None
+    return operation
+
+
 def read_scenario(path: Path) -> Iterator[tuple[int, Operation]]:
     """Yield (line number, operation) without the header. Raises ScenarioError at a line that is no operation."""
     try:
@@ -189,8 +201,8 @@ def read_scenario(path: Path) -> Iterator[tuple[int, Operation]]:
                 if not line.strip():
                     continue
                 try:
-                    operation = _decoder.decode(line)
-                except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                    operation = decode_operation(line)
+                except UserError as error:
                     raise ScenarioError(f"{path}:{number}: {error}") from None
                 if not isinstance(operation, Header):
                     yield number, operation

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -43,16 +44,14 @@ class LockStep:
         operation = decode_operation(json.dumps(op).encode())
         before = self._core_memory()
         results = {name: self._result(name, operation) for name in self._replays}
-        core, oracle = (_without_free_text(results[name]) for name in ("core", "oracle"))
+        core, oracle = (_comparable(results[name]) for name in ("core", "oracle"))
         if core != oracle:
-            raise Difference(f"{self._where()}: core answers {core}, oracle {oracle}")
+            raise Difference(f"{self._where()}: answers differ (core, oracle): {first_difference(core, oracle)}")
         if is_question(op, results["core"]) and self._core_memory() != before:
             raise Difference(f"{self._where()}: the core changed although nothing was carried out")
         for name, mine, theirs in zip("pvg", *(self._schedulers[n].snapshot() for n in self._replays), strict=True):
             if mine != theirs:
-                keys = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
-                shown = {key: (mine.get(key), theirs.get(key)) for key in keys[:5]}
-                raise Difference(f"{self._where()}: {name} differs (core, oracle): {shown}")
+                raise Difference(f"{self._where()}: {name} differs (core, oracle): {first_difference(mine, theirs)}")
         return results["core"]
 
     def _result(self, name: str, operation: Operation) -> Json:
@@ -80,6 +79,19 @@ class LockStep:
         return scenario
 
 
+def first_difference(mine: Any, theirs: Any, path: str = "") -> str:
+    """Where two JSON values differ first, and how."""
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        for key in sorted(mine.keys() | theirs.keys()):
+            if mine.get(key) != theirs.get(key):
+                return first_difference(mine.get(key), theirs.get(key), f"{path}[{key!r}]")
+    if isinstance(mine, list | tuple) and isinstance(theirs, list | tuple) and len(mine) == len(theirs):
+        for i, (x, y) in enumerate(zip(mine, theirs, strict=True)):
+            if x != y:
+                return first_difference(x, y, f"{path}[{i}]")
+    return f"at {path or 'top'}: {str(mine)[:500]} != {str(theirs)[:500]}"
+
+
 def is_question(op: Op, result: Json) -> bool:
     """Was this only asked, and nothing carried out? (A preemption may be carried out by asking.)"""
     if op["op"] != "schedule" or op["phase"] != "Filtering":
@@ -87,17 +99,15 @@ def is_question(op: Op, result: Json) -> bool:
     return result["kind"] != "bind" or not op["commit"]
 
 
-def _without_free_text(result: Json) -> Json:
-    """How an invalid bind info is worded is free."""
-
-    def cut(value: object) -> object:
-        if isinstance(value, dict):
-            return {k: FREE_TEXT if k == "message" and FREE_TEXT in v else cut(v) for k, v in value.items()}
-        if isinstance(value, list | tuple):
-            return [cut(item) for item in value]
-        return value
-
-    return cut(result)
+def _comparable(result: Any) -> Any:
+    """Without what is free: how an invalid bind info is worded, and the order of inspected cells."""
+    if isinstance(result, dict):
+        return {k: FREE_TEXT if k == "message" and FREE_TEXT in v else _comparable(v) for k, v in result.items()}
+    if isinstance(result, list | tuple):
+        items = [_comparable(item) for item in result]
+        is_cells = bool(items) and isinstance(items[0], dict) and "cellAddress" in items[0]
+        return sorted(items, key=lambda cell: cell["cellAddress"]) if is_cells else items
+    return result
 
 
 def config_document(spec: ClusterSpec) -> Op:

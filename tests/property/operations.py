@@ -8,8 +8,18 @@ from tests.property.choices import Choices
 
 Op = dict[str, Any]
 PRIORITIES = {0: 6, 1: 4, 5: 3, 10: 2, 1000: 1, -1: 6}
-KINDS = {"new group": 30, "next pod": 24, "delete": 18, "delete victims": 8, "node": 9, "again": 8, "bound": 2,
-         "odd": 2, "restart": 3}  # fmt: skip
+KINDS = {
+    "new group": 30,
+    "next pod": 24,
+    "delete": 18,
+    "delete victims": 8,
+    "node": 9,
+    "again": 8,
+    "bound": 2,
+    "odd": 2,
+    "restart": 3,
+    "inspect": 2,
+}
 
 
 class Operations:
@@ -43,6 +53,7 @@ class Operations:
             "bound": self._add_bound,
             "odd": self._odd,
             "restart": self._restart,
+            "inspect": self._inspect,
         }
         return makers[kind]()
 
@@ -186,6 +197,14 @@ class Operations:
         if kind == "updateNode":
             return {"op": kind, "node": node, "old": self.choices.chance(50), "new": self.choices.chance(70)}
         return {"op": kind, "node": node} if kind == "deleteNode" else {"op": kind}
+
+    def _inspect(self) -> Op:
+        groups = [f"group:{spec['affinityGroup']['name']}" for spec in self._specs.values() if "affinityGroup" in spec]
+        vcs = [f"vc:{vc}" for vc in [*self._vcs, "NOVC"]]
+        return {
+            "op": "inspect",
+            "what": self.choices.pick(["groups", "cluster", "physical", "vcs", *vcs, *groups[-4:]]),
+        }
 
     def _restart(self) -> Op:
         choices = self.choices
