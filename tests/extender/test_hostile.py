@@ -1,0 +1,180 @@
+"""Events that contradict each other, come late, twice or never: the service goes on, and forgets nothing and nobody.
+
+Pods are re-created under their names before the old one is reported gone, bound by somebody else with annotations that
+are stolen or garbage, change their specs at any time; the API server refuses bindings; nodes flap.
+"""
+
+import json
+import random
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from hived.errors import UserError
+from hived.scheduler import check_invariants
+from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
+from hived_extender.kube import KubeError
+from hived_extender.service import Patience
+from tests.extender.world import NODES, World, node, pod_json, preempt_args, spec_text, to_pod
+
+STEPS = 300
+NEVER_S = 1e6
+GARBAGE = ("{", "null", '{"node": "n0", "leafCellIsolation": [0], "affinityGroupBindInfo": []}')
+
+
+class Saboteur:
+    """Does to a world whatever Kubernetes and its users may do."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(patience=Patience(force_bind_threshold=10**9, nudge_delay_s=NEVER_S))
+        self.random = random.Random(seed)
+        self.count = 0
+        self.unreported: list[str] = []
+
+    def step(self) -> None:
+        actions = {
+            self.create: 20, self.ask: 25, self.preempt: 10, self.look: 10, self.delete: 8, self.turn_node: 7,
+            self.list_again: 4, self.bind_behind_our_back: 5, self.change_spec: 5, self.complete: 3, self.report: 3,
+        }  # fmt: skip
+        (action,) = self.random.choices(list(actions), list(actions.values()))
+        action()
+
+    def may(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def pod(self) -> Any:
+        """Any pod; there is always one."""
+        if not self.world.kube.pods:
+            self.create()
+        return self.random.choice(list(self.world.kube.pods.values()))
+
+    def spec(self) -> str:
+        choose = self.random.choice
+        return spec_text(
+            choose(["a", "a", "b", "none"]), choose([1, 2, 4, 4]), choose([-1, 0, 0, 5, 9]),
+            choose(["", "g", "h", "i"]), choose([1, 2, 3]),
+            lazyPreemptionEnable=self.may(0.4), ignoreK8sSuggestedNodes=self.may(0.6),
+        )  # fmt: skip
+
+    def create(self) -> None:
+        """A pod; the one that had its name before is reported gone at once, later or never."""
+        self.count += 1
+        name = f"p{self.random.randrange(12)}"
+        old = self.world.kube.pods.get(name)
+        self.world.kube.add(pod_json(name, self.spec(), uid=f"u{self.count}"))
+        if old is not None:
+            self.unreported.append(old["metadata"]["uid"])
+            if self.may(0.5):
+                self.report()
+        self.world.see(self.world.kube.pods[name])
+
+    def report(self) -> None:
+        if self.unreported:
+            self.world.service.pod_gone(self.unreported.pop())
+
+    def ask(self) -> None:
+        pod = self.pod()
+        offered = [name for name in NODES if self.may(0.9)]
+        chosen = self.world.filter(pod, offered).get("NodeNames")
+        if chosen and self.may(0.8):
+            if self.may(0.2):
+                self.world.kube.refusals.append(KubeError(self.random.choice([0, 404, 409, 500]), "Refused", "no"))
+            try:
+                self.world.bind(pod, chosen[0])
+            finally:
+                self.world.kube.refusals.clear()
+            if self.may(0.7):
+                self.world.see(pod)
+
+    def preempt(self) -> None:
+        candidates = [name for name in NODES if self.may(0.9)]
+        answer = self.world.service.preempt_victims(preempt_args(self.pod(), candidates)).node_name_to_meta_victims
+        victims = {victim.uid for on_node in (answer or {}).values() for victim in on_node.pods}
+        if self.may(0.7):
+            for pod in list(self.world.kube.pods.values()):
+                if pod["metadata"]["uid"] in victims:
+                    self.world.delete(pod)
+
+    def look(self) -> None:
+        self.world.see(self.pod())
+
+    def delete(self) -> None:
+        self.world.delete(self.pod())
+
+    def complete(self) -> None:
+        pod = self.pod()
+        pod["status"]["phase"] = self.random.choice(["Succeeded", "Failed"])
+        self.world.see(pod)
+        del self.world.kube.pods[pod["metadata"]["name"]]
+
+    def change_spec(self) -> None:
+        pod = self.pod()
+        pod["metadata"]["annotations"][SCHEDULING_SPEC] = self.spec() if self.may(0.8) else "{"
+        if self.may(0.5):
+            self.world.see(pod)
+
+    def bind_behind_our_back(self) -> None:
+        """Somebody binds a pod, with the annotations of another, garbage or none."""
+        pod = self.pod()
+        if pod["spec"]["nodeName"]:
+            return
+        notes = pod["metadata"]["annotations"]
+        others = [other["metadata"]["annotations"] for other in self.world.kube.pods.values()]
+        placed = [other for other in others if other.get(BIND_INFO, "") not in ("", *GARBAGE)]
+        pod["spec"]["nodeName"] = self.random.choice(NODES)
+        if placed and self.may(0.7):
+            stolen = self.random.choice(placed)
+            keys = (BIND_INFO, LEAF_CELL_ISOLATION, *([SCHEDULING_SPEC] if self.may(0.5) else []))
+            notes.update({key: stolen[key] for key in keys if key in stolen})
+            pod["spec"]["nodeName"] = json.loads(notes[BIND_INFO])["node"]
+        elif self.may(0.5):
+            notes[BIND_INFO] = self.random.choice(GARBAGE)
+        self.world.see(pod)
+
+    def turn_node(self) -> None:
+        name = self.random.choice(NODES)
+        if self.may(0.2):
+            self.world.service.node_gone(name)
+        else:
+            self.world.service.node_seen(node(name, is_ready=self.may(0.6), is_cordoned=self.may(0.2)))
+
+    def list_again(self) -> None:
+        """The watch has expired; whatever was not reported is simply missing from the list."""
+        self.world.service.sync_pods([to_pod(pod) for pod in self.world.kube.pods.values()])
+        self.unreported.clear()
+
+
+@pytest.fixture(autouse=True)
+def only_what_the_test_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No binding by force, which would happen on other threads at any time."""
+    monkeypatch.setattr("hived_extender.binder.Binder.write_later", lambda *_: None)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_that_happens_to_pods_breaks_the_state_or_stays_behind(seed: int) -> None:
+    saboteur = Saboteur(seed)
+    world = saboteur.world
+    for _ in range(STEPS):
+        with suppress(UserError):
+            saboteur.step()
+        assert world.service.fault == ""
+        check_invariants(world.service._state)
+        assert sum(world.pod_counts().values()) == len(world.kube.pods) + len(saboteur.unreported)
+    world.service.sync_pods([])
+    world.service.sync_nodes([node(name) for name in NODES])
+    assert world.snapshot() == ({}, {}, {})
+    assert world.pod_counts() == {}
+    world.service.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_restart_after_all_that_finds_a_sound_state(seed: int) -> None:
+    saboteur = Saboteur(seed)
+    for _ in range(STEPS):
+        with suppress(UserError):
+            saboteur.step()
+    restarted = World()
+    restarted.service.sync_pods([to_pod(pod) for pod in saboteur.world.kube.pods.values()])
+    assert restarted.service.fault == ""
+    check_invariants(restarted.service._state)
