@@ -6,12 +6,14 @@ are stolen or garbage, change their specs at any time; the API server refuses bi
 
 import json
 import random
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from hived.errors import UserError
+from hived.groups import nodes_of_pods
 from hived.scheduler import check_invariants
 from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.kube import KubeError
@@ -34,8 +36,8 @@ class Saboteur:
 
     def step(self) -> None:
         actions = {
-            self.create: 20, self.ask: 25, self.preempt: 10, self.look: 10, self.delete: 8, self.turn_node: 7,
-            self.list_again: 4, self.bind_behind_our_back: 5, self.change_spec: 5, self.complete: 3, self.report: 3,
+            self.create: 20, self.ask: 30, self.preempt: 15, self.look: 10, self.delete: 5, self.turn_node: 5,
+            self.list_again: 3, self.bind_behind_our_back: 4, self.change_spec: 8, self.complete: 2, self.report: 3,
         }  # fmt: skip
         (action,) = self.random.choices(list(actions), list(actions.values()))
         action()
@@ -49,18 +51,23 @@ class Saboteur:
             self.create()
         return self.random.choice(list(self.world.kube.pods.values()))
 
+    def unbound_pod(self) -> Any:
+        """A pod without a node if there is one."""
+        unbound = [pod for pod in self.world.kube.pods.values() if not pod["spec"]["nodeName"]]
+        return self.random.choice(unbound) if unbound else self.pod()
+
     def spec(self) -> str:
         choose = self.random.choice
         return spec_text(
-            choose(["a", "a", "b", "none"]), choose([1, 2, 4, 4]), choose([-1, 0, 0, 5, 9]),
-            choose(["", "g", "h", "i"]), choose([1, 2, 3]),
+            choose(["a"] * 6 + ["b"] * 3 + ["none"]), choose([1, 2, 4, 4]), choose([-1, 0, 0, 5, 9]),
+            choose(["", "", "", "g", "h"]), choose([1, 2, 3]),
             lazyPreemptionEnable=self.may(0.4), ignoreK8sSuggestedNodes=self.may(0.6),
         )  # fmt: skip
 
     def create(self) -> None:
         """A pod; the one that had its name before is reported gone at once, later or never."""
         self.count += 1
-        name = f"p{self.random.randrange(12)}"
+        name = f"p{self.random.randrange(20)}"
         old = self.world.kube.pods.get(name)
         self.world.kube.add(pod_json(name, self.spec(), uid=f"u{self.count}"))
         if old is not None:
@@ -74,7 +81,7 @@ class Saboteur:
             self.world.service.pod_gone(self.unreported.pop())
 
     def ask(self) -> None:
-        pod = self.pod()
+        pod = self.unbound_pod()
         offered = [name for name in NODES if self.may(0.9)]
         chosen = self.world.filter(pod, offered).get("NodeNames")
         if chosen and self.may(0.8):
@@ -89,7 +96,8 @@ class Saboteur:
 
     def preempt(self) -> None:
         candidates = [name for name in NODES if self.may(0.9)]
-        answer = self.world.service.preempt_victims(preempt_args(self.pod(), candidates)).node_name_to_meta_victims
+        args = preempt_args(self.unbound_pod(), candidates)
+        answer = self.world.service.preempt_victims(args).node_name_to_meta_victims
         victims = {victim.uid for on_node in (answer or {}).values() for victim in on_node.pods}
         if self.may(0.7):
             for pod in list(self.world.kube.pods.values()):
@@ -109,14 +117,14 @@ class Saboteur:
         del self.world.kube.pods[pod["metadata"]["name"]]
 
     def change_spec(self) -> None:
-        pod = self.pod()
+        pod = self.unbound_pod()
         pod["metadata"]["annotations"][SCHEDULING_SPEC] = self.spec() if self.may(0.8) else "{"
         if self.may(0.5):
             self.world.see(pod)
 
     def bind_behind_our_back(self) -> None:
         """Somebody binds a pod, with the annotations of another, garbage or none."""
-        pod = self.pod()
+        pod = self.unbound_pod()
         if pod["spec"]["nodeName"]:
             return
         notes = pod["metadata"]["annotations"]
@@ -137,7 +145,14 @@ class Saboteur:
         if self.may(0.2):
             self.world.service.node_gone(name)
         else:
-            self.world.service.node_seen(node(name, is_ready=self.may(0.6), is_cordoned=self.may(0.2)))
+            self.world.service.node_seen(node(name, is_ready=self.may(0.8), is_cordoned=self.may(0.1)))
+
+    def nodes_of_held_cells(self) -> Iterator[tuple[str, str]]:
+        """For every pod that holds cells and still exists: its node, "" if it has none yet, and that of the cells."""
+        true = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in self.world.kube.pods.values()}
+        state = self.world.service._state
+        for group in state.groups.values():
+            yield from ((true[pod.uid], held) for held, pod in nodes_of_pods(state, group) if pod.uid in true)
 
     def list_again(self) -> None:
         """The watch has expired; whatever was not reported is simply missing from the list."""
@@ -161,6 +176,7 @@ def test_nothing_that_happens_to_pods_breaks_the_state_or_stays_behind(seed: int
         assert world.service.fault == ""
         check_invariants(world.service._state)
         assert sum(world.pod_counts().values()) == len(world.kube.pods) + len(saboteur.unreported)
+        assert all(true in ("", held) for true, held in saboteur.nodes_of_held_cells())
     world.service.sync_pods([])
     world.service.sync_nodes([node(name) for name in NODES])
     assert world.snapshot() == ({}, {}, {})
