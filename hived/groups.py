@@ -36,7 +36,7 @@ def add_group(
     )
     state.group_total += 1
     _enter(state, group)
-    remember(state, partial(_leave, state, group))
+    remember(state, partial(_take_back, state, group))
     return group
 
 
@@ -56,6 +56,12 @@ def _leave(state: State, group: Group) -> None:
     del state.groups[group.name]
     del state.group_by_number[group.number]
     state.lazy_group_count -= group.spec.lazy_preemption
+
+
+def _take_back(state: State, group: Group) -> None:
+    """Undo `add_group`; the number is given out again, so a search that is tried again ends in the same state."""
+    _leave(state, group)
+    state.group_total = group.number
 
 
 def change_state(state: State, group: Group, group_state: GroupState) -> None:
@@ -142,6 +148,8 @@ def describe_placement(
 
     Cost O(leaves).
     """
+    if known is not None and (physical == NO_CELL).all():
+        return known.members
     arrays, topology = state.arrays, state.topology
     names = topology.node_names
     nodes, devices, held = arrays.node[physical].tolist(), arrays.device[physical].tolist(), physical.tolist()

@@ -235,9 +235,9 @@ def _check_groups(state: State) -> Iterator[str]:
         if seated != {(uid, slot) for uid, slots in group.slots_of.items() for slot in slots}:
             yield f"group {group.name} seats a pod in another slot than it says"
         if group.virtual is not None:
-            pair = (group.virtual != NO_CELL) & (group.physical != NO_CELL)
+            pair = np.flatnonzero((group.virtual != NO_CELL) & (group.physical != NO_CELL))
             wanted = CellState.RESERVING if is_reserving else CellState.USED
-            live = pair & (cells.state[group.physical] == wanted)
+            live = pair[cells.state[group.physical[pair]] == wanted]
             if (cells.bound[group.virtual[live]] != group.physical[live]).any():
                 yield f"group {group.name} holds leaf cells that are not bound to its virtual ones"
     if len(state.group_by_number) != len(state.groups):

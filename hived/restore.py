@@ -36,7 +36,8 @@ def restore_group(state: State, pod: PodRequest, bind_info: BindInfo) -> tuple[G
     cancelled = find_preemptors(state, physical)
     for preemptor in cancelled:
         cancel_preemption(state, preemptor)
-    physical[(physical != NO_CELL) & (state.cells.using[physical] != NO_GROUP)] = NO_CELL
+    found = np.flatnonzero(physical != NO_CELL)
+    physical[found[state.cells.using[physical[found]] != NO_GROUP]] = NO_CELL
     # a guaranteed group without preassigned types had been lazily preempted when this pod was bound
     has_types = all(all(p.preassigned_cell_types) and p.preassigned_cell_types for m in known.members for p in m)
     is_guaranteed = pod.spec.priority >= MIN_GUARANTEED_PRIORITY and has_types
