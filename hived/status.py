@@ -31,7 +31,7 @@ def affinity_group(state: State, name: str, times: Mapping[str, str] = _NO_TIMES
     """One group; `times` gives the lazy preemption times that the core does not know. UserError if it is unknown."""
     group = state.groups.get(name)
     if group is None:
-        raise UserError(f"Affinity group {name} does not exist since it is not allocated or preempting", 404)
+        raise UserError(f"Affinity group {name} does not exist since it is not allocated or preempting")
     status: Json = {
         "vc": group.spec.virtual_cluster,
         "priority": group.priority,
@@ -93,7 +93,7 @@ def iter_virtual_cluster(state: State, vc: str) -> Iterator[Json]:
     """One preassigned cell at a time, then one lent leaf at a time."""
     number = state.topology.vc_index.get(vc)
     if number is None:
-        raise UserError(f"VC {vc} not found", 404)
+        raise UserError(f"VC {vc} not found")
     for root in state.topology.preassigned[number]:
         yield _tree(state, root)
     for leaf in (state.cells.lent_to == number).nonzero()[0].tolist():

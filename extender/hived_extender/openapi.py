@@ -89,8 +89,8 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 
 _ERRORS: dict[str, tuple[str, ...]] = {
     "/v1/extender/preempt": ("400", "500", "503"),
-    "/v1/inspect/affinitygroups/{name}": ("404",),
-    "/v1/inspect/clusterstatus/virtualclusters/{name}": ("404",),
+    "/v1/inspect/affinitygroups/{name}": ("400",),
+    "/v1/inspect/clusterstatus/virtualclusters/{name}": ("400",),
 }
 
 _STATUSES = {"/healthz": "500", "/readyz": "503"}

@@ -147,6 +147,9 @@ def start_embedded(
         with start_extender(config_file, kube, listen=listen, record_dir=record_dir) as extender:
             extender.wait_ready()
             cluster.start_scheduler(extender.url)
-            yield Embedded(cluster, extender)
+            try:
+                yield Embedded(cluster, extender)
+            finally:
+                cluster.stop_scheduler()
     finally:
         cluster.stop()

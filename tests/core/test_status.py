@@ -268,14 +268,14 @@ def test_a_lazily_preempted_group_names_its_preemptor_and_the_time() -> None:
 def test_an_unknown_group_is_not_found() -> None:
     with pytest.raises(UserError) as refused:
         status.affinity_group(one_rack(), "x")
-    assert refused.value.code == 404
+    assert refused.value.code == 400
     assert refused.value.message == "Affinity group x does not exist since it is not allocated or preempting"
 
 
 def test_an_unknown_vc_is_not_found() -> None:
     with pytest.raises(UserError, match=r"^VC x not found$") as refused:
         status.virtual_cluster(one_rack(), "x")
-    assert refused.value.code == 404
+    assert refused.value.code == 400
 
 
 def test_a_vc_without_cells_is_an_empty_list() -> None:

@@ -83,7 +83,7 @@ class EmbeddedCluster:
 
         Raises UserError if that is no http address.
         """
-        self._stop_scheduler()
+        self.stop_scheduler()
         self._scheduler_kube = KubeClient.connect(self.api_url)
         self._scheduler = Scheduler(self._scheduler_kube, extender_url, self._pace)
         self._scheduler.start()
@@ -102,7 +102,7 @@ class EmbeddedCluster:
         if scheduler is not None:
             scheduler.stop()
         self._server.stop()
-        self._stop_scheduler()
+        self.stop_scheduler()
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -116,7 +116,8 @@ class EmbeddedCluster:
     ) -> None:
         self.stop()
 
-    def _stop_scheduler(self) -> None:
+    def stop_scheduler(self) -> None:
+        """Stop deciding where pods go; pods that run go on. Nothing happens if no scheduler runs."""
         if self._scheduler is not None:
             self._scheduler.stop()
             self._scheduler.join()

@@ -62,7 +62,7 @@ def inspect(world: World, what: str) -> object:
             return {"items": [group_json(world.groups[g]) for g in sorted(world.groups)] or None}
         case "group":
             if name not in world.groups:
-                raise UserError(f"Affinity group {name} does not exist since it is not allocated or preempting", 404)
+                raise UserError(f"Affinity group {name} does not exist since it is not allocated or preempting")
             return group_json(world.groups[name])
         case "physical":
             return by_address(physical_json(world, top) for chain in world.chains.values() for top in chain.tops)
@@ -70,7 +70,7 @@ def inspect(world: World, what: str) -> object:
             return {vc: vc_json(world, vc) for vc in world.vcs}
         case "vc":
             if name not in world.vcs:
-                raise UserError(f"VC {name} not found", 404)
+                raise UserError(f"VC {name} not found")
             return vc_json(world, name)
         case _:
             return {"physicalCluster": inspect(world, "physical"), "virtualClusters": inspect(world, "vcs")}

@@ -136,6 +136,8 @@ def test_a_json_patch_does_as_the_rfc_says(target: Any, patch: Any, expected: An
         ([{"op": "remove", "path": "a"}], 400),
         ([{"op": "remove", "path": 1}], 400),
         ([{"op": "move", "path": "/a"}], 400),
+        ([{"op": "remove", "path": ""}], 422),
+        ([{"op": "move", "from": "", "path": "/a"}], 422),
         ([{"op": "test", "path": "/a", "value": 2}], 422),
         ([{"op": "remove", "path": "/nothing"}], 422),
         ([{"op": "add", "path": "/list/9", "value": 1}], 422),

@@ -172,6 +172,8 @@ def json_patch(target: Body, patch: Any) -> Any:
     document: Any = {"": copy.deepcopy(target)}
     for operation in patch:
         _apply_operation(document, operation)
+    if "" not in document:
+        raise _unfit("the patch leaves no object")
     return document[""]
 
 
