@@ -112,7 +112,7 @@ class StateDetail(Enum):
 
 
 class _Op(msgspec.Struct, tag_field="op", rename="camel"):
-    pass
+    """One line of a scenario, told apart by its key "op"."""
 
 
 class Header(_Op, tag="header"):
@@ -120,33 +120,47 @@ class Header(_Op, tag="header"):
 
 
 class New(_Op, tag="new"):
+    """Start afresh from a configuration, with every node bad."""
+
     config: str
 
 
 class AddNodes(_Op, tag="addNodes"):
+    """Report nodes as healthy, in order; all configured ones by default."""
+
     nodes: list[str] | None = None
 
 
 class AddNode(_Op, tag="addNode"):
+    """Report one node."""
+
     node: str
     healthy: bool
 
 
 class UpdateNode(_Op, tag="updateNode"):
+    """Report that a node's health changed; ignored if it did not."""
+
     node: str
     old: bool
     new: bool
 
 
 class DeleteNode(_Op, tag="deleteNode"):
+    """Report that a node is gone."""
+
     node: str
 
 
 class AllExcept(msgspec.Struct):
+    """Every configured node but these is suggested."""
+
     nodes: list[str] = msgspec.field(name="except")
 
 
 class Schedule(_Op, tag="schedule"):
+    """Ask where a pod could run; with `commit`, a binding is carried out."""
+
     pod: str
     phase: Literal["Filtering", "Preempting"]
     suggested: Literal["all"] | list[str] | AllExcept
@@ -156,10 +170,14 @@ class Schedule(_Op, tag="schedule"):
 
 
 class Delete(_Op, tag="delete"):
+    """Report that a pod is gone."""
+
     pod: str
 
 
 class Restart(_Op, tag="restart"):
+    """Start afresh and replay nodes and bound pods, in one order or the other."""
+
     config: str
     order: Literal["nodesFirst", "podsFirst"]
     bad_nodes: list[str]
@@ -167,6 +185,8 @@ class Restart(_Op, tag="restart"):
 
 
 class AddBound(_Op, tag="addBound"):
+    """Report a bound pod with this bind info annotation, whatever it says."""
+
     pod: str
     node: str
     spec: msgspec.Raw
@@ -174,6 +194,8 @@ class AddBound(_Op, tag="addBound"):
 
 
 class Inspect(_Op, tag="inspect"):
+    """Ask for a view of the state."""
+
     what: str
 
 
