@@ -148,6 +148,11 @@ def test_an_unbound_preassigned_cell_is_not_planned() -> None:
     assert roots(state, placement(free, 0, 1)) == []
 
 
+def test_a_leaf_of_an_unknown_type_plans_nothing() -> None:
+    state = bound_state()
+    assert roots(state, placement(held_nodes(state, "g")[0], 0, 1, cell_type="NOTYPE")) == []
+
+
 def test_a_leaf_named_twice_plans_nothing_the_second_time() -> None:
     """The second mention has no cell; climbing from it would never end."""
     state = bound_state()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hived.decisions import Wait
-from hived.events import NodeHealthChanged, PodAllocated
+from hived.events import NodeHealthChanged, Phase, PodAllocated
 from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.state import State
@@ -33,7 +33,8 @@ from tests.core.builders import (
 
 def bad_cells(state: State, vc: str) -> list[str]:
     """Addresses of the preassigned cells that a VC sees as bad."""
-    return [cell["cellAddress"] for cell in virtual_cluster(state, vc) if cell["cellHealthiness"] == "Bad"]
+    own = [cell for cell in virtual_cluster(state, vc) if not cell["cellAddress"].endswith("-opp")]
+    return [cell["cellAddress"] for cell in own if cell["cellHealthiness"] == "Bad"]
 
 
 def nodes_only(*quotas: int, nodes: int) -> ClusterSpec:
@@ -188,6 +189,19 @@ def test_a_doomed_cell_in_real_use_stays_doomed_when_it_is_released_while_bad() 
     delete(state, bound)
     assert state.cells.doomed_count.sum() == 1
     assert bad_cells(state, "V0") == ["V0/0"]
+
+
+def test_after_a_cancelled_preemption_the_vc_sees_its_bad_hardware_again() -> None:
+    """The plan of the cancelled placement keeps doomed cells away only while it lasts (FORMAT 5h)."""
+    state = healthy_state(rack_cluster(quota("A", {"RACK": 1}), racks=1))
+    run(state, pod("lent", priority=-1, members=((2, 2),)))
+    urgent = pod("urgent", priority=5)
+    request(state, urgent, Phase.PREEMPTING)
+    set_nodes(state, "n0", "n1", is_healthy=False)
+    delete(state, urgent)
+    check_invariants(state)
+    assert bad_cells(state, "A") == ["A/0"]
+    assert state.cells.doomed_count.sum() == 1
 
 
 def test_a_pinned_cell_is_bound_whatever_its_health() -> None:

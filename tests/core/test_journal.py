@@ -165,6 +165,27 @@ def test_a_large_gang_in_a_sparse_cluster_is_mapped_in_spite_of_a_full_journal()
     assert {p.node for p in decision.bind_info.members[0]} == set(good)
 
 
+def test_the_order_of_the_nodes_is_right_again_after_a_search_that_was_broken_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The view was sorted after the pod's own preemption had been cancelled; both are taken back."""
+    state = interrupted_state()
+    with monkeypatch.context() as patched:
+        patched.setattr("hived.search.map_leaves", fail)
+        with pytest.raises(ZeroDivisionError):
+            request(state, pod("more urgent", priority=9, members=((4, 2),)), Phase.PREEMPTING)
+    request(state, pod("too many", members=((9, 2),)))
+    arrays, cells = state.arrays, state.cells
+    view = state.topology.vc_views[0, 0]
+    order = cells.view_order[arrays.view_start[view] : arrays.view_start[view + 1]].tolist()
+    keys = [(bool(cells.bad[cell]), -int(cells.used[cell])) for cell in order]
+    assert keys == sorted(keys)
+
+
+def fail(*_: object) -> None:
+    raise ZeroDivisionError
+
+
 # --- decisions that are not carried out ------------------------------------------------------------------------------
 
 
@@ -213,9 +234,6 @@ def test_an_error_in_the_middle_of_a_search_leaves_the_state_as_before(
     state, twin = interrupted_state(), interrupted_state()
     wanted = pod("more urgent", priority=9, members=((4, 2),))
     before = fingerprint(state)
-
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError
 
     with monkeypatch.context() as patched:
         patched.setattr(broken, fail)

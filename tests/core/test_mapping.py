@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from hived.decisions import Bind
+from hived.decisions import Bind, Wait
+from hived.events import Phase
 from hived.journal import start_recording, stop_recording
 from hived.mapping import map_leaves
 from hived.scheduler import check_invariants
+from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.state import State
 from hived.topology import NO_CELL, IntArray
 from tests.core.builders import (
@@ -246,6 +248,44 @@ def test_a_rack_with_a_bad_node_still_serves_a_pod_that_fits_the_other_one(bad: 
     set_nodes(state, bad, is_healthy=False)
     run(state, pod("g"))
     assert set(held_nodes(state, "g")) == {"n0", "n1"} - {bad}
+
+
+# --- safe relaxed split: the free cells of the root's own level are all unusable (SEMANTICS 4c.4) --------------------
+
+
+def test_what_a_gang_has_claimed_itself_is_no_obstacle_to_its_next_cell() -> None:
+    """B splits a rack beside a bad node; A's rack is placed first, so the last rack may be split for A's node."""
+    spec = rack_cluster(quota("A", {"RACK": 1, "RACK.NODE": 1}), quota("B", {"RACK.NODE": 1}), racks=3)
+    state = healthy_state(spec)
+    set_nodes(state, "n0", is_healthy=False)
+    run(state, pod("b", vc="B"))
+    assert held_nodes(state, "b") == ["n1", "n1"]
+    run(state, pod("g", members=((3, 2),)))
+    assert held_nodes(state, "g")[::2] == ["n4", "n5", "n2"]
+
+
+def test_only_levels_above_the_wanted_one_must_have_cells_to_spare() -> None:
+    """Every node is promised; the quota still holds the gang's first node when its second one needs a whole pool."""
+    rack = rack_cluster(racks=4)
+    spec = ClusterSpec(
+        cell_types={**rack.cell_types, "POOL": CellTypeSpec("POOL", "RACK", 2)},
+        physical_cells=tuple(PhysicalCellSpec("POOL", children=rack.physical_cells[i : i + 2]) for i in (0, 2)),
+        virtual_clusters={"A": quota("A", {"POOL.RACK.NODE": 8})},
+    )
+    state = healthy_state(spec)
+    run(state, pod("first"))
+    assert set(held_nodes(state, "first")) == {"n0"}
+    gang = pod("g", members=((2, 2),), ignore_suggested_nodes=False)
+    decision = request(state, gang, Phase.FILTERING, "n2", "n4")
+    assert isinstance(decision, Bind), decision
+    assert [p.node for p in decision.bind_info.members[0]] == ["n2", "n4"]
+
+
+def test_cells_that_other_vcs_may_claim_are_not_split() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 2}), quota("B", {"RACK": 1})))
+    run(state, pod("first"))
+    wanted = pod("g", ignore_suggested_nodes=False)
+    assert isinstance(request(state, wanted, Phase.FILTERING, "n2", "n3"), Wait)
 
 
 def test_leaves_that_are_bound_already_keep_their_hardware() -> None:

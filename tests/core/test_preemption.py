@@ -4,9 +4,9 @@ import pytest
 
 from hived.decisions import Applied, Bind, Preempt, Wait
 from hived.events import Phase, PodAllocated
-from hived.preemption import find_preemptors, find_victims, preempt_lazily
+from hived.preemption import find_preemptors, find_victims, lazy_groups_below, preempt_lazily
 from hived.scheduler import check_invariants, handle
-from hived.specs import ClusterSpec
+from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.state import CellState, GroupState, State
 from hived.status import affinity_group
 from hived.topology import NO_CELL
@@ -362,6 +362,53 @@ def test_a_group_keeps_its_first_lazy_preemptor() -> None:
     run(state, pod("urgent", priority=5, members=FOUR))
     assert not preempt_lazily(state, state.groups["lazy"], "late")
     assert state.groups["lazy"].lazy_preemptor == "urgent"
+
+
+def test_only_the_cells_that_a_group_still_uses_leave_the_vc() -> None:
+    """One of its two nodes is reserved by a preemptor already (FORMAT C6 f)."""
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 2}), racks=1))
+    run(state, pod("firm", members=((2, 2),)))
+    request(state, pod("urgent", priority=5), Phase.PREEMPTING)
+    reserved = held_nodes(state, "urgent")
+    handle(state, PodAllocated(pod("late", vc="gone"), bind_info((placement("gone", 0, 1),)), ("firm",)))
+    check_invariants(state)
+    priorities = dict(zip(held_nodes(state, "firm"), leaf_priorities(state, "firm"), strict=True))
+    assert priorities == {node: 5 if node in reserved else -1 for node in ("n0", "n1")}
+
+
+def leaf_priorities(state: State, group: str) -> list[int]:
+    return state.cells.priority[state.groups[group].physical].tolist()
+
+
+def test_a_group_that_has_left_its_vc_is_not_to_be_preempted_lazily_though_its_bad_leaf_is_still_bound() -> None:
+    """Another group keeps the rack allocated."""
+    state = healthy_state(rack_cluster(quota("A", {"RACK": 1}), racks=1))
+    run(state, pod("lazy", lazy_preemption=True))
+    run(state, pod("firm"))
+    leaves = state.groups["lazy"].virtual
+    assert leaves is not None
+    set_nodes(state, *held_nodes(state, "lazy"), is_healthy=False)
+    assert lazy_groups_below(state, leaves) == [state.groups["lazy"]]
+    preempt_lazily(state, state.groups["lazy"], "urgent")
+    assert (state.cells.bound[leaves] != NO_CELL).all()
+    assert lazy_groups_below(state, leaves) == []
+
+
+def test_a_chain_that_was_tried_in_vain_keeps_its_lazy_groups() -> None:
+    """The gang preempts lazily in chain A, finds too few suggested nodes there, and reserves cells of chain Z."""
+    names = ("a0", "a1", "a2", "z0", "z1")
+    cell_types = {name: CellTypeSpec(name, "GPU", 2, is_node_level=True) for name in "AZ"}
+    tops = tuple(PhysicalCellSpec(name[0].upper(), address=name) for name in names)
+    state = healthy_state(ClusterSpec(cell_types, tops, {"V": quota("V", {"A": 2, "Z": 2})}))
+    run(state, pod("lazy", vc="V", lazy_preemption=True))
+    for node in ("z0", "z1"):
+        lent = bind_info((placement(node, 0, 1, cell_type=""),), chain="Z")
+        handle(state, PodAllocated(pod(node, vc="V", priority=-1), lent))
+    urgent = pod("urgent", vc="V", priority=5, members=((2, 2),), ignore_suggested_nodes=False)
+    decision = request(state, urgent, Phase.PREEMPTING, *held_nodes(state, "lazy"), "z0", "z1")
+    assert decision == Preempt({"z0": ("z0",), "z1": ("z1",)})
+    assert state.groups["lazy"].virtual is not None
+    check_invariants(state)
 
 
 def test_an_opportunistic_group_has_no_vc_to_leave() -> None:

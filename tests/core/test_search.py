@@ -178,6 +178,12 @@ def test_without_a_type_the_last_reason_that_is_not_empty_is_given() -> None:
     assert reason(state, pod("p", vc="V", members=((2, 2),))) == "insufficient capacity when scheduling in VC V"
 
 
+def test_a_type_without_chains_to_try_keeps_the_reason_of_the_one_before() -> None:
+    """The VC has CPUs only, and GPUs are tried last."""
+    state = healthy_state(several_chains(quota("V", {"M": 1})))
+    assert reason(state, pod("p", vc="V", members=((2, 2),))) == "insufficient capacity when scheduling in VC V"
+
+
 def test_without_any_chain_to_try_there_is_no_reason() -> None:
     state = healthy_state(several_chains(quota("V", {})))
     assert reason(state, pod("p", vc="V")) == ""

@@ -7,7 +7,7 @@ import pytest
 from hived import status
 from hived.errors import UserError
 from hived.events import Phase, PodAllocated
-from hived.scheduler import handle
+from hived.scheduler import handle, new_state
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.state import State
 from tests.core.builders import (
@@ -242,6 +242,13 @@ def test_a_preempting_group_lists_the_pods_that_preempt() -> None:
     }
     assert status.affinity_group(state, "v")["status"]["state"] == "BeingPreempted"
     assert status.snapshot(state)[0]["0/n0/0"] == ["Reserving", "Healthy", 5, "A", "A/0/0"]
+
+
+def test_a_lent_leaf_shows_the_health_that_it_had_when_it_was_lent() -> None:
+    state = new_state(rack_cluster())
+    handle(state, PodAllocated(pod("o", priority=-1), bind_info((placement("n0", 0, 1, cell_type=""),))))
+    set_nodes(state, "n0", is_healthy=True)
+    assert status.snapshot(state)[1]["A|0/n0/0-opp"] == ["Used", "Bad", -1, "0/n0/0"]
 
 
 def test_a_reserved_cell_is_shown_as_reserved() -> None:
