@@ -37,7 +37,8 @@ def search(state: State, pod: PodRequest, suggested: npt.NDArray[np.bool_] | Non
     """
     check_request(state, pod)
     spec = pod.spec
-    mask = np.ones(0, np.bool_) if suggested is None else suggested
+    # a copy, because a read-only or strided mask would make numba compile the kernels once more
+    mask = np.ones(0, np.bool_) if suggested is None else np.array(suggested, np.bool_)
     ignore = spec.ignore_suggested_nodes or bool(mask.all())
     reason = ""
     for views in _views_to_try(state, spec):
