@@ -7,7 +7,7 @@ from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCell
 from tests.property.choices import Choices
 
 MAX_LEAVES_PER_TOP = 16
-MAX_LEAVES = 48
+MAX_LEAVES = (48, 24, 48, 96)
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ def make_hardware(choices: Choices) -> Hardware:
         leaf_type = choices.pick(["GPU", "CPU"])
         families.append(_make_family(choices, "B", leaf_type, choices.pick([32, 0])))
     trees: list[tuple[Family, int, tuple[str, ...]]] = []
-    leaf_count = 0
-    for i in range(choices.integer(2, 8)):
+    leaf_count, most_leaves = 0, choices.pick(MAX_LEAVES)
+    for i in range(choices.integer(2, 12)):
         family = choices.pick(families)
         level = choices.pick([len(family.types), choices.integer(family.node_level, len(family.types))])
         leaf_count += family.leaf_count(level)
-        if leaf_count > MAX_LEAVES:
+        if trees and leaf_count > most_leaves:
             break
         count = family.leaf_count(level) // family.leaf_count(family.node_level)
         trees.append((family, level, tuple(f"n{i}-{k}" for k in range(count))))

@@ -102,6 +102,13 @@ class Operations:
         self._vcs = sorted(spec.virtual_clusters)
         self._rich_vcs = [vc for vc in self._vcs if spec.virtual_clusters[vc].virtual_cells] or self._vcs
         self._largest_node = max(_leaf_count(cell) for cell in self._cells if cell.cell_type in node_types)
+        self._preassigned_types = sorted(
+            {
+                cell.cell_type.rsplit(".", maxsplit=1)[-1]
+                for vc in spec.virtual_clusters.values()
+                for cell in vc.virtual_cells
+            }
+        )
         self._pins = [(vc, pin) for vc in self._vcs for pin in spec.virtual_clusters[vc].pinned_cell_ids]
 
     # --- scheduling ------------------------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ class Operations:
         }
 
     def _suggested(self) -> Any:
-        kind = self.choices.weighted({"all": 7, "except": 2, "list": 1})
+        kind = self.choices.weighted({"all": 6, "except": 3, "list": 1})
         if kind == "all":
             return "all"
         nodes = self.choices.subset(self._nodes, 30)
@@ -138,10 +145,10 @@ class Operations:
             spec["virtualCluster"], spec["pinnedCellId"] = choices.pick(self._pins)
         elif choices.chance(30):
             spec["leafCellType"] = choices.pick(self._leaf_types)
-        if choices.chance(40):
+        if choices.chance(50):
             spec["lazyPreemptionEnable"] = True
-        if choices.chance(40):
-            spec["ignoreK8sSuggestedNodes"] = choices.chance(50)
+        if choices.chance(50):
+            spec["ignoreK8sSuggestedNodes"] = choices.chance(25)
         possible = [size for size in (1, 2, 1, 4, 3, 2, 8, 5, 16) if size <= self._largest_node]
         sizes = [choices.pick(possible) for _ in range(choices.pick([1, 1, 1, 2, 3]))]
         spec["leafCellNumber"] = choices.pick(sizes)
@@ -223,6 +230,8 @@ class Operations:
         pod = self._new_pod()
         infos = list(self._bound.values())[-8:]
         info = choices.pick(infos) if infos and choices.chance(40) else self._made_up_bind_info()
+        if self._waiting and choices.chance(30):
+            return self._bound_elsewhere(choices.pick(self._waiting), info)
         sizes: dict[int, int] = {}
         for member in info["affinityGroupBindInfo"]:
             placements = member["podPlacements"]
@@ -241,6 +250,34 @@ class Operations:
             spec["virtualCluster"], spec["pinnedCellId"] = choices.pick(self._pins)
         self._specs[pod] = spec
         return {"op": "addBound", "pod": pod, "node": info["node"], "spec": spec, "bindInfo": json.dumps(info)}
+
+    def _bound_elsewhere(self, pod: str, info: Op) -> Op:
+        """A pod that waits or preempts turns out to be bound, to a place of its size if there is one in `info`."""
+        spec = self._specs[pod]
+        members = spec.get("affinityGroup", {}).get("members") or [{"podNumber": 1, "leafCellNumber": 1}]
+        counts: dict[int, int] = {}
+        for member in members:
+            counts[member["leafCellNumber"]] = counts.get(member["leafCellNumber"], 0) + member["podNumber"]
+        nodes = [placement["physicalNode"] for m in info["affinityGroupBindInfo"] for placement in m["podPlacements"]]
+        placements = {
+            size: [
+                {
+                    "physicalNode": self.choices.pick(nodes),
+                    "physicalLeafCellIndices": [i * size + k for k in range(size)],
+                    "preassignedCellTypes": [self.choices.pick([*self._preassigned_types, ""])] * size,
+                }
+                for i in range(count)
+            ]
+            for size, count in counts.items()
+        }
+        mine = placements.get(spec["leafCellNumber"], next(iter(placements.values())))[0]
+        bound = {
+            "node": mine["physicalNode"],
+            "leafCellIsolation": mine["physicalLeafCellIndices"],
+            "cellChain": info["cellChain"],
+            "affinityGroupBindInfo": [{"podPlacements": placements[size]} for size in sorted(placements)],
+        }
+        return {"op": "addBound", "pod": pod, "node": mine["physicalNode"], "spec": spec, "bindInfo": json.dumps(bound)}
 
     def _made_up_bind_info(self) -> Op:
         choices = self.choices

@@ -22,11 +22,13 @@ def map_leaves(world: World, leaves: list[VirtualCell], suggestions: Suggestions
         if found is not None:
             quota[root.chain][root.level] -= 1
         else:
-            spare = spare_cells(world.chains[root.chain], root.level, free[root.chain], quota[root.chain])
+            spare = spare_cells(world.chains[root.chain], root.level + 1, free[root.chain], quota[root.chain])
             found = relaxed_split(root, branches, free[root.chain], spare, suggestions)
         if found is None:
             return None
         mapping |= found
+    if not keeps_safety(world, [mapping[root] for root in roots]):
+        return None
     for parent, trees in below.items():
         found = match(trees, usable(parent.bound.children, suggestions), suggestions)
         if found is None:
@@ -137,19 +139,35 @@ def descend(
 
 
 def spare_cells(
-    chain: Chain, level_below: int, free: dict[int, list[PhysicalCell]], quota: dict[int, int]
+    chain: Chain, lowest: int, free: dict[int, list[PhysicalCell]], quota: dict[int, int]
 ) -> dict[int, int]:
-    """4c.4: how many cells of each level above could be split without breaking safety; empty if it is broken there.
-
-    Levels not above do not count: the quota still holds roots placed by a relaxed split, so they may look short.
-    """
+    """4c.4: how many cells of each level, down to `lowest`, could be split without breaking safety."""
     spare: dict[int, int] = {}
-    for level in range(chain.levels[-1], level_below, -1):
+    for level in range(chain.levels[-1], lowest - 1, -1):
         from_above = spare[level + 1] * chain.child_counts[level + 1] if level + 1 in spare else 0
         spare[level] = len(free[level]) - quota[level] + from_above
-        if spare[level] < 0:
-            return {}
     return spare
+
+
+def keeps_safety(world: World, cells: list[PhysicalCell]) -> bool:
+    """May these preassigned cells be taken? Each cell that is split for them takes one from the spare of its level.
+
+    Stricter than the reference, whose relaxed split offers the pieces of several cells at once and does not look at the
+    levels in between: cells that other VCs are promised could be split for a second root. A spare that was negative
+    before (after a replay) does not count.
+    """
+    split: set[PhysicalCell] = set()
+    for cell in cells:
+        for above in list(cell.up())[1:]:
+            if above.is_split:
+                break
+            split.add(above)
+    for name, chain in world.chains.items():
+        quota = {level: world.all_vc_free(name, level) for level in chain.levels}
+        for level, spare in spare_cells(chain, 1, world.free[name], quota).items():
+            if 0 <= spare < sum(above.chain == name and above.level == level for above in split):
+                return False
+    return True
 
 
 def relaxed_split(
@@ -159,8 +177,16 @@ def relaxed_split(
     spare: dict[int, int],
     suggestions: Suggestions,
 ) -> Mapping | None:
-    """4c.4; the cells split stay split in `free`, whether or not the root fits."""
+    """4c.4; the cells split stay split in `free`, whether or not the root fits.
+
+    Stricter than the reference: it ends at a level without spare cells, because splitting a cell from above it down to
+    the root's level would split one of that level too.
+    """
+    if any(count < 0 for count in spare.values()):
+        return None
     for level in sorted(spare):
+        if spare[level] == 0:
+            return None
         pieces: list[PhysicalCell] = []
         for _ in range(min(spare[level], len(free[level]))):
             head = free[level][0]

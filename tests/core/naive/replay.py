@@ -48,7 +48,10 @@ def add_allocated(world: World, pod: PodRequest, info: BindInfo, lazily_preempte
         group = None
     if group is None:
         check_bind_info(pod, info)
-        with world.planning(bind_info_plan(world, info), catch_up=False):
+        name, plan = world.last_plan
+        if name != pod.spec.group.name:
+            plan = bind_info_plan(world, info)
+        with world.planning(plan, catch_up=False):
             for name in lazily_preempted:
                 if name in world.groups and world.groups[name].virtual is not None:
                     lazy_preempt(world, world.groups[name], pod.spec.group.name)

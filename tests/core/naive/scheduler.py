@@ -223,7 +223,9 @@ class Search:
 
     def preempt_lazily(self, leaves: list[VirtualCell]) -> None:
         """4c.1: first, groups whose cells are wanted and that allow it leave the VC."""
-        with self.world.planning(planned_cells((leaf.bound, leaf) for leaf in leaves), catch_up=False):
+        plan = planned_cells((leaf.bound, leaf) for leaf in leaves)
+        self.world.last_plan = self.spec.group.name, plan
+        with self.world.planning(plan, catch_up=False):
             for leaf in leaves:
                 hardware = leaf.bound
                 group = hardware.using if hardware is not None and hardware.state == USED else None

@@ -19,7 +19,7 @@ from tests.core.naive.model import (
     initial_view,
 )
 
-KEPT = {"views", "chains", "vcs", "nodes", "children", "leaves"}  # what no decision changes, and the views (C1)
+KEPT = {"views", "last_plan", "chains", "vcs", "nodes", "children", "leaves"}  # unchanging, or not undone (C1)
 
 
 def swap_remove(cells: list[PhysicalCell], cell: PhysicalCell) -> None:
@@ -40,6 +40,7 @@ class World:
         self.left: dict[str, dict[int, int]] = {}
         self.doomed: dict[str, dict[str, dict[int, list[PhysicalCell]]]] = {}
         self.planned: list[set[Cell]] = []
+        self.last_plan: tuple[str, set[Cell]] = "", set()  # of the last Bind with lazy preemptions: group, cells
         self.left_out: set[tuple[str, int]] = set()  # chains and levels where a doomed cell was not picked
         self.left_unbound: list[PhysicalCell] = []  # cells with bad children that got no virtual cell
         self.unsafe_chains: set[str] = set()  # where a replay or doomed binding broke VC safety (SEMANTICS 6)
