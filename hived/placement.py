@@ -4,15 +4,12 @@ The same code serves a VC's virtual cells and the opportunistic view of a chain.
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from hived.jit import entry_kernel, kernel
 from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
-from hived.views import BoolArray, physical_of, sort_view, used_in_key
-
-LongArray = npt.NDArray[np.int64]
+from hived.views import BoolArray, LongArray, physical_of, sort_view, used_in_key
 
 # outcome of a search; a blocked search names the node cell that stood in the way
 PLACED, NO_CAPACITY, BAD_NODE, NON_SUGGESTED_NODE = 0, 1, 2, 3

@@ -238,7 +238,11 @@ def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> list[str]:
     groups = [group for group in groups if group.state is not GroupState.PREEMPTING]
     if not groups:
         return []
-    physical, virtual = planned_roots(state, event.bind_info)
+    plan = state.last_plan
+    if plan is not None and plan[0] == event.pod.spec.group.name:
+        _, physical, virtual = plan
+    else:
+        physical, virtual = planned_roots(state, event.bind_info)
     return preempt_lazily_for(state, groups, physical, virtual, event.pod.spec.group.name)
 
 

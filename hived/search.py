@@ -120,8 +120,11 @@ def _map(
     """Put physical cells behind a placement in the VC, lazily preempting what may be (SEMANTICS 4c)."""
     before = mark(state)
     lazy = lazy_groups_below(state, virtual)
+    state.last_plan = None
     if lazy:
         behind = state.cells.bound[state.arrays.root[virtual]]
+        # kept for the event that carries the decision out, which must spare the same cells (FORMAT 5h)
+        state.last_plan = (pod.spec.group.name, behind, virtual)
         preempt_lazily_for(state, lazy, behind, virtual, pod.spec.group.name)
     physical = np.empty(len(virtual), np.int32)
     if map_leaves(state.arrays, state.cells, virtual, suggested, ignore, physical):

@@ -142,6 +142,7 @@ class State:
     group_by_number: dict[int, Group] = field(default_factory=dict)
     vc_names: list[str] = field(default_factory=list)  # the configured VCs, then those that only old groups still name
     group_total: int = 0  # groups ever made; numbers are not used twice
+    last_plan: tuple[str, IntArray, IntArray] | None = None  # group, roots' cells and virtual leaves: see search._map
     lazy_group_count: int = 0  # groups in the table that may be lazily preempted
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
 

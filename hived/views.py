@@ -16,6 +16,7 @@ from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 
 BoolArray = npt.NDArray[np.bool_]
+LongArray = npt.NDArray[np.int64]
 
 _BAD, _NON_SUGGESTED = 1 << 62, 1 << 61
 _ALIKE_SHIFT = 31
