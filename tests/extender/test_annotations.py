@@ -275,7 +275,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text() | st.text(alphabet="{}[]:&*!|>'\"%@-,?# \n\tab01~<") | values.map(json.dumps))
 def test_any_text_gives_a_value_or_a_user_error(text: str) -> None:
     annotations = {a.SCHEDULING_SPEC: text, a.BIND_INFO: text, a.LEAF_CELL_ISOLATION: text}

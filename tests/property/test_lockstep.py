@@ -54,6 +54,6 @@ class CoreAndOracle(RuleBasedStateMachine):
 
 
 CoreAndOracle.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )
 test_core_and_oracle_agree_whatever_happens = CoreAndOracle.TestCase
