@@ -83,6 +83,13 @@ def test_a_pod_is_found_by_the_node_and_first_leaf_of_its_bind_info() -> None:
         assert find_slot(state, group, bound, info) == slot
 
 
+def test_the_order_of_the_leaves_in_a_bind_info_does_not_matter() -> None:
+    state, group = gang_state()
+    known = placements_of(state, group)[1][1]
+    info = BindInfo(known.node, known.leaf_cell_indices[::-1], "RACK", ())
+    assert find_slot(state, group, pod("q", "gang", members=GANG, size=2), info) == 4
+
+
 def test_a_slot_that_another_pod_holds_is_not_found() -> None:
     state, group = gang_state()
     with pytest.raises(UserError, match="has no free placement"):

@@ -5,8 +5,10 @@ import random
 import numpy as np
 import pytest
 
+from hived.binding import plan_placement
 from hived.decisions import Wait
 from hived.events import NodeHealthChanged, Phase, PodAllocated
+from hived.health import catch_up_after_plan
 from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.state import State
@@ -20,6 +22,7 @@ from tests.core.builders import (
     fingerprint,
     healthy_state,
     held_nodes,
+    leaf,
     placement,
     pod,
     quota,
@@ -202,6 +205,71 @@ def test_after_a_cancelled_preemption_the_vc_sees_its_bad_hardware_again() -> No
     check_invariants(state)
     assert bad_cells(state, "A") == ["A/0"]
     assert state.cells.doomed_count.sum() == 1
+
+
+def planned(state: State, node: str, virtual: str, change: int) -> None:
+    """Open (1) or close (-1) the plan to put the first leaf below a virtual cell onto the first leaf of a node."""
+    first_leaf = int(state.arrays.first_leaf[cell_at(state, virtual)])
+    plan_placement(
+        state.arrays, state.cells, np.array([leaf(state, node, 0)], np.int32), np.array([first_leaf], np.int32), change
+    )
+    if change == -1:
+        catch_up_after_plan(state.arrays, state.cells)
+
+
+def test_a_planned_physical_cell_is_not_doomed_until_the_plan_is_over() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 4})))
+    planned(state, "n2", "A/3", 1)
+    set_nodes(state, "n2", is_healthy=False)
+    assert bad_cells(state, "A") == []
+    planned(state, "n2", "A/3", -1)
+    assert bad_cells(state, "A") == ["A/0"]
+    check_invariants(state)
+
+
+def test_a_planned_virtual_cell_is_passed_over_by_doomed_cells() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 4})))
+    planned(state, "n0", "A/0", 1)
+    set_nodes(state, "n2", is_healthy=False)
+    assert bad_cells(state, "A") == ["A/1"]
+
+
+def test_a_planned_doomed_cell_is_not_released_until_the_plan_is_over() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 3})))
+    set_nodes(state, "n2", "n3", is_healthy=False)
+    planned(state, "n2", "A/0", 1)
+    set_nodes(state, "n3", is_healthy=True)
+    assert bad_cells(state, "A") == ["A/0"]
+    planned(state, "n2", "A/0", -1)
+    assert bad_cells(state, "A") == []
+    check_invariants(state)
+
+
+def test_a_bad_cell_that_a_plan_leaves_no_virtual_cell_is_shown_when_the_plan_is_over() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK": 1}), racks=1))
+    run(state, pod("g"))
+    planned(state, "n1", "A/0/1", 1)
+    set_nodes(state, "n1", is_healthy=False)
+    assert state.cells.bound[cell_at(state, "0/n1")] == NO_CELL
+    planned(state, "n1", "A/0/1", -1)
+    assert state.cells.bound[cell_at(state, "0/n1")] == cell_at(state, "A/0/1")
+    check_invariants(state)
+
+
+def test_a_preassigned_cell_takes_its_place_among_healthy_ones_when_it_is_not_doomed_any_more() -> None:
+    """A/0 loses its bad node while that is still bad, A/1 keeps its own until it heals: A/0 stays before A/1."""
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 3})))
+    too_many = pod("too many", members=((9, 2),))
+    set_nodes(state, "n1", "n2", "n3", is_healthy=False)
+    assert bad_cells(state, "A") == ["A/0", "A/1"]
+    request(state, too_many)
+    set_nodes(state, "n3", is_healthy=True)
+    assert bad_cells(state, "A") == ["A/1"]
+    set_nodes(state, "n2", is_healthy=True)
+    request(state, too_many)
+    start = state.arrays.view_start[state.topology.vc_views[0, 0]]
+    order = state.cells.view_order[start : start + 3].tolist()
+    assert [state.topology.address(cell) for cell in order] == ["A/2", "A/0", "A/1"]
 
 
 def test_a_pinned_cell_is_bound_whatever_its_health() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from hived.decisions import Applied, Bind, Preempt, Wait
+from hived.errors import UserError
 from hived.events import Phase, PodAllocated
 from hived.preemption import find_preemptors, find_victims, lazy_groups_below, preempt_lazily
 from hived.scheduler import check_invariants, handle
@@ -295,6 +296,16 @@ def test_a_pod_bound_by_somebody_else_before_its_victims_left_takes_what_is_free
     check_invariants(state)
     assert states_of_victims(state) == {CellState.USED}
     assert (state.groups["gang"].physical == NO_CELL).all()
+
+
+def test_a_garbled_bind_info_does_not_cancel_a_preemption() -> None:
+    state = full_of(4)
+    gang = pod("p0", "gang", members=((2, 2),))
+    request(state, gang, Phase.PREEMPTING)
+    before = fingerprint(state)
+    with pytest.raises(UserError):
+        handle(state, PodAllocated(gang, bind_info((placement("n0", 0, 1),))))
+    assert fingerprint(state) == before
 
 
 def states_of_victims(state: State) -> set[CellState]:

@@ -238,6 +238,20 @@ def test_a_group_is_lazily_preempted_when_its_cells_would_break_vc_safety() -> N
     assert_lazily_preempted_by_itself(state, applied, "g")
 
 
+def test_a_level_that_lacks_cells_already_is_not_held_against_a_group() -> None:
+    """A is promised a node too many: only the levels above and below the group's own are judged (SEMANTICS 6)."""
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 5})))
+    restore(state, pod("g"), WHOLE)
+    assert state.groups["g"].virtual is not None
+
+
+def test_a_vc_that_is_not_configured_gets_one_number() -> None:
+    state = healthy_state(rack_cluster())
+    for node in ("n0", "n1"):
+        restore(state, pod(node, vc="gone"), placement(node, 0, 1))
+    assert state.vc_names == ["A", "B", "gone"]
+
+
 def test_one_leaf_that_lost_its_place_takes_the_whole_group_along() -> None:
     state = healthy_state(reconfigured())
     places = (placement("n0", 0, 1), placement("n1", 0, 1, cell_type="RACK"))

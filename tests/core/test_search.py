@@ -171,6 +171,14 @@ def test_a_placement_that_only_a_bad_node_could_complete_is_shown_without_sugges
     )
 
 
+def test_a_pod_that_heeds_suggestions_is_told_so_though_every_node_is_suggested() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 2}), quota("B", {"RACK": 1})))
+    set_nodes(state, "n0", is_healthy=False)
+    wanted = pod("p", members=((2, 2),), ignore_suggested_nodes=False)
+    for suggested in ((), state.topology.node_names):
+        assert "at least one bad or non-suggested node" in reason(state, wanted, *suggested)
+
+
 def test_without_a_type_the_last_reason_that_is_not_empty_is_given() -> None:
     """CPU has no chain of this VC, GPU's last chain is Z (FORMAT 4.2)."""
     state = healthy_state(several_chains(quota("V", {"A": 1, "Z": 1})))
