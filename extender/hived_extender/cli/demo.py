@@ -69,7 +69,7 @@ def command(
 def _send_logs(log: Path | None) -> None:
     """The report tells the story; what the cluster logs goes to a file or nowhere."""
     if log is None:
-        logging.disable(logging.CRITICAL)
+        logging.getLogger().addHandler(logging.NullHandler())
         return
     try:
         stream = log.open("w", encoding="utf-8")
