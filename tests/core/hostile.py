@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -120,7 +121,7 @@ class Hostile:
             )
             own = source.choice(source.choice(members))
             info = BindInfo(own.node, own.leaf_cell_indices, source.choice(self.chains), members)
-        twists = [
+        twists: list[dict[str, Any]] = [
             {"node": source.choice(self.nodes)},
             {"leaf_cell_indices": ()},
             {"members": ()},

@@ -85,7 +85,7 @@ def test_the_virtual_cell_takes_the_state_of_its_hardware() -> None:
     run(state, pod("g"))
     physical = state.groups["g"].physical[0]
     set_state(state.arrays, state.cells, physical, int(CellState.RESERVING))
-    assert state.cells.state[state.groups["g"].virtual[0]] == CellState.RESERVING
+    assert state.cells.state[state.cells.bound[physical]] == CellState.RESERVING
 
 
 @pytest.mark.parametrize("priority", [-1, 0, 1000])
@@ -106,7 +106,7 @@ def test_a_cell_bound_elsewhere_is_not_allocated() -> None:
     state = healthy_state(rack_cluster())
     run(state, pod("g"))
     other = leaf(state, "n3", 0)
-    virtual = int(state.groups["g"].virtual[0])
+    virtual = int(state.cells.bound[state.groups["g"].physical[0]])
     with pytest.raises(InvariantError, match="through a virtual cell that is bound elsewhere"):
         allocate_leaf(state.arrays, state.cells, other, virtual, 0, 0)
 

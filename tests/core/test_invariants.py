@@ -90,6 +90,13 @@ def held(state: State) -> Group:
     return state.groups["held"]
 
 
+def first_virtual(state: State, group: str) -> int:
+    """The first virtual leaf of a group in a VC."""
+    virtual = state.groups[group].virtual
+    assert virtual is not None
+    return int(virtual[0])
+
+
 def tie(state: State, physical: int, virtual: int) -> None:
     state.cells.bound[physical], state.cells.bound[virtual] = virtual, physical
 
@@ -152,7 +159,7 @@ def binding_of_a_leaf_alone(state: State) -> None:
 
 @breaks("does not show its health")
 def health_of_a_bound_virtual_cell(state: State) -> None:
-    state.cells.bad[held(state).virtual[0]] = 1
+    state.cells.bad[first_virtual(state, "held")] = 1
 
 
 @breaks("is unbound but not free and healthy")
@@ -245,14 +252,14 @@ def state_of_a_free_leaf(state: State) -> None:
 
 @breaks("is guaranteed but unbound")
 def binding_of_a_guaranteed_leaf(state: State) -> None:
-    physical, virtual = held(state).physical[0], held(state).virtual[0]
+    physical, virtual = held(state).physical[0], first_virtual(state, "held")
     state.cells.bound[[physical, virtual]] = NO_CELL
     state.cells.state[virtual] = CellState.FREE
 
 
 @breaks("has another priority than its virtual cell")
 def priority_of_a_virtual_leaf(state: State) -> None:
-    state.cells.priority[path(state, held(state).virtual[0])] = 7
+    state.cells.priority[path(state, first_virtual(state, "held"))] = 7
 
 
 @breaks("is a virtual cell in use that is bound to nothing")
@@ -265,10 +272,10 @@ def use_of_an_unbound_virtual_leaf(state: State) -> None:
 @breaks("is healthy and not in guaranteed use but bound: ")
 def binding_of_an_idle_leaf(state: State) -> None:
     """The other node of A's rack, tied to the other virtual node as its gang's is."""
-    rack = state.arrays.root[state.groups["gang"].virtual[0]]
+    rack = int(state.arrays.root[first_virtual(state, "gang")])
     virtual = next(cell for cell in state.topology.children(rack) if state.cells.bound[cell] == NO_CELL)
     physical = next(
-        cell for cell in state.topology.children(state.cells.bound[rack]) if state.cells.bound[cell] == NO_CELL
+        cell for cell in state.topology.children(int(state.cells.bound[rack])) if state.cells.bound[cell] == NO_CELL
     )
     tie(state, physical, virtual)
     tie(state, state.topology.children(physical)[0], state.topology.children(virtual)[0])
@@ -314,7 +321,9 @@ def seat_of_a_pod(state: State) -> None:
 
 @breaks("group held holds leaf cells that are not bound to its virtual ones$")
 def virtual_cells_of_a_group(state: State) -> None:
-    held(state).virtual = held(state).virtual[::-1].copy()
+    virtual = held(state).virtual
+    assert virtual is not None
+    virtual[:] = virtual[::-1].copy()
 
 
 @breaks("groups and group numbers disagree$")
@@ -338,8 +347,8 @@ def reserver_of_a_leaf(state: State) -> None:
 @breaks("is bad and allocated, but its VC does not see it")
 def bad_cell_that_nobody_sees(state: State) -> None:
     """A node in A's rack is bad, and only the rack shows it."""
-    root = state.arrays.root[state.groups["gang"].virtual[0]]
-    rack = state.cells.bound[root]
+    root = int(state.arrays.root[first_virtual(state, "gang")])
+    rack = int(state.cells.bound[root])
     node = next(cell for cell in state.topology.children(rack) if state.cells.bound[cell] == NO_CELL)
     state.cells.bad[[root, rack, node, state.topology.children(node)[0]]] = 1
 

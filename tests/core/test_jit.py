@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numba
 import pytest
@@ -84,8 +85,8 @@ def test_an_edit_of_any_source_file_means_another_folder(monkeypatch: pytest.Mon
     before = jit._source_digest()
     monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
     assert jit._source_digest() == before
-    with (tmp_path / "buddy.py").open("a") as source:
-        source.write("\n")
+    with (tmp_path / "buddy.py").open("a") as copy:
+        copy.write("\n")
     assert jit._source_digest() != before
 
 
@@ -96,8 +97,10 @@ def test_only_entry_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) ->
     def double(number: int) -> int:
         return 2 * number
 
-    assert type(jit.kernel(double)._cache) is numba.core.caching.NullCache
-    assert type(jit.entry_kernel(double)._cache) is numba.core.caching.FunctionCache
+    helper: Any = jit.kernel(double)
+    entry: Any = jit.entry_kernel(double)
+    assert type(helper._cache) is numba.core.caching.NullCache
+    assert type(entry._cache) is numba.core.caching.FunctionCache
 
 
 @pytest.mark.skipif(not IS_INTERPRETED, reason="kernels are compiled")

@@ -66,7 +66,8 @@ class PlainMapper:
         roots: Tree = {}
         below: dict[int, Tree] = {}
         for leaf in leaves:
-            path, cell = [], leaf
+            path: list[int] = []
+            cell = leaf
             while cell != NO_CELL and self.bound[cell] == NO_CELL:
                 path.insert(0, cell)
                 cell = self.parent[cell]

@@ -1,5 +1,7 @@
 """Victims, reservations and lazy preemption (SEMANTICS 4c.1, 4e, 5.4)."""
 
+from typing import Any
+
 import pytest
 
 from hived.decisions import Applied, Bind, Preempt, Wait
@@ -35,7 +37,7 @@ def all_for_a(*vcs: str) -> ClusterSpec:
     return rack_cluster(quota("A", {"RACK.NODE": 4}), *(quota(vc, {}) for vc in vcs))
 
 
-def full_of(count: int, priority: int = -1, **spec: object) -> State:
+def full_of(count: int, priority: int = -1, **spec: Any) -> State:
     """Four nodes of A, of which `count` are used by one group each: v0, v1, ..."""
     state = healthy_state(all_for_a())
     for i in range(count):
@@ -182,7 +184,8 @@ def test_cancelling_is_reported() -> None:
     state = full_of(4)
     urgent = pod("urgent")
     request(state, urgent, Phase.PREEMPTING)
-    assert handle(state, PodAllocated(pod("late"), bind_info((placement("n0", 0, 1),)))).cancelled == ("urgent",)
+    applied = handle(state, PodAllocated(pod("late"), bind_info((placement("n0", 0, 1),))))
+    assert applied == Applied(cancelled=("urgent",))
 
 
 def test_a_stronger_preemptor_cancels_the_ones_whose_cells_it_takes() -> None:
@@ -388,7 +391,7 @@ def test_only_the_cells_that_a_group_still_uses_leave_the_vc() -> None:
 
 
 def leaf_priorities(state: State, group: str) -> list[int]:
-    return state.cells.priority[state.groups[group].physical].tolist()
+    return [int(priority) for priority in state.cells.priority[state.groups[group].physical]]
 
 
 def test_a_group_that_has_left_its_vc_is_not_to_be_preempted_lazily_though_its_bad_leaf_is_still_bound() -> None:

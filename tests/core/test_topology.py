@@ -54,10 +54,10 @@ def test_views_begin_in_the_order_of_the_file(seed: int) -> None:
     spec = random_cluster(seed)
     topology, chains = build_topology(spec), build_chains(spec)
     arrays, vcs = topology.arrays, build_virtual_clusters(spec, chains)
-    expected = {chain: initial_view(plain.tops, plain.node_level) for chain, plain in enumerate(chains.values())}
+    expected = {chain: initial_view(list(plain.tops), plain.node_level) for chain, plain in enumerate(chains.values())}
     for (vc, chain), view in topology.vc_views.items():
         plain, name = vcs[topology.vc_names[vc]], topology.chains[chain].name
-        expected[view] = initial_view(plain.roots(name), chains[name].node_level)
+        expected[view] = initial_view(list(plain.roots(name)), chains[name].node_level)
     for (vc, pin), view in topology.pinned_views.items():
         root = vcs[topology.vc_names[vc]].pinned[pin]
         expected[view] = initial_view([root], chains[root.chain].node_level)

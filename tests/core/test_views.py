@@ -35,7 +35,7 @@ class View:
 
     def in_core(self) -> list[int]:
         start = self.state.arrays.view_start
-        return self.state.cells.view_order[start[self.view] : start[self.view + 1]].tolist()
+        return [int(cell) for cell in self.state.cells.view_order[start[self.view] : start[self.view + 1]]]
 
     def key(self, cell: int, suggested: BoolArray, ignore: bool) -> tuple[bool, bool, int, int]:
         """Healthy first, suggested first, more used alike first, less used at higher priority first."""
