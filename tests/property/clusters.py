@@ -34,14 +34,16 @@ class Hardware:
     trees: tuple[tuple[Family, int, tuple[str, ...]], ...]
 
 
-def make_hardware(choices: Choices) -> Hardware:
+def make_hardware(choices: Choices, most_leaves: int = 0) -> Hardware:
+    """Trees with about `most_leaves` leaf cells, or a small number drawn at random."""
     families = [_make_family(choices, "A", "GPU", 0)]
     if choices.chance(40):
         leaf_type = choices.pick(["GPU", "CPU"])
         families.append(_make_family(choices, "B", leaf_type, choices.pick([32, 0])))
     trees: list[tuple[Family, int, tuple[str, ...]]] = []
-    leaf_count, most_leaves = 0, choices.pick(MAX_LEAVES)
-    for i in range(choices.integer(2, 12)):
+    leaf_count, tree_count = 0, choices.integer(2, 12) if most_leaves == 0 else most_leaves
+    most_leaves = most_leaves or choices.pick(MAX_LEAVES)
+    for i in range(tree_count):
         family = choices.pick(families)
         level = choices.pick([len(family.types), choices.integer(family.node_level, len(family.types))])
         leaf_count += family.leaf_count(level)
@@ -94,7 +96,7 @@ def make_cluster(choices: Choices, hardware: Hardware) -> ClusterSpec:
             path, _, _ = _take(choices, free)
             pins[path] = f"pin{len(pins)}"
             pinned_ids[choices.pick(names)].append(pins[path])
-    for _ in range(choices.integer(2, 14)):
+    for _ in range(choices.integer(2, 14) if len(trees) <= 12 else 2 * len(trees)):
         if free:
             path, family, level = _take(choices, free)
             top_level = trees[path[0]][1]

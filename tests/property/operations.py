@@ -98,6 +98,7 @@ class Operations:
         node_types = {name for name, cell_type in spec.cell_types.items() if cell_type.is_node_level}
         self._nodes = sorted({cell.address for cell in self._cells if cell.cell_type in node_types})
         self._chains = sorted({top.cell_type for top in spec.physical_cells})
+        self._large_gang = max(2, sum(not cell.children for cell in self._cells) // 32)
         self._leaf_types = sorted({cell.cell_type for cell in self._cells if not cell.children})
         self._vcs = sorted(spec.virtual_clusters)
         self._rich_vcs = [vc for vc in self._vcs if spec.virtual_clusters[vc].virtual_cells] or self._vcs
@@ -153,7 +154,8 @@ class Operations:
         sizes = [choices.pick(possible) for _ in range(choices.pick([1, 1, 1, 2, 3]))]
         spec["leafCellNumber"] = choices.pick(sizes)
         if len(sizes) > 1 or choices.chance(60):
-            members = [{"podNumber": choices.pick([1, 2, 1, 1, 3]), "leafCellNumber": size} for size in sizes]
+            pods = [1, 2, 1, 1, 3, self._large_gang]
+            members = [{"podNumber": choices.pick(pods), "leafCellNumber": size} for size in sizes]
             spec["affinityGroup"] = {"name": f"g{self._pod_count}", "members": members}
         return self._schedule(pod, spec)
 

@@ -18,17 +18,17 @@ OPS_PER_RUN = 250
 CONFIG_COUNT = 3
 
 
-def make_run(seed: int) -> tuple[LockStep, Operations]:
+def make_run(seed: int, leaves: int = 0) -> tuple[LockStep, Operations]:
     """A cluster, two reconfigurations of it, and a source of operations."""
     choices = Choices(Seeded(seed))
-    hardware = make_hardware(choices)
+    hardware = make_hardware(choices, leaves)
     configs = {f"config{i}.yaml": make_cluster(choices, hardware) for i in range(CONFIG_COUNT)}
     return LockStep(configs), Operations(choices, configs)
 
 
-def run(seed: int, op_count: int, dump: Path) -> None:
+def run(seed: int, op_count: int, dump: Path, leaves: int = 0) -> None:
     """Raises Difference, after writing the run to `dump`."""
-    lockstep, operations = make_run(seed)
+    lockstep, operations = make_run(seed, leaves)
     try:
         for op in operations.start():
             lockstep.apply(op)
@@ -44,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ops", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=0, help="of the first run")
+    parser.add_argument("--leaves", type=int, default=0, help="leaf cells of each cluster; small and random if 0")
     parser.add_argument("--dump", type=Path, default=Path("out/soak"))
     options = parser.parse_args()
     started = reported = time.monotonic()
@@ -52,7 +53,7 @@ def main() -> None:
     while done < options.ops:
         count = min(OPS_PER_RUN, options.ops - done)
         try:
-            run(seed, count, options.dump)
+            run(seed, count, options.dump, options.leaves)
         except Difference as difference:
             sys.exit(f"seed {seed}: {difference}\nwritten to {options.dump / f'seed-{seed}'}")
         done += count
