@@ -76,17 +76,46 @@ def first_unbound_child(t: TopologyArrays, s: Cells, virtual: int) -> int:
 
 @kernel
 def bind_bad_child(t: TopologyArrays, s: Cells, physical: int) -> None:
-    """Show a bad cell to the VC that owns its parent, by the first virtual child to be had (FORMAT 5e)."""
+    """Show a bad cell to the VC that owns its parent, by the first virtual child to be had (FORMAT 5e).
+
+    A cell above leaves that are about to be bound is bound to the virtual child that will stand there.
+    """
     if s.bound[physical] != NO_CELL or t.parent[physical] == NO_CELL:
         return
     virtual_parent = s.bound[t.parent[physical]]
     if virtual_parent == NO_CELL:
         return
-    virtual = first_unbound_child(t, s, virtual_parent)
+    virtual = s.intended[physical]
+    if virtual == NO_CELL or s.bound[virtual] != NO_CELL or t.parent[virtual] != virtual_parent:
+        virtual = first_unbound_child(t, s, virtual_parent)
     if virtual != NO_CELL:
         bind_cell(t, s, physical, virtual)
     else:
         put(s, s.hidden, t.chain_of_level[t.chain_level[physical]], 1)
+
+
+@kernel
+def intend_leaf(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
+    """Note that a pair of leaves, and with them their ancestors, are about to be bound. Cost O(height)."""
+    while virtual != NO_CELL and s.intended[physical] == NO_CELL:
+        put(s, s.intended, physical, virtual)
+        physical, virtual = t.parent[physical], t.parent[virtual]
+
+
+@kernel
+def forget_intention(t: TopologyArrays, s: Cells, physical: int) -> None:
+    """Undo `intend_leaf` for a leaf and its ancestors. Cost O(height)."""
+    while physical != NO_CELL and s.intended[physical] != NO_CELL:
+        put(s, s.intended, physical, NO_CELL)
+        physical = t.parent[physical]
+
+
+@entry_kernel
+def intend_leaves(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray) -> None:
+    """`intend_leaf` for each pair; NO_CELL in either array intends nothing."""
+    for i in range(len(physical)):
+        if physical[i] != NO_CELL and virtual[i] != NO_CELL:
+            intend_leaf(t, s, physical[i], virtual[i])
 
 
 @kernel

@@ -281,7 +281,8 @@ def _check_doomed(state: State) -> Iterator[str]:
 
 def _check_scratch(state: State) -> Iterator[str]:
     cells = state.cells
-    if cells.mark.any() or cells.planned.any() or cells.planned_below.any() or cells.planned_total[0]:
+    plans = (cells.planned, cells.planned_below, cells.planned_total, cells.intended + 1)
+    if cells.mark.any() or any(array.any() for array in plans):
         yield "marks of a placement being made were left behind"
     if cells.journal_control.any():
         yield "the journal still records"

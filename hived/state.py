@@ -53,6 +53,7 @@ class Cells(Block):
     planned: IntArray  # > 0: c is part of a placement being made; doomed cells stay away from it (FORMAT 5h)
     planned_below: IntArray  # planned_below[c] == sum(planned[d] for d below c)
     # per physical cell, shape (physical cells,)
+    intended: IntArray  # virtual cell about to be bound to c, or NO_CELL
     opportunistic_used: IntArray  # leaves below c in opportunistic use
     split: IntArray  # 1 if c was split, so that its children are in lists of their own or allocated
     free_position: IntArray  # place of c in its level's free list, or NO_CELL
@@ -169,8 +170,8 @@ def empty_state(spec: ClusterSpec) -> State:
         ("priority", "state", "bad", "used", "bound", "planned", "planned_below", "doomed_list"), cells
     )
     sizes |= dict.fromkeys(
-        ("opportunistic_used", "split", "free_position", "free_list", "bad_position", "bad_list", "doomed_position",
-         "using", "reserving", "shown_vc", "lent_to", "lent_bad"), physical,
+        ("intended", "opportunistic_used", "split", "free_position", "free_list", "bad_position", "bad_list",
+         "doomed_position", "using", "reserving", "shown_vc", "lent_to", "lent_bad"), physical,
     )  # fmt: skip
     sizes |= dict.fromkeys(("free_count", "bad_count", "left", "all_vc_free", "doomed_total"), levels)
     sizes |= dict.fromkeys(("vc_free", "doomed_count"), vc_levels)
@@ -182,7 +183,7 @@ def empty_state(spec: ClusterSpec) -> State:
         views[name] = memory[start : start + size]
         start += size
     for name in ("bound", "free_position", "free_list", "bad_position", "bad_list", "doomed_position", "doomed_list",
-                 "using", "reserving", "shown_vc", "lent_to"):  # fmt: skip
+                 "using", "reserving", "shown_vc", "lent_to", "intended"):  # fmt: skip
         views[name][:] = NO_CELL
     views["priority"][:] = FREE_PRIORITY
     _fill_free_lists(topology, views)

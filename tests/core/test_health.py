@@ -256,6 +256,34 @@ def test_a_bad_cell_that_a_plan_leaves_no_virtual_cell_is_shown_when_the_plan_is
     check_invariants(state)
 
 
+def test_a_bad_cell_that_a_preemption_uses_is_shown_by_the_virtual_cell_that_the_preemption_puts_there() -> None:
+    """Binding the rack of a preemptor shows its bad nodes to the VC before the preemptor's other cells are bound.
+
+    Of three cells P in its rack, the second is bad because of n8, and its n9 is wanted.
+    """
+
+    def cell_p(number: int) -> PhysicalCellSpec:
+        nodes = (PhysicalCellSpec("NODE", address=f"n{2 * number + i}") for i in range(2))
+        return PhysicalCellSpec("P", address=f"{number}", children=tuple(nodes))
+
+    spec = ClusterSpec(
+        {
+            "RACK": CellTypeSpec("RACK", "P", 3),
+            "P": CellTypeSpec("P", "NODE", 2),
+            "NODE": CellTypeSpec("NODE", "GPU", 1, is_node_level=True),
+        },
+        tuple(PhysicalCellSpec("RACK", children=tuple(cell_p(3 * rack + i) for i in range(3))) for rack in range(2)),
+        {"A": quota("A", {"RACK": 1}), "B": quota("B", {})},
+    )
+    state = healthy_state(spec)
+    run(state, pod("lent", vc="B", priority=-1, members=((12, 1),)))
+    set_nodes(state, "n8", is_healthy=False)
+    request(state, pod("urgent", members=((3, 1),)), Phase.PREEMPTING)
+    check_invariants(state)
+    assert held_nodes(state, "urgent") == ["n6", "n7", "n9"]
+    assert state.cells.bound[cell_at(state, "1/4/n8")] != NO_CELL
+
+
 def test_a_preassigned_cell_takes_its_place_among_healthy_ones_when_it_is_not_doomed_any_more() -> None:
     """A/0 loses its bad node while that is still bad, A/1 keeps its own until it heals: A/0 stays before A/1."""
     state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 3})))

@@ -59,6 +59,16 @@ def planned_cells(pairs: Pairs) -> set[Cell]:
     return plan
 
 
+def intended_bindings(pairs: Pairs) -> dict[PhysicalCell, VirtualCell]:
+    """Which virtual cell is about to be bound to each physical one, from the leaves up to the preassigned cells."""
+    return {
+        cell: above
+        for leaf, virtual in pairs
+        if leaf is not None and virtual is not None
+        for cell, above in zip(leaf.up(), virtual.up(), strict=False)
+    }
+
+
 def using_groups(leaves: Iterable[PhysicalCell]) -> list[Group]:
     """Victims: groups that use these cells, by first use (4e.1)."""
     return list(dict.fromkeys(leaf.using for leaf in leaves if leaf.state in {USED, RESERVING}))
@@ -95,7 +105,13 @@ def create_preempting(world: World, group: Group) -> None:
 
 def cancel_preempting(world: World, group: Group) -> None:
     """Give the cells back: Reserving to its victim, Reserved to nobody (5.4)."""
-    with world.planning(planned_cells(group.leaf_pairs()), catch_up=True):
+    plan = planned_cells(group.leaf_pairs())
+    given_back = intended_bindings(
+        (leaf, next(v for p, v in leaf.using.leaf_pairs() if p is leaf))
+        for leaf, _ in group.leaf_pairs()
+        if leaf.state == RESERVING
+    )
+    with world.planning(plan, catch_up=True, intended=given_back):
         for leaf, _ in group.leaf_pairs():
             world.release_leaf(leaf)
             leaf.reserving = None

@@ -14,6 +14,7 @@ from tests.core.naive.groups import (
     check_agreement,
     create_preempting,
     delete_pod,
+    intended_bindings,
     lazy_preempt,
     planned_cells,
     reserving_groups,
@@ -150,7 +151,8 @@ class Search:
         return preempt(victims) if victims else Bind(info, tuple(self.lazily_preempted))
 
     def reserve(self, group: Group) -> None:
-        with self.world.planning(planned_cells(group.leaf_pairs()), catch_up=True):
+        pairs = list(group.leaf_pairs())
+        with self.world.planning(planned_cells(pairs), catch_up=True, intended=intended_bindings(pairs)):
             for preemptor in reserving_groups(leaf for leaf, _ in group.leaf_pairs()):
                 cancel_preempting(self.world, preemptor)
             create_preempting(self.world, group)

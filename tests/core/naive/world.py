@@ -40,6 +40,7 @@ class World:
         self.left: dict[str, dict[int, int]] = {}
         self.doomed: dict[str, dict[str, dict[int, list[PhysicalCell]]]] = {}
         self.planned: list[set[Cell]] = []
+        self.intended: list[dict[PhysicalCell, VirtualCell]] = []  # what is about to be bound
         self.last_plan: tuple[str, set[Cell]] = "", set()  # of the last Bind with lazy preemptions: group, cells
         self.left_out: set[tuple[str, int]] = set()  # chains and levels where a doomed cell was not picked
         self.left_unbound: list[PhysicalCell] = []  # cells with bad children that got no virtual cell
@@ -265,11 +266,15 @@ class World:
         return None
 
     @contextmanager
-    def planning(self, cells: set[Cell], catch_up: bool) -> Iterator[None]:
+    def planning(
+        self, cells: set[Cell], catch_up: bool, intended: dict[PhysicalCell, VirtualCell] | None = None
+    ) -> Iterator[None]:
         """Keep these cells, and whatever overlaps them, from being picked for doomed bindings or bad children."""
         self.planned.append(cells)
+        self.intended.append(intended or {})
         yield
         self.planned.pop()
+        self.intended.pop()
         if catch_up and not self.planned:
             self._catch_up()
 
@@ -311,6 +316,11 @@ class World:
                 self.bind_bad_children(child)
 
     def _bind_to_unbound_child(self, child: PhysicalCell, virtual_parent: VirtualCell) -> None:
+        for plan in self.intended:
+            virtual = plan.get(child)
+            if virtual is not None and virtual.bound is None and virtual.parent is virtual_parent:
+                self.bind_cell(child, virtual)
+                return
         for virtual in virtual_parent.children:
             if virtual.bound is None and not any(virtual in plan for plan in self.planned):
                 self.bind_cell(child, virtual)
