@@ -10,6 +10,7 @@ A group that is lazily preempted keeps its state and its cells, but leaves its V
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 
 from hived.errors import UserError
 from hived.journal import remember
@@ -68,6 +69,14 @@ def change_state(state: State, group: Group, group_state: GroupState) -> None:
     """Set a group's state. Can be undone."""
     remember(state, partial(setattr, group, "state", group.state))
     group.state = group_state
+
+
+def check_members(spec: PodSpec) -> None:
+    """Raise UserError unless the sizes of a pod's group are merged, ascending, and the pod's own is one of them."""
+    members = spec.group.members
+    if any(one.leaf_cell_count >= other.leaf_cell_count for one, other in pairwise(members)):
+        raise UserError(f"affinity group {spec.group.name}: members must be merged by leaf cell number, ascending")
+    member_slots(members, spec.leaf_cell_count)
 
 
 def member_slots(members: tuple[MemberSpec, ...], leaf_cell_count: int) -> range:

@@ -17,6 +17,7 @@ from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDelet
 from hived.groups import (
     bind_info_for,
     bind_info_of_slot,
+    check_members,
     describe_placement,
     find_slot,
     first_free_slot,
@@ -60,7 +61,7 @@ def handle(state: State, event: Event) -> Decision:
     schedule request is taken back then, after a half-applied fact the state is not to be used any more.
     """
     if isinstance(event, ScheduleRequested | PodAllocated):
-        member_slots(event.pod.spec.group.members, event.pod.spec.leaf_cell_count)
+        check_members(event.pod.spec)
     match event:
         case ScheduleRequested():
             return _schedule(state, event)

@@ -71,6 +71,8 @@ class Hostile:
         counts = {source.choice([1, 1, 2, 2, 3, 4]): source.choice([1, 1, 2, 3]) for _ in range(source.choice([1, 2]))}
         members = tuple(MemberSpec(counts[size], size) for size in sorted(counts))
         name = source.choice([uid, f"p{source.randint(1, self.count)}"]) if source.random() < 0.2 else uid
+        if source.random() < 0.05:
+            members = members[::-1]
         spec = PodSpec(
             virtual_cluster=source.choice(self.vcs),
             priority=source.choice([-1, -1, 0, 0, 1, 5, 10]),

@@ -25,7 +25,18 @@ from hived.journal import start_recording, undo_changes
 from hived.scheduler import handle
 from hived.specs import BindInfo, MemberSpec
 from hived.state import Group, GroupState, State
-from tests.core.builders import bind_info, cell_at, delete, healthy_state, placement, pod, quota, rack_cluster, run
+from tests.core.builders import (
+    bind_info,
+    cell_at,
+    delete,
+    healthy_state,
+    placement,
+    pod,
+    quota,
+    rack_cluster,
+    request,
+    run,
+)
 
 MEMBERS = (MemberSpec(3, 1), MemberSpec(2, 4))
 GANG = ((3, 1), (2, 2))
@@ -55,6 +66,13 @@ def test_slots_and_leaves_are_those_of_the_members_written_out() -> None:
 def test_a_size_that_no_pod_has_is_refused() -> None:
     with pytest.raises(UserError, match="the affinity group has no pod of 2 leaf cells"):
         member_slots(MEMBERS, 2)
+
+
+@pytest.mark.parametrize("members", [((1, 4), (3, 1)), ((1, 2), (1, 2))], ids=["descending", "not merged"])
+def test_members_that_are_not_in_order_are_refused(members: tuple[tuple[int, int], ...]) -> None:
+    state = healthy_state(rack_cluster())
+    with pytest.raises(UserError, match="affinity group g: members must be merged by leaf cell number, ascending"):
+        request(state, pod("p", "g", members=members))
 
 
 def test_a_slot_beyond_the_last_has_no_leaves() -> None:

@@ -9,7 +9,17 @@ from tests.core.naive.groups import (
     lazy_preempt,
     reserving_groups,
 )
-from tests.core.naive.model import ALLOCATED, PREEMPTING, RESERVED, USED, Cell, Group, PhysicalCell, VirtualCell
+from tests.core.naive.model import (
+    ALLOCATED,
+    PREEMPTING,
+    RESERVED,
+    USED,
+    Cell,
+    Group,
+    PhysicalCell,
+    VirtualCell,
+    VirtualCluster,
+)
 from tests.core.naive.world import World
 
 
@@ -171,7 +181,7 @@ class Replay:
             self.is_lazy = True
             return None
         top = leaf.ancestor_at(level)
-        self.release_doomed_around(top, roots)
+        self.release_doomed_around(top, vc)
         virtual = None if self.is_lazy else self.choose_virtual(leaf, top, roots)
         if virtual is not None and self.world.is_free(leaf) and virtual.root.priority > FREE_PRIORITY:
             self.empty(virtual.root)
@@ -180,13 +190,15 @@ class Replay:
             return None
         return virtual
 
-    def release_doomed_around(self, top: PhysicalCell, roots: list[VirtualCell]) -> None:
-        world, chain, own = self.world, top.chain, roots[0].vc.name
+    def release_doomed_around(self, top: PhysicalCell, own_vc: VirtualCluster) -> None:
+        """Also of a pod that names a pinned cell: what the VC has left are its ordinary preassigned cells."""
+        world, chain, own = self.world, top.chain, own_vc.name
         for vc in world.vcs:
             for level in reversed(world.chains[chain].levels):
                 for cell in list(world.doomed[vc][chain][level]):
                     if cell.overlaps(top) and not (cell is top and vc == own) and cell.priority < 0:
                         self.release_doomed(vc, cell)
+        roots = [root for root in own_vc.roots(chain) if root.level == top.level]
         if top.bound is None and all(root.bound is not None for root in roots):
             idle = [cell for cell in world.doomed[own][chain][top.level] if cell.priority < 0]
             if idle:
