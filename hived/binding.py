@@ -110,12 +110,18 @@ def forget_intention(t: TopologyArrays, s: Cells, physical: int) -> None:
         physical = t.parent[physical]
 
 
-@entry_kernel
+@kernel
 def intend_leaves(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray) -> None:
     """`intend_leaf` for each pair; NO_CELL in either array intends nothing."""
     for i in range(len(physical)):
         if physical[i] != NO_CELL and virtual[i] != NO_CELL:
             intend_leaf(t, s, physical[i], virtual[i])
+
+
+@entry_kernel
+def intend_placement(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray) -> None:
+    """`intend_leaves` for Python."""
+    intend_leaves(t, s, physical, virtual)
 
 
 @kernel

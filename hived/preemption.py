@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from hived.allocation import cancel_group, downgrade_group, reserve_group
-from hived.binding import intend_leaves, plan_placement
+from hived.binding import intend_placement, plan_placement
 from hived.groups import add_group, change_state, nodes_of_pods, remove_group
 from hived.health import catch_up_after_plan
 from hived.journal import remember
@@ -48,7 +48,7 @@ def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual:
     through = virtual if virtual is not None else np.full(len(physical), NO_CELL, np.int32)
     plan_placement(arrays, cells, physical, through, 1)
     for preemptor in find_preemptors(state, physical):
-        intend_leaves(arrays, cells, physical, through)
+        intend_placement(arrays, cells, physical, through)
         cancel_preemption(state, preemptor)
     for number in np.unique(cells.using[physical[cells.state[physical] == _USED]]).tolist():
         change_state(state, state.group_by_number[number], GroupState.BEING_PREEMPTED)

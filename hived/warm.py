@@ -37,7 +37,9 @@ def compile_kernels() -> int:
     _run(state, _pod("urgent", priority=5))
     guest = _pod("preemptor", priority=9, pods=3)
     handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
-    handle(state, PodDeleted(guest))
+    rival = _pod("rival", priority=10, pods=3)
+    handle(state, ScheduleRequested(rival, Phase.PREEMPTING))
+    handle(state, PodDeleted(rival))
     handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
     for name in ("lent", "lazy", "urgent"):
         for pod in list(state.groups[name].holders) if name in state.groups else []:

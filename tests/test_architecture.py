@@ -131,6 +131,29 @@ def test_the_core_needs_nothing_but_numpy_and_numba(module: str) -> None:
     assert not wrong
 
 
+def decorated(name: str) -> dict[str, ast.FunctionDef]:
+    """Every function of the core with this decorator."""
+    return {
+        node.name: node
+        for module in CORE_MODULES
+        for node in ast.parse(MODULES[module].read_text()).body
+        if isinstance(node, ast.FunctionDef) and any(ast.unparse(each) == name for each in node.decorator_list)
+    }
+
+
+def test_no_kernel_calls_an_entry_kernel() -> None:
+    """Else a process that loads the caller from disk would compile the other one anew at its first call from Python."""
+    entries = decorated("entry_kernel")
+    wrong = [
+        f"{name} calls {node.id}"
+        for name, kernel in (entries | decorated("kernel")).items()
+        for node in ast.walk(kernel)
+        if isinstance(node, ast.Name) and node.id in entries
+    ]
+    assert entries
+    assert not wrong
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_a_library_is_imported_only_where_it_is_wrapped(module: str) -> None:
     wrong = [
