@@ -58,16 +58,18 @@ class Chain:
 class CellTypes:
     """The cell types of a file and the chains that can be made of them.
 
-    `specs` holds the sound types in file order; `broken` names those whose definition has a mistake, which has been
-    noted, so that what depends on them is not reported a second time.
+    `specs` holds the sound types in file order; `broken` names those whose definition has a mistake, and `is_given`
+    tells whether there are any definitions: what has been noted there is not reported a second time where types are
+    used.
     """
 
-    def __init__(self, reader: Reader, node: yaml.Node) -> None:
+    def __init__(self, reader: Reader, node: yaml.Node | None) -> None:
         self._reader = reader
         self._keys: dict[str, yaml.Node] = {}
         self._chains: dict[str, Chain | None] = {}
         self.specs: dict[str, CellTypeSpec] = {}
         self.broken: set[str] = set()
+        self.is_given = isinstance(node, yaml.MappingNode)
         for name, key, value in reader.fields(node, "cell types by name"):
             self._read(name, key, value)
         self._refuse_cycles()

@@ -77,21 +77,18 @@ def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> ClusterSpe
     """The cluster among the top-level `fields`; None if a part is missing, which is noted. The others are checked."""
     physical_node = _required(reader, reader.root, fields, "physicalCluster", "the physical cluster")
     virtual_node = _required(reader, reader.root, fields, "virtualClusters", "virtual clusters by name")
-    if physical_node is None:
-        return None
-    parts = reader.known_fields(physical_node, "the physical cluster (a mapping)", PHYSICAL_CLUSTER_KEYS)
-    types_node = _required(reader, physical_node, parts, "cellTypes", "cell types by name")
-    cells_node = _required(reader, physical_node, parts, "physicalCells", "a list of physical cells")
-    if types_node is None:
-        return None
+    parts: Mapping[str, yaml.Node] = {}
+    types_node = cells_node = None
+    if physical_node is not None:
+        parts = reader.known_fields(physical_node, "the physical cluster (a mapping)", PHYSICAL_CLUSTER_KEYS)
+        types_node = _required(reader, physical_node, parts, "cellTypes", "cell types by name")
+        cells_node = _required(reader, physical_node, parts, "physicalCells", "a list of physical cells")
     types = CellTypes(reader, types_node)
-    skus = read_sku_types(reader, parts["skuTypes"], types.leaf_types) if "skuTypes" in parts else {}
-    if cells_node is None:
-        return None
+    skus = read_sku_types(reader, parts["skuTypes"], types) if "skuTypes" in parts else {}
     physical = PhysicalCells(reader, types, cells_node)
-    if virtual_node is None:
-        return None
     virtual = VirtualClusters(reader, physical, virtual_node)
+    if types_node is None or cells_node is None or virtual_node is None:
+        return None
     return ClusterSpec(types.specs, physical.cells, virtual.specs, skus)
 
 

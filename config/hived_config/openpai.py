@@ -23,23 +23,23 @@ def open_configuration(text: str, file: str, lenient: bool) -> Reader:
     Raises ConfigError if a document cannot be composed, or an OpenPAI file does not hold a configuration as text.
     """
     outer = Reader(file, compose(text, file), lenient=lenient)
-    service = _value_of(outer.root, "hivedscheduler")
+    service = _value_of(outer, outer.root, "hivedscheduler")
     if service is None:
         return outer
-    config = _value_of(service, "config")
+    config = _value_of(outer, service, "config")
     if not isinstance(config, yaml.ScalarNode) or is_null(config):
         found = "no config" if config is None else describe(config)
         outer.note(config or service, found, "the scheduler's configuration as text (config: |)")
         raise ConfigError(outer.mistakes())
     first_line = outer.line(config) - (0 if config.style in ("|", ">") else 1)
-    return Reader(file, compose(config.value, file, first_line), first_line, _PATH, lenient)
+    root = compose(config.value, file, first_line)
+    return Reader(file, root, first_line, _PATH, lenient, outer.mistakes())
 
 
-def _value_of(node: yaml.Node, name: str) -> yaml.Node | None:
-    """The value under a key of a mapping; None if it is no mapping or has no such key."""
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value == name:
-                found: yaml.Node = value
-                return found
-    return None
+def _value_of(reader: Reader, node: yaml.Node, name: str) -> yaml.Node | None:
+    """The value under a key of a mapping; None if it is no mapping or has no such key. A second such key is noted."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    found = [(key, value) for key, value in pairs if isinstance(key, yaml.ScalarNode) and key.value == name]
+    for key, _ in found[1:]:
+        reader.note_twice(key, found[0][0])
+    return found[0][1] if found else None

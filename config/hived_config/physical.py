@@ -38,7 +38,7 @@ class PhysicalCells:
     is_complete : whether there is at least one top-level entry, and each has a sound chain
     """
 
-    def __init__(self, reader: Reader, types: CellTypes, node: yaml.Node) -> None:
+    def __init__(self, reader: Reader, types: CellTypes, node: yaml.Node | None) -> None:
         self._reader = reader
         self._types = types
         self._inventory = Inventory()
@@ -66,7 +66,7 @@ class PhysicalCells:
         elif top in types.leaf_types:
             found = f"top cell type {shorten(top)}, which is a leaf cell type"
             reader.note(fields["cellType"], found, "a cell type at node level or above")
-        elif top and top not in types.broken:
+        elif top and top not in types.broken and types.is_given:
             found = f"unknown cell type {shorten(top)}"
             reader.note(fields["cellType"], found, "a type of cellTypes", closest(top, types.specs))
         self._named_chains.add(top)
@@ -81,7 +81,8 @@ class PhysicalCells:
 
     def may_have_chain(self, name: str) -> bool:
         """Whether some entry is of that chain, or could be meant to be: what was noted at the entry explains it."""
-        return name in self._named_chains or (not self.is_complete and name in self._types.names)
+        is_defined = name in self._types.names or not self._types.is_given
+        return name in self._named_chains or (not self.is_complete and is_defined)
 
     def may_have_pin(self, pin_id: str) -> bool:
         """Whether some cell is pinned with that id, or could be meant to be."""
@@ -140,7 +141,7 @@ class PhysicalCells:
                 if shares_devices or cell.chain is apart[at].chain:
                     self._note_node_twice(name, cell.node, apart[at].node)
 
-    def _refuse_absurd_size(self, node: yaml.Node) -> None:
+    def _refuse_absurd_size(self, node: yaml.Node | None) -> None:
         total = sum(count * self.chains[name].cell_counts[0] for name, count in self.top_counts.items())
-        if total > MAX_CELL_COUNT:
+        if node is not None and total > MAX_CELL_COUNT:
             self._reader.note(node, f"{total} physical cells", f"at most {MAX_CELL_COUNT}")

@@ -6,7 +6,7 @@ when there is something to report, so a correct file pays nothing for good messa
 
 import difflib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import yaml
 
@@ -76,12 +76,20 @@ class Reader:
     first_line : the number of lines of the file before the document
     prefix : the path of the document, if it stands inside another one
     lenient : unknown keys are warnings
+    around : what is wrong with the document around it
     """
 
     def __init__(
-        self, file: str, root: yaml.Node, first_line: int = 0, prefix: str = "", lenient: bool = False
+        self,
+        file: str,
+        root: yaml.Node,
+        first_line: int = 0,
+        prefix: str = "",
+        lenient: bool = False,
+        around: Sequence[Mistake] = (),
     ) -> None:
         self.root = root
+        self._around = around
         self._file = file
         self._first_line = first_line
         self._prefix = prefix
@@ -93,16 +101,20 @@ class Reader:
         """Note a mistake (or a warning) at a node."""
         self._noted.append((node, printable(found), printable(expected), printable(suggestion), is_warning))
 
+    def note_twice(self, key: yaml.ScalarNode, first: yaml.Node) -> None:
+        """Note that a mapping has a key a second time."""
+        self.note(key, f"{shorten(key.value)} given twice (first on line {self.line(first)})", "each key once")
+
     def mistakes(self) -> list[Mistake]:
         """Everything noted, in file order, each once. Cost O(document) if there is any, O(1) otherwise."""
         if not self._noted:
-            return []
+            return list(self._around)
         paths = dict(_paths(self.root, self._prefix))
         listed = [
             Mistake(self._file, self.line(node), paths.get(id(node), self._prefix), found, expected, suggestion, warns)
             for node, found, expected, suggestion, warns in self._noted
         ]
-        return sorted(dict.fromkeys(listed), key=lambda mistake: mistake.line)
+        return sorted(dict.fromkeys([*self._around, *listed]), key=lambda mistake: mistake.line)
 
     def line(self, node: yaml.Node) -> int:
         """The line of a node in its file, counted from 1."""
@@ -110,13 +122,13 @@ class Reader:
 
     # ---- collections
 
-    def fields(self, node: yaml.Node, what: str) -> list[Field]:
+    def fields(self, node: yaml.Node | None, what: str) -> list[Field]:
         """(name, key node, value node) of a mapping, merge keys applied; nothing for an absent one.
 
         Notes: not a mapping, a key that is not a scalar, a key given twice (the first one counts).
         """
         if not isinstance(node, yaml.MappingNode):
-            if not is_null(node):
+            if node is not None and not is_null(node):
                 self.note(node, describe(node), what)
             return []
         found: dict[str, Field] = {}
@@ -127,8 +139,7 @@ class Reader:
             elif key.value == "<<" and key.tag == PLAIN:
                 merged.extend(value.value if isinstance(value, yaml.SequenceNode) else [value])
             elif key.value in found:
-                line = self.line(found[key.value][1])
-                self.note(key, f"{shorten(key.value)} given twice (first on line {line})", "each key once")
+                self.note_twice(key, found[key.value][1])
             else:
                 found[key.value] = (key.value, key, value)
         for source in merged:

@@ -18,6 +18,7 @@ SETTING_KEYS = (
     "waitingPodSchedulingBlockMilliSec",
 )
 
+_API_SERVER = re.compile(r"(https?://)?(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+)(:[0-9]{1,5})?(/\S*)?", re.ASCII)
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]*):([0-9]{1,5})", re.ASCII)
 
 
@@ -58,7 +59,7 @@ def read_settings(reader: Reader, fields: Mapping[str, yaml.Node], environ: Mapp
     defaults = Settings()
     api_server, kube_config, web_server, threshold, block_ms = (_given(fields, key) for key in SETTING_KEYS)
     return Settings(
-        reader.text(api_server, "an address") if api_server else environ.get("KUBE_APISERVER_ADDRESS", ""),
+        _read_api_server(reader, api_server) if api_server else environ.get("KUBE_APISERVER_ADDRESS", ""),
         reader.text(kube_config, "the path of a file") if kube_config else _default_kube_config(environ),
         _read_address(reader, web_server) if web_server else defaults.web_server_address,
         _read_count(reader, threshold, INT32_MAX) if threshold else defaults.force_pod_bind_threshold,
@@ -75,6 +76,13 @@ def _default_kube_config(environ: Mapping[str, str]) -> str:
     """${KUBECONFIG}, which may list several files, else ${HOME}/.kube/config; "" where there is no such file."""
     paths = environ.get("KUBECONFIG") or os.path.join(environ.get("HOME", ""), ".kube", "config")
     return paths if any(os.path.isfile(path) for path in paths.split(os.pathsep)) else ""
+
+
+def _read_api_server(reader: Reader, node: yaml.Node) -> str:
+    address = reader.text(node, "an address")
+    if address and not _API_SERVER.fullmatch(address):
+        reader.note(node, describe(node), "http[s]://host[:port], such as https://10.0.0.1:6443")
+    return address
 
 
 def _read_address(reader: Reader, node: yaml.Node) -> str:

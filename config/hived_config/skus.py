@@ -1,11 +1,11 @@
 """`skuTypes` -> `SkuTypeSpec`: what one leaf cell stands for when a job is turned into pods (SEMANTICS 2.1)."""
 
 import re
-from collections.abc import Collection
 
 import yaml
 
 from hived.specs import SkuTypeSpec
+from hived_config.chains import CellTypes
 from hived_config.reader import Reader, closest, describe, shorten
 
 SKU_TYPE_KEYS = ("gpu", "cpu", "memory")
@@ -16,13 +16,14 @@ _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} |
 }
 
 
-def read_sku_types(reader: Reader, node: yaml.Node, leaf_types: Collection[str]) -> dict[str, SkuTypeSpec]:
+def read_sku_types(reader: Reader, node: yaml.Node, types: CellTypes) -> dict[str, SkuTypeSpec]:
     """The SKU types of a file by name. One that names no leaf cell type is only warned of: nothing will use it."""
     skus = {}
+    are_types_known = types.is_given and not types.broken
     for name, key, value in reader.fields(node, "SKU types by name"):
-        if name not in leaf_types:
+        if are_types_known and name not in types.leaf_types:
             expected = "a leaf cell type, or nothing can use it"
-            reader.note(key, f"SKU type {shorten(name)}", expected, closest(name, leaf_types), is_warning=True)
+            reader.note(key, f"SKU type {shorten(name)}", expected, closest(name, types.leaf_types), is_warning=True)
         fields = reader.known_fields(value, "a SKU type (a mapping)", SKU_TYPE_KEYS)
         gpu = reader.integer(fields["gpu"], "a whole number of GPUs", 0) if "gpu" in fields else 0
         cpu = reader.number(fields["cpu"], "a number of CPUs") if "cpu" in fields else 0.0

@@ -34,7 +34,7 @@ class _Claim:
 class VirtualClusters:
     """The virtual clusters of a file: `specs`, in file order."""
 
-    def __init__(self, reader: Reader, physical: PhysicalCells, node: yaml.Node) -> None:
+    def __init__(self, reader: Reader, physical: PhysicalCells, node: yaml.Node | None) -> None:
         self._reader = reader
         self._physical = physical
         self._claims: list[_Claim] = []
@@ -134,9 +134,9 @@ class VirtualClusters:
                     found = f"pinned cell {shorten(pin_id)} inside pinned cell {shorten(outer)}, both in use"
                     self._reader.note(pin.node, found, "pinned cells apart from each other")
 
-    def _refuse_absurd_size(self, node: yaml.Node) -> None:
+    def _refuse_absurd_size(self, node: yaml.Node | None) -> None:
         total = sum(claim.count * claim.chain.cell_counts[claim.depth] for claim in self._claims)
-        if total > MAX_CELL_COUNT:
+        if node is not None and total > MAX_CELL_COUNT:
             self._reader.note(node, f"{total} virtual cells", f"at most {MAX_CELL_COUNT}")
 
     def _refuse_shortage(self, chain: Chain) -> None:

@@ -123,7 +123,10 @@ class Inspector:
     """Asks one service. Every call raises UserError if it does not answer, or with its own words if it refuses."""
 
     def __init__(self, server: str = DEFAULT_SERVER) -> None:
-        if urlsplit(server).scheme not in ("http", "https"):
+        if "://" not in server:
+            server = f"http://{server}"
+        url = urlsplit(server)
+        if url.scheme not in ("http", "https") or not url.hostname:
             raise UserError(f"server {server!r}: expected an address such as {DEFAULT_SERVER}")
         self._server = server.rstrip("/")
 

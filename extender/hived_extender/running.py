@@ -48,7 +48,7 @@ class Extender:
             kube,
             patience=Patience(settings.force_pod_bind_threshold, settings.waiting_pod_block_ms / 1000),
             metrics=metrics,
-            recorder=Recorder(record_dir, config_file, metrics.record_failures.inc) if record_dir else None,
+            recorder=_recorder(record_dir, config_file, metrics) if record_dir else None,
         )
         self._server = HttpServer(Shim(create_app(self.service), self.service), listen)
         self._recovery = threading.Thread(target=self._recover, name="recovery", daemon=True)
@@ -99,6 +99,13 @@ class Extender:
             self._recovered.set()
 
 
+def _recorder(directory: Path, config_file: Path, metrics: Metrics) -> Recorder:
+    try:
+        return Recorder(directory, config_file, metrics.record_failures.inc)
+    except OSError as error:
+        raise UserError(f"cannot record to {directory}: {error.strerror}; --record wants a folder") from error
+
+
 @contextmanager
 def start_extender(
     config_file: Path, kube: KubeClient | None = None, *, listen: str = "", record_dir: Path | None = None
@@ -145,7 +152,8 @@ def start_embedded(
         kube = KubeClient.connect(cluster.api_url)
         publish(kube, config_file)
         with start_extender(config_file, kube, listen=listen, record_dir=record_dir) as extender:
-            extender.wait_ready()
+            if not extender.wait_ready():
+                raise UserError("the extender has not become ready; see the log")
             cluster.start_scheduler(extender.url)
             try:
                 yield Embedded(cluster, extender)

@@ -439,7 +439,7 @@ class Service:
 
     def _describe_victims(self, decision: Preempt) -> dict[str, str]:
         return {
-            node: "pods to preempt: " + ", ".join(self._pod_key(uid) for uid in victims)
+            node: "node(s) with pods to preempt: " + ", ".join(self._pod_key(uid) for uid in victims)
             for node, victims in decision.victims_by_node.items()
         }
 

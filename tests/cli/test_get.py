@@ -201,7 +201,8 @@ def test_the_words_of_the_service_are_passed_on(server):
     ("address", "message"),
     [
         ("http://127.0.0.1:1", "Error: no answer from http://127.0.0.1:1: [Errno 111] Connection refused; "),
-        ("localhost:9096", "Error: server 'localhost:9096': expected an address such as http://127.0.0.1:9096\n"),
+        ("127.0.0.1:1", "Error: no answer from http://127.0.0.1:1: [Errno 111] Connection refused; "),
+        ("ftp://a", "Error: server 'ftp://a': expected an address such as http://127.0.0.1:9096\n"),
     ],
 )
 def test_a_service_that_cannot_be_reached_is_named(address, message):

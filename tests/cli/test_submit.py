@@ -136,6 +136,33 @@ def test_a_pod_that_exists_is_named(run, job, configuration):
     assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
 
 
+def test_a_gang_is_created_as_a_whole_or_not_at_all(run, kube, job, configuration):
+    run(job, "--config", configuration)
+    kube.delete_pod("default", "train-worker-0", grace_period_s=0)
+    result = run(job, "--config", configuration)
+    message = (
+        "pod train-worker-1 exists already in namespace default; delete it or rename the job; "
+        "the 1 pods created before it were deleted again"
+    )
+    assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
+    left = [pod["metadata"]["name"] for pod in kube.list_objects(PODS, dict).items]
+    assert left == ["train-worker-1"]
+
+
+def test_two_pods_of_one_name_are_refused_before_anything_is_created(run, kube, job, configuration):
+    result = run(job, job, "--config", configuration)
+    message = "2 pods are named train-worker-0 in namespace default; nothing was created"
+    assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
+    assert kube.list_objects(PODS, dict).items == []
+
+
+def test_an_api_server_that_does_not_answer_is_named(job):
+    result = CliRunner().invoke(main, ["submit", job, "--api-server", "http://127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: GET http://127.0.0.1:1/api/v1/namespaces/kube-system/configmaps/")
+    assert "Connection refused" in result.stderr
+
+
 def test_nothing_is_created_if_one_file_is_bad(run, kube, job, configuration, write):
     bad = write(JOB.replace("instances: 2", "instances: 3"), "bad.yaml")
     result = run(job, bad, "--config", configuration)

@@ -80,6 +80,39 @@ def test_a_missing_part_does_not_hide_mistakes_in_the_others() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "mistakes"),
+    [
+        ("physicalCluster: []", ["f:1: physicalCluster: found a list"]),
+        ("physicalClusters: {}", ["f:1: physicalClusters: found unknown key 'physicalClusters'"]),
+        (
+            "physicalCluster: {physicalCells: [{cellType: NODE, cellAdress: n0}], skuTypes: {GPU: {gpus: 1}}}",
+            [
+                "f:1: physicalCluster: found no cellTypes",
+                "f:1: physicalCluster.skuTypes.GPU.gpus: found unknown key 'gpus'",
+                "f:1: physicalCluster.physicalCells[0].cellAdress: found unknown key 'cellAdress'",
+            ],
+        ),
+        (
+            "physicalCluster: {cellTypes: {NODE: {childCellType: GPU, childCellNumber: two}}}",
+            [
+                "f:1: physicalCluster: found no physicalCells",
+                "f:1: physicalCluster.cellTypes.NODE.childCellNumber: found two",
+            ],
+        ),
+    ],
+)
+def test_mistakes_of_virtual_clusters_are_listed_whatever_the_physical_cluster_is_like(
+    text: str, mistakes: list[str]
+) -> None:
+    virtual = "virtualClusters: {A: {virtualCells: [{cellType: NODE, cellNumber: -1}], pinnedCells: [{pinnedCellID: p}]}}"
+    assert [mistake.split(", expected")[0] for mistake in mistakes_of(f"{text}\n{virtual}")] == [
+        *mistakes,
+        "f:2: virtualClusters.A.virtualCells[0].cellNumber: found -1",
+        "f:2: virtualClusters.A.pinnedCells[0].pinnedCellID: found unknown key 'pinnedCellID'",
+    ]
+
+
 # ---- whatever is in a file, it is a cluster or a ConfigError
 
 

@@ -65,3 +65,13 @@ def test_an_empty_configuration_inside_an_openpai_file_is_a_mistake() -> None:
     assert mistakes_of("hivedscheduler:\n  config: ''\n") == [
         "f:1: found an empty document, expected a scheduler configuration"
     ]
+
+
+def test_a_configuration_that_is_given_twice_is_a_mistake_beside_those_in_the_first() -> None:
+    text = "hivedscheduler:\n  config: |\n    physicalCluster: 1\n  config: |\n    {}\nhivedscheduler: {}\n"
+    assert [mistake.split(", expected")[0] for mistake in mistakes_of(text)] == [
+        "f:3: hivedscheduler.config: found no virtualClusters",
+        "f:3: hivedscheduler.config.physicalCluster: found 1",
+        "f:4: hivedscheduler.config: found 'config' given twice (first on line 2)",
+        "f:6: hivedscheduler: found 'hivedscheduler' given twice (first on line 1)",
+    ]

@@ -74,6 +74,11 @@ def test_the_server_listens_on_a_host_and_a_port(address: str, host: str, port: 
         ("forcePodBindThreshold: -1", "found -1, expected a whole number, at least 0"),
         ("forcePodBindThreshold: '3'", "found the text '3', expected a whole number (did you mean 3?)"),
         ("waitingPodSchedulingBlockMilliSec: 1s", "found 1s, expected a whole number"),
+        (
+            "kubeApiServerAddress: ftp://a",
+            "found ftp://a, expected http[s]://host[:port], such as https://10.0.0.1:6443",
+        ),
+        ("kubeApiServerAddress: a b", "found a b, expected http[s]://host[:port], such as https://10.0.0.1:6443"),
         ("kubeApiServerAddress: [a]", "found a list, expected an address"),
         ("kubeConfigFilePath: {a: b}", "found a mapping, expected the path of a file"),
     ],

@@ -49,3 +49,10 @@ def test_a_sku_type_of_no_leaf_cell_type_is_only_warned_of() -> None:
         "f:6: warning: physicalCluster.skuTypes.GPUS: found SKU type 'GPUS', "
         "expected a leaf cell type, or nothing can use it (did you mean GPU?)"
     ]
+
+
+def test_sku_types_are_not_doubted_while_a_cell_type_is_broken() -> None:
+    text = changed("  physicalCells:", "    ODD: {childCellType: X}\n  skuTypes: {X: {gpu: 1}}\n  physicalCells:")
+    assert [mistake.split(", expected")[0] for mistake in mistakes_of(text)] == [
+        "f:6: physicalCluster.cellTypes.ODD: found no childCellNumber"
+    ]

@@ -217,6 +217,20 @@ def test_an_address_that_cannot_be_used_is_the_users_error(config: Path, cluster
         pass
 
 
+def test_a_place_that_cannot_hold_records_is_the_users_error(config: Path, cluster: EmbeddedCluster) -> None:
+    with (
+        pytest.raises(UserError, match=r"cannot record to .*: File exists; --record wants a folder"),
+        start_extender(config, KubeClient.connect(cluster.api_url), listen="127.0.0.1:0", record_dir=config),
+    ):
+        pass
+
+
+def test_an_embedded_cluster_whose_extender_fails_does_not_start(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hived_extender.running.recover", lambda *_: 1 / 0)
+    with pytest.raises(UserError, match="the extender has not become ready"), start_embedded(config):
+        pass
+
+
 def test_an_embedded_cluster_runs_the_pods_it_is_given(config: Path) -> None:
     with start_embedded(config) as running:
         kube = connect(running.cluster)

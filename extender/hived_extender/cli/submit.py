@@ -8,6 +8,7 @@ import msgspec
 import yaml
 
 from hived.errors import UserError
+from hived.specs import ClusterSpec
 from hived_extender.jobs import plan_file
 from hived_extender.jobs.configuration import find_cluster
 from hived_extender.jobs.creation import create_pods
@@ -82,7 +83,7 @@ def command(
         virtual_cluster=vc,
         priority=None if priority is None else parse_priority(priority),
         scheduler_name=scheduler_name,
-        cluster=find_cluster(config, kube),
+        cluster=_find_cluster(config, kube, may_fail=dry_run),
     )
     pods: list[PlannedPod] = []
     for file in files:
@@ -111,6 +112,15 @@ def _connect(api_server: str, kubeconfig: str, may_fail: bool) -> KubeClient | N
             return None
         reason = error.message.rstrip(".")
         raise UserError(f"{reason}; give --kubeconfig FILE or --api-server URL, or --dry-run") from error
+
+
+def _find_cluster(config: str, kube: KubeClient | None, may_fail: bool) -> ClusterSpec | None:
+    try:
+        return find_cluster(config, kube)
+    except KubeError:
+        if not may_fail:
+            raise
+        return find_cluster(config, None)
 
 
 def _as_json(objects: list[Manifest]) -> str:

@@ -264,7 +264,11 @@ def _node_conditions(wish: str) -> list[Body]:
 
 def _node_info() -> Body:
     return {
+        "machineID": "",
+        "systemUUID": "",
+        "bootID": "",
         "kubeletVersion": _KUBELET_VERSION,
+        "kubeProxyVersion": "",
         "osImage": "embedded",
         "kernelVersion": "embedded",
         "containerRuntimeVersion": "embedded://1",

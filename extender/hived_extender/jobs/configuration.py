@@ -1,11 +1,9 @@
 """Where submission finds the cluster's configuration: a file, or what a running embedded cluster publishes."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from hived.errors import UserError
 from hived.specs import ClusterSpec
-from hived_config.loader import load_cluster
+from hived_config.loader import load_cluster, load_text
 from hived_extender.kube import KubeClient, KubeError
 
 DEFAULT_FILE = "hivedscheduler.yaml"
@@ -18,13 +16,13 @@ CONFIG_MAPS = f"/api/v1/namespaces/{CONFIG_MAP_NAMESPACE}/configmaps"
 def find_cluster(config: str, kube: KubeClient | None) -> ClusterSpec | None:
     """The configuration of `config`, else of the running cluster, else of ./hivedscheduler.yaml; None without any.
 
-    Raises ConfigError if the one found cannot be used.
+    Raises ConfigError if the one found cannot be used, KubeError if the cluster does not answer.
     """
     if config:
         return load_cluster(config)
     published = _published(kube) if kube else None
     if published is not None:
-        return _load_text(published)
+        return load_text(published, f"ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP_NAME}").cluster
     return load_cluster(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
 
 
@@ -47,17 +45,9 @@ def publish(kube: KubeClient, file: Path) -> None:
 def _published(kube: KubeClient) -> str | None:
     try:
         found = kube.get(f"{CONFIG_MAPS}/{CONFIG_MAP_NAME}")
-    except KubeError:
-        return None  # no such object, no right to read it, no cluster: creating the pods will tell
+    except KubeError as error:
+        if error.status == 0:
+            raise
+        return None  # no such object, no right to read it: creating the pods will tell
     text = (found.get("data") or {}).get(CONFIG_MAP_KEY)
     return text if isinstance(text, str) else None
-
-
-def _load_text(text: str) -> ClusterSpec:
-    with TemporaryDirectory() as directory:
-        file = Path(directory) / CONFIG_MAP_KEY
-        file.write_text(text, encoding="utf-8")
-        try:
-            return load_cluster(file)
-        except UserError as error:
-            raise UserError(f"ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP_NAME}: {error.message}") from error

@@ -1,5 +1,6 @@
 """Creating what was planned, in the order in which Kubernetes needs it."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
@@ -13,22 +14,52 @@ PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) -> Iterator[Manifest]:
     """Create the priority classes that are missing, then the pods one by one; yields each as stored.
 
-    A pod that names a namespace of its own goes there. Raises UserError for a pod that exists already, KubeError for
-    any other refusal; pods yielded before that stay.
+    A pod that names a namespace of its own goes there. Raises UserError if two pods have one name, before anything is
+    created, or for a pod that the API server refuses; the pods created before it are deleted again then, because a gang
+    that lacks a member would hold its cells and wait.
     """
+    _refuse_equal_names(namespace, pods)
     for priority_class in priority_classes(pods):
         try:
             kube.create(PRIORITY_CLASSES, priority_class)
         except KubeError as error:
             if not error.is_conflict:
                 raise
+    created: list[Manifest] = []
     for pod in pods:
-        metadata = pod.manifest["metadata"]
-        where = metadata.get("namespace", namespace)
+        where, name = _place(namespace, pod)
         try:
-            yield kube.create(f"/api/v1/namespaces/{quote(where, safe='')}/pods", pod.manifest)
+            created.append(kube.create(f"/api/v1/namespaces/{quote(where, safe='')}/pods", pod.manifest))
         except KubeError as error:
-            if not error.is_conflict:
-                raise
-            message = f"pod {metadata['name']} exists already in namespace {where}; delete it or rename the job"
-            raise UserError(message, error.status) from error
+            reason = f"pod {where}/{name}: {error}"
+            if error.is_conflict:
+                reason = f"pod {name} exists already in namespace {where}; delete it or rename the job"
+            raise UserError(reason + _take_back(kube, created), error.status) from error
+        yield created[-1]
+
+
+def _place(namespace: str, pod: PlannedPod) -> tuple[str, str]:
+    metadata = pod.manifest["metadata"]
+    return metadata.get("namespace", namespace), metadata.get("name", "")
+
+
+def _refuse_equal_names(namespace: str, pods: Sequence[PlannedPod]) -> None:
+    names = Counter(_place(namespace, pod) for pod in pods)
+    for (where, name), count in names.items():
+        if name and count > 1:
+            raise UserError(f"{count} pods are named {name} in namespace {where}; nothing was created")
+
+
+def _take_back(kube: KubeClient, created: Sequence[Manifest]) -> str:
+    """Delete pods again; what the message about the failure has to say of it."""
+    left = []
+    for pod in reversed(created):
+        metadata = pod["metadata"]
+        try:
+            kube.delete_pod(metadata["namespace"], metadata["name"], uid=metadata["uid"])
+        except KubeError as error:
+            if not error.is_not_found:
+                left.append(f"{metadata['namespace']}/{metadata['name']}")
+    if left:
+        return f"; created before and not deleted again: {', '.join(left)}"
+    return f"; the {len(created)} pods created before it were deleted again" if created else ""

@@ -60,6 +60,7 @@ class ApiServer:
         config = uvicorn.Config(
             Application(self._rest),
             lifespan="off",
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
