@@ -1,4 +1,7 @@
-"""What comes out of the core: the answers of `scheduler.handle`."""
+"""What comes out of the core: the answers of `scheduler.handle`.
+
+`cancelled` names the groups whose preemption ended with the event; cells that they reserved may be free now.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ class Bind:
 
     bind_info: BindInfo
     lazily_preempted: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class Preempt:
     """Cells are chosen, but these pods (uids, ascending, by node name, ascending) must leave first."""
 
     victims_by_node: Mapping[str, tuple[str, ...]]
+    cancelled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +31,12 @@ class Wait:
     """No room now. The reason says where it was looked for and what stood in the way (SEMANTICS 4.5)."""
 
     reason: str
+    cancelled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A fact was taken in. Names the groups that it made lazily preempted or whose preemption it cancelled."""
+    """A fact was taken in. `lazily_preempted` names the groups that had to leave their VC for it."""
 
     lazily_preempted: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()

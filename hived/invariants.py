@@ -101,8 +101,7 @@ def _check_bindings(state: State) -> Iterator[str]:
 def _check_free_lists(state: State) -> Iterator[str]:
     cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
     listed = _listed(state, cells.free_list, cells.free_count)
-    position = np.flatnonzero(cells.free_position != NO_CELL)
-    if sorted(listed.tolist()) != position.tolist():
+    if not _are_places_noted(state, cells.free_list, cells.free_count, cells.free_position):
         yield "free lists and the places noted in cells disagree"
         return
     yield from _differ(state, listed, cells.bound[listed] != NO_CELL, "is in a free list but bound")
@@ -119,6 +118,12 @@ def _check_free_lists(state: State) -> Iterator[str]:
         covered[start : start + size] += 1
     leaves = np.flatnonzero(arrays.level[:count] == 1)
     yield from _differ(state, leaves, covered[leaves] != 1, "is not covered once by free lists and allocated cells")
+    whole = cells.free_position != NO_CELL
+    whole[roots] = True
+    broken = cells.split[:count] != 1 - _spread_down(state, whole)
+    yield from _differ(
+        state, np.arange(count), broken, "is not split exactly if it is neither free nor allocated as a whole"
+    )
 
 
 def _listed(state: State, lists: AnyArray, counts: AnyArray) -> AnyArray:
@@ -127,16 +132,30 @@ def _listed(state: State, lists: AnyArray, counts: AnyArray) -> AnyArray:
     return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
+def _are_places_noted(state: State, lists: AnyArray, counts: AnyArray, position: AnyArray) -> bool:
+    """Is position[c] the place of c in the list of its level for every cell in one, and NO_CELL for all others?"""
+    noted = np.full(len(position), NO_CELL, np.int32)
+    for level in range(len(counts)):
+        base = state.arrays.level_base[level]
+        noted[lists[base : base + counts[level]]] = np.arange(counts[level])
+    return int(counts.sum()) == np.count_nonzero(noted != NO_CELL) and bool((noted == position).all())
+
+
 def _free_cells(state: State) -> AnyArray:
     """1 for every physical cell that is in a free list or below one that is."""
-    arrays, cells, count = state.arrays, state.cells, state.topology.physical_count
-    free = (cells.free_position != NO_CELL).astype(np.int32)
+    return _spread_down(state, state.cells.free_position != NO_CELL)
+
+
+def _spread_down(state: State, marked: AnyArray) -> AnyArray:
+    """1 for every physical cell that is marked or below one that is."""
+    arrays, count = state.arrays, state.topology.physical_count
+    spread = marked.astype(np.int32)
     for number, chain in enumerate(state.topology.chains):
         for level in range(chain.top_level - 1, 0, -1):
             slot = int(arrays.level_offset[number]) + level
             here = slice(int(arrays.level_base[slot]), int(arrays.level_base[slot] + arrays.level_size[slot]))
-            free[here] |= free[arrays.parent[here]]
-    return np.asarray(free[:count])
+            spread[here] |= spread[arrays.parent[here]]
+    return np.asarray(spread[:count])
 
 
 def _check_counts(state: State) -> Iterator[str]:
@@ -148,9 +167,11 @@ def _check_counts(state: State) -> Iterator[str]:
     for level in wrong.tolist():
         yield f"left is {cells.left[level]} at {_level_name(state, level)}, the free lists hold {left[level]}"
     bad = set(np.flatnonzero((free == 1) & (cells.bad[:count] == 1)).tolist())
-    listed = _listed(state, cells.bad_list, cells.bad_count).tolist()
-    if len(listed) != len(set(listed)) or set(listed) != bad:
-        yield f"bad lists are not the bad free cells: {_names(state, np.array(sorted(bad ^ set(listed)), np.int32))}"
+    listed = set(_listed(state, cells.bad_list, cells.bad_count).tolist())
+    if listed != bad:
+        yield f"bad lists are not the bad free cells: {_names(state, np.array(sorted(bad ^ listed), np.int32))}"
+    elif not _are_places_noted(state, cells.bad_list, cells.bad_count, cells.bad_position):
+        yield "bad lists and the places noted in cells disagree"
     unbound = (cells.bound == NO_CELL) & (arrays.parent == NO_CELL) & (arrays.vc != NO_CELL) & (arrays.pinned == 0)
     slots = arrays.vc[unbound] * levels + arrays.chain_level[unbound]
     vc_free = np.bincount(slots, minlength=len(cells.vc_free))
@@ -226,6 +247,8 @@ def _check_groups(state: State) -> Iterator[str]:
         if (claimed[held] != NO_GROUP).any() or len(np.unique(held)) != len(held):
             yield f"group {group.name} claims leaf cells that another place claims"
         claimed[held] = group.number
+        if group.state is GroupState.ALLOCATED and (cells.state[held] != CellState.USED).any():
+            yield f"group {group.name} is allocated but a preemptor has cells of it"
         is_reserving = group.state is GroupState.PREEMPTING
         if is_reserving and not group.preempting_pods:
             yield f"group {group.name} preempts for no pod"
@@ -234,12 +257,17 @@ def _check_groups(state: State) -> Iterator[str]:
         seated = {(pod.uid, slot) for slot, pod in enumerate(group.holders) if pod is not None}
         if seated != {(uid, slot) for uid, slots in group.slots_of.items() for slot in slots}:
             yield f"group {group.name} seats a pod in another slot than it says"
+        lent = held[cells.lent_to[held] != NO_CELL]
+        if (cells.lent_to[lent] != group.vc).any():
+            yield f"group {group.name} uses leaf cells that are lent to another VC"
         if group.virtual is not None:
             pair = np.flatnonzero((group.virtual != NO_CELL) & (group.physical != NO_CELL))
             wanted = CellState.RESERVING if is_reserving else CellState.USED
             live = pair[cells.state[group.physical[pair]] == wanted]
             if (cells.bound[group.virtual[live]] != group.physical[live]).any():
                 yield f"group {group.name} holds leaf cells that are not bound to its virtual ones"
+    if state.lazy_group_count != sum(group.spec.lazy_preemption for group in state.groups.values()):
+        yield "the count of groups that may be lazily preempted is wrong"
     if len(state.group_by_number) != len(state.groups):
         yield "groups and group numbers disagree"
     yield from _claims(state, claimed_using, cells.using, "used")
@@ -258,6 +286,9 @@ def _check_bad_cells(state: State) -> Iterator[str]:
         (cells.bad[:count] == 1) & (_free_cells(state) == 0) & (cells.split == 0) & (cells.bound[:count] == NO_CELL)
     )
     yield from _differ(state, np.arange(count), hidden, "is bad and allocated, but its VC does not see it")
+    leaves = np.flatnonzero(state.arrays.level[:count] == 1)
+    strange = cells.bad[leaves] != cells.node_bad[state.arrays.node[leaves]]
+    yield from _differ(state, leaves, strange, "is a leaf of another health than its node")
 
 
 def _check_doomed(state: State) -> Iterator[str]:
@@ -268,6 +299,8 @@ def _check_doomed(state: State) -> Iterator[str]:
         base = int(arrays.root_base[slot])
         doomed = cells.doomed_list[base : base + int(cells.doomed_count[slot])]
         seen.extend(doomed.tolist())
+        if (cells.doomed_position[doomed] != np.arange(len(doomed))).any():
+            yield "doomed lists and the places noted in cells disagree"
         yield from _differ(state, doomed, cells.bad[doomed] == 0, "is doomed but healthy")
         roots = cells.bound[doomed]
         wrong = (roots == NO_CELL) | (arrays.vc[roots] != slot // levels) | (arrays.parent[roots] != NO_CELL)

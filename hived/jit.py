@@ -4,7 +4,7 @@
 and then loaded from disk. numba's own cache only notices edits in the file of the entry itself, so the folder's name
 carries a digest of every source file of this package: an edit anywhere means another folder, and kernels may call
 kernels of other files. Two rules for kernels: no recursion (numba crashes when it loads a cached recursive kernel),
-and every write to the mutable state goes through `journal.put`.
+and every write to `State.cells.memory` goes through `journal.put`.
 
 With NUMBA_DISABLE_JIT=1 both decorators leave the function as it is.
 """

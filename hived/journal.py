@@ -1,8 +1,8 @@
 """What-if: every write to the mutable arrays can be taken back.
 
 While the journal records, `put` notes (position in memory, old value) before it writes; `undo_to(mark)` writes the
-old values back in reverse. Groups are Python objects: what changes in them is taken back by callables that the caller
-keeps with the same mark. A full journal raises `JournalFull`; the caller undoes everything, doubles it and starts
+old values back in reverse. Groups are Python objects: what changes in them is taken back by callables in
+`State.undo_steps`. A full journal raises `JournalFull`; the caller undoes everything, doubles it and starts
 over.
 """
 

@@ -82,7 +82,7 @@ class _Builder:
         preassigned = self.add_virtual_forests()
         per_cell = self.cell_arrays()
         per_level = self.level_arrays()
-        nodes = self.name_nodes(per_cell, physical_count)
+        nodes = self.name_nodes(per_cell)
         roots = self.root_arrays()
         views, vc_views, pinned_views = self.make_views(per_cell, per_level, preassigned)
         pinned_roots = {(f.vc, f.pinned_cell_id): f.first_root for f in self.forests if f.pinned_cell_id}
@@ -252,9 +252,7 @@ class _Builder:
         arrays["node_level"] = np.array([chain.node_level for chain in self.chains], np.int32)
         return arrays
 
-    def name_nodes(
-        self, per_cell: dict[str, IntArray], physical_count: int
-    ) -> tuple[tuple[str, ...], dict[str, IntArray]]:
+    def name_nodes(self, per_cell: dict[str, IntArray]) -> tuple[tuple[str, ...], dict[str, IntArray]]:
         """Number the nodes, give every cell at or below node level its node, every leaf its device index."""
         names: list[str] = []
         spans: list[tuple[int, int, int, int]] = []  # first name, first node cell, count, forest

@@ -156,9 +156,11 @@ def place_group(
 ) -> tuple[int, int]:  # fmt: skip
     """Place a whole gang in a view: first without preempting anybody, then at its own priority (SEMANTICS 4a.2).
 
-    sizes, counts : as in `pick_nodes` suggested : bool per node; read only if not `ignore_suggested` leaves : out;
-    the leaf cells in the order size, pod, leaf; its length is the number of leaves wanted, or that of the
-        view if that is less
+    sizes, counts : as in `pick_nodes`
+
+    suggested : bool per node; read only if not `ignore_suggested`
+
+    leaves : out; the leaf cells in the order size, pod, leaf; as many as are wanted, or as the view has if that is less
 
     Returns outcome and, if blocked, the physical cell of the node in the way. Cost O(nodes + leaves) as a rule.
     """

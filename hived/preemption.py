@@ -39,15 +39,16 @@ def find_preemptors(state: State, physical: IntArray) -> list[Group]:
     return sorted((state.group_by_number[number] for number in numbers), key=lambda group: group.name)
 
 
-def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual: IntArray | None) -> Group:
+def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual: IntArray | None) -> tuple[str, ...]:
     """Create a preempting group: cancel other preemptors of its cells, then take and reserve them (SEMANTICS 4e.3).
 
-    Cost O(leaves x height).
+    Returns the names of the preemptors that were cancelled. Cost O(leaves x height).
     """
     cells, arrays = state.cells, state.arrays
     through = virtual if virtual is not None else np.full(len(physical), NO_CELL, np.int32)
     plan_placement(arrays, cells, physical, through, 1)
-    for preemptor in find_preemptors(state, physical):
+    preemptors = find_preemptors(state, physical)
+    for preemptor in preemptors:
         intend_placement(arrays, cells, physical, through)
         cancel_preemption(state, preemptor)
     for number in np.unique(cells.using[physical[cells.state[physical] == _USED]]).tolist():
@@ -57,7 +58,7 @@ def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual:
     plan_placement(arrays, cells, physical, through, -1)
     catch_up_after_plan(arrays, cells)
     group.preempting_pods[pod.uid] = pod
-    return group
+    return tuple(preemptor.name for preemptor in preemptors)
 
 
 def cancel_preemption(state: State, group: Group) -> None:

@@ -96,10 +96,12 @@ def restore_leaves(
 ) -> int:  # fmt: skip
     """Allocate the leaves of a group in `order`, choosing a virtual leaf for each (FORMAT 6).
 
-    physical, levels : leaf, and level of its preassigned type or 0, shape (leaves,) virtual : out; the virtual leaf,
-    or NO_CELL for opportunistic use progress : next place in `order`; is the group lazily preempted; virtual leaf
-    chosen before a stop; then for each chain
-        whether doomed cells were released in it
+    physical, levels : leaf, and level of its preassigned type or 0, shape (leaves,)
+
+    virtual : out; the virtual leaf, or NO_CELL for opportunistic use
+
+    progress : next place in `order`; is the group lazily preempted; virtual leaf chosen before a stop; then for each
+    chain whether doomed cells were released in it
 
     Stops and returns a preassigned cell when the groups in it must be lazily preempted first; call again then. Returns
     NO_CELL at the end.

@@ -28,10 +28,11 @@ from hived.groups import (
     take_slot,
 )
 from hived.health import bind_pinned_cell, relieve_chains, set_all_nodes_bad, set_node_health
+from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
 from hived.restore import restore_group
-from hived.search import Placement, search
+from hived.search import Placement, check_request, search
 from hived.specs import ClusterSpec, PodRequest, PodSpec
 from hived.state import CellState, Group, GroupState, State, empty_state
 from hived.topology import NO_CELL
@@ -109,7 +110,8 @@ def _decide(state: State, event: ScheduleRequested) -> Decision:
         return _decide_member(state, pod, group)
     if event.phase is Phase.PREEMPTING and not _may_stay(state, event, group):
         cancel_preemption(state, group)
-        return _decide_new(state, event)
+        decision = _decide_new(state, event)
+        return replace(decision, cancelled=(group.name, *decision.cancelled))
     victims = find_victims(state, group.physical)
     group.preempting_pods[pod.uid] = pod
     if victims:
@@ -144,7 +146,7 @@ def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:
     return bool(event.suggested[state.arrays.node[held]].all())
 
 
-def _decide_new(state: State, event: ScheduleRequested) -> Decision:
+def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait:
     """A pod whose group holds nothing yet: search, and in the Preempting phase reserve what was found."""
     pod = event.pod
     before = mark(state)
@@ -160,8 +162,7 @@ def _decide_new(state: State, event: ScheduleRequested) -> Decision:
     if event.phase is Phase.FILTERING:
         undo_changes(state, before)
         return Preempt(victims)
-    start_preemption(state, pod, found.physical, found.virtual)
-    return Preempt(victims)
+    return Preempt(victims, start_preemption(state, pod, found.physical, found.virtual))
 
 
 def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
@@ -170,6 +171,21 @@ def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
     chain = state.topology.chain_of(int(found.physical[0])).name
     slot = member_slots(members, pod.spec.leaf_cell_count).start
     return Bind(bind_info_for(placements, slot, chain), found.lazily_preempted)
+
+
+def check_changed_request(state: State, pod: PodRequest) -> None:
+    """Raise UserError if the core would refuse a pod that asks for something else than before.
+
+    To be asked before the pod's old request is deleted, which must not happen for one that is refused. Changes nothing.
+    """
+    check_members(pod.spec)
+    group = state.groups.get(pod.spec.group.name)
+    if group is None or group.preempting_pods.keys() == {pod.uid}:
+        check_request(state, pod)
+        return
+    _check_agreement(state, pod, group)
+    if group.state is not GroupState.PREEMPTING:
+        _decide_member(state, pod, group)
 
 
 def _check_agreement(state: State, pod: PodRequest, group: Group) -> None:
@@ -271,8 +287,6 @@ def _delete(state: State, pod: PodRequest) -> Applied:
 
 def check_invariants(state: State) -> None:
     """Raise InvariantError naming the first rule that the state breaks. Cost O(cells); meant for tests and replays."""
-    from hived.invariants import broken_rule  # noqa: PLC0415
-
     broken = broken_rule(state)
     if broken:
         raise InvariantError(broken)

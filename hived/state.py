@@ -1,9 +1,9 @@
 """Everything that changes, and the rules it obeys.
 
 All numbers that kernels change lie in one block of int32, `State.memory`; `Cells` gives its parts names. One block
-makes undo a list of (position, old value), and comparing or copying a whole state one operation. The only changing
-array outside of it is `view_order`: the order of the candidate nodes, which survives an undone decision (SEMANTICS
-10).
+makes undo a list of (position, old value), and comparing or copying a whole state one operation. Outside of it are the
+journal itself, scratch, and the order of the candidate nodes with what keeps it up to date: that order survives an
+undone decision (SEMANTICS 10).
 """
 
 from collections.abc import Callable

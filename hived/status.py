@@ -97,6 +97,8 @@ def iter_virtual_cluster(state: State, vc: str) -> Iterator[Json]:
     for root in state.topology.preassigned[number]:
         yield _tree(state, root)
     for leaf in (state.cells.lent_to == number).nonzero()[0].tolist():
+        if state.cells.lent_to[leaf] != number:
+            continue  # given back since the walk began
         yield {
             "cellType": state.topology.cell_type(leaf),
             "cellAddress": state.topology.address(leaf) + "-opp",

@@ -47,11 +47,6 @@ class KubeError(HivedError):
         self.message = message
 
     @property
-    def is_gone(self) -> bool:
-        """True if a resourceVersion or a continue token is too old: list again."""
-        return self.status == 410
-
-    @property
     def is_not_found(self) -> bool:
         """True if the object does not exist."""
         return self.status == 404

@@ -184,7 +184,7 @@ def answer(handler: Handler, service: Service, body: bytes, name: str = "") -> A
         return handler(service, body, name)
     except Exception as error:
         message, status = explain(error)
-        return Answer(encode(message), status=status)
+        return Answer(encode(message), status=status, is_premature=isinstance(error, UnknownPodError))
 
 
 def explain(error: Exception) -> tuple[str, int]:

@@ -4,13 +4,15 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from socket import socket
 
 from hived.errors import UserError
 from hived.warm import compile_kernels
 from hived_config.loader import Configuration, load, load_cluster
+from hived_extender import server
 from hived_extender.app import create_app
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.jobs.configuration import publish
@@ -33,9 +35,14 @@ class Extender:
     """
 
     def __init__(
-        self, config_file: Path, configuration: Configuration, kube: KubeClient, listen: str, record_dir: Path | None
+        self,
+        config_file: Path,
+        configuration: Configuration,
+        kube: KubeClient,
+        listener: socket,
+        record_dir: Path | None,
     ) -> None:
-        """Listen at `listen` ("" = as configured). Raises UserError if that or the record directory cannot be used."""
+        """`listener` is the socket to serve. Raises UserError if the record directory cannot be used."""
         self._kube = kube
         self._stop = threading.Event()
         self._recovered = threading.Event()
@@ -50,7 +57,7 @@ class Extender:
             metrics=metrics,
             recorder=_recorder(record_dir, config_file, metrics) if record_dir else None,
         )
-        self._server = HttpServer(Shim(create_app(self.service), self.service), listen)
+        self._server = HttpServer(Shim(create_app(self.service), self.service), listener)
         self._recovery = threading.Thread(target=self._recover, name="recovery", daemon=True)
 
     @property
@@ -117,17 +124,17 @@ def start_extender(
     """
     configuration = load(config_file)
     settings = configuration.settings
-    try:
-        client = kube or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
-        address = listen or settings.web_server_address
-        extender = Extender(config_file, configuration, client, address, record_dir)
-    except (KubeError, OSError) as error:
-        raise UserError(str(error)) from error
-    extender.start()
-    try:
-        yield extender
-    finally:
-        extender.stop()
+    with closing(server.listen(listen or settings.web_server_address)) as listener:
+        try:
+            client = kube or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
+        except KubeError as error:
+            raise UserError(str(error)) from error
+        extender = Extender(config_file, configuration, client, listener, record_dir)
+        extender.start()
+        try:
+            yield extender
+        finally:
+            extender.stop()
 
 
 @dataclass(frozen=True, slots=True)

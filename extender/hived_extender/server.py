@@ -122,6 +122,8 @@ class Shim:
                 break
             await asyncio.sleep(PREMATURE_WAIT_S)
             reply = answer(handler, self._service, body)
+        if reply.is_premature and isinstance(reply.body, bytes):
+            log.warning("unknown pod", extra={"fields": {"answer": reply.body.decode()}})
         if reply.delay_s:
             await asyncio.sleep(reply.delay_s)
         return reply
@@ -216,15 +218,13 @@ class _FlaskCall:
 
 
 class HttpServer:
-    """uvicorn on a thread of its own, listening from construction on.
-
-    `address` is `[host]:port`; port 0 takes any free one. Raises UserError if the address cannot be used. `url` is
-    where a client on this machine reaches the server.
+    """uvicorn on a thread of its own, with a socket that listens already. `url` is where a client on this machine
+    reaches the server.
     """
 
-    def __init__(self, shim: Shim, address: str) -> None:
+    def __init__(self, shim: Shim, listener: socket.socket) -> None:
         self._shim = shim
-        self._socket = _listen(address)
+        self._socket = listener
         self.url = _url(self._socket)
         config = uvicorn.Config(
             shim,
@@ -312,7 +312,8 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
     return environ
 
 
-def _listen(address: str) -> socket.socket:
+def listen(address: str) -> socket.socket:
+    """A socket that listens at `[host]:port`; port 0 takes any free one. Raises UserError if that is impossible."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not port.isdecimal() or int(port) > 65535:
@@ -322,6 +323,8 @@ def _listen(address: str) -> socket.socket:
         return socket.create_server((host, int(port)), family=family, backlog=1024)
     except OSError as error:
         raise UserError(f"cannot listen on {address!r}: {error.strerror or error}") from error
+    except UnicodeError as error:
+        raise UserError(f"cannot listen on {address!r}: {host!r} is no name of a host") from error
 
 
 def _url(listener: socket.socket) -> str:

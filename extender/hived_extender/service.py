@@ -23,9 +23,9 @@ from hived import status
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.scheduler import handle, new_state
+from hived.scheduler import check_changed_request, handle, new_state
 from hived.specs import ClusterSpec, PodRequest
-from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, bind_info, isolation_text
+from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, bind_annotations, bind_info, isolation_text
 from hived_extender.binder import Binder, KubeApi
 from hived_extender.counts import count_groups, count_leaf_cells, count_preempting_pods
 from hived_extender.decision_log import tell_decision
@@ -171,8 +171,9 @@ class Service:
     def filter_nodes(self, args: FilterArgs) -> FilterResult:
         """Decide where a pod runs: one node, or none and why (SEMANTICS 4, Filtering phase)."""
         with self._exclusive():
-            record = self._admit(args.pod)
-            suggested = self._node_names.mask(args.node_names)
+            with self._telling_refusals(args.pod, Phase.FILTERING):
+                record = self._admit(args.pod)
+                suggested = self._node_names.mask(args.node_names)
             if record.state is PodState.BINDING:
                 record.repeat_count += 1
                 return self._answer_binding(record, suggested)
@@ -193,7 +194,8 @@ class Service:
         A bind decided here is not carried out: the next filter call does that (FORMAT 7, C1).
         """
         with self._exclusive():
-            record = self._admit(args.pod)
+            with self._telling_refusals(args.pod, Phase.PREEMPTING):
+                record = self._admit(args.pod)
             if record.state is PodState.BINDING:
                 return PreemptResult({})
             candidates = args.candidates
@@ -314,7 +316,7 @@ class Service:
             if info.node != pod.node:
                 raise UserError(f"[{request.label}]: it runs on {pod.node}, but was placed on {info.node}")
             if self._recorder is not None:
-                self._recorder.bound(request, pod.node, pod.annotations[BIND_INFO])
+                self._recorder.bound(request, pod.node, bind_annotations(info)[BIND_INFO])
             self._apply(PodAllocated(request, info))
         except UserError as error:
             self.metrics.recovery_failures.inc()
@@ -338,8 +340,8 @@ class Service:
             return
         if self._recorder is not None:
             self._recorder.deleted(record.uid)
-        applied = self._apply(PodDeleted(request))
-        if record.state is not PodState.WAITING or (isinstance(applied, Applied) and applied.cancelled):
+        self._apply(PodDeleted(request))
+        if record.state is not PodState.WAITING:
             self._nudger.room_made(is_announced=record.state is PodState.BOUND)
         if request.spec.group.name not in self._state.groups:
             self._lazy_times.pop(request.spec.group.name, None)
@@ -354,6 +356,19 @@ class Service:
         if record.state is PodState.BOUND:
             raise UserError(f"{record.key} is already bound to node {record.node}")
         return record
+
+    @contextmanager
+    def _telling_refusals(self, pod: Pod, phase: Phase) -> Iterator[None]:
+        """Tell of a request that is refused before the core is asked. An unknown pod may be known in a moment."""
+        started = time.perf_counter()
+        try:
+            yield
+        except UnknownPodError:
+            raise
+        except UserError as error:
+            key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            tell_decision(self.metrics, key, None, phase, error, started)
+            raise
 
     def _known(self, uid: str, namespace: str, name: str) -> PodRecord:
         record = self._pods.get(uid)
@@ -371,6 +386,7 @@ class Service:
         try:
             request = record.parse(pod.annotations)
             if record.request not in (None, request):
+                check_changed_request(self._state, request)
                 self._release(record)
             record.request = request
             decision = self._decide(request, phase, suggested)
@@ -398,10 +414,11 @@ class Service:
     def _apply(self, event: Event) -> Decision:
         self._last_event = event
         decision = handle(self._state, event)
+        if decision.cancelled:
+            log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})
+            self._nudger.room_made(is_announced=False)
         if isinstance(decision, Applied):
             self._note_lazy_preemptions(decision.lazily_preempted)
-            if decision.cancelled:
-                log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})
         elif isinstance(event, ScheduleRequested) and event.phase is Phase.PREEMPTING and self._state.lazy_group_count:
             # What a preemption does is done at once, and the decision to preempt does not name these groups.
             lazy = [group.name for group in self._state.groups.values() if group.lazy_preemptor is not None]

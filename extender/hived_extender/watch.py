@@ -79,7 +79,7 @@ class Reflector(Generic[T]):
                 self._watch()
             except KubeError as refusal:
                 error = refusal
-                if refusal.is_gone:
+                if not _is_passing(refusal):
                     self._version = ""
             except Exception as unforeseen:
                 log.exception("%s: an event was not taken in; listing everything again", self._resource.path)
@@ -130,6 +130,11 @@ class Reflector(Generic[T]):
         log.warning("lost the API server", extra={"fields": fields})
         self._stop.wait(wait_s)
         self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
+
+
+def _is_passing(error: KubeError) -> bool:
+    """Can the watch go on from its version? The connection broke or the server is busy; any other refusal may last."""
+    return error.reason == "NoAnswer" or error.status in (429, 503)
 
 
 def _cause(error: Exception | None) -> str:

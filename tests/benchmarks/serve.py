@@ -21,7 +21,7 @@ from hived_config.loader import load_cluster  # noqa: E402
 from hived_extender import logs  # noqa: E402
 from hived_extender.app import create_app  # noqa: E402
 from hived_extender.kube import KubeClient  # noqa: E402
-from hived_extender.server import HttpServer, Shim, tune_process  # noqa: E402
+from hived_extender.server import HttpServer, Shim, listen, tune_process  # noqa: E402
 from hived_extender.service import Service  # noqa: E402
 from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod  # noqa: E402
 from tests.benchmarks.process import resident_mb  # noqa: E402
@@ -74,7 +74,7 @@ def main() -> None:
     service.mark_ready()
     del pods
     tune_process()
-    server = HttpServer(Shim(create_app(service), service), "127.0.0.1:0")
+    server = HttpServer(Shim(create_app(service), service), listen("127.0.0.1:0"))
     server.start()
     gc.collect()
     print(json.dumps({"url": server.url, "seconds": marks, "resident_mb": resident_mb()}), flush=True)

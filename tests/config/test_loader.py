@@ -105,7 +105,9 @@ def test_a_missing_part_does_not_hide_mistakes_in_the_others() -> None:
 def test_mistakes_of_virtual_clusters_are_listed_whatever_the_physical_cluster_is_like(
     text: str, mistakes: list[str]
 ) -> None:
-    virtual = "virtualClusters: {A: {virtualCells: [{cellType: NODE, cellNumber: -1}], pinnedCells: [{pinnedCellID: p}]}}"
+    virtual = (
+        "virtualClusters: {A: {virtualCells: [{cellType: NODE, cellNumber: -1}], pinnedCells: [{pinnedCellID: p}]}}"
+    )
     assert [mistake.split(", expected")[0] for mistake in mistakes_of(f"{text}\n{virtual}")] == [
         *mistakes,
         "f:2: virtualClusters.A.virtualCells[0].cellNumber: found -1",

@@ -9,7 +9,7 @@ from hived.errors import InvariantError
 from hived.events import Phase
 from hived.invariants import broken_rule
 from hived.scheduler import check_invariants
-from hived.state import CellState, Group, State
+from hived.state import CellState, Group, GroupState, State
 from hived.topology import NO_CELL
 from tests.core.builders import (
     busy_state,
@@ -175,6 +175,15 @@ def place_in_a_free_list(state: State) -> None:
     state.cells.free_position[cell_at(state, "2")] = NO_CELL
 
 
+@breaks("free lists and the places noted in cells disagree")
+def order_of_a_free_list(state: State) -> None:
+    """The free rack and the one beside it change places, but not the places noted in them."""
+    base = int(state.arrays.level_base[state.arrays.top_level[0]])
+    count = int(state.cells.free_count[state.arrays.top_level[0]])
+    assert count > 1
+    state.cells.free_list[base : base + count] = state.cells.free_list[base : base + count][::-1].copy()
+
+
 @breaks("is in a free list but bound: 2$", lambda: healthy_state(rack_cluster(quota("A", {"RACK": 1}), racks=4)))
 def binding_of_a_listed_cell(state: State) -> None:
     tie(state, cell_at(state, "2"), cell_at(state, "A/0"))
@@ -193,6 +202,11 @@ def end_of_a_free_list(state: State) -> None:
     state.cells.free_position[last] = NO_CELL
 
 
+@breaks("is not split exactly if it is neither free nor allocated as a whole: 2/n4$")
+def splitting_of_a_cell_below_a_free_one(state: State) -> None:
+    state.cells.split[free_node(state)] = 1
+
+
 @breaks(r"left is \d+ at chain RACK level 2, the free lists hold \d+$")
 def number_of_cells_left(state: State) -> None:
     state.cells.left[2] += 1
@@ -209,6 +223,11 @@ def bad_cell_missing_from_its_list(state: State) -> None:
     """The other bad node is doomed and in no list."""
     assert state.cells.bad_count[2] == 1
     state.cells.bad_count[2] = 0
+
+
+@breaks("bad lists and the places noted in cells disagree", doomed_state)
+def place_in_a_bad_list(state: State) -> None:
+    state.cells.bad_position[cell_at(state, "1/n2")] = 1
 
 
 @breaks("VC B has 0 unbound cells at chain RACK level 2$")
@@ -319,6 +338,21 @@ def seat_of_a_pod(state: State) -> None:
     held(state).holders.reverse()
 
 
+@breaks("group weak is allocated but a preemptor has cells of it$")
+def state_of_a_victim(state: State) -> None:
+    state.groups["weak"].state = GroupState.ALLOCATED
+
+
+@breaks("group lent uses leaf cells that are lent to another VC$")
+def borrower_of_a_leaf(state: State) -> None:
+    state.cells.lent_to[state.groups["lent"].physical] = 2
+
+
+@breaks("the count of groups that may be lazily preempted is wrong$")
+def number_of_lazy_groups(state: State) -> None:
+    state.lazy_group_count += 1
+
+
 @breaks("group held holds leaf cells that are not bound to its virtual ones$")
 def virtual_cells_of_a_group(state: State) -> None:
     virtual = held(state).virtual
@@ -353,6 +387,11 @@ def bad_cell_that_nobody_sees(state: State) -> None:
     state.cells.bad[[root, rack, node, state.topology.children(node)[0]]] = 1
 
 
+@breaks("is a leaf of another health than its node: 2/n4/0, 2/n4/1$")
+def health_of_a_node(state: State) -> None:
+    state.cells.node_bad[state.topology.node_index["n4"]] = 1
+
+
 @breaks("is doomed but healthy: 0/n0$", doomed_state)
 def health_of_a_doomed_cell(state: State) -> None:
     """It and its rack are healthy, and its leaves are not shown any more."""
@@ -361,6 +400,7 @@ def health_of_a_doomed_cell(state: State) -> None:
     hidden = [*leaves, *state.cells.bound[leaves]]
     state.cells.bad[[*hidden, doomed, state.cells.bound[doomed], state.arrays.parent[doomed]]] = 0
     state.cells.bound[hidden] = NO_CELL
+    state.cells.node_bad[state.arrays.node[leaves]] = 0
 
 
 def doomed_cell(state: State) -> int:
@@ -377,6 +417,11 @@ def owner_of_a_doomed_cell(state: State) -> None:
 @breaks("doomed lists and the places noted in cells disagree", doomed_state)
 def place_of_a_doomed_cell(state: State) -> None:
     state.cells.doomed_position[doomed_cell(state)] = NO_CELL
+
+
+@breaks("doomed lists and the places noted in cells disagree", doomed_state)
+def place_in_a_doomed_list(state: State) -> None:
+    state.cells.doomed_position[doomed_cell(state)] = 1
 
 
 @breaks("doomed totals are not the sums of the VCs' counts", doomed_state)

@@ -251,6 +251,17 @@ def test_a_lent_leaf_shows_the_health_that_it_had_when_it_was_lent() -> None:
     assert status.snapshot(state)[1]["A|0/n0/0-opp"] == ["Used", "Bad", -1, "0/n0/0"]
 
 
+def test_a_leaf_that_is_given_back_during_the_walk_is_left_out() -> None:
+    state = healthy_state(rack_cluster())
+    lent = pod("o", priority=-1, members=((2, 1),))
+    run(state, lent)
+    walk = status.iter_virtual_cluster(state, "A")
+    addresses = [next(walk)["cellAddress"] for _ in range(3)]
+    assert addresses == ["A/0", "A/1", "0/n0/0-opp"]
+    delete(state, lent)
+    assert list(walk) == []
+
+
 def test_a_reserved_cell_is_shown_as_reserved() -> None:
     state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 1}), racks=1, nodes=1, gpus=1))
     run(state, pod("v", priority=-1, members=((1, 1),)))

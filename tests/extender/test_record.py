@@ -14,6 +14,7 @@ from hived.events import Event, ScheduleRequested
 from hived.scheduler import handle
 from hived.state import State
 from hived_config.loader import load_cluster
+from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION
 from hived_extender.record import Recorder
 from hived_extender.replay import CoreScheduler, Replay, StateDetail, decision_result, read_scenario
 from tests.extender.world import CONFIG, NODES, World, node, pod_json, preempt_args, spec_text, to_pod
@@ -187,3 +188,14 @@ def test_a_pod_bound_by_an_unreadable_annotation_is_not_in_the_record(tmp_path: 
     world = World(recorder=start_recorder(tmp_path))
     world.service.pod_seen(to_pod(pod_json("p", spec_text(), node="n0")))
     assert b"addBound" not in parts_of(tmp_path)[0].read_bytes()
+
+
+def test_devices_that_only_the_isolation_annotation_names_are_in_the_record(tmp_path: Path) -> None:
+    world = World(recorder=start_recorder(tmp_path))
+    placement = {"physicalNode": "n0", "physicalLeafCellIndices": [0, 1], "preassignedCellTypes": ["NODE", "NODE"]}
+    info = {"node": "n0", "cellChain": "RACK", "affinityGroupBindInfo": [{"podPlacements": [placement]}]}
+    notes = {BIND_INFO: json.dumps(info), LEAF_CELL_ISOLATION: "0,1"}
+    world.create("p", spec_text(leaf_cells=2), node="n0", annotations=notes)
+    world.service.close()
+    assert world.groups()["ns/p"]["allocatedPods"] == ["uid-p"]
+    assert replay(tmp_path)[1] == world.snapshot()

@@ -14,7 +14,7 @@ from flask import Flask, Response
 
 from hived.errors import UserError
 from hived_extender.app import create_app
-from hived_extender.server import HttpServer, Shim
+from hived_extender.server import HttpServer, Shim, listen
 from hived_extender.service import Patience
 from tests.extender.world import World, filter_body, pod_json, preempt_body, spec_text
 
@@ -28,7 +28,7 @@ class Running:
     def __init__(self, world: World) -> None:
         self.world = world
         shim = Shim(create_app(world.service), world.service, body_limit=BODY_LIMIT, body_timeout_s=BODY_TIMEOUT_S)
-        self.server = HttpServer(shim, "127.0.0.1:0")
+        self.server = HttpServer(shim, listen("127.0.0.1:0"))
         self.server.start()
         self.address = ("127.0.0.1", int(self.server.url.rsplit(":", 1)[1]))
 
@@ -115,7 +115,7 @@ def test_a_client_that_does_not_read_its_answer_is_given_up(
 
         return Response(pieces())
 
-    server = HttpServer(Shim(app, World().service), "127.0.0.1:0")
+    server = HttpServer(Shim(app, World().service), listen("127.0.0.1:0"))
     server.start()
     with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1]))) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -236,8 +236,9 @@ def refuses(address: tuple[str, int]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("address", ["", "x", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:99999"])
+@pytest.mark.parametrize(
+    "address", ["", "x", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:99999", "a..b:80"]
+)
 def test_an_address_that_cannot_be_used_is_an_error(address: str) -> None:
-    world = World()
     with pytest.raises(UserError, match="cannot listen on"):
-        HttpServer(Shim(create_app(world.service), world.service), address)
+        listen(address)

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from hived.errors import UserError
-from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION
+from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.binder import RETRY_ANNOTATION
 from hived_extender.kube import KubeError
 from hived_extender.service import NO_CHAIN_REASON, Patience
@@ -275,6 +275,84 @@ def test_the_end_of_a_reservation_wakes_pods_that_were_refused_long_ago(monkeypa
     assert world.kube.done.wait(5)
     assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/r"]
     assert "NodeNames" in world.filter(refused)
+
+
+def preempting_beside_a_waiting_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[World, dict[str, str], list[dict[str, str]]]:
+    """VC a's gang of two preempts; one node is cleared for it already, which an opportunistic pod waits for.
+
+    Returns the world, the gang's node that is cleared and the one that is not, and (gang's pod, waiting pod).
+    """
+    monkeypatch.setattr("hived_extender.nudge.EVE_S", 0.0)
+    world = World(patience=Patience(nudge_delay_s=0.05))
+    lent = dict(reversed(world.place(f"o{i}", spec_text(vc="b", priority=-1))) for i in range(4))
+    for name in ("n1", "n2"):
+        world.service.node_seen(node(name, is_ready=False))
+    gang = world.create("p", spec_text(group="gang", pods=2))
+    world.service.preempt_victims(preempt_args(gang))
+    cleared, other = world.groups()["gang"]["physicalPlacement"]
+    world.delete(lent[cleared])
+    waiting = world.create("q", spec_text(vc="b", priority=-1))
+    assert "FailedNodes" in world.filter(waiting)
+    time.sleep(0.1)
+    world.kube.patches.clear()
+    world.kube.done.clear()
+    return world, {"cleared": cleared, "other": other}, [gang, waiting]
+
+
+def test_a_preemption_that_its_own_pod_gives_up_wakes_the_pods_that_were_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    world, nodes, (gang, waiting) = preempting_beside_a_waiting_pod(monkeypatch)
+    world.service.node_seen(node(nodes["other"], is_ready=False))
+    assert world.service.preempt_victims(preempt_args(gang)).node_name_to_meta_victims == {}
+    assert "gang" not in world.groups()
+    assert "preemption cancelled" in caplog.messages
+    assert world.kube.done.wait(5)
+    assert "/api/v1/namespaces/ns/pods/q" in [path for path, _ in world.kube.patches]
+    assert world.filter(waiting) == {"NodeNames": [nodes["cleared"]]}
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    ["garbage: [", spec_text(vc="nosuch"), spec_text(vc="b", group="other", leaf_cells=99, pinnedCellId="x")],
+)
+def test_an_annotation_that_is_refused_does_not_end_a_preemption(annotation: str) -> None:
+    world = World()
+    fill_vc_a(world)
+    pod = world.create("high", spec_text(priority=5))
+    world.service.preempt_victims(preempt_args(pod))
+    before = world.snapshot()
+    pod["metadata"]["annotations"][SCHEDULING_SPEC] = annotation
+    with pytest.raises(UserError):
+        world.filter(pod)
+    assert world.snapshot() == before
+
+
+def test_an_annotation_that_asks_for_something_else_ends_the_preemption() -> None:
+    world = World()
+    fill_vc_a(world)
+    pod = world.create("high", spec_text(priority=5))
+    world.service.preempt_victims(preempt_args(pod))
+    pod["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text(priority=6)
+    world.service.preempt_victims(preempt_args(pod))
+    assert world.groups()["ns/high"]["priority"] == 6
+
+
+def test_requests_that_are_refused_before_the_core_is_asked_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world = World()
+    pod, _ = world.place("p")
+    other = world.create("q")
+    for body in (filter_args(pod), filter_args(other, 3)):
+        caplog.clear()
+        with pytest.raises(UserError):
+            world.service.filter_nodes(body)
+        assert caplog.messages == ["decision"]
+    count = world.service.metrics.registry.get_sample_value
+    assert count("hived_decisions_total", {"verb": "filter", "outcome": "error"}) == 2
 
 
 def test_a_deleted_pod_releases_its_cells_whatever_its_state() -> None:

@@ -125,3 +125,18 @@ def test_nothing_is_told_after_the_stop() -> None:
         script.stop.set()
 
     assert script.follow(stop_at_first).told == [("sync", []), "a"]
+
+
+@pytest.mark.parametrize(
+    "error", [KubeError(504, "Timeout", "Too large resource version"), KubeError(0, "BadAnswer", "?")]
+)
+def test_everything_is_listed_again_after_an_error_that_may_last(error: KubeError) -> None:
+    script = Script([Listing(["a"], "1"), Listing(["b"], "7")], [[error], []]).follow()
+    assert script.told == [("sync", ["a"]), ("sync", ["b"])]
+    assert script.versions == ["1", "7"]
+
+
+@pytest.mark.parametrize("error", [LOST, KubeError(429, "TooManyRequests", "later"), KubeError(503, "", "starting")])
+def test_a_watch_goes_on_after_an_error_that_passes(error: KubeError) -> None:
+    script = Script([Listing(["a"], "1")], [[WatchEvent("BOOKMARK", None, "5"), error], []]).follow()
+    assert script.versions == ["1", "5"]
