@@ -11,7 +11,7 @@ import yaml
 
 from hived_config.document import compose
 from hived_config.errors import ConfigError
-from hived_config.reader import Reader, describe, is_null
+from hived_config.reader import Reader, closest, describe, is_null
 
 _PATH = "hivedscheduler.config"
 
@@ -29,7 +29,9 @@ def open_configuration(text: str, file: str, lenient: bool) -> Reader:
     config = _value_of(outer, service, "config")
     if not isinstance(config, yaml.ScalarNode) or is_null(config):
         found = "no config" if config is None else describe(config)
-        outer.note(config or service, found, "the scheduler's configuration as text (config: |)")
+        names = [key.value for key, _ in service.value] if isinstance(service, yaml.MappingNode) else []
+        meant = f"config instead of {near}" if config is None and (near := closest("config", names)) else ""
+        outer.note(config or service, found, "the scheduler's configuration as text (config: |)", meant)
         raise ConfigError(outer.mistakes())
     first_line = outer.line(config) - (0 if config.style in ("|", ">") else 1)
     root = compose(config.value, file, first_line)

@@ -88,7 +88,8 @@ def _read_api_server(reader: Reader, node: yaml.Node) -> str:
 def _read_address(reader: Reader, node: yaml.Node) -> str:
     address = reader.text(node, "an address to listen on")
     match = _ADDRESS.fullmatch(address)
-    if not match or int(match[2]) > 65535:
+    is_text = bool(address) or node.value == ""  # anything else has been noted
+    if is_text and (not match or int(match[2]) > 65535):
         reader.note(node, describe(node), "[host]:port, such as :9096 or 127.0.0.1:9096")
     return address
 

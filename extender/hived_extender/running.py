@@ -95,9 +95,9 @@ class Extender:
         try:
             # Compiling, if it has not been done yet, takes longer than kube-scheduler waits for an answer.
             started = time.monotonic()
-            log.info("compiling kernels; this takes some minutes when it is done for the first time")
+            log.info("loading kernels; the first time after installation they are compiled, which takes about a minute")
             compile_kernels()
-            log.info("compiled", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
+            log.info("loaded", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
             self._watches = recover(self.service, self._kube, self._stop)
         except Exception:
             log.critical("recovery has failed", exc_info=True)

@@ -163,6 +163,12 @@ def test_an_api_server_that_does_not_answer_is_named(job):
     assert "Connection refused" in result.stderr
 
 
+def test_an_address_wins_over_a_kubeconfig_in_the_environment_that_is_gone(run, job, monkeypatch, tmp_path):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "gone"))
+    result = CliRunner().invoke(main, ["submit", job, "--api-server", "http://127.0.0.1:1"])
+    assert "Connection refused" in result.stderr
+
+
 def test_nothing_is_created_if_one_file_is_bad(run, kube, job, configuration, write):
     bad = write(JOB.replace("instances: 2", "instances: 3"), "bad.yaml")
     result = run(job, bad, "--config", configuration)

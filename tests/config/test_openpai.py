@@ -75,3 +75,10 @@ def test_a_configuration_that_is_given_twice_is_a_mistake_beside_those_in_the_fi
         "f:4: hivedscheduler.config: found 'config' given twice (first on line 2)",
         "f:6: hivedscheduler: found 'hivedscheduler' given twice (first on line 1)",
     ]
+
+
+def test_a_misspelt_config_is_recognised() -> None:
+    assert mistakes_of("hivedscheduler:\n  confg: |\n    {}\n") == [
+        "f:2: hivedscheduler: found no config, expected the scheduler's configuration as text (config: |) "
+        "(did you mean config instead of confg?)"
+    ]

@@ -80,6 +80,7 @@ def test_the_server_listens_on_a_host_and_a_port(address: str, host: str, port: 
         ),
         ("kubeApiServerAddress: a b", "found a b, expected http[s]://host[:port], such as https://10.0.0.1:6443"),
         ("kubeApiServerAddress: [a]", "found a list, expected an address"),
+        ("webServerAddress: [a]", "found a list, expected an address to listen on"),
         ("kubeConfigFilePath: {a: b}", "found a mapping, expected the path of a file"),
     ],
 )

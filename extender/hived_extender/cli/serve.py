@@ -53,7 +53,7 @@ def command(
     Examples:
       hived serve --config hivedscheduler.yaml
       hived serve --embedded hivedscheduler.yaml
-      hived serve --embedded hivedscheduler.yaml --record /tmp/records
+      hived serve --embedded hivedscheduler.yaml --record records
       hived serve --listen :9096 --log-format json
     """
     if config is not None and embedded is not None:

@@ -1,11 +1,13 @@
 """`hived submit`: jobs and pod manifests become pods of the cluster."""
 
 import getpass
+import os
 import re
 
 import click
 import msgspec
 import yaml
+from click.core import ParameterSource
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
@@ -47,7 +49,9 @@ _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 )
 @click.option("--dry-run", is_flag=True, help="Print the objects instead of creating them.")
 @click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", help="Form of the answer.")
+@click.pass_context
 def command(
+    context: click.Context,
     *,
     files: tuple[str, ...],
     vc: str | None,
@@ -77,6 +81,9 @@ def command(
     """
     if not _USER.fullmatch(user):
         raise UserError(f"user {user!r}: expected at most 63 letters, digits, '-', '_' and '.'")
+    is_inherited = context.get_parameter_source("kubeconfig") is ParameterSource.ENVIRONMENT
+    if api_server and is_inherited and not any(map(os.path.isfile, kubeconfig.split(os.pathsep))):
+        kubeconfig = ""  # left over from a cluster that is gone; the address is enough
     kube = _connect(api_server, kubeconfig, may_fail=dry_run)
     submission = Submission(
         user=user,

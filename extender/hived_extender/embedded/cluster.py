@@ -120,11 +120,10 @@ class EmbeddedCluster:
         """Stop deciding where pods go; pods that run go on. Nothing happens if no scheduler runs."""
         if self._scheduler is not None:
             self._scheduler.stop()
+            if self._scheduler_kube is not None:
+                self._scheduler_kube.close()
             self._scheduler.join()
-            self._scheduler = None
-        if self._scheduler_kube is not None:
-            self._scheduler_kube.close()
-            self._scheduler_kube = None
+            self._scheduler = self._scheduler_kube = None
 
     def _annotate_node(self, name: str, ready: str | None) -> None:
         kube = KubeClient.connect(self.api_url)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from hived_extender.embedded.apiserver.kinds import timestamp
+from hived_extender.embedded.apiserver.kinds import micro_timestamp, timestamp
 from hived_extender.kube import KubeClient, KubeError
 
 COMPONENT = "default-scheduler"
@@ -77,8 +77,11 @@ class EventRecorder:
                 "count": 1,
                 "firstTimestamp": now,
                 "lastTimestamp": now,
+                "eventTime": micro_timestamp(),
+                "action": "Scheduling",
                 "source": {"component": COMPONENT},
                 "reportingComponent": COMPONENT,
+                "reportingInstance": COMPONENT,
             },
         )
         return _Known(f"{path}/{quote(stored['metadata']['name'], safe='')}", 1)

@@ -255,8 +255,9 @@ def _node_conditions(wish: str) -> list[Body]:
         {"type": kind, "status": "False", "reason": f"KubeletHasSufficient{what}", "message": ""}
         for kind, what in pressures.items()
     ]
-    if wish == "false":
-        ready = {"status": "False", "reason": "KubeletNotReady", "message": f"the annotation {READY} says so"}
+    if wish not in ("true", "unknown"):
+        found = "says so" if wish == "false" else f"is {wish!r}, expected true, false or unknown"
+        ready = {"status": "False", "reason": "KubeletNotReady", "message": f"the annotation {READY} {found}"}
     else:
         ready = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
     return [*conditions, {"type": "Ready", **ready}]

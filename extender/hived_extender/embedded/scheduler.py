@@ -67,7 +67,7 @@ class Scheduler:
         self._threads.append(worker)
 
     def stop(self) -> None:
-        """Let go of the pod in hand and stop; the watches end with their next event, at the latest with the server."""
+        """Let go of the pod in hand and stop; the watches end with their next event, at the latest with the client."""
         self._stop.set()
         self._extender.abort()
         with self._changed:

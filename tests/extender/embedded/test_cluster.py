@@ -2,18 +2,21 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from kubernetes import client
 
 from hived.errors import UserError
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived_config.loader import load_cluster
 from hived_extender.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.embedded.cluster import EmbeddedCluster
+from hived_extender.embedded.nodes import READY
 from hived_extender.kube import NODES, KubeClient, KubeError
 from hived_extender.running import Embedded, start_embedded
 from hived_extender.wire import ENABLE_LIMIT
@@ -185,3 +188,29 @@ def test_a_failed_node_takes_no_new_work_until_it_recovers(running: Embedded, ht
     http.ok("DELETE", f"{PODS}/plain-0")
     running.cluster.recover_node("node-b")
     eventually(lambda: phases(http, names) == ["Running"] * 2)
+
+
+def test_the_official_client_reads_the_nodes_and_events_of_the_cluster(running: Embedded, http: Http) -> None:
+    submit(http, "too-large", 3, 2)
+    with client.ApiClient(client.Configuration(host=running.cluster.api_url)) as api:
+        core = client.CoreV1Api(api)
+        assert [node.metadata.name for node in core.list_node().items] == ["node-a", "node-b"]
+        assert core.read_node("node-a").status.node_info.operating_system == "linux"
+        eventually(lambda: bool(core.list_namespaced_event("default").items))
+        found = client.EventsV1Api(api).list_event_for_all_namespaces().items
+        assert {event.regarding.kind for event in found} == {"Pod"}
+        assert all(event.event_time for event in found)
+
+
+def test_a_cluster_ends_without_waiting_for_its_watches(running: Embedded) -> None:
+    started = time.monotonic()
+    running.cluster.stop_scheduler()
+    assert time.monotonic() - started < 1.5
+
+
+def test_an_annotation_that_makes_no_sense_keeps_a_node_from_being_ready(running: Embedded, http: Http) -> None:
+    kube = KubeClient.connect(running.cluster.api_url)
+    kube.patch(f"{NODES}/node-a", {"metadata": {"annotations": {READY: "bogus"}}})
+    eventually(lambda: http.ok("GET", f"{NODES}/node-a")["status"]["conditions"][-1]["status"] == "False")
+    message = http.ok("GET", f"{NODES}/node-a")["status"]["conditions"][-1]["message"]
+    assert message == f"the annotation {READY} is 'bogus', expected true, false or unknown"
