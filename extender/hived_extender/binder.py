@@ -22,7 +22,7 @@ from hived_extender.wire import Pod
 log = logging.getLogger(__name__)
 
 RETRY_ANNOTATION = PREFIX + "pod-retry-at"
-"""Written on a waiting pod; the change of the pod is the event that kube-scheduler needs (EXTENDER, trap 9)."""
+"""Written on a waiting pod; the change of the pod is the event that kube-scheduler needs."""
 
 BACKGROUND_THREADS = 8
 FORCE_WAITS_S = (0.0, 0.2, 1.0, 5.0)

@@ -2,7 +2,7 @@
 
 Kubernetes tells kube-scheduler and us of a deleted pod at the same time. If kube-scheduler is quicker, it asks about a
 waiting pod while we still count the deleted one, is refused, and has no reason to ask again before the next event or
-five minutes (EXTENDER, trap 9). So a moment after every change that makes room, the pods whose last refusal lies
+five minutes. So a moment after every change that makes room, the pods whose last refusal lies
 shortly before it are touched; those that were asked about since then have seen the change already. A change that only
 we know of, such as the end of a reservation, is no event for kube-scheduler at all: every refused pod is touched.
 """

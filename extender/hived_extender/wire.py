@@ -182,7 +182,7 @@ class MetaVictims(msgspec.Struct):
 
 
 class PreemptResult(msgspec.Struct, rename="pascal"):
-    """A node that is left out is rejected; none of the entries may be without victims (EXTENDER, traps 5 and 6)."""
+    """A node that is left out is rejected; none of the entries may be without victims."""
 
     node_name_to_meta_victims: dict[str, MetaVictims] | None = None
 

@@ -52,7 +52,7 @@ CLUSTER = ClusterSpec(
 
 @pytest.fixture
 def submission() -> Submission:
-    return Submission(user="alice", cluster=CLUSTER)
+    return Submission(user="me", cluster=CLUSTER)
 
 
 @pytest.fixture

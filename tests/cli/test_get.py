@@ -60,7 +60,7 @@ VIRTUAL = {
     "empty": [],
 }
 GANG = {
-    "metadata": {"name": "ann~train/default"},
+    "metadata": {"name": "me~train/default"},
     "status": {
         "vc": "research",
         "priority": 10,
@@ -71,7 +71,7 @@ GANG = {
     },
 }
 BORROWER = {
-    "metadata": {"name": "ann~idle/default"},
+    "metadata": {"name": "me~idle/default"},
     "status": {
         "vc": "product",
         "priority": -1,
@@ -79,7 +79,7 @@ BORROWER = {
         "physicalPlacement": {"n0": [1]},
         "allocatedPods": ["c"],
         "preemptingPods": ["d"],
-        "lazyPreemptionStatus": {"preemptor": "ann~urgent/default", "preemptionTime": "2026-11-20T10:00:00Z"},
+        "lazyPreemptionStatus": {"preemptor": "me~urgent/default", "preemptionTime": "2026-11-20T10:00:00Z"},
     },
 }
 ANSWERS = {
@@ -87,7 +87,7 @@ ANSWERS = {
     "/v1/inspect/clusterstatus/virtualclusters/": (200, VIRTUAL),
     "/v1/inspect/clusterstatus/virtualclusters/product": (200, VIRTUAL["product"]),
     "/v1/inspect/affinitygroups/": (200, {"items": [GANG, BORROWER]}),
-    "/v1/inspect/affinitygroups/ann~train/default": (200, GANG),
+    "/v1/inspect/affinitygroups/me~train/default": (200, GANG),
 }
 UNKNOWN = (404, "Affinity group nobody does not exist since it is not allocated or preempting")
 
@@ -139,8 +139,8 @@ def test_the_cluster_is_a_picture_of_every_leaf(server):
 
 def test_wide_names_the_groups_on_each_node(server):
     shown = lines("get", "cluster", "-o", "wide", "--server", server)
-    assert shown[2].endswith("Rp      ann~idle/default")
-    assert shown[5].endswith(".R      ann~train/default")
+    assert shown[2].endswith("Rp      me~idle/default")
+    assert shown[5].endswith(".R      me~train/default")
 
 
 def test_a_virtual_cluster_shows_its_promise_and_what_it_borrows(server):
@@ -161,16 +161,16 @@ def test_one_virtual_cluster_can_be_asked_for(server):
 
 def test_groups_are_listed_by_name(server):
     assert lines("get", "groups", "--server", server) == [
-        "GROUP               VC              PRIORITY   STATE            PODS           NODES             "
+        "GROUP              VC              PRIORITY   STATE            PODS           NODES             "
         "LAZILY PREEMPTED BY",
-        "ann~idle/default    product    opportunistic   BeingPreempted   1 +1 waiting   n0                "
-        "ann~urgent/default 2026-11-20T10:00:00Z",
-        "ann~train/default   research              10   Allocated        2              pool/n0, single   -",
+        "me~idle/default    product    opportunistic   BeingPreempted   1 +1 waiting   n0                "
+        "me~urgent/default 2026-11-20T10:00:00Z",
+        "me~train/default   research              10   Allocated        2              pool/n0, single   -",
     ]
 
 
 def test_one_group_is_shown_with_its_devices(server):
-    assert "pool/n0[0] single[1]" in lines("get", "groups", "ann~train/default", "--server", server)[1]
+    assert "pool/n0[0] single[1]" in lines("get", "groups", "me~train/default", "--server", server)[1]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_one_group_is_shown_with_its_devices(server):
         (["vc"], VIRTUAL),
         (["vc", "product"], VIRTUAL["product"]),
         (["groups"], {"items": [GANG, BORROWER]}),
-        (["groups", "ann~train/default"], GANG),
+        (["groups", "me~train/default"], GANG),
     ],
 )
 def test_json_is_what_the_service_serves(arguments, answer, server):
@@ -189,7 +189,7 @@ def test_json_is_what_the_service_serves(arguments, answer, server):
 
 def test_the_address_may_come_from_the_environment(server, monkeypatch):
     monkeypatch.setenv("HIVED_SERVER", server + "/")
-    assert lines("get", "groups")[2].startswith("ann~train/default")
+    assert lines("get", "groups")[2].startswith("me~train/default")
 
 
 def test_the_words_of_the_service_are_passed_on(server):

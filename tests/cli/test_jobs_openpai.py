@@ -91,7 +91,7 @@ def test_all_roles_form_one_gang_by_default(write, submission):
     text = job().replace("defaults:", "  ps:\n    dockerImage: torch\n    resourcePerInstance: {gpu: 2}\ndefaults:")
     found = specs(write(text), submission)
     group = {
-        "name": "alice~train/default",
+        "name": "me~train/default",
         "members": [{"podNumber": 2, "leafCellNumber": 1}, {"podNumber": 1, "leafCellNumber": 2}],
     }
     assert [spec["affinityGroup"] for spec in found] == [group, group, group]
@@ -105,7 +105,7 @@ def test_named_affinity_groups_hold_the_roles_that_name_them_and_no_other(write,
     text = job(hived="taskRoles: {worker: {affinityGroupName: workers}}")
     text = text.replace("defaults:", "  ps:\n    dockerImage: torch\n    resourcePerInstance: {gpu: 2}\ndefaults:")
     found = specs(write(text), submission)
-    assert [spec.get("affinityGroup", {}).get("name") for spec in found] == ["alice~train/workers"] * 2 + [None]
+    assert [spec.get("affinityGroup", {}).get("name") for spec in found] == ["me~train/workers"] * 2 + [None]
 
 
 def test_flags_of_the_file_reach_the_scheduler(write, submission):

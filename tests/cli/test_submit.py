@@ -87,16 +87,16 @@ def configuration(write) -> str:
 
 
 def test_a_job_becomes_pods_with_priorities_that_agree(run, kube, job, configuration):
-    result = run(job, "--config", configuration, "--user", "ann")
+    result = run(job, "--config", configuration, "--user", "me")
     assert (result.exit_code, result.stdout) == (0, "pod/train-worker-0 created\npod/train-worker-1 created\n")
     pods = kube.list_objects(PODS, dict).items
-    assert [pod["metadata"]["labels"]["userName"] for pod in pods] == ["ann", "ann"]
+    assert [pod["metadata"]["labels"]["userName"] for pod in pods] == ["me", "me"]
     assert [pod["spec"]["priority"] for pod in pods] == [100, 100]
 
 
 def test_what_the_command_line_says_reaches_the_pods(run, kube, write, configuration):
     kube.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lab"}})
-    options = ["--vc", "research", "--priority", "oppo", "-n", "lab", "--scheduler-name", "mine", "--user", "ann"]
+    options = ["--vc", "research", "--priority", "oppo", "-n", "lab", "--scheduler-name", "mine", "--user", "me"]
     job = write(JOB.replace("virtualCluster: research", "virtualCluster: elsewhere"))
     assert run(job, "--config", configuration, *options).exit_code == 0
     pod = kube.list_objects(PODS, dict).items[0]

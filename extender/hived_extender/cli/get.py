@@ -26,7 +26,7 @@ def command() -> None:
       hived get cluster                      every node, one character per GPU
       hived get vc research                  what research is promised, and where it is
       hived get groups -o wide               every gang with its nodes and devices
-      hived get groups 'ann~train/default'   one gang
+      hived get groups 'me~train/default'   one gang
       hived get cluster -o json | jq .       as served by the inspect paths
       HIVED_SERVER=http://10.0.0.7:9096 hived get groups
     """
@@ -126,7 +126,7 @@ def groups(name: str | None, server: str, output: str) -> None:
     \b
     Examples:
       hived get groups
-      hived get groups 'ann~train/default'
+      hived get groups 'me~train/default'
       hived get groups -o wide
     """
     inspector = Inspector(server)
