@@ -12,7 +12,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -36,11 +36,12 @@ def composer_on(loader: type[Any]) -> type[Any]:
             """The tag of a node that was written without one. `implicit` is a pair for scalars."""
             return PLAIN if implicit is True or (implicit and implicit[0]) else QUOTED
 
-        def descend_resolver(self, _parent: object, _index: object) -> None:
+        def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
             """The composer enters a node."""
             self.depth += 1
             if self.depth > MAX_NESTING:
-                raise yaml.YAMLError(f"nesting deeper than {MAX_NESTING} levels")
+                mark = parent.start_mark if parent else None
+                raise yaml.MarkedYAMLError(problem=f"nesting deeper than {MAX_NESTING} levels", problem_mark=mark)
 
         def ascend_resolver(self) -> None:
             """The composer leaves a node."""
@@ -72,17 +73,23 @@ def read_text(path: Path, file: str) -> str:
     """
     try:
         with path.open("rb") as stream:
-            content = stream.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise ConfigError([Mistake(file, 0, "", f"more than {MAX_FILE_BYTES} bytes", "a smaller file")])
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{error.object[error.start]:02x}, which is not UTF-8"
-        raise ConfigError([Mistake(file, line, "", found, "UTF-8 text")]) from error
+            return read_stream(stream, file)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError([Mistake(file, 0, "", f"no readable file ({reason})", "a YAML file")]) from error
+
+
+def read_stream(stream: IO[bytes], file: str) -> str:
+    """The rest of a stream as UTF-8; messages name it `file`. Raises ConfigError when it is huge or not UTF-8."""
+    content = stream.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError([Mistake(file, 0, "", f"more than {MAX_FILE_BYTES} bytes", "a smaller file")])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"byte 0x{content[error.start]:02x}, which is not UTF-8"
+        raise ConfigError([Mistake(file, line, "", found, "UTF-8 text")]) from error
 
 
 def compose(text: str, file: str, first_line: int = 0) -> yaml.Node:
@@ -100,6 +107,21 @@ def compose(text: str, file: str, first_line: int = 0) -> yaml.Node:
         _refuse_alias_bomb(root, file, first_line)
     document: yaml.Node = root
     return document
+
+
+def compose_all(text: str, file: str, first_line: int = 0) -> list[yaml.Node]:
+    """Compose every document in `text`, of which there may be none; otherwise as `compose`."""
+    roots: list[yaml.Node] = []
+    try:
+        composer = _COMPOSER(text)
+        while composer.check_node():
+            roots.append(composer.get_node())
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError([_syntax_mistake(error, text, file, first_line)]) from error
+    if "*" in text:
+        for root in roots:
+            _refuse_alias_bomb(root, file, first_line)
+    return roots
 
 
 def _syntax_mistake(error: Exception, text: str, file: str, first_line: int) -> Mistake:

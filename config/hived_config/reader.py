@@ -16,6 +16,7 @@ from hived_config.errors import Mistake
 NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 TRUES = frozenset(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"))
 FALSES = frozenset(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"))
+TEXT_TAGS = (PLAIN, QUOTED, "tag:yaml.org,2002:str")
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -23,7 +24,6 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
 _ALMOST_INTEGER = re.compile(r"\+?0*([0-9]{1,12})(\.0*)?", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 _BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
-_TEXT_TAGS = (PLAIN, QUOTED, "tag:yaml.org,2002:str")
 
 Field = tuple[str, yaml.Node, yaml.Node]
 
@@ -51,6 +51,12 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def path_to(name: str, parent: str) -> str:
+    """The path of what stands under `name` in the mapping at the path `parent`."""
+    step = f"{parent}.{name}" if _BARE_KEY.fullmatch(name) else f"{parent}[{shorten(name)}]"
+    return step.removeprefix(".")
+
+
 def describe(node: yaml.Node) -> str:
     """What stands in the file, in the words of a message."""
     if isinstance(node, yaml.MappingNode):
@@ -60,7 +66,7 @@ def describe(node: yaml.Node) -> str:
     if is_null(node):
         return "nothing"
     if node.tag != PLAIN:
-        return f"the text {shorten(node.value)}" if node.tag in _TEXT_TAGS else f"a value tagged {shorten(node.tag)}"
+        return f"the text {shorten(node.value)}" if node.tag in TEXT_TAGS else f"a value tagged {shorten(node.tag)}"
     if node.value in TRUES or node.value in FALSES:
         return f"the boolean {node.value}"
     return shorten(node.value)[1:-1]
@@ -184,7 +190,7 @@ class Reader:
         """A scalar exactly as written, whatever YAML would make of it; "" if absent, or noted as not being text."""
         if node is None:
             return ""
-        if isinstance(node, yaml.ScalarNode) and node.tag in _TEXT_TAGS:
+        if isinstance(node, yaml.ScalarNode) and node.tag in TEXT_TAGS:
             return "" if node.tag == PLAIN and node.value in NULLS else str(node.value)
         self.note(node, describe(node), what)
         return ""
@@ -268,6 +274,6 @@ def _paths(root: yaml.Node, prefix: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, yaml.MappingNode):
             for key, value in reversed(node.value):
                 name = key.value if isinstance(key, yaml.ScalarNode) else "?"
-                step = f"{path}.{name}" if _BARE_KEY.fullmatch(name) else f"{path}[{shorten(name)}]"
-                stack.append((value, step.removeprefix(".")))
-                stack.append((key, step.removeprefix(".")))
+                step = path_to(name, path)
+                stack.append((value, step))
+                stack.append((key, step))

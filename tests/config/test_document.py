@@ -1,13 +1,23 @@
 """Files that are not YAML, not text, or made to exhaust the machine."""
 
 import gc
+import io
 from pathlib import Path
 
 import pytest
 import yaml
 from sound_file import SOUND, mistakes_of
 
-from hived_config.document import MAX_ALIASED_NODES, MAX_FILE_BYTES, MAX_NESTING, compose, composer_on, gc_paused
+from hived_config.document import (
+    MAX_ALIASED_NODES,
+    MAX_FILE_BYTES,
+    MAX_NESTING,
+    compose,
+    compose_all,
+    composer_on,
+    gc_paused,
+    read_stream,
+)
 from hived_config.errors import ConfigError
 from hived_config.loader import load
 
@@ -89,7 +99,7 @@ def test_a_syntax_error_is_reported_with_its_line(text: str, mistake: str) -> No
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
 def test_bottomless_nesting_is_refused(opening: str) -> None:
     (mistake,) = mistakes_of(opening * 100_000)
-    assert f"nesting deeper than {MAX_NESTING} levels" in mistake
+    assert mistake.startswith(f"f:1: found text that is not YAML (nesting deeper than {MAX_NESTING} levels)")
 
 
 def test_an_alias_that_contains_itself_is_refused() -> None:
@@ -129,6 +139,34 @@ def test_both_parsers_of_pyyaml_bound_the_nesting() -> None:
 def test_lines_count_from_the_outer_file() -> None:
     with pytest.raises(ConfigError, match=r"^f:12: "):
         compose("a: b\n---\n", "f", first_line=10)
+
+
+def test_every_document_of_a_text_is_composed() -> None:
+    roots = compose_all("a: b\n---\n- c\n---\n", "f")
+    assert [root.start_mark.line for root in roots] == [0, 2, 4]
+    assert compose_all("# nothing\n", "f") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("a\n--- [", "f:13: found text that is not YAML"),
+        ("a\n---\nb: &x\n  c: [*x]", "f:13: found an alias that contains itself"),
+        ("&a a\n--- *a", "f:12: found text that is not YAML (found undefined alias)"),
+    ],
+)
+def test_a_mistake_in_any_document_of_a_text_has_its_line(text: str, mistake: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose_all(text, "f", first_line=10)
+    assert caught.value.message.startswith(mistake)
+
+
+def test_a_stream_is_bounded_and_in_utf_8() -> None:
+    assert read_stream(io.BytesIO(b"\xef\xbb\xbfa: \xc3\xa9"), "f") == "a: é"
+    with pytest.raises(ConfigError, match="f:2: found byte 0xff"):
+        read_stream(io.BytesIO(b"a\n\xff"), "f")
+    with pytest.raises(ConfigError, match=f"f: found more than {MAX_FILE_BYTES} bytes"):
+        read_stream(io.BytesIO(bytes(MAX_FILE_BYTES + 1)), "f")
 
 
 def test_the_garbage_collector_is_left_as_it_was() -> None:
