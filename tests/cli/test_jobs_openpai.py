@@ -62,6 +62,36 @@ def test_a_priority_word_means_its_number_for_hived_and_for_kubernetes(word, pri
     )
 
 
+@pytest.mark.parametrize("name", ["no", "010", "1e3", "12-30", "0x1F", "2024-01-02", "null"])
+def test_names_are_kept_as_written(name, write, submission):
+    cluster = submission.cluster
+    virtual_clusters = {name: replace(cluster.virtual_clusters["research"], name=name, pinned_cell_ids=(name,))}
+    pool = cluster.physical_cells[0]
+    pinned = replace(pool, children=(*pool.children[:2], replace(pool.children[2], pinned_cell_id=name)))
+    cluster = replace(cluster, virtual_clusters=virtual_clusters, physical_cells=(pinned, *cluster.physical_cells[1:]))
+    written = f"'{name}'" if name == "null" else name
+    text = job(
+        "1", vc=written, hived=f"taskRoles: {{worker: {{pinnedCellId: {written}, affinityGroupName: {written}}}}}"
+    )
+    text = text.replace("name: train", f"name: {written}").replace("worker", written).replace(": torch", f": {written}")
+    pods, _ = plan_file(write(text), replace(submission, cluster=cluster))
+    manifest = pods[0].manifest
+    labels = manifest["metadata"]["labels"]
+    assert [labels[key] for key in ("jobName", "virtualCluster", "taskRole")] == [name] * 3
+    spec = json.loads(manifest["metadata"]["annotations"][SCHEDULING_SPEC])
+    assert (spec["virtualCluster"], spec["pinnedCellId"]) == (name, name)
+    assert spec["affinityGroup"]["name"] == f"{submission.user}~{name}/{name}"
+    assert manifest["spec"]["containers"][0]["image"] == "example/torch"
+
+
+def test_a_sku_type_is_kept_as_written(write, submission):
+    cluster = submission.cluster
+    types = cluster.cell_types | {"SMALL-NODE": replace(cluster.cell_types["SMALL-NODE"], child_type="010")}
+    cluster = replace(cluster, cell_types=types, sku_types=cluster.sku_types | {"010": cluster.sku_types["SMALL"]})
+    file = write(job("1", hived="taskRoles: {worker: {skuType: 010}}"))
+    assert specs(file, replace(submission, cluster=cluster))[0]["leafCellType"] == "010"
+
+
 def test_the_default_priority_is_test(write, submission):
     assert specs(write(job(hived="")), submission)[0]["priority"] == 10
 
@@ -184,11 +214,16 @@ def test_a_gang_that_can_never_fit_is_refused(text, message, write, submission):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (job(instances="two"), ":8: taskRoles.worker.instances: found 'two', expected a whole number, 1 or more"),
-        (job(instances="0"), ":8: taskRoles.worker.instances: found '0', expected a whole number, 1 or more"),
+        (job(instances="two"), ":8: taskRoles.worker.instances: found 'two', expected a whole number from 1 to 150000"),
+        (job(instances="0"), ":8: taskRoles.worker.instances: found '0', expected a whole number from 1 to 150000"),
         (
             job(vc="reserch"),
             ":12: defaults.virtualCluster: virtual cluster reserch does not exist; the configuration has batch, "
+            "product, research",
+        ),
+        (
+            job(vc="").replace("virtualCluster:", ""),
+            ":12: defaults.virtualCluster: virtual cluster default does not exist; the configuration has batch, "
             "product, research",
         ),
         (
@@ -225,10 +260,28 @@ def test_a_gang_that_can_never_fit_is_refused(text, message, write, submission):
             ":9: taskRoles.worker.dockerImage: no prerequisite of type dockerimage is named 'tench' (known: torch)",
         ),
         (job().replace("protocolVersion: 2", "protocolVersion: 1"), ":1: protocolVersion: found '1', expected 2"),
-        (job() + "name: again\n", ":16: name: written twice, first on line 2"),
-        (job() + "x: [", ":16: not valid YAML at column 5: expected the node content, but found '<stream end>'"),
+        (
+            job(instances="1" * 5000),
+            f":8: taskRoles.worker.instances: found '{'1' * 55}...', expected a whole number from 1 to 150000",
+        ),
+        (
+            job("1", "cpu: 1e300"),
+            ":10: taskRoles.worker.resourcePerInstance.cpu: found '1e300', expected a number from 0 to 2147483647",
+        ),
+        (
+            job("!!int foo"),
+            ":8: taskRoles.worker.instances: found a value tagged 'tag:yaml.org,2002:int', expected a "
+            "whole number from 1 to 150000",
+        ),
+        (
+            job().replace("[run]", "[run, [x]]"),
+            ":11: taskRoles.worker.commands: found a list, expected a list of texts",
+        ),
+        (job() + "<<: 5\n", ":16: ['<<']: found 5, expected a mapping to merge"),
+        (job() + "name: again\n", ":16: name: found 'name' given twice (first on line 2), expected each key once"),
+        (job() + "x: [", ":17: found text that is not YAML (did not find expected node content), expected YAML"),
         ("a: 1\n", ":1: expected an OpenPAI job (protocolVersion: 2) or a Pod (apiVersion: v1, kind: Pod)"),
-        ("- 1\n", ":1: expected a mapping of names to values"),
+        ("- 1\n", ":1: found a list, expected a mapping of names to values"),
         ("", ": is empty; expected a job or a pod manifest"),
     ],
 )
@@ -263,7 +316,7 @@ def test_a_job_needs_the_configuration(write, submission):
 
 
 def test_a_file_that_is_not_there_is_named(submission):
-    with pytest.raises(UserError, match=r"^none\.yaml: cannot be read: No such file or directory$"):
+    with pytest.raises(UserError, match=r"^none\.yaml: found no readable file \(No such file or directory\)"):
         plan_file("none.yaml", submission)
 
 

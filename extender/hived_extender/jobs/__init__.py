@@ -7,7 +7,6 @@ pods is it. To take a new kind, write its module and name it in `KINDS`.
 from collections.abc import Sequence
 from typing import Protocol
 
-from hived.errors import UserError
 from hived_extender.jobs import openpai, pod
 from hived_extender.jobs.documents import Document, read_documents
 from hived_extender.jobs.submission import PlannedPod, Submission
@@ -45,7 +44,5 @@ def _kind(document: Document) -> Kind:
     for kind in KINDS:
         if kind.matches(document):
             return kind
-    raise UserError(
-        f"{document.file}:{document.root.start_mark.line + 1}: expected an OpenPAI job (protocolVersion: 2) "
-        "or a Pod (apiVersion: v1, kind: Pod)"
-    )
+    message = "expected an OpenPAI job (protocolVersion: 2) or a Pod (apiVersion: v1, kind: Pod)"
+    raise document.section().refuse("", message)

@@ -3,36 +3,67 @@
 A job file is written by hand, so a mistake must be answered with its file, line and place in the document. Values are
 therefore read straight from YAML's nodes, typed by the caller's question: `text("name")` of `name: 010` is "010", and
 `whole("instances")` of `instances: two` is a `UserError` that says where. Keys that nobody asked for become warnings.
+
+The nodes come from `hived_config.document`, which keeps scalars as written and bounds size, nesting and aliases.
+Invariant: every mapping of a `Document` has scalar keys, each once, and merges mappings only.
 """
 
+import re
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
 
 from hived.errors import UserError
+from hived_config.document import compose_all, read_stream, read_text
+from hived_config.errors import ConfigError
+from hived_config.reader import (
+    FALSES,
+    INT32_MAX,
+    TEXT_TAGS,
+    TRUES,
+    Reader,
+    describe,
+    is_null,
+    path_to,
+    printable,
+    shorten,
+)
+from hived_extender.jobs.values import plain_value
 
-_NULL = "tag:yaml.org,2002:null"
-_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document of a file: its root node, and the warnings that reading it gave."""
+    """One YAML document of a file, and the warnings that reading it gave. `path` is its place if it is inside another.
+
+    Raises ConfigError, listing them all, for mappings that break the invariant.
+    """
 
     file: str
-    root: yaml.Node
+    reader: Reader
+    path: str = ""
     warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for node in _nodes(self.reader.root):
+            if isinstance(node, yaml.MappingNode):
+                self.reader.fields(node, "")
+        _raise_noted(self.reader)
 
     def section(self) -> "Section":
         """The whole document as a section. Raises UserError unless it is a mapping."""
-        return Section(self, "", self.root)
+        return Section(self, self.path, self.reader.root)
 
     def value(self) -> object:
-        """The document as plain Python values, typed by YAML's own rules."""
-        return _plain(self.root)
+        """The document as plain values, as `kubectl` would send it. Raises ConfigError for values that have no JSON."""
+        value = plain_value(self.reader, self.reader.root)
+        _raise_noted(self.reader)
+        return value
 
 
 class Section:
@@ -45,21 +76,20 @@ class Section:
     def __init__(self, document: Document, path: str, node: yaml.Node | None, key: yaml.Node | None = None) -> None:
         self._document = document
         self._path = path
-        self._start = key or node or document.root
-        self._nodes: dict[str, yaml.Node] = {}
-        self._keys: dict[str, yaml.Node] = {}
+        self._start = key or node or document.reader.root
         self._known: set[str] = set()
         self._children: dict[str, list[Section]] = {}
-        if node is None or node.tag == _NULL:
-            return
-        if not isinstance(node, yaml.MappingNode):
-            raise self._error(path, node, "expected a mapping of names to values")
-        yaml.constructor.SafeConstructor().flatten_mapping(node)
-        self._keys = {name.value: name for name, _ in node.value}
-        self._nodes = {name.value: value for name, value in node.value}
+        if node is not None and not isinstance(node, yaml.MappingNode) and not is_null(node):
+            raise self.refuse("", f"found {describe(node)}, expected a mapping of names to values")
+        fields = document.reader.fields(node, "")
+        self._keys = {name: key for name, key, _ in fields}
+        self._nodes = {name: value for name, _, value in fields}
 
     def __contains__(self, key: str) -> bool:
-        return key in self._nodes and self._nodes[key].tag != _NULL
+        return key in self._nodes and not is_null(self._nodes[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
 
     def text(self, key: str, default: str | None = None) -> str:
         """The text at `key`, as written. Without a default a missing or empty value is a mistake."""
@@ -70,29 +100,30 @@ class Section:
             return default
         return str(node.value)
 
-    def whole(self, key: str, default: int | None = None, minimum: int = 0) -> int:
-        """The whole number at `key`, at least `minimum`."""
-        expected = f"a whole number, {minimum} or more"
+    def whole(self, key: str, default: int | None = None, minimum: int = 0, maximum: int = INT32_MAX) -> int:
+        """The whole number at `key`, in decimal and within bounds. Without a default a missing one is a mistake."""
+        expected = f"a whole number from {minimum} to {maximum}"
         node = self._scalar(key, expected)
         if node is None:
             if default is None:
                 raise self.refuse(key, f"missing; expected {expected}")
             return default
-        if not node.value.isascii() or not node.value.isdigit() or int(node.value) < minimum:
-            raise self.refuse(key, f"found {node.value!r}, expected {expected}")
+        if not _WHOLE.fullmatch(node.value) or not minimum <= int(node.value) <= maximum:
+            raise self.refuse(key, f"found {shorten(node.value)}, expected {expected}")
         return int(node.value)
 
     def number(self, key: str, default: float) -> float:
         """The number at `key`, 0 or more."""
-        node = self._scalar(key, "a number")
+        expected = f"a number from 0 to {INT32_MAX}"
+        node = self._scalar(key, expected)
         if node is None:
             return default
         try:
             number = float(node.value)
         except ValueError:
             number = -1.0
-        if not 0 <= number < float("inf"):
-            raise self.refuse(key, f"found {node.value!r}, expected a number, 0 or more")
+        if not 0 <= number <= INT32_MAX:
+            raise self.refuse(key, f"found {shorten(node.value)}, expected {expected}")
         return number
 
     def flag(self, key: str, default: bool) -> bool:
@@ -100,9 +131,9 @@ class Section:
         node = self._scalar(key, "true or false")
         if node is None:
             return default
-        if node.value.lower() not in _BOOLEANS:
-            raise self.refuse(key, f"found {node.value!r}, expected true or false")
-        return _BOOLEANS[node.value.lower()]
+        if node.value not in TRUES | FALSES:
+            raise self.refuse(key, f"found {shorten(node.value)}, expected true or false")
+        return node.value in TRUES
 
     def texts(self, key: str) -> list[str]:
         """The list of texts at `key`, or a single text as a list of one; empty if absent."""
@@ -111,16 +142,17 @@ class Section:
             return []
         node = self._nodes[key]
         items = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        if not all(isinstance(item, yaml.ScalarNode) for item in items):
-            raise self.refuse(key, "expected a list of texts")
+        for item in items:
+            if not isinstance(item, yaml.ScalarNode) or item.tag not in TEXT_TAGS:
+                raise self.refuse(key, f"found {describe(item)}, expected a list of texts")
         return [str(item.value) for item in items]
 
     def section(self, key: str) -> "Section":
         """The mapping at `key`; an empty one if absent."""
         self._known.add(key)
         if key not in self._children:
-            node, start = self._nodes.get(key), self._keys.get(key)
-            self._children[key] = [Section(self._document, self._join(key), node, start)]
+            node, start = self._nodes.get(key), self._keys.get(key, self._start)
+            self._children[key] = [Section(self._document, self._path_to(key), node, start)]
         return self._children[key][0]
 
     def sections(self, key: str) -> list["Section"]:
@@ -131,14 +163,39 @@ class Section:
         if key not in self._children:
             node = self._nodes[key]
             if not isinstance(node, yaml.SequenceNode):
-                raise self.refuse(key, "expected a list")
-            path = self._join(key)
-            self._children[key] = [Section(self._document, f"{path}[{i}]", item) for i, item in enumerate(node.value)]
+                raise self.refuse(key, f"found {describe(node)}, expected a list")
+            path = self._path_to(key)
+            items = [Section(self._document, f"{path}[{i}]", item) for i, item in enumerate(node.value)]
+            for section, item in zip(items, node.value, strict=True):
+                if is_null(item):
+                    raise section.refuse("", "found nothing, expected a mapping of names to values")
+            self._children[key] = items
         return self._children[key]
+
+    def document(self, key: str) -> "Section":
+        """The mapping that stands at `key` as a text in YAML; an empty one if absent.
+
+        Lines count in the outer file; for a text that is no literal block (`key: |`) they are near, not exact.
+        """
+        node = self._scalar(key, "a text in YAML")
+        path = self._path_to(key)
+        if node is None:
+            return Section(self._document, path, None, self._keys.get(key, self._start))
+        file, reader = self._document.file, self._document.reader
+        first_line = reader.line(node) - (0 if node.style in ("|", ">") else 1)
+        try:
+            roots = compose_all(node.value, file, first_line)
+        except ConfigError as error:
+            raise ConfigError([replace(mistake, path=path) for mistake in error.mistakes]) from error
+        if len(roots) > 1:
+            raise self.refuse(key, f"found {len(roots)} YAML documents, expected one")
+        if not roots:
+            return Section(self._document, path, None, self._keys[key])
+        return Document(file, Reader(file, roots[0], first_line, path), path, self._document.warnings).section()
 
     def members(self) -> dict[str, "Section"]:
         """Every name of this mapping with the mapping it stands for."""
-        return {key: self.section(key) for key in self._nodes}
+        return {key: self.section(key) for key in self}
 
     def skip(self, *keys: str) -> None:
         """Mark keys as known though nothing reads them; without keys, all of them."""
@@ -146,7 +203,7 @@ class Section:
 
     def warn_unknown(self) -> None:
         """Warn about every key, here and in the sections read, that no reader asked for; they change nothing."""
-        for key in self._nodes:
+        for key in self:
             if key not in self._known:
                 close = get_close_matches(key, self._known - self._nodes.keys(), n=1)
                 hint = f"; did you mean {close[0]}?" if close else ""
@@ -156,79 +213,61 @@ class Section:
 
     def warn(self, key: str, message: str) -> None:
         """Note something about `key` that does not stop the job."""
-        self._document.warnings.append(self._located(self._join(key), self._keys.get(key, self._start), message))
+        self._document.warnings.append(self._located(key, message))
 
     def refuse(self, key: str, message: str) -> UserError:
-        """The error that names this file, the line of `key` and its path in the document."""
-        return self._error(self._join(key), self._keys.get(key, self._start), message)
+        """The error that names this file, the line of `key` and its path; without a key, those of the section."""
+        return UserError(self._located(key, message))
 
     def _scalar(self, key: str, expected: str) -> yaml.ScalarNode | None:
         self._known.add(key)
         if key not in self:
             return None
         node = self._nodes[key]
-        if not isinstance(node, yaml.ScalarNode):
-            raise self.refuse(key, f"expected {expected}")
+        if not isinstance(node, yaml.ScalarNode) or node.tag not in TEXT_TAGS:
+            raise self.refuse(key, f"found {describe(node)}, expected {expected}")
         return node
 
-    def _join(self, key: str) -> str:
-        return ".".join(part for part in (self._path, key) if part)
+    def _path_to(self, key: str) -> str:
+        return path_to(key, self._path)
 
-    def _error(self, path: str, node: yaml.Node, message: str) -> UserError:
-        return UserError(self._located(path, node, message))
-
-    def _located(self, path: str, node: yaml.Node, message: str) -> str:
-        place = f"{self._document.file}:{node.start_mark.line + 1}"
-        return f"{place}: {path}: {message}" if path else f"{place}: {message}"
+    def _located(self, key: str, message: str) -> str:
+        node = self._keys.get(key, self._start) if key else self._start
+        path = self._path_to(key) if key else self._path
+        place = f"{self._document.file}:{self._document.reader.line(node)}:"
+        return " ".join(part for part in (place, path and f"{path}:", printable(message)) if part)
 
 
 def read_documents(file: str) -> list[Document]:
-    """Every document of a YAML file; "-" reads standard input. Raises UserError if it cannot be read or parsed."""
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise UserError(f"{file}: cannot be read: {reason}") from error
-    name = "<stdin>" if file == "-" else file
-    try:
-        documents = [Document(name, node) for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node]
-    except yaml.YAMLError as error:
-        raise UserError(_syntax_error(name, error)) from error
-    if not documents:
+    """Every document of a YAML file that is not empty; "-" reads standard input.
+
+    Raises UserError if it cannot be read or parsed, or there is none.
+    """
+    name = "<stdin>" if file == "-" else file.encode(errors="replace").decode()
+    text = read_stream(sys.stdin.buffer, name) if file == "-" else read_text(Path(file), name)
+    roots = [root for root in compose_all(text, name) if not is_null(root)]
+    if not roots:
         raise UserError(f"{name}: is empty; expected a job or a pod manifest")
-    for document in documents:
-        _refuse_duplicate_keys(document)
-    return documents
+    return [Document(name, Reader(name, root)) for root in roots]
 
 
-def _refuse_duplicate_keys(document: Document) -> None:
-    """Raise UserError for a key written twice in one mapping: YAML would keep the last without a word."""
+def _nodes(root: yaml.Node) -> Iterable[yaml.Node]:
+    """Every node of a document, aliased ones once."""
     seen: set[int] = set()
-    nodes = [document.root]
-    while nodes:
-        node = nodes.pop()
-        if id(node) in seen or isinstance(node, yaml.ScalarNode):
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
             continue
         seen.add(id(node))
+        yield node
         if isinstance(node, yaml.SequenceNode):
-            nodes.extend(node.value)
-            continue
-        lines: dict[str, int] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise UserError(f"{document.file}:{key.start_mark.line + 1}: a key must be a plain text")
-            line = key.start_mark.line + 1
-            if lines.setdefault(key.value, line) != line:
-                raise UserError(f"{document.file}:{line}: {key.value}: written twice, first on line {lines[key.value]}")
-            nodes.append(value)
+            stack.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            stack.extend(value for _, value in node.value)
 
 
-def _syntax_error(file: str, error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        mark = error.problem_mark
-        return f"{file}:{mark.line + 1}: not valid YAML at column {mark.column + 1}: {error.problem}"
-    return f"{file}: not valid YAML: {error}"
-
-
-def _plain(node: yaml.Node) -> object:
-    return yaml.constructor.SafeConstructor().construct_document(node)
+def _raise_noted(reader: Reader) -> None:
+    mistakes = reader.mistakes()
+    if mistakes:
+        raise ConfigError(mistakes)

@@ -28,6 +28,10 @@ from hived_extender.wire import ENABLE_LIMIT
 COMPLETION = "openpai/completion"
 """Annotation that keeps a task role's completion rules for whoever watches the pods."""
 
+DEFAULT_VIRTUAL_CLUSTER = "default"
+MAX_INSTANCES = 150_000
+"""No task role has more tasks than Kubernetes has pods in its largest clusters."""
+
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _NAME_RULE = "at most 63 letters, digits, '-', '_' and '.', letters or digits at both ends"
 _PARAMETER = re.compile(r"<%\s*\$parameters\.([\w.-]+)\s*%>")
@@ -83,7 +87,7 @@ def plan_pods(document: Document, submission: Submission) -> list[PlannedPod]:
     """The pods of a job, role by role in file order.
 
     Raises UserError with file, line and place for anything the job may not ask for; unknown keys become warnings.
-    Source: GANGS.md, OpenPAI's rules for turning a job into pods.
+    Source: OpenPAI's rules for turning a job into pods.
     """
     if submission.cluster is None:
         raise UserError(
@@ -127,7 +131,7 @@ def _job(root: Section, submission: Submission) -> _Job:
         "lazyPreemptionEnable": hived.flag("lazyPreemptionEnable", False),
         "ignoreK8sSuggestedNodes": hived.flag("ignoreK8sSuggestedNodes", True),
     }
-    virtual_cluster = defaults.text("virtualCluster", "default")
+    virtual_cluster = defaults.text("virtualCluster", DEFAULT_VIRTUAL_CLUSTER)
     return _Job(
         name=name,
         user=submission.user,
@@ -179,7 +183,7 @@ def _task_role(
     role = _TaskRole(
         name=name,
         section=section,
-        instances=section.whole("instances", 1, minimum=1),
+        instances=section.whole("instances", 1, minimum=1, maximum=MAX_INSTANCES),
         resources=resources,
         image=images[image],
         commands=_fill_parameters(commands, parameters, section),
@@ -221,7 +225,7 @@ def _capacity(root: Section, job: _Job, cluster: ClusterSpec) -> Capacity:
         capacity = vc_capacity(cluster, job.virtual_cluster)
     except UserError as error:
         defaults = root.section("defaults")
-        if defaults.text("virtualCluster", "") != job.virtual_cluster:
+        if defaults.text("virtualCluster", DEFAULT_VIRTUAL_CLUSTER) != job.virtual_cluster:
             raise
         raise defaults.refuse("virtualCluster", error.message) from error
     return cluster_capacity(cluster) if job.is_opportunistic else capacity
@@ -230,8 +234,9 @@ def _capacity(root: Section, job: _Job, cluster: ClusterSpec) -> Capacity:
 def _placed_roles(roles: list[_TaskRole], root: Section, job: _Job, capacity: Capacity) -> list[_TaskRole]:
     """The roles with SKU type, pinned cell and gang, as `extras.hivedScheduler.taskRoles` and the rules say."""
     wishes = root.section("extras").section("hivedScheduler").section("taskRoles")
-    for name in wishes.members().keys() - {role.name for role in roles}:
-        raise wishes.refuse(name, "no such task role in taskRoles")
+    for name in wishes.members():
+        if all(name != role.name for role in roles):
+            raise wishes.refuse(name, "no such task role in taskRoles")
     placed = [_placed_role(role, wishes.section(role.name), job, capacity) for role in roles]
     if not job.is_gang:
         return [replace(role, group="") for role in placed]

@@ -1,13 +1,16 @@
-"""Plain pod manifests: what the author left out of the scheduling spec is filled in, the rest stays as written."""
+"""Plain pod manifests: what the author left out of the scheduling spec is filled in, the rest stays as written.
 
-import copy
+The names that HiveD and this program act on (virtual cluster, cells, group, pod, namespace, scheduler) are kept letter
+by letter, whatever YAML would make of them; everything else means what it means to Kubernetes.
+"""
+
 import re
-
-import yaml
+from collections.abc import Callable, Mapping
 
 from hived.errors import UserError
+from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.annotations import SCHEDULING_SPEC, pod_request
-from hived_extender.jobs.documents import Document
+from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.submission import (
     Manifest,
     PlannedPod,
@@ -19,6 +22,7 @@ from hived_extender.wire import ENABLE_LIMIT
 
 _GPU_RESOURCE = re.compile(r".+\..+/gpu")
 _NO_SCHEDULER = ("", "default-scheduler")
+_OLD_SPELLINGS = {"leafCellType": "gpuType", "leafCellNumber": "gpuNumber"}
 
 
 def matches(document: Document) -> bool:
@@ -34,77 +38,115 @@ def plan_pods(document: Document, submission: Submission) -> list[PlannedPod]:
     (any resource such as nvidia.com/gpu). The scheduler's name, the limit that makes the pod ours and the priority
     class are added where absent.
 
-    Raises UserError if something needed is in none of these places, or the finished spec is not valid.
+    Raises UserError, with file, line and place, if something needed is in none of these places, or the finished spec is
+    not valid.
     """
-    manifest = copy.deepcopy(document.value())
-    assert isinstance(manifest, dict)
-    metadata, containers = _parts(document, manifest)
-    annotations = metadata.get("annotations") or {}
-    spec = _written_spec(document, annotations)
-    if submission.virtual_cluster is not None:
-        spec["virtualCluster"] = submission.virtual_cluster
-    if submission.priority is not None:
-        spec["priority"] = submission.priority
-    if not spec.get("virtualCluster"):
-        raise _refuse(document, f"no virtual cluster: write it into the annotation {SCHEDULING_SPEC} or give --vc")
-    if not spec.get("leafCellNumber") and not spec.get("gpuNumber"):
-        spec["leafCellNumber"] = _gpu_count(document, containers)
-    metadata["annotations"] = annotations | scheduling_annotation(spec)
+    metadata, spec = document.section().section("metadata"), document.section().section("spec")
+    annotations = metadata.section("annotations")
+    name, namespace = metadata.text("name"), metadata.text("namespace", "")
+    limits = _limits(spec)
+    scheduling = _scheduling_spec(annotations, limits, spec, submission)
+    annotation = scheduling_annotation(scheduling)
     try:
-        request = pod_request("", metadata["name"], metadata.get("namespace", "default"), metadata["annotations"])
+        request = pod_request("", name, namespace or "default", annotation)
     except UserError as error:
-        raise _refuse(document, error.message) from error
-    _complete(manifest["spec"], containers, request.spec.virtual_cluster, request.spec.priority, submission)
-    return [PlannedPod(manifest, request.spec.priority)]
+        raise annotations.refuse(SCHEDULING_SPEC, error.message) from error
+    virtual_cluster, priority = request.spec.virtual_cluster, request.spec.priority
+    scheduler = spec.text("schedulerName", "")
+    if submission.scheduler_name or scheduler in _NO_SCHEDULER:
+        scheduler = submission.scheduler_for(virtual_cluster)
 
-
-def _parts(document: Document, manifest: Manifest) -> tuple[Manifest, list[Manifest]]:
-    """The metadata and the containers of a pod that is whole enough to work on."""
-    metadata, spec = manifest.get("metadata"), manifest.get("spec")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        raise _refuse(document, "metadata.name: missing; expected a text")
-    if not isinstance(metadata.get("annotations") or {}, dict):
-        raise _refuse(document, "metadata.annotations: expected a mapping of names to texts")
-    containers = spec.get("containers") if isinstance(spec, dict) else None
-    if not isinstance(containers, list) or not containers or not all(isinstance(one, dict) for one in containers):
-        raise _refuse(document, "spec.containers: missing; expected a list of at least one container")
-    return metadata, containers
-
-
-def _written_spec(document: Document, annotations: Manifest) -> dict[str, object]:
-    try:
-        spec = yaml.safe_load(str(annotations.get(SCHEDULING_SPEC, "{}")))
-    except yaml.YAMLError as error:
-        raise _refuse(document, f"annotation {SCHEDULING_SPEC}: not valid YAML: {error}") from error
-    if not isinstance(spec or {}, dict):
-        raise _refuse(document, f"annotation {SCHEDULING_SPEC}: expected a mapping of names to values")
-    return spec or {}
-
-
-def _gpu_count(document: Document, containers: list[Manifest]) -> int:
-    limits = [(container.get("resources") or {}).get("limits") or {} for container in containers]
-    try:
-        count = sum(int(value) for limit in limits for name, value in limit.items() if _GPU_RESOURCE.fullmatch(name))
-    except ValueError as error:
-        raise _refuse(document, f"a GPU limit is not a whole number: {error}") from error
-    if not count:
-        raise _refuse(
-            document, "no leafCellNumber in the annotation, and no limit such as nvidia.com/gpu to take it from"
-        )
-    return count
-
-
-def _complete(
-    spec: Manifest, containers: list[Manifest], virtual_cluster: str, priority: int, submission: Submission
-) -> None:
-    if submission.scheduler_name or spec.get("schedulerName", "") in _NO_SCHEDULER:
-        spec["schedulerName"] = submission.scheduler_for(virtual_cluster)
+    manifest = document.value()
+    assert isinstance(manifest, dict)
+    _fill(manifest["metadata"], {"name": name, "namespace": namespace})
+    manifest["metadata"]["annotations"] = (manifest["metadata"].get("annotations") or {}) | annotation
+    _fill(manifest["spec"], {"schedulerName": scheduler})
     if "priorityClassName" not in spec and "priority" not in spec:
-        spec["priorityClassName"] = priority_class_name(priority)
-    if not any(ENABLE_LIMIT in ((one.get("resources") or {}).get("limits") or {}) for one in containers):
-        resources = containers[0]["resources"] = containers[0].get("resources") or {}
-        resources["limits"] = (resources.get("limits") or {}) | {ENABLE_LIMIT: 1}
+        manifest["spec"]["priorityClassName"] = priority_class_name(priority)
+    if not any(ENABLE_LIMIT in limit for limit in limits):
+        _enable(manifest["spec"]["containers"][0])
+    return [PlannedPod(manifest, priority)]
 
 
-def _refuse(document: Document, message: str) -> UserError:
-    return UserError(f"{document.file}:{document.root.start_mark.line + 1}: {message}")
+def _limits(spec: Section) -> list[Section]:
+    """The resource limits of each container; there is at least one container."""
+    containers = spec.sections("containers")
+    if not containers:
+        raise spec.refuse("containers", "missing; expected a list of at least one container")
+    return [container.section("resources").section("limits") for container in containers]
+
+
+def _scheduling_spec(
+    annotations: Section, limits: list[Section], spec: Section, submission: Submission
+) -> dict[str, object]:
+    """The annotation's scheduling spec with what the submitter says, and what was missing."""
+    scheduling = _written_spec(annotations.document(SCHEDULING_SPEC))
+    if submission.virtual_cluster is not None:
+        scheduling["virtualCluster"] = submission.virtual_cluster
+    if submission.priority is not None:
+        scheduling["priority"] = submission.priority
+    if not scheduling.get("virtualCluster"):
+        raise annotations.refuse("", f"no virtual cluster: write it into the annotation {SCHEDULING_SPEC} or give --vc")
+    if "leafCellNumber" not in scheduling:
+        gpus = [limit.whole(name) for limit in limits for name in limit if _GPU_RESOURCE.fullmatch(name)]
+        if not sum(gpus):
+            message = "no leafCellNumber in the annotation, and no limit such as nvidia.com/gpu to take it from"
+            raise spec.refuse("containers", message)
+        scheduling["leafCellNumber"] = sum(gpus)
+    return scheduling
+
+
+def _written_spec(section: Section) -> dict[str, object]:
+    """What an annotation says, in today's spelling; keys that the scheduler does not know become warnings."""
+    readers: Mapping[str, Callable[[str], object]] = {
+        "virtualCluster": lambda key: section.text(key, ""),
+        "priority": lambda key: section.whole(key, None, OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY),
+        "pinnedCellId": lambda key: section.text(key, ""),
+        "leafCellType": lambda key: section.text(key, ""),
+        "leafCellNumber": lambda key: section.whole(key, minimum=1),
+        "gangReleaseEnable": lambda key: section.flag(key, False),
+        "lazyPreemptionEnable": lambda key: section.flag(key, False),
+        "ignoreK8sSuggestedNodes": lambda key: section.flag(key, True),
+        "affinityGroup": lambda key: _written_group(section.section(key)),
+    }
+    spelt = {name: _spelling(section, name) for name in readers}
+    written = {name: read(spelt[name]) for name, read in readers.items() if spelt[name] in section}
+    section.skip(*spelt.values())
+    section.warn_unknown()
+    return written
+
+
+def _written_group(group: Section) -> dict[str, object]:
+    members = [
+        {
+            "podNumber": member.whole("podNumber", minimum=1),
+            "leafCellNumber": member.whole(_spelling(member, "leafCellNumber"), minimum=1),
+        }
+        for member in group.sections("members")
+    ]
+    return {"name": group.text("name"), "members": members}
+
+
+def _spelling(section: Section, name: str) -> str:
+    """How a section spells `name`: as today, or as before HiveD knew of anything but GPUs."""
+    old = _OLD_SPELLINGS.get(name, name)
+    if old == name or old not in section:
+        return name
+    if name in section:
+        raise section.refuse(old, f"the old spelling of {name}, which is there too; keep one of them")
+    return old
+
+
+def _fill(part: Manifest, texts: Mapping[str, str]) -> None:
+    """Put texts into a part of a manifest, leaving out empty ones."""
+    for key, text in texts.items():
+        if text:
+            part[key] = text
+        else:
+            part.pop(key, None)
+
+
+def _enable(container: Manifest) -> None:
+    """Add the limit that makes the pod ours."""
+    resources = container["resources"] = container.get("resources") or {}
+    resources["limits"] = (resources.get("limits") or {}) | {ENABLE_LIMIT: 1}
