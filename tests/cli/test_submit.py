@@ -142,7 +142,7 @@ def test_a_gang_is_created_as_a_whole_or_not_at_all(run, kube, job, configuratio
     result = run(job, "--config", configuration)
     message = (
         "pod train-worker-1 exists already in namespace default; delete it or rename the job; "
-        "the 1 pods created before it were deleted again"
+        "the pod created before it was deleted again"
     )
     assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
     left = [pod["metadata"]["name"] for pod in kube.list_objects(PODS, dict).items]
@@ -228,3 +228,52 @@ def test_a_cluster_that_cannot_be_reached_is_an_error(job, configuration, kube):
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1
     assert "http://127.0.0.1:1" in result.stderr
+
+
+def test_a_gang_of_several_that_is_refused_counts_those_taken_back(run, kube, write, configuration):
+    job = write(JOB.replace("instances: 2", "instances: 4").replace("extras:", "extras:\n  gangAllocation: false"))
+    run(job, "--config", configuration)
+    for index in range(3):
+        kube.delete_pod("default", f"train-worker-{index}", grace_period_s=0)
+    result = run(job, "--config", configuration)
+    assert result.stderr.endswith("; the 3 pods created before it were deleted again\n")
+
+
+POD = f"""\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: notebook
+  annotations: {{{SCHEDULING_SPEC}: "virtualCluster: 010"}}
+spec:
+  containers:
+  - {{name: main, image: example/notebook, resources: {{limits: {{nvidia.com/gpu: 1}}}}}}
+"""
+
+
+def test_a_pod_reaches_the_cluster_with_its_names_as_written(run, kube, write):
+    result = run(write(POD))
+    assert (result.exit_code, result.stdout) == (0, "pod/notebook created\n")
+    annotations = kube.list_objects(PODS, dict).items[0]["metadata"]["annotations"]
+    assert json.loads(annotations[SCHEDULING_SPEC])["virtualCluster"] == "010"
+
+
+@pytest.mark.parametrize(
+    ("sound", "damaged", "line"),
+    [
+        ("nvidia.com/gpu: 1", "nvidia.com/gpu:", 8),
+        ("{nvidia.com/gpu: 1}", "[1]", 8),
+        ("virtualCluster: 010", "a: " + "[" * 5000, 5),
+        ("virtualCluster: 010", "a: b: c", 5),
+        ("kind: Pod", "kind: Pod\nx: " + "[" * 5000, 3),
+        ("kind: Pod", "kind: Pod\nx: !!int foo", 3),
+        ("kind: Pod", "kind: Pod\n<<: 5", 3),
+        ("kind: Pod", "kind: Pod\nx: !foo y", 3),
+    ],
+)
+def test_a_malformed_pod_is_refused_with_its_line_and_nothing_is_created(sound, damaged, line, run, kube, write):
+    bad = write(POD.replace(sound, damaged), "bad.yaml")
+    result = run(write(POD, "sound.yaml"), bad)
+    assert (result.exit_code, type(result.exception)) == (1, SystemExit)
+    assert result.stderr.startswith(f"Error: {bad}:{line}: ")
+    assert kube.list_objects(PODS, dict).items == []

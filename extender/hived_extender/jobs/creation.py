@@ -62,4 +62,7 @@ def _take_back(kube: KubeClient, created: Sequence[Manifest]) -> str:
                 left.append(f"{metadata['namespace']}/{metadata['name']}")
     if left:
         return f"; created before and not deleted again: {', '.join(left)}"
-    return f"; the {len(created)} pods created before it were deleted again" if created else ""
+    if not created:
+        return ""
+    which = "pod created before it was" if len(created) == 1 else f"{len(created)} pods created before it were"
+    return f"; the {which} deleted again"
