@@ -119,6 +119,12 @@ def test_a_dry_run_prints_what_kubectl_could_apply_and_creates_nothing(run, kube
     assert kube.list_objects(PODS, dict).items == []
 
 
+@pytest.mark.parametrize("name", ["1e3", "0o17", "y", "12", "0x1f"])
+def test_a_name_that_looks_like_something_else_is_printed_in_quotes(run, configuration, write, name):
+    job = write(JOB.replace("name: train", f"name: '{name}'", 1))
+    assert f'jobName: "{name}"' in run(job, "--config", configuration, "--dry-run").stdout.replace("'", '"')
+
+
 def test_a_dry_run_needs_no_cluster(kube, job, configuration):
     result = CliRunner().invoke(main, ["submit", job, "--config", configuration, "--dry-run"])
     assert (result.exit_code, result.stdout.count("kind: Pod")) == (0, 2)

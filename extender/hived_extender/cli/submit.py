@@ -17,6 +17,7 @@ from hived_extender.jobs.creation import create_pods
 from hived_extender.jobs.submission import Manifest, PlannedPod, Submission, parse_priority, priority_classes
 from hived_extender.kube import KubeClient, KubeError
 
+_ODD_TEXT = re.compile(r"[-+.]?[0-9][0-9A-Za-z_.+-]*|[yYnN]")
 _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -140,6 +141,13 @@ class _Dumper(yaml.SafeDumper):
 
     def ignore_aliases(self, data: object) -> bool:
         return True
+
+    def quote_text(self, text: str) -> yaml.ScalarNode:
+        """Text in quotes if any YAML reader, PyYAML or kubectl's, could take it for a number or a boolean."""
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _ODD_TEXT.fullmatch(text) else None)
+
+
+_Dumper.add_representer(str, _Dumper.quote_text)
 
 
 def _as_yaml(objects: list[Manifest]) -> str:
