@@ -323,6 +323,18 @@ def test_a_file_that_is_not_there_is_named(submission):
 @pytest.mark.skipif(not LAB.is_dir(), reason="needs the shared folder beside the checkout")
 @pytest.mark.parametrize("number", range(8))
 def test_the_lab_files_of_openpai_are_understood_without_a_warning(number, submission):
-    wishes = replace(submission, virtual_cluster="research")
+    gpu_nodes = replace(submission.cluster, physical_cells=submission.cluster.physical_cells[:-1])
+    wishes = replace(submission, virtual_cluster="research", cluster=gpu_nodes)
     pods, warnings = plan_file(str(LAB / f"job-config-{number}.yaml"), wishes)
     assert (len(pods), warnings) == (2 if number in (6, 7) else 1, [])
+
+
+def test_gpus_that_may_be_looked_for_on_nodes_without_any_are_a_warning(write, submission):
+    """Opportunistic jobs may run on the whole cluster, CPU nodes included."""
+    file = write(job(hived="jobPriorityClass: oppo"))
+    assert plan_file(file, submission)[1] == [
+        f"{file}:10: taskRoles.worker.resourcePerInstance: asks for GPUs, but may run on CPU without any; "
+        "give a skuType in extras.hivedScheduler.taskRoles"
+    ]
+    named = write(job(hived="jobPriorityClass: oppo, taskRoles: {worker: {skuType: BIG}}"))
+    assert plan_file(named, submission)[1] == []

@@ -264,7 +264,13 @@ def _known(names: Iterable[str]) -> str:
 
 def _sized_role(role: _TaskRole, capacity: Capacity, cluster: ClusterSpec) -> _TaskRole:
     """The role with the number of SKUs that each of its tasks needs."""
-    offered = sku(cluster, [role.sku_type] if role.sku_type else sorted(capacity.leaf_types))
+    types = [role.sku_type] if role.sku_type else sorted(capacity.leaf_types)
+    offered = sku(cluster, types)
+    without_gpus = [each for each in types if not sku(cluster, [each]).gpu]
+    if role.resources.gpu and offered.gpu and without_gpus and not role.pinned_cell_id:
+        names = ", ".join(without_gpus)
+        text = f"asks for GPUs, but may run on {names} without any; give a skuType in extras.hivedScheduler.taskRoles"
+        role.section.warn("resourcePerInstance", text)
     try:
         return replace(role, sku_count=skus_needed(role.resources, offered))
     except UserError as error:
