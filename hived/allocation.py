@@ -5,7 +5,7 @@ cell, then the state; release = virtual priority, unbinding, preassigned cell, p
 Arrays of leaves may hold NO_CELL: leaves that are not configured any more.
 """
 
-from hived.binding import bind_path, forget_intention, intend_leaf, intend_leaves, unbind_path
+from hived.binding import bind_path, forget_placement, unbind_path
 from hived.errors import InvariantError
 from hived.health import ALLOCATE, RELEASE, settle
 from hived.jit import entry_kernel, kernel
@@ -145,8 +145,10 @@ def release_group(t: TopologyArrays, s: Cells, physical: IntArray) -> None:
 def reserve_group(
     t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, priority: int, vc: int, group: int
 ) -> None:
-    """Reserve the leaves of a preempting group: Used becomes Reserving, Free becomes Reserved (SEMANTICS 4e.3)."""
-    intend_leaves(t, s, physical, virtual)
+    """Reserve the leaves of a preempting group: Used becomes Reserving, Free becomes Reserved (SEMANTICS 4e.3).
+
+    `intend_placement` must have been told of them.
+    """
     for i in range(len(physical)):
         leaf = physical[i]
         was_used = s.state[leaf] == _USED
@@ -155,8 +157,7 @@ def reserve_group(
         allocate_leaf(t, s, leaf, virtual[i], priority, vc)
         put(s, s.reserving, leaf, group)
         set_state(t, s, leaf, _RESERVING if was_used else _RESERVED)
-    for leaf in physical:
-        forget_intention(t, s, leaf)
+    forget_placement(t, s, physical)
 
 
 @entry_kernel
@@ -170,13 +171,8 @@ def cancel_group(
 ) -> None:
     """Cancel a preemption: Reserving leaves go back to their victims, Reserved ones become Free (SEMANTICS 5.4).
 
-    `victim_*` say for each leaf how its victim held it; their values for Reserved leaves are not read. Intentions above
-    these leaves are forgotten at the end, also those of a caller.
+    `victim_*` say for each leaf how its victim held it; their values for Reserved leaves are not read.
     """
-    for i in range(len(physical)):
-        leaf = physical[i]
-        if leaf != NO_CELL and victim_virtual[i] != NO_CELL and s.state[leaf] == _RESERVING:
-            intend_leaf(t, s, leaf, victim_virtual[i])
     for i in range(len(physical)):
         leaf = physical[i]
         if leaf == NO_CELL:
@@ -188,8 +184,6 @@ def cancel_group(
             allocate_leaf(t, s, leaf, victim_virtual[i], victim_priority[i], victim_vc[i])
         else:
             set_state(t, s, leaf, _FREE)
-    for leaf in physical:
-        forget_intention(t, s, leaf)
 
 
 @entry_kernel

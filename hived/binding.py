@@ -94,34 +94,27 @@ def bind_bad_child(t: TopologyArrays, s: Cells, physical: int) -> None:
         put(s, s.hidden, t.chain_of_level[t.chain_level[physical]], 1)
 
 
-@kernel
-def intend_leaf(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
-    """Note that a pair of leaves, and with them their ancestors, are about to be bound. Cost O(height)."""
-    while virtual != NO_CELL and s.intended[physical] == NO_CELL:
-        put(s, s.intended, physical, virtual)
-        physical, virtual = t.parent[physical], t.parent[virtual]
-
-
-@kernel
-def forget_intention(t: TopologyArrays, s: Cells, physical: int) -> None:
-    """Undo `intend_leaf` for a leaf and its ancestors. Cost O(height)."""
-    while physical != NO_CELL and s.intended[physical] != NO_CELL:
-        put(s, s.intended, physical, NO_CELL)
-        physical = t.parent[physical]
-
-
-@kernel
-def intend_leaves(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray) -> None:
-    """`intend_leaf` for each pair; NO_CELL in either array intends nothing."""
-    for i in range(len(physical)):
-        if physical[i] != NO_CELL and virtual[i] != NO_CELL:
-            intend_leaf(t, s, physical[i], virtual[i])
-
-
 @entry_kernel
 def intend_placement(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray) -> None:
-    """`intend_leaves` for Python."""
-    intend_leaves(t, s, physical, virtual)
+    """Note which leaves, and with them their ancestors, are about to be bound. Cost O(leaves x height).
+
+    NO_CELL in `virtual` intends nothing.
+    """
+    for i in range(len(physical)):
+        cell, behind = physical[i], virtual[i]
+        while behind != NO_CELL and s.intended[cell] == NO_CELL:
+            put(s, s.intended, cell, behind)
+            cell, behind = t.parent[cell], t.parent[behind]
+
+
+@kernel
+def forget_placement(t: TopologyArrays, s: Cells, physical: IntArray) -> None:
+    """Undo `intend_placement`."""
+    for leaf in physical:
+        cell = leaf
+        while cell != NO_CELL and s.intended[cell] != NO_CELL:
+            put(s, s.intended, cell, NO_CELL)
+            cell = t.parent[cell]
 
 
 @kernel

@@ -47,9 +47,9 @@ def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual:
     cells, arrays = state.cells, state.arrays
     through = virtual if virtual is not None else np.full(len(physical), NO_CELL, np.int32)
     plan_placement(arrays, cells, physical, through, 1)
+    intend_placement(arrays, cells, physical, through)
     preemptors = find_preemptors(state, physical)
     for preemptor in preemptors:
-        intend_placement(arrays, cells, physical, through)
         cancel_preemption(state, preemptor)
     for number in np.unique(cells.using[physical[cells.state[physical] == _USED]]).tolist():
         change_state(state, state.group_by_number[number], GroupState.BEING_PREEMPTED)

@@ -177,10 +177,11 @@ def check_changed_request(state: State, pod: PodRequest) -> None:
     """Raise UserError if the core would refuse a pod that asks for something else than before.
 
     To be asked before the pod's old request is deleted, which must not happen for one that is refused. Changes nothing.
+    A pod may always leave the preempting group that it belongs to, so that a gang can change as a whole, pod by pod.
     """
     check_members(pod.spec)
     group = state.groups.get(pod.spec.group.name)
-    if group is None or group.preempting_pods.keys() == {pod.uid}:
+    if group is None or pod.uid in group.preempting_pods:
         check_request(state, pod)
         return
     _check_agreement(state, pod, group)

@@ -29,7 +29,8 @@ def open_configuration(text: str, file: str, lenient: bool) -> Reader:
     config = _value_of(outer, service, "config")
     if not isinstance(config, yaml.ScalarNode) or is_null(config):
         found = "no config" if config is None else describe(config)
-        names = [key.value for key, _ in service.value] if isinstance(service, yaml.MappingNode) else []
+        keys = [key for key, _ in service.value] if isinstance(service, yaml.MappingNode) else []
+        names = [key.value for key in keys if isinstance(key, yaml.ScalarNode)]
         meant = f"config instead of {near}" if config is None and (near := closest("config", names)) else ""
         outer.note(config or service, found, "the scheduler's configuration as text (config: |)", meant)
         raise ConfigError(outer.mistakes())

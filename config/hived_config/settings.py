@@ -18,7 +18,7 @@ SETTING_KEYS = (
     "waitingPodSchedulingBlockMilliSec",
 )
 
-_API_SERVER = re.compile(r"(https?://)?(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+)(:[0-9]{1,5})?(/\S*)?", re.ASCII)
+_API_SERVER = re.compile(r"((?i:https?)://)?(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+)(:[0-9]{1,5})?(/\S*)?", re.ASCII)
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]*):([0-9]{1,5})", re.ASCII)
 
 

@@ -119,14 +119,22 @@ class _Groups(msgspec.Struct):
     items: list[Group] | None = None
 
 
+def _is_address(server: str) -> bool:
+    try:
+        url = urlsplit(server)
+        has_port = url.port is None or url.port > 0  # reading a port that is none raises
+    except ValueError:
+        return False
+    return url.scheme in ("http", "https") and bool(url.hostname) and has_port and " " not in server
+
+
 class Inspector:
     """Asks one service. Every call raises UserError if it does not answer, or with its own words if it refuses."""
 
     def __init__(self, server: str = DEFAULT_SERVER) -> None:
         if "://" not in server:
             server = f"http://{server}"
-        url = urlsplit(server)
-        if url.scheme not in ("http", "https") or not url.hostname:
+        if not _is_address(server):
             raise UserError(f"server {server!r}: expected an address such as {DEFAULT_SERVER}")
         self._server = server.rstrip("/")
 

@@ -202,6 +202,8 @@ def test_the_words_of_the_service_are_passed_on(server):
     [
         ("http://127.0.0.1:1", "Error: no answer from http://127.0.0.1:1: [Errno 111] Connection refused; "),
         ("127.0.0.1:1", "Error: no answer from http://127.0.0.1:1: [Errno 111] Connection refused; "),
+        ("http://[::1", "Error: server 'http://[::1': expected an address such as http://127.0.0.1:9096\n"),
+        ("http://host:abc", "Error: server 'http://host:abc': expected an address such as http://127.0.0.1:9096\n"),
         ("ftp://a", "Error: server 'ftp://a': expected an address such as http://127.0.0.1:9096\n"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a manifest says to Kubernetes has the type that `kubectl` would give it."""
+"""What a manifest says to Kubernetes has the type that YAML 1.1 gives it."""
 
 import json
 
@@ -54,7 +54,7 @@ def value_of(text, write):
         ("{a: &a {b: 1, c: 2}, d: {<<: *a, c: 3}}", {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}}),
     ],
 )
-def test_a_value_has_the_type_that_kubectl_gives_it(text, value, write):
+def test_a_value_has_the_type_that_yaml_gives_it(text, value, write):
     found = value_of(text, write)
     assert (found, type(found)) == (value, type(value))
     json.dumps(found, allow_nan=False)

@@ -12,7 +12,7 @@ from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.cli import main
 from hived_extender.embedded.apiserver.server import ApiServer
 from hived_extender.jobs.configuration import publish
-from hived_extender.kube import PODS, KubeClient
+from hived_extender.kube import PODS, KubeClient, KubeError
 from hived_extender.running import start_embedded
 
 CONFIGURATION = """\
@@ -153,6 +153,34 @@ def test_a_gang_is_created_as_a_whole_or_not_at_all(run, kube, job, configuratio
     assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
     left = [pod["metadata"]["name"] for pod in kube.list_objects(PODS, dict).items]
     assert left == ["train-worker-1"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "answer"),
+    [
+        (KeyboardInterrupt(), ""),
+        (
+            KubeError(0, "NoAnswer", "the connection broke"),
+            "Error: pod default/train-worker-1: the connection broke; it may have been created all the same: "
+            "look for it with kubectl get pod -n default train-worker-1; the pod created before it was deleted again\n",
+        ),
+    ],
+    ids=["interrupted", "no answer"],
+)
+def test_a_gang_that_is_interrupted_is_taken_back(run, kube, job, configuration, monkeypatch, failure, answer):
+    """The connection breaks, or somebody presses Ctrl-C, at the second pod."""
+    create = KubeClient.create
+
+    def stumble(self, path, body):
+        if body["metadata"]["name"] == "train-worker-1":
+            raise failure
+        return create(self, path, body)
+
+    monkeypatch.setattr(KubeClient, "create", stumble)
+    result = run(job, "--config", configuration)
+    assert result.exit_code == 1
+    assert result.stderr.endswith(answer)
+    assert kube.list_objects(PODS, dict).items == []
 
 
 def test_two_pods_of_one_name_are_refused_before_anything_is_created(run, kube, job, configuration):

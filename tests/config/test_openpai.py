@@ -54,6 +54,7 @@ def test_a_configuration_in_quotes_is_read_as_well() -> None:
         ("hivedscheduler: {port: 1}", "f:1: hivedscheduler: found no config"),
         ("hivedscheduler:", "f:1: hivedscheduler: found no config"),
         ("hivedscheduler:\n  config:\n    physicalCluster: {}", "f:3: hivedscheduler.config: found a mapping"),
+        ("hivedscheduler:\n  ? [a, b]\n  : x", "f:2: hivedscheduler: found no config"),
         ("hivedscheduler: {config: }", "f:1: hivedscheduler.config: found nothing"),
     ],
 )

@@ -284,6 +284,32 @@ def test_a_bad_cell_that_a_preemption_uses_is_shown_by_the_virtual_cell_that_the
     assert state.cells.bound[cell_at(state, "1/4/n8")] != NO_CELL
 
 
+def test_cells_that_an_earlier_preemptor_gives_up_are_kept_for_the_next() -> None:
+    """The rack is bound anew when `inner` is cancelled; P 1, bad because of n3, is shown where `outer` will use it."""
+
+    def cell_p(number: int) -> PhysicalCellSpec:
+        return PhysicalCellSpec("P", children=tuple(PhysicalCellSpec(address=f"n{2 * number + i}") for i in range(2)))
+
+    cell_types = {
+        "RACK": CellTypeSpec("RACK", "P", 4),
+        "P": CellTypeSpec("P", "NODE", 2),
+        "NODE": CellTypeSpec("NODE", "GPU", 2, is_node_level=True),
+    }
+    rack = PhysicalCellSpec("RACK", children=tuple(cell_p(number) for number in range(4)))
+    state = healthy_state(ClusterSpec(cell_types, (rack,), {"A": quota("A", {"RACK": 1})}))
+    run(state, pod("small", members=((1, 1),)))
+    set_nodes(state, "n3", is_healthy=False)
+    wide = [pod(f"w{number}", "wide", members=((4, 2),)) for number in range(4)]
+    for each in wide:
+        run(state, each)
+    request(state, pod("inner", priority=5, members=((10, 1),)), Phase.PREEMPTING)
+    delete(state, *wide)
+    outer = pod("outer", priority=10, members=((6, 1),), ignore_suggested_nodes=False)
+    assert request(state, outer, Phase.PREEMPTING, "n0", "n1", "n2").cancelled == ("inner",)
+    check_invariants(state)
+    assert sorted(set(held_nodes(state, "outer"))) == ["n0", "n1", "n2"]
+
+
 def test_a_preassigned_cell_takes_its_place_among_healthy_ones_when_it_is_not_doomed_any_more() -> None:
     """A/0 loses its bad node while that is still bad, A/1 keeps its own until it heals: A/0 stays before A/1."""
     state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 3})))

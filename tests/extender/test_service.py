@@ -341,6 +341,21 @@ def test_an_annotation_that_asks_for_something_else_ends_the_preemption() -> Non
     assert world.groups()["ns/high"]["priority"] == 6
 
 
+def test_a_preempting_gang_can_be_changed_pod_by_pod() -> None:
+    world = World()
+    fill_vc_a(world)
+    gang = [world.create(name, spec_text(priority=5, group="gang", pods=2)) for name in ("p", "q")]
+    for pod in gang:
+        world.service.preempt_victims(preempt_args(pod))
+    for pod in gang:
+        pod["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text(priority=6, group="gang", pods=2)
+    with pytest.raises(UserError, match="does not match its affinity group"):
+        world.service.preempt_victims(preempt_args(gang[0]))
+    for pod in reversed(gang):
+        world.service.preempt_victims(preempt_args(pod))
+    assert (world.groups()["gang"]["priority"], len(world.groups()["gang"]["preemptingPods"])) == (6, 2)
+
+
 def test_requests_that_are_refused_before_the_core_is_asked_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     world = World()

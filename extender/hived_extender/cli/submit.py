@@ -17,7 +17,7 @@ from hived_extender.jobs.creation import create_pods
 from hived_extender.jobs.submission import Manifest, PlannedPod, Submission, parse_priority, priority_classes
 from hived_extender.kube import KubeClient, KubeError
 
-_ODD_TEXT = re.compile(r"[-+.]?[0-9][0-9A-Za-z_.+-]*|[yYnN]")
+_ODD_TEXT = re.compile(r"[-+]?\.?[0-9][0-9A-Za-z_.+-]*|[yYnN]")
 _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -103,12 +103,11 @@ def command(
         objects = [*priority_classes(pods), *(pod.manifest for pod in pods)]
         click.echo(_as_json(objects) if output == "json" else _as_yaml(objects))
         return
-    created = []
-    for pod in create_pods(kube, namespace, pods):
-        created.append(pod)
-        if output == "text":
+    created = create_pods(kube, namespace, pods)
+    if output == "text":
+        for pod in created:
             click.echo(f"pod/{pod['metadata']['name']} created")
-    if output != "text":
+    else:
         click.echo(_as_json(created) if output == "json" else _as_yaml(created))
 
 

@@ -1,7 +1,7 @@
 """Creating what was planned, in the order in which Kubernetes needs it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from hived.errors import UserError
@@ -11,12 +11,12 @@ from hived_extender.kube import KubeClient, KubeError
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
-def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) -> Iterator[Manifest]:
-    """Create the priority classes that are missing, then the pods one by one; yields each as stored.
+def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) -> list[Manifest]:
+    """Create the priority classes that are missing, then the pods one by one; returns them as stored.
 
     A pod that names a namespace of its own goes there. Raises UserError if two pods have one name, before anything is
-    created, or for a pod that the API server refuses; the pods created before it are deleted again then, because a gang
-    that lacks a member would hold its cells and wait.
+    created, or for a pod that the API server refuses. Then, and when it is interrupted, the pods created before are
+    deleted again, because a gang that lacks a member would hold its cells and wait.
     """
     _refuse_equal_names(namespace, pods)
     for priority_class in priority_classes(pods):
@@ -34,19 +34,24 @@ def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) ->
             reason = f"pod {where}/{name}: {error}"
             if error.is_conflict:
                 reason = f"pod {name} exists already in namespace {where}; delete it or rename the job"
+            if error.status == 0:
+                reason += f"; it may have been created all the same: look for it with kubectl get pod -n {where} {name}"
             raise UserError(reason + _take_back(kube, created), error.status) from error
-        yield created[-1]
+        except BaseException:
+            _take_back(kube, created)
+            raise
+    return created
 
 
 def _place(namespace: str, pod: PlannedPod) -> tuple[str, str]:
     metadata = pod.manifest["metadata"]
-    return metadata.get("namespace", namespace), metadata.get("name", "")
+    return metadata.get("namespace", namespace), metadata["name"]
 
 
 def _refuse_equal_names(namespace: str, pods: Sequence[PlannedPod]) -> None:
     names = Counter(_place(namespace, pod) for pod in pods)
     for (where, name), count in names.items():
-        if name and count > 1:
+        if count > 1:
             raise UserError(f"{count} pods are named {name} in namespace {where}; nothing was created")
 
 

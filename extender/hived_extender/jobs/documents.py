@@ -60,7 +60,7 @@ class Document:
         return Section(self, self.path, self.reader.root)
 
     def value(self) -> object:
-        """The document as plain values, as `kubectl` would send it. Raises ConfigError for values that have no JSON."""
+        """The document as plain values. Raises ConfigError for values that have no JSON."""
         value = plain_value(self.reader, self.reader.root)
         _raise_noted(self.reader)
         return value
