@@ -84,6 +84,7 @@ class _BlockAttributes(AttributeTemplate):
 
     key = BlockType
 
+    # in the base class this name stands for NotImplemented
     def generic_resolve(self, block_type: BlockType, name: str) -> Any:  # type: ignore[override]
         place = block_type.place(name)
         return None if place < 0 else types.Array(block_type.fields[place][1], 1, "C")

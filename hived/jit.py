@@ -61,6 +61,7 @@ def _base_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hived"
 
 
+# numba makes the attributes of its configuration at run time
 numba.config.CACHE_DIR = str(_cache_folder())  # type: ignore[attr-defined]
 
 

@@ -7,10 +7,9 @@ arithmetic over whole levels.
 import numpy as np
 
 from hived.errors import UserError
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
+from hived.specs import MAX_LEVELS, CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.topology import NO_CELL, Chain, Forest, IntArray, Topology, TopologyArrays
 
-MAX_LEVELS = 64
 MAX_DEVICE_INDEX = 2**31 - 1
 
 
@@ -105,7 +104,9 @@ class _Builder:
             view_leaf_counts=self.count_view_leaves(arrays), _texts=self.texts, _addresses=[""] * self.cell_total,
         )  # fmt: skip
 
-    def add_forest(self, chain: int, top_level: int, count: int, **names: object) -> Forest:
+    def add_forest(
+        self, chain: int, top_level: int, count: int, numbers: tuple[int, ...], vc: int = NO_CELL, pinned_id: str = ""
+    ) -> Forest:
         bases = [0] * (top_level + 1)
         size = count
         for level in range(top_level, 0, -1):
@@ -114,14 +115,14 @@ class _Builder:
             size *= self.chains[chain].child_counts[level - 1]
         if self.cell_total > np.iinfo(np.int32).max:
             raise UserError(f"chain {self.chains[chain].name} has too many cells")
-        forest = Forest(chain, top_level, count, tuple(bases), **names)  # type: ignore[arg-type]
+        forest = Forest(chain, top_level, count, tuple(bases), vc, pinned_id, numbers)
         self.forests.append(forest)
         return forest
 
     def add_physical_forests(self) -> None:
         for i, chain in enumerate(self.chains):
             numbers = self.tops[chain.name]
-            self.add_forest(i, chain.top_level, len(numbers), numbers=tuple(numbers))
+            self.add_forest(i, chain.top_level, len(numbers), tuple(numbers))
 
     def read_physical_cells(self) -> None:
         """Walk what the file spells out; generated cells need no visit."""
@@ -168,7 +169,7 @@ class _Builder:
             for (chain, level), own in sorted(numbers.items()):
                 if not own:
                     continue
-                forest = self.add_forest(chain, level, len(own), vc=vc, numbers=tuple(own))
+                forest = self.add_forest(chain, level, len(own), tuple(own), vc)
                 for i, number in enumerate(own):
                     roots[number] = forest.bases[level] + i
             for pinned_id in vc_spec.pinned_cell_ids:
@@ -176,7 +177,7 @@ class _Builder:
                     raise UserError(f"pinned cell {pinned_id} of VC {name} is unknown or used twice")
                 pinned_users.add(pinned_id)
                 chain, level = self.place_of(self.pinned_cells[pinned_id])
-                forest = self.add_forest(chain, level, 1, vc=vc, pinned_cell_id=pinned_id, numbers=(counter,))
+                forest = self.add_forest(chain, level, 1, (counter,), vc, pinned_id)
                 roots.append(forest.bases[level])
                 counter += 1
             in_file_order[vc] = tuple(roots)

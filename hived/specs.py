@@ -11,6 +11,7 @@ OPPORTUNISTIC_PRIORITY = -1
 MIN_GUARANTEED_PRIORITY = 0
 MAX_GUARANTEED_PRIORITY = 1000
 FREE_PRIORITY = -2
+MAX_LEVELS = 64  # of a cell chain
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,10 @@ from functools import cached_property
 
 import yaml
 
-from hived.specs import CellTypeSpec
+from hived.specs import MAX_LEVELS, CellTypeSpec
 from hived_config.reader import Reader, closest, is_null, shorten
 
 CELL_TYPE_KEYS = ("childCellType", "childCellNumber", "isNodeLevel")
-MAX_LEVELS = 64
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
+LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+"""A field selector. A pod that completes leaves this selection, which the API server reports as its deletion."""
 
 LIST_PAGE_SIZE = 500
 CONNECT_TIMEOUT_S = 5.0
@@ -115,13 +117,11 @@ def load_configuration(api_server: str = "", kubeconfig: str = "") -> kubernetes
     default_file = Path(kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION).expanduser()
     try:
         if kubeconfig or (not api_server and default_file.is_file()):
-            kubernetes.config.load_kube_config(  # type: ignore[no-untyped-call]
+            kubernetes.config.load_kube_config(
                 config_file=kubeconfig or str(default_file), client_configuration=configuration, persist_config=False
             )
         elif not api_server:
-            kubernetes.config.load_incluster_config(  # type: ignore[no-untyped-call]
-                client_configuration=configuration
-            )
+            kubernetes.config.load_incluster_config(client_configuration=configuration)
     except Exception as error:  # a broken kubeconfig makes the client stumble in many ways
         wanted = "kubeApiServerAddress or KUBE_APISERVER_ADDRESS, a kubeconfig file or a service account"
         found = f"kubeconfig {kubeconfig}: {error}" if kubeconfig else str(error)

@@ -5,7 +5,17 @@ from typing import Any
 
 import msgspec
 
-from hived_extender.wire import BindArgs, BindResult, FilterArgs, FilterResult, PreemptArgs, PreemptResult
+from hived_extender.wire import (
+    BIND_PATH,
+    FILTER_PATH,
+    PREEMPT_PATH,
+    BindArgs,
+    BindResult,
+    FilterArgs,
+    FilterResult,
+    PreemptArgs,
+    PreemptResult,
+)
 
 _STRUCTS = (FilterArgs, FilterResult, PreemptArgs, PreemptResult, BindArgs, BindResult)
 _TEXT = {"type": "string"}
@@ -64,16 +74,16 @@ _CELLS = {
 }
 
 _BODIES = {
-    "/v1/extender/filter": _ref("FilterArgs"),
-    "/v1/extender/preempt": _ref("PreemptArgs"),
-    "/v1/extender/bind": _ref("BindArgs"),
+    FILTER_PATH: _ref("FilterArgs"),
+    PREEMPT_PATH: _ref("PreemptArgs"),
+    BIND_PATH: _ref("BindArgs"),
 }
 
 _ANSWERS: dict[str, dict[str, Any]] = {
     "/": _object({"paths": _TEXTS}),
-    "/v1/extender/filter": _ref("FilterResult"),
-    "/v1/extender/preempt": _ref("PreemptResult"),
-    "/v1/extender/bind": _ref("BindResult"),
+    FILTER_PATH: _ref("FilterResult"),
+    PREEMPT_PATH: _ref("PreemptResult"),
+    BIND_PATH: _ref("BindResult"),
     "/v1/inspect/affinitygroups/": _object({"items": {"anyOf": [_array(_ref("AffinityGroup")), {"type": "null"}]}}),
     "/v1/inspect/affinitygroups/{name}": _ref("AffinityGroup"),
     "/v1/inspect/clusterstatus": _object(
@@ -88,7 +98,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 _ERRORS: dict[str, tuple[str, ...]] = {
-    "/v1/extender/preempt": ("400", "500", "503"),
+    PREEMPT_PATH: ("400", "500", "503"),
     "/v1/inspect/affinitygroups/{name}": ("400",),
     "/v1/inspect/clusterstatus/virtualclusters/{name}": ("400",),
 }

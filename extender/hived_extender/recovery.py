@@ -5,16 +5,12 @@ import threading
 import time
 from typing import Any
 
-from hived_extender.kube import NODES, PODS
+from hived_extender.kube import LIVE_PODS, NODES, PODS
 from hived_extender.service import Service
 from hived_extender.watch import Reflector, Resource, WatchApi
 from hived_extender.wire import Node, Pod
 
 log = logging.getLogger(__name__)
-
-
-LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
-"""A pod that completes leaves this selection, which the API server reports as its deletion."""
 
 
 def recover(service: Service, kube: WatchApi, stop: threading.Event) -> list[threading.Thread]:

@@ -18,6 +18,9 @@ from hived_extender.openapi import openapi_document
 from hived_extender.pods import UnknownPodError
 from hived_extender.service import Service
 from hived_extender.wire import (
+    BIND_PATH,
+    FILTER_PATH,
+    PREEMPT_PATH,
     WAITING_KEY,
     BindArgs,
     BindResult,
@@ -154,9 +157,6 @@ class Route:
     handler: Handler
 
 
-FILTER_PATH = "/v1/extender/filter"
-PREEMPT_PATH = "/v1/extender/preempt"
-BIND_PATH = "/v1/extender/bind"
 HEALTH_PATH = "/healthz"
 READINESS_PATH = "/readyz"
 

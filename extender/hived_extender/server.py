@@ -24,10 +24,7 @@ from flask import Flask
 from hived.errors import UserError
 from hived_extender.app import BODY_LIMIT
 from hived_extender.routes import (
-    BIND_PATH,
-    FILTER_PATH,
     HEALTH_PATH,
-    PREEMPT_PATH,
     READINESS_PATH,
     Answer,
     Handler,
@@ -38,7 +35,7 @@ from hived_extender.routes import (
     readiness,
 )
 from hived_extender.service import Service
-from hived_extender.wire import encode
+from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, encode
 
 log = logging.getLogger(__name__)
 

@@ -22,6 +22,10 @@ from hived_extender.annotations import PREFIX
 ENABLE_LIMIT = PREFIX + "pod-scheduling-enable"
 """The resource limit that makes a pod ours (SEMANTICS 3.1)."""
 
+FILTER_PATH = "/v1/extender/filter"
+PREEMPT_PATH = "/v1/extender/preempt"
+BIND_PATH = "/v1/extender/bind"
+
 WAITING_KEY = "hivedscheduler"
 """Stands for a node in `FailedNodes` when no particular node is to blame."""
 
@@ -202,7 +206,9 @@ class BindResult(msgspec.Struct, rename="pascal"):
     error: str = ""
 
 
-_decoders = {kind: msgspec.json.Decoder(kind) for kind in (FilterArgs, PreemptArgs, BindArgs)}
+_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (FilterArgs, PreemptArgs, BindArgs)
+}
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _names_decoder = msgspec.json.Decoder(list[str])
 _encoder = msgspec.json.Encoder()
@@ -210,7 +216,7 @@ _encoder = msgspec.json.Encoder()
 
 def decode_args(body: bytes, kind: type[T]) -> T:
     """Decode a verb's arguments; unknown keys are ignored. Raises UserError, whatever the bytes."""
-    decoder: msgspec.json.Decoder[T] = _decoders[kind]  # type: ignore[index, assignment]
+    decoder: msgspec.json.Decoder[T] = _decoders[kind]
     try:
         return decoder.decode(body)
     except (ValueError, RecursionError) as error:

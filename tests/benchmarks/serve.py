@@ -4,29 +4,24 @@ It starts as `hived serve` does, except that nodes and pods come from files and 
 it prints one line of JSON and serves until its standard input ends.
 """
 
+import argparse
+import gc
+import json
+import sys
 import time
+from pathlib import Path
 
-STARTED = time.perf_counter()
+import msgspec
 
-import argparse  # noqa: E402
-import gc  # noqa: E402
-import json  # noqa: E402
-import sys  # noqa: E402
-from pathlib import Path  # noqa: E402
-
-import msgspec  # noqa: E402
-
-from hived.warm import compile_kernels  # noqa: E402
-from hived_config.loader import load_cluster  # noqa: E402
-from hived_extender import logs  # noqa: E402
-from hived_extender.app import create_app  # noqa: E402
-from hived_extender.kube import KubeClient  # noqa: E402
-from hived_extender.server import HttpServer, Shim, listen, tune_process  # noqa: E402
-from hived_extender.service import Service  # noqa: E402
-from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod  # noqa: E402
-from tests.benchmarks.process import resident_mb  # noqa: E402
-
-IMPORTED = time.perf_counter()
+from hived.warm import compile_kernels
+from hived_config.loader import load_cluster
+from hived_extender import logs
+from hived_extender.app import create_app
+from hived_extender.kube import KubeClient
+from hived_extender.server import HttpServer, Shim, listen, tune_process
+from hived_extender.service import Service
+from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod
+from tests.benchmarks.process import resident_mb
 
 NOWHERE = "http://127.0.0.1:1"
 """Stands for the API server, which nothing that is measured talks to."""
@@ -50,13 +45,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--pods", type=Path, help="file of pods that are known at the start, one JSON text a line")
+    parser.add_argument("--started", type=int, help="when this process was started, as perf_counter_ns of its parent")
     options = parser.parse_args()
-    logs.configure("json", "INFO")
-    marks = {"import": IMPORTED - STARTED}
+    started = (options.started or time.perf_counter_ns()) / 1e9
+    marks: dict[str, float] = {}
 
     def mark(name: str) -> None:
-        marks[name] = time.perf_counter() - STARTED - sum(marks.values())
+        marks[name] = time.perf_counter() - started - sum(marks.values())
 
+    mark("import")
+    logs.configure("json", "INFO")
     compile_kernels()
     mark("kernels")
     spec = load_cluster(options.config)

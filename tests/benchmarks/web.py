@@ -69,6 +69,7 @@ class Server:
         command = [sys.executable, "-m", "tests.benchmarks.serve", "--config", str(config)]
         command += ["--pods", str(pods)] if pods else []
         started = perf_counter_ns()
+        command += ["--started", str(started)]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as process:

@@ -11,11 +11,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hived.errors import HivedError, UserError
-from hived_extender.wire import BindResult, PreemptResult, encode
+from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, BindResult, PreemptResult, encode
 
-FILTER_PATH = "/v1/extender/filter"
-PREEMPT_PATH = "/v1/extender/preempt"
-BIND_PATH = "/v1/extender/bind"
 _STALE_CONNECTION = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 
 T = TypeVar("T")

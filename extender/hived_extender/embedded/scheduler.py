@@ -20,14 +20,13 @@ from hived_extender.embedded.events import EventRecorder
 from hived_extender.embedded.extender_client import ExtenderClient, ExtenderError, Filtered
 from hived_extender.embedded.feasibility import ClusterView, SeenPod, explain
 from hived_extender.embedded.scheduling_queue import Pace, SchedulingQueue
-from hived_extender.kube import NODES, PODS, KubeClient, KubeError, pod_path
+from hived_extender.kube import LIVE_PODS, NODES, PODS, KubeClient, KubeError, pod_path
 from hived_extender.metrics import Metrics
 from hived_extender.watch import Reflector, Resource
 
 DEFAULT_EXTENDER_TIMEOUT_S = 60.0
 _JOIN_S = 2.0
 # A pod that completes leaves this selection, which the watch reports as its deletion.
-_LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
 Body = Mapping[str, Any]
 T = TypeVar("T")
@@ -57,7 +56,7 @@ class Scheduler:
         """Read the cluster, then follow it and schedule."""
         metrics = Metrics()
         nodes = Resource(NODES, dict, self._sync_nodes, self._node_seen, self._node_gone)
-        pods = Resource(PODS, dict, self._sync_pods, self._pod_seen, self._pod_gone, _LIVE_PODS)
+        pods = Resource(PODS, dict, self._sync_pods, self._pod_seen, self._pod_gone, LIVE_PODS)
         reflectors = [Reflector(self._kube, resource, metrics, self._stop) for resource in (nodes, pods)]
         for reflector in reflectors:
             reflector.sync()

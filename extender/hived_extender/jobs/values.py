@@ -7,6 +7,7 @@ in base 60 such as `12:30`, and `1e3`, which YAML 1.1 does not call a number.
 
 from collections.abc import Callable, Mapping
 from math import isfinite
+from typing import Any
 
 import yaml
 
@@ -16,7 +17,7 @@ from hived_config.reader import TEXT_TAGS, Reader, describe, shorten
 _TAG = "tag:yaml.org,2002:"
 _COLLECTION_TAGS = (PLAIN, f"{_TAG}map", f"{_TAG}seq")
 _BOOLEANS = yaml.constructor.SafeConstructor.bool_values
-_RESOLVER = yaml.resolver.Resolver()
+_RESOLVER: Any = yaml.resolver.Resolver()
 
 
 def plain_value(reader: Reader, node: yaml.Node) -> object:
@@ -36,7 +37,7 @@ def plain_value(reader: Reader, node: yaml.Node) -> object:
 def _scalar(reader: Reader, node: yaml.ScalarNode) -> object:
     tag = node.tag
     if tag == PLAIN:
-        tag = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
+        tag = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))
     parse = _PARSERS.get(tag)
     if parse is None:
         if node.tag not in TEXT_TAGS:

@@ -65,9 +65,11 @@ def test_a_port_that_is_taken_is_a_user_error() -> None:
 
 
 def test_stopping_twice_or_without_a_start_is_harmless() -> None:
+    before = threads()
     cluster = EmbeddedCluster(SPEC)
     cluster.stop()
     cluster.stop()
+    assert threads() == before
 
 
 def test_an_address_that_is_no_extender_is_a_user_error() -> None:
@@ -175,7 +177,7 @@ def test_a_gang_without_room_waits_and_starts_when_there_is_some(http: Http) -> 
     eventually(lambda: "insufficient capacity" in why())
     for name in first:
         http.ok("DELETE", f"{PODS}/{name}")
-    eventually(lambda: phases(http, second) == ["Running"])
+    assert eventually(lambda: phases(http, second) == ["Running"])
 
 
 def test_a_failed_node_takes_no_new_work_until_it_recovers(running: Embedded, http: Http) -> None:

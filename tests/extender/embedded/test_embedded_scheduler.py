@@ -450,7 +450,7 @@ def test_an_extender_that_closes_its_connections_is_called_again(http: Http, ext
     for name in ("one", "two", "three"):
         create(http, name)
     for name in ("one", "two", "three"):
-        eventually(lambda name=name: node_of(http, name))
+        assert eventually(lambda name=name: node_of(http, name))
 
 
 def test_an_extender_that_is_not_there_yet_is_waited_for(http: Http) -> None:
@@ -467,7 +467,7 @@ def test_an_extender_that_is_not_there_yet_is_waited_for(http: Http) -> None:
         eventually(lambda: condition(http, "one").get("reason") == "SchedulerError")
         late.server = ThreadingHTTPServer(address, late.server.RequestHandlerClass)
         threading.Thread(target=late.server.serve_forever, args=(POLL_S,), daemon=True).start()
-        eventually(lambda: node_of(http, "one"))
+        assert eventually(lambda: node_of(http, "one"))
     finally:
         scheduler.stop()
         late.server.shutdown()

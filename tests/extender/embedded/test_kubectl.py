@@ -185,9 +185,9 @@ def test_cordon_and_drain_empty_a_node(kubectl: Kubectl, name: str) -> None:
 
 def test_an_annotation_makes_a_node_fail_and_recover(kubectl: Kubectl) -> None:
     kubectl("annotate", "node", "node-b", f"{READY}=false")
-    eventually(lambda: "NotReady" in kubectl("get", "node", "node-b"))
+    assert eventually(lambda: "NotReady" in kubectl("get", "node", "node-b"))
     kubectl("annotate", "node", "node-b", f"{READY}-")
-    eventually(lambda: "NotReady" not in kubectl("get", "node", "node-b"))
+    assert eventually(lambda: "NotReady" not in kubectl("get", "node", "node-b"))
 
 
 def test_a_node_can_be_added_and_removed(kubectl: Kubectl) -> None:

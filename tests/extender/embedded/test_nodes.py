@@ -63,7 +63,7 @@ def test_leases_are_renewed(nodes: Http) -> None:
         return str(nodes.ok("GET", f"{LEASES}/n1")["spec"]["renewTime"])
 
     first = renewed()
-    eventually(lambda: renewed() > first)
+    assert eventually(lambda: renewed() > first)
 
 
 def test_a_bound_pod_runs_until_it_is_deleted(nodes: Http, name: str) -> None:
@@ -99,7 +99,7 @@ def test_the_time_of_a_running_pod_can_be_changed(nodes: Http, name: str) -> Non
     create(nodes, name, annotations={RUN_SECONDS: "1000"})
     eventually(lambda: phase(nodes, name) == "Running")
     annotate(nodes, f"{PODS}/{name}", **{RUN_SECONDS: "0"})
-    eventually(lambda: phase(nodes, name) == "Succeeded")
+    assert eventually(lambda: phase(nodes, name) == "Succeeded")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_deleted_pod_stops_in_its_own_time(nodes: Http, name: str) -> None:
 def test_a_grace_period_bounds_the_time_to_stop(nodes: Http, name: str) -> None:
     create(nodes, name, annotations={STOP_SECONDS: "1000"})
     nodes.ok("DELETE", f"{PODS}/{name}", gracePeriodSeconds=1)
-    eventually(lambda: phase(nodes, name) == "gone")
+    assert eventually(lambda: phase(nodes, name) == "gone")
 
 
 def test_a_deleted_pod_with_unreadable_annotations_goes_at_once(nodes: Http, name: str) -> None:
@@ -144,15 +144,17 @@ def test_a_deleted_pod_with_unreadable_annotations_goes_at_once(nodes: Http, nam
     nodes.patch(f"{PODS}/{name}", {"metadata": {"annotations": {STOP_SECONDS: "?"}, "finalizers": ["test/hold"]}})
     nodes.ok("DELETE", f"{PODS}/{name}")
     nodes.patch(f"{PODS}/{name}", {"metadata": {"finalizers": None}})
-    eventually(lambda: phase(nodes, name) == "gone")
+    assert eventually(lambda: phase(nodes, name) == "gone")
 
 
 def test_a_pod_of_the_same_name_starts_afresh(nodes: Http, name: str) -> None:
     create(nodes, name, annotations={RUN_SECONDS: "0"})
     eventually(lambda: phase(nodes, name) == "Succeeded")
+    first = nodes.ok("GET", f"{PODS}/{name}")["metadata"]["uid"]
     nodes.ok("DELETE", f"{PODS}/{name}")
     create(nodes, name)
-    eventually(lambda: phase(nodes, name) == "Running")
+    assert eventually(lambda: phase(nodes, name) == "Running")
+    assert nodes.ok("GET", f"{PODS}/{name}")["metadata"]["uid"] != first
 
 
 def test_a_node_that_is_not_ready_still_runs_and_stops_pods(nodes: Http, name: str) -> None:
@@ -161,7 +163,7 @@ def test_a_node_that_is_not_ready_still_runs_and_stops_pods(nodes: Http, name: s
     create(nodes, name, "n2")
     eventually(lambda: phase(nodes, name) == "Running")
     nodes.ok("DELETE", f"{PODS}/{name}")
-    eventually(lambda: phase(nodes, name) == "gone")
+    assert eventually(lambda: phase(nodes, name) == "gone")
     annotate(nodes, f"{NODES}/n2", **{READY: None})
     eventually(lambda: ready(nodes, "n2") == "True")
 
