@@ -1,0 +1,314 @@
+"""A Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, kwok, kube-scheduler.
+
+Every part is a real program with a client certificate of its own, TLS and RBAC are on. Each is a `Process` that can be
+stopped, killed, frozen and started again on the same port with the same data, which is what failure tests are made of.
+"""
+
+import contextlib
+import json
+import shutil
+import ssl
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from hived_extender.embedded.machines import Machine
+from hived_extender.kube import NODES, PODS, KubeClient, KubeError, pod_path
+from tests.e2e.certificates import LOOPBACK, Authority, KeyPair
+from tests.e2e.machines import KUBELET, PRESENT, NetworkFailures, create_nodes, is_ready, node_path
+from tests.e2e.processes import Process, StartError, free_port
+from tests.e2e.tools import Tools
+
+STAGES = Path(__file__).parent / "kwok"
+LOGS = Path("out") / "e2e"
+PROBE_S = 2.0
+NODE_GRACE_S = 20
+"""After so long without a sign of life a node counts as gone; kwok gives one four times as often."""
+
+
+class ControlPlane:
+    """A control plane as a context manager: answering when entered, gone without a trace but its logs at the end.
+
+    Parameters
+    ----------
+    tools : the programs, from `tests.e2e.tools.find`
+    name : the folder under `out/e2e` that keeps the logs
+    node_grace_s : see NODE_GRACE_S
+
+    Attributes
+    ----------
+    etcd, apiserver, controller_manager, kwok : the parts, each a `Process`
+    scheduler : kube-scheduler, from `start_scheduler` on; None before
+    authority : signs certificates that this API server trusts
+    kube : a client with every right
+    url : where the API server answers
+    logs : the folder with a log file for each part
+    """
+
+    def __init__(self, tools: Tools, name: str, *, node_grace_s: int = NODE_GRACE_S) -> None:
+        self.tools = tools
+        self.logs = LOGS / name
+        self.scheduler: Process | None = None
+        self._node_grace_s = node_grace_s
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "ControlPlane":
+        with contextlib.ExitStack() as stack:
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    # -- who may talk to the API server ----------------------------------------------------------
+
+    def kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig with a client certificate for any user and groups; no rights come with it but theirs."""
+        return self.authority.kubeconfig(user, self.url, client=self.authority.client(user, groups))
+
+    def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
+        """A kubeconfig with an hour's token of a ServiceAccount that exists. Raises KubeError."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600},
+        }
+        token: str = self.kube.create(path, request)["status"]["token"]
+        return self.authority.kubeconfig(f"{namespace}-{name}-token", self.url, token=token)
+
+    # -- the parts -------------------------------------------------------------------------------
+
+    def start_scheduler(self, configuration: str) -> Process:
+        """Start kube-scheduler with a KubeSchedulerConfiguration; one that runs is stopped first.
+
+        Only where its kubeconfig is, which no text from outside can know, is put into the configuration.
+        """
+        if self.scheduler is not None:
+            self.scheduler.stop()
+        document = yaml.safe_load(configuration)
+        connection = document.setdefault("clientConnection", {})
+        connection["kubeconfig"] = str(self._scheduler_kubeconfig)
+        file = self._folder / "scheduler.yaml"
+        file.write_text(yaml.safe_dump(document))
+        port = free_port()
+        self.scheduler = self._component(
+            "kube-scheduler",
+            [f"--config={file}", "--authentication-tolerate-lookup-failure=true", *self._serving(port)],
+            port,
+        )
+        self.scheduler.start()
+        return self.scheduler
+
+    def compact(self) -> int:
+        """Drop etcd's history up to now, and return the revision up to which it is gone.
+
+        The API server answers watches from its own memory too: what asks it for an older version is told 410 after
+        the API server has been started again.
+        """
+        revision = int(self._etcd_call("/v3/kv/range", {"key": "AA=="})["header"]["revision"])
+        self._etcd_call("/v3/kv/compaction", {"revision": str(revision), "physical": True})
+        return revision
+
+    def processes(self) -> list[Process]:
+        """Every part that was started, in the order in which they need each other."""
+        parts = [self.etcd, self.apiserver, self.controller_manager, self.kwok]
+        return parts if self.scheduler is None else [*parts, self.scheduler]
+
+    # -- nodes and pods --------------------------------------------------------------------------
+
+    def add_nodes(self, machines: Iterable[Machine], *, ready_s: float | None = 60.0) -> None:
+        """Register nodes, and wait until the scheduler may use all of them (not with `ready_s=None`)."""
+        wanted = list(machines)
+        create_nodes(self.kube, wanted)
+        if ready_s is not None:
+            names = {machine.name for machine in wanted}
+            self.wait_for("nodes to be ready", lambda: names <= self._ready_nodes(), ready_s)
+
+    def wait_for(self, what: str, is_so: Callable[[], bool], timeout_s: float = 30.0) -> None:
+        """Look until it is so. Raises StartError with the tails of all logs when time is up."""
+        began = time.monotonic()
+        while not is_so():
+            if time.monotonic() - began > timeout_s:
+                tails = "\n".join(process.tail(8) for process in self.processes())
+                raise StartError(f"waited {timeout_s:.0f} s for {what}\n{tails}")
+            time.sleep(0.1)
+
+    def clear(self, timeout_s: float = 60.0) -> None:
+        """Delete all pods and nodes, for the next experiment; namespaces and what else is in them stay."""
+        for name in self._names(NODES):
+            self._delete(node_path(name))
+        for pod in self.kube.list_objects(PODS, dict[str, Any]).items:
+            self._delete(pod_path(pod["metadata"]["namespace"], pod["metadata"]["name"]), grace_period_s=0)
+        self.wait_for("pods and nodes to be gone", lambda: not self._names(PODS) and not self._names(NODES), timeout_s)
+
+    # -- starting --------------------------------------------------------------------------------
+
+    def _start(self, stack: contextlib.ExitStack) -> None:
+        shutil.rmtree(self.logs, ignore_errors=True)
+        self.logs.mkdir(parents=True)
+        memory = Path("/dev/shm")  # etcd waits for the disk after every write; memory answers at once
+        self._folder = Path(tempfile.mkdtemp(prefix="hived-e2e-", dir=memory if memory.is_dir() else None))
+        stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self.authority = Authority(self._folder / "pki")
+        self._tls = ssl.create_default_context(cafile=str(self.authority.file))
+        self._api_port = free_port()
+        self.url = f"https://{LOOPBACK}:{self._api_port}"
+        self._tokens = self.authority.signing_key("service-accounts")
+        self._serving_pair = self.authority.server("serving")
+        self._scheduler_kubeconfig = self.kubeconfig("system:kube-scheduler")
+        self.admin_kubeconfig = self.kubeconfig("admin", ["system:masters"])
+
+        self.etcd = self._make_etcd()
+        self._launch(stack, self.etcd)
+        self.apiserver = self._make_apiserver()
+        self._launch(stack, self.apiserver)
+        self.kube = KubeClient.connect(kubeconfig=str(self.admin_kubeconfig))
+        stack.callback(self.kube.close)
+        stack.callback(lambda: self.scheduler and self.scheduler.stop())
+        self.controller_manager = self._make_controller_manager()
+        self._launch(stack, self.controller_manager, ready_s=None)
+        self.kwok = self._make_kwok()
+        self._launch(stack, self.kwok, ready_s=None)
+        failures = NetworkFailures(KubeClient.connect(kubeconfig=str(self.admin_kubeconfig)))
+        failures.start()
+        stack.callback(failures.stop)
+        self.controller_manager.wait_ready()
+        self.kwok.wait_ready()
+        self.wait_for("the default service account", self._has_service_account)
+
+    def _launch(self, stack: contextlib.ExitStack, process: Process, ready_s: float | None = 60.0) -> None:
+        stack.callback(process.stop)
+        process.start(ready_s=ready_s)
+
+    def _make_etcd(self) -> Process:
+        self._etcd_url = f"http://{LOOPBACK}:{free_port()}"
+        peer = f"http://{LOOPBACK}:{free_port()}"
+        arguments = [
+            f"--data-dir={self._folder / 'etcd'}",
+            f"--listen-client-urls={self._etcd_url}",
+            f"--advertise-client-urls={self._etcd_url}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--quota-backend-bytes=4294967296",
+        ]
+        return Process(
+            "etcd",
+            [self.tools / "etcd", *arguments],
+            self.logs / "etcd.log",
+            is_ready=lambda: self._answers(f"{self._etcd_url}/health"),
+        )
+
+    def _make_apiserver(self) -> Process:
+        arguments = [
+            f"--etcd-servers={self._etcd_url}",
+            *self._serving(self._api_port),
+            f"--client-ca-file={self.authority.file}",
+            "--authorization-mode=RBAC",
+            "--endpoint-reconciler-type=none",
+            # Debian's etcd cannot serve lists as watches; kwok would take that for a broken watch each time.
+            "--feature-gates=WatchList=false",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self._tokens.certificate}",
+            f"--service-account-signing-key-file={self._tokens.key}",
+        ]
+        return self._component("kube-apiserver", arguments, self._api_port)
+
+    def _make_controller_manager(self) -> Process:
+        port = free_port()
+        arguments = [
+            f"--kubeconfig={self.kubeconfig('system:kube-controller-manager')}",
+            "--authentication-tolerate-lookup-failure=true",
+            *self._serving(port),
+            "--leader-elect=false",
+            "--use-service-account-credentials=true",
+            f"--service-account-private-key-file={self._tokens.key}",
+            f"--root-ca-file={self.authority.file}",
+            f"--node-monitor-grace-period={self._node_grace_s}s",
+            "--node-monitor-period=1s",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+        ]
+        return self._component("kube-controller-manager", arguments, port)
+
+    def _make_kwok(self) -> Process:
+        port = free_port()
+        stages = [f"--config={file}" for file in sorted(STAGES.glob("*.yaml"))]
+        arguments = [
+            f"--kubeconfig={self.kubeconfig('kwok', ['system:masters'])}",
+            f"--manage-nodes-with-label-selector={KUBELET}={PRESENT}",
+            f"--node-lease-duration-seconds={self._node_grace_s}",
+            f"--server-address={LOOPBACK}:{port}",
+            "--cidr=10.0.0.1/16",
+            *stages,
+        ]
+        return Process(
+            "kwok",
+            [self.tools / "kwok", *arguments],
+            self.logs / "kwok.log",
+            is_ready=lambda: self._answers(f"http://{LOOPBACK}:{port}/healthz"),
+        )
+
+    def _component(self, name: str, arguments: list[str], port: int) -> Process:
+        """A program of Kubernetes that serves its health with TLS."""
+        return Process(
+            name,
+            [self.tools / name, *arguments],
+            self.logs / f"{name}.log",
+            is_ready=lambda: self._answers(
+                f"https://{LOOPBACK}:{port}/{'readyz' if port == self._api_port else 'healthz'}"
+            ),
+        )
+
+    def _serving(self, port: int) -> list[str]:
+        pair: KeyPair = self._serving_pair
+        return [
+            f"--bind-address={LOOPBACK}",
+            f"--secure-port={port}",
+            f"--tls-cert-file={pair.certificate}",
+            f"--tls-private-key-file={pair.key}",
+        ]
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def _answers(self, url: str) -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=PROBE_S, context=self._tls):
+                return True
+        except OSError:
+            return False
+
+    def _etcd_call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        request = urllib.request.Request(self._etcd_url + path, json.dumps(body).encode(), method="POST")
+        with urllib.request.urlopen(request, timeout=PROBE_S * 5) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def _has_service_account(self) -> bool:
+        try:
+            self.kube.get("/api/v1/namespaces/default/serviceaccounts/default")
+        except KubeError:
+            return False
+        return True
+
+    def _ready_nodes(self) -> set[str]:
+        return {one["metadata"]["name"] for one in self.kube.list_objects(NODES, dict[str, Any]).items if is_ready(one)}
+
+    def _names(self, path: str) -> list[str]:
+        return [one["metadata"]["name"] for one in self.kube.list_objects(path, dict[str, Any]).items]
+
+    def _delete(self, path: str, grace_period_s: int | None = None) -> None:
+        with contextlib.suppress(KubeError):
+            self.kube.delete(path, grace_period_s=grace_period_s)
