@@ -4,7 +4,9 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
 
@@ -16,10 +18,30 @@ SETTING_KEYS = (
     "webServerAddress",
     "forcePodBindThreshold",
     "waitingPodSchedulingBlockMilliSec",
+    "preemptionBy",
+    "podDisruptionBudgets",
+    "evictionGraceSeconds",
 )
 
 _API_SERVER = re.compile(r"((?i:https?)://)?(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+)(:[0-9]{1,5})?(/\S*)?", re.ASCII)
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]*):([0-9]{1,5})", re.ASCII)
+
+
+E = TypeVar("E", bound=Enum)
+
+
+class PreemptBy(Enum):
+    """Who makes the victims of a preemption leave."""
+
+    SERVICE = "service"
+    KUBE_SCHEDULER = "kube-scheduler"
+
+
+class Budgets(Enum):
+    """What the service does when a PodDisruptionBudget protects a victim."""
+
+    OVERRIDE = "override"
+    RESPECT = "respect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +57,9 @@ class Settings:
     force_pod_bind_threshold : after this many filter calls for a pod that is being bound, the scheduler binds it itself
     waiting_pod_block_ms : how long the filter call of a pod that has to wait is held back, which trades throughput for
         a stricter order of arrival
+    preempt_by : the service evicts victims itself, or kube-scheduler deletes those that the preempt verb names
+    disruption_budgets : whether a PodDisruptionBudget can hold the service's evictions up for good, or only for
+    eviction_grace_s : seconds, after which the victim is deleted
     """
 
     kube_api_server_address: str = ""
@@ -42,6 +67,9 @@ class Settings:
     web_server_address: str = ":9096"
     force_pod_bind_threshold: int = 3
     waiting_pod_block_ms: int = 0
+    preempt_by: PreemptBy = PreemptBy.SERVICE
+    disruption_budgets: Budgets = Budgets.OVERRIDE
+    eviction_grace_s: int = 30
 
     def listen_on(self) -> tuple[str, int]:
         """(host, port) of `web_server_address`; the host is "" for every interface."""
@@ -57,13 +85,18 @@ def config_path(environ: Mapping[str, str]) -> Path:
 def read_settings(reader: Reader, fields: Mapping[str, yaml.Node], environ: Mapping[str, str]) -> Settings:
     """The settings among the top-level `fields` of a document; what it leaves out comes from `environ`."""
     defaults = Settings()
-    api_server, kube_config, web_server, threshold, block_ms = (_given(fields, key) for key in SETTING_KEYS)
+    api_server, kube_config, web_server, threshold, block_ms, by, budgets, grace = (
+        _given(fields, key) for key in SETTING_KEYS
+    )
     return Settings(
         _read_api_server(reader, api_server) if api_server else environ.get("KUBE_APISERVER_ADDRESS", ""),
         reader.text(kube_config, "the path of a file") if kube_config else _default_kube_config(environ),
         _read_address(reader, web_server) if web_server else defaults.web_server_address,
         _read_count(reader, threshold, INT32_MAX) if threshold else defaults.force_pod_bind_threshold,
         _read_count(reader, block_ms, INT64_MAX) if block_ms else defaults.waiting_pod_block_ms,
+        _read_choice(reader, by, defaults.preempt_by),
+        _read_choice(reader, budgets, defaults.disruption_budgets),
+        _read_count(reader, grace, INT32_MAX) if grace else defaults.eviction_grace_s,
     )
 
 
@@ -96,3 +129,14 @@ def _read_address(reader: Reader, node: yaml.Node) -> str:
 
 def _read_count(reader: Reader, node: yaml.Node, maximum: int) -> int:
     return reader.integer(node, "a whole number", 0, maximum) or 0
+
+
+def _read_choice(reader: Reader, node: yaml.Node | None, default: E) -> E:
+    if node is None:
+        return default
+    choices = {str(choice.value): choice for choice in type(default)}
+    expected = " or ".join(choices)
+    text = reader.text(node, expected)
+    if text and text not in choices:
+        reader.note(node, describe(node), expected)
+    return choices.get(text, default)

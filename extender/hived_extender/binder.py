@@ -1,4 +1,10 @@
-"""What the scheduler writes to the API server: bindings, and the nudge that makes kube-scheduler try a pod again.
+"""What the service writes onto pods: their bindings, and the touch that makes kube-scheduler try one again.
+
+**Fencing.** The API server does not know who leads, so a replica that was paused at the wrong moment could still write
+a binding long after another took over. Every binding therefore names the pod's `resourceVersion`, known before
+leadership was last checked, and whoever begins to lead first touches every pod without a node (`touch`), which changes
+that version. A late binding then fails as a conflict, wherever it was held up: in this process, in a socket, or in the
+API server.
 
 Every call may take seconds and is made without any lock. Calls that nobody waits for run on a few threads of their own.
 """
@@ -6,7 +12,7 @@ Every call may take seconds and is made without any lock. Calls that nobody wait
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol
@@ -24,7 +30,10 @@ log = logging.getLogger(__name__)
 RETRY_ANNOTATION = PREFIX + "pod-retry-at"
 """Written on a waiting pod; the change of the pod is the event that kube-scheduler needs."""
 
-BACKGROUND_THREADS = 8
+BACKGROUND_THREADS = 16
+BIND_TRIES = 5
+"""Versions of a pod that are tried: somebody else may write to it at the same moment."""
+
 FORCE_WAITS_S = (0.0, 0.2, 1.0, 5.0)
 """Before each attempt to bind by force; after the last one, the pod's next filter call starts over."""
 
@@ -32,18 +41,23 @@ FORCE_WAITS_S = (0.0, 0.2, 1.0, 5.0)
 class KubeApi(Protocol):
     """What is asked of the API server; `kube.KubeClient` is one. Every method raises KubeError."""
 
-    def bind_pod(self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
-        """Bind a pod and annotate it."""
+    def bind_pod(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str], *, version: str = ""
+    ) -> None:
+        """Bind a pod and annotate it, if it still has this version."""
 
     def get(self, path: str, item_type: type[Any]) -> Any:
         """Read one object."""
 
-    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Merge into one object."""
+    def patch(self, path: str, body: Mapping[str, Any], item_type: type[Any]) -> Any:
+        """Merge into one object and return it as it is then."""
 
 
 class Binder:
-    """Thread-safe. Of a `PodRecord` it reads only what never changes: uid, namespace and name."""
+    """Thread-safe. Of a `PodRecord` it reads only uid, namespace and name, which never change, and the version.
+
+    `may_write` tells whether the term of leadership in which a binding was decided goes on.
+    """
 
     def __init__(self, kube: KubeApi, metrics: Metrics) -> None:
         self._kube = kube
@@ -51,29 +65,32 @@ class Binder:
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "binder")
         self._is_closing = threading.Event()
 
-    def write(self, record: PodRecord, info: BindInfo, origin: str) -> None:
+    def write(self, record: PodRecord, info: BindInfo, origin: str, may_write: Callable[[], bool]) -> None:
         """Bind the pod. Binding it to the same node again is a success.
 
-        Raises UserError (502) if the API server refuses or does not answer.
+        Raises UserError if this replica does not lead any more (503), the pod is not what it was (409), or the API
+        server refuses or does not answer (502).
         """
         try:
-            self._kube.bind_pod(record.namespace, record.name, record.uid, info.node, bind_annotations(info))
-        except KubeError as error:
-            if not (error.is_conflict and self._is_bound(record, info.node)):
-                self._tell(record, info, origin, "error", str(error))
-                raise UserError(f"{record.key} cannot be bound to {info.node}: {error}", code=502) from error
+            self._bind(record, info, may_write)
+        except (UserError, KubeError) as error:
+            text = f"{record.key} cannot be bound to {info.node}: {error}"
+            self._tell(record, info, origin, "error", str(error))
+            raise UserError(text, code=error.code if isinstance(error, UserError) else 502) from error
         self._tell(record, info, origin, "ok")
 
-    def write_later(self, record: PodRecord, info: BindInfo, when_done: Callable[[], None]) -> None:
+    def write_later(
+        self, record: PodRecord, info: BindInfo, may_write: Callable[[], bool], when_done: Callable[[], None]
+    ) -> None:
         """Bind the pod in the background, trying a few times; kube-scheduler has given the pod up for minutes."""
 
         def run() -> None:
             try:
                 for wait_s in FORCE_WAITS_S:
-                    if self._is_closing.wait(wait_s):
+                    if self._is_closing.wait(wait_s) or not may_write():
                         return
                     with suppress(UserError):
-                        self.write(record, info, "force")
+                        self.write(record, info, "force", may_write)
                         return
             finally:
                 when_done()
@@ -84,29 +101,72 @@ class Binder:
         """In the background, make kube-scheduler try a pod again."""
 
         def run() -> None:
-            annotations = {RETRY_ANNOTATION: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+            if self._is_closing.is_set():
+                return
             try:
-                self._kube.patch(pod_path(record.namespace, record.name), {"metadata": {"annotations": annotations}})
+                self._touch(record)
             except KubeError as error:
-                if error.is_not_found:
-                    return  # deleted meanwhile
                 log.warning("retry not asked", extra={"fields": {"pod": record.key, "reason": str(error)}})
 
         self._background.submit(run)
+
+    def touch(self, records: Iterable[PodRecord]) -> Iterator[Pod]:
+        """Change the version of every pod now; yields each as it is then. Those that are gone are left out.
+
+        Raises KubeError if the API server refuses or does not answer.
+        """
+        for pod in self._background.map(self._touch, records):
+            if pod is not None:
+                yield pod
 
     def close(self) -> None:
         """Wait for calls under way; start no more, nor those that still wait for a thread."""
         self._is_closing.set()
         self._background.shutdown(wait=True, cancel_futures=True)
 
+    def _bind(self, record: PodRecord, info: BindInfo, may_write: Callable[[], bool]) -> None:
+        annotations = bind_annotations(info)
+        version = record.version
+        for _ in range(BIND_TRIES):
+            # The version was read before; a replica that led then leads now, or the pod has been touched since.
+            if not may_write():
+                raise UserError("this replica does not lead any more", code=503)
+            try:
+                self._kube.bind_pod(record.namespace, record.name, record.uid, info.node, annotations, version=version)
+                return
+            except KubeError as error:
+                if not error.is_conflict:
+                    raise
+                version = self._version_to_bind(record, info, version, error)
+                if not version:
+                    return
+        raise UserError(f"the pod changed {BIND_TRIES} times meanwhile", code=409)
+
+    def _version_to_bind(self, record: PodRecord, info: BindInfo, tried: str, conflict: KubeError) -> str:
+        """The version that the pod has now, "" if it is bound to that node; raises `conflict` if that was no matter of
+        versions.
+        """
+        pod: Pod = self._kube.get(pod_path(record.namespace, record.name), Pod)
+        if pod.metadata.uid == record.uid and pod.node == info.node:
+            return ""
+        if pod.metadata.uid != record.uid or pod.node or pod.metadata.version == tried:
+            raise conflict
+        return pod.metadata.version
+
+    def _touch(self, record: PodRecord) -> Pod | None:
+        now = time.time()
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
+        # The uid keeps a later pod of the same name as it is.
+        body = {"metadata": {"uid": record.uid, "annotations": {RETRY_ANNOTATION: moment}}}
+        try:
+            pod: Pod = self._kube.patch(pod_path(record.namespace, record.name), body, Pod)
+        except KubeError as error:
+            if error.is_not_found or error.is_conflict:
+                return None
+            raise
+        return pod
+
     def _tell(self, record: PodRecord, info: BindInfo, origin: str, outcome: str, reason: str = "") -> None:
         self._metrics.binds.labels(origin, outcome).inc()
         fields = {"pod": record.key, "node": info.node, "origin": origin, "outcome": outcome, "reason": reason}
         log.log(logging.WARNING if reason else logging.INFO, "bind", extra={"fields": fields})
-
-    def _is_bound(self, record: PodRecord, node: str) -> bool:
-        try:
-            pod: Pod = self._kube.get(pod_path(record.namespace, record.name), Pod)
-        except KubeError:
-            return False
-        return pod.metadata.uid == record.uid and pod.node == node

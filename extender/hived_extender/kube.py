@@ -85,6 +85,9 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
+_line_decoder = msgspec.json.Decoder(_WatchLine)
+
+
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
     """All objects of a resource, and the version from which a watch continues."""
@@ -159,15 +162,18 @@ class KubeClient:
         self.host = str(configuration.host)
         self._pool: urllib3.PoolManager = kubernetes.client.ApiClient(configuration).rest_client.pool_manager
         self._request_timeout_s = request_timeout_s
-        self._watches: set[urllib3.BaseHTTPResponse] = set()
+        self._watches: set[Watch[Any]] = set()
         self._encoder = msgspec.json.Encoder()
         self._page_decoder = msgspec.json.Decoder(_ListPage)
-        self._line_decoder = msgspec.json.Decoder(_WatchLine)
 
     @classmethod
     def connect(cls, api_server: str = "", kubeconfig: str = "", **options: Any) -> "KubeClient":
         """A client for the cluster that `load_configuration` finds; nothing is sent yet."""
         return cls(load_configuration(api_server, kubeconfig), **options)
+
+    def with_timeout(self, request_timeout_s: float) -> "KubeClient":
+        """Another client of the same API server, with a pool of its own, that waits this long for an answer."""
+        return KubeClient(self._configuration, request_timeout_s=request_timeout_s)
 
     def list_objects(
         self, path: str, item_type: type[T], *, label_selector: str = "", field_selector: str = ""
@@ -196,13 +202,12 @@ class KubeClient:
         field_selector: str = "",
         timeout_s: int = 300,
         read_timeout_s: float = 120.0,
-    ) -> Iterator[WatchEvent[T]]:
+    ) -> "Watch[T]":
         """Changes after `resource_version`, until the server ends the watch after about `timeout_s`.
 
-        Raises KubeError with status 410 when the version has expired, 0 when the connection broke or stayed silent
-        for `read_timeout_s`; continue from the last event's version in that case.
+        Raises KubeError, now or while it is read: with status 410 when the version has expired, 0 when the connection
+        broke or stayed silent for `read_timeout_s`; continue from the last event's version in that case.
         """
-        decoder = msgspec.json.Decoder(item_type)
         query = _selectors(label_selector, field_selector) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -210,15 +215,7 @@ class KubeClient:
             "timeoutSeconds": str(timeout_s),
         }
         response = self._open("GET", path, query, read_timeout_s=read_timeout_s)
-        self._watches.add(response)
-        try:
-            for line in _lines(response):
-                event = self._watch_event(line, decoder, path)
-                if event is not None:
-                    yield event
-        finally:
-            self._watches.discard(response)
-            response.close()
+        return Watch(response, msgspec.json.Decoder(item_type), path, self._watches)
 
     @overload
     def get(self, path: str) -> dict[str, Any]: ...
@@ -236,24 +233,34 @@ class KubeClient:
         """Replace an object; fails with a conflict if its resourceVersion is not the stored one. Raises KubeError."""
         return _decode(msgspec.json.Decoder(dict[str, Any]), self._request("PUT", path, body=body))
 
-    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Merge `body` into an object (JSON merge patch: null removes a key). Raises KubeError."""
+    @overload
+    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
+    @overload
+    def patch(self, path: str, body: Mapping[str, Any], item_type: type[T]) -> T: ...
+    def patch(self, path: str, body: Mapping[str, Any], item_type: Any = dict) -> Any:
+        """Merge `body` into an object (JSON merge patch: null removes a key) and return it. Raises KubeError."""
         answer = self._request("PATCH", path, body=body, content_type="application/merge-patch+json")
-        return _decode(msgspec.json.Decoder(dict[str, Any]), answer)
+        return _decode(msgspec.json.Decoder(item_type), answer)
 
     def delete(self, path: str, *, uid: str = "", grace_period_s: int | None = None) -> None:
         """Delete an object, only the one with this uid if one is given; it may vanish later. Raises KubeError."""
         self._request("DELETE", path, body=_delete_options(uid, grace_period_s))
 
-    def bind_pod(self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
+    def bind_pod(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str], *, version: str = ""
+    ) -> None:
         """Bind a pod to a node and write the annotations onto it, in one atomic call. Raises KubeError.
 
-        The uid keeps the call from binding a later pod of the same name. A pod that has a node already is a conflict.
+        The uid keeps the call from binding a later pod of the same name, and `version`, a resourceVersion, from binding
+        one that has changed since. A pod that has a node already is a conflict too.
         """
+        metadata: dict[str, Any] = {"namespace": namespace, "name": name, "uid": uid, "annotations": dict(annotations)}
+        if version:
+            metadata["resourceVersion"] = version
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"namespace": namespace, "name": name, "uid": uid, "annotations": dict(annotations)},
+            "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         self._request("POST", f"{pod_path(namespace, name)}/binding", body=body)
@@ -274,22 +281,9 @@ class KubeClient:
 
     def close(self) -> None:
         """End all watches, whichever thread waits for them, and drop idle connections."""
-        for response in tuple(self._watches):
-            # A watch that ends by itself at this moment has no connection any more.
-            with suppress(RuntimeError, ValueError, OSError):
-                response.shutdown()
+        for watch in tuple(self._watches):
+            watch.close()
         self._pool.clear()
-
-    def _watch_event(self, line: bytes, decoder: msgspec.json.Decoder[T], path: str) -> WatchEvent[T] | None:
-        envelope = _decode(self._line_decoder, line)
-        if envelope.type == "ERROR":
-            status = _decode(msgspec.json.Decoder(_Status), bytes(envelope.object))
-            raise KubeError(status.code, status.reason, status.message)
-        version = _decode(msgspec.json.Decoder(_VersionOnly), bytes(envelope.object)).metadata.resourceVersion
-        if envelope.type == "BOOKMARK":
-            return WatchEvent("BOOKMARK", None, version)
-        item = _decode_item(decoder, envelope.object, path)
-        return None if item is None else WatchEvent(envelope.type, item, version)
 
     def _request(
         self,
@@ -344,6 +338,50 @@ class KubeClient:
             raise KubeError(0, "NoAnswer", f"{method} {self.host}{path}: {error}") from error
         response.release_conn()
         raise _refusal(response.status, answer)
+
+
+class Watch(Generic[T]):
+    """A watch that is open: iterate once over its events, from one thread; `close` it from any."""
+
+    def __init__(
+        self,
+        response: urllib3.BaseHTTPResponse,
+        decoder: msgspec.json.Decoder[T],
+        path: str,
+        open_watches: "set[Watch[Any]]",
+    ) -> None:
+        self._response = response
+        self._decoder = decoder
+        self._path = path
+        self._open_watches = open_watches
+        open_watches.add(self)
+
+    def __iter__(self) -> Iterator[WatchEvent[T]]:
+        try:
+            for line in _lines(self._response):
+                event = self._event(line)
+                if event is not None:
+                    yield event
+        finally:
+            self._open_watches.discard(self)
+            self._response.close()
+
+    def close(self) -> None:
+        """Let the iteration end at once, with a KubeError or as if the server had ended it."""
+        # A watch that ends by itself at this moment has no connection any more.
+        with suppress(RuntimeError, ValueError, OSError):
+            self._response.shutdown()
+
+    def _event(self, line: bytes) -> WatchEvent[T] | None:
+        envelope = _decode(_line_decoder, line)
+        if envelope.type == "ERROR":
+            status = _decode(msgspec.json.Decoder(_Status), bytes(envelope.object))
+            raise KubeError(status.code, status.reason, status.message)
+        version = _decode(msgspec.json.Decoder(_VersionOnly), bytes(envelope.object)).metadata.resourceVersion
+        if envelope.type == "BOOKMARK":
+            return WatchEvent("BOOKMARK", None, version)
+        item = _decode_item(self._decoder, envelope.object, self._path)
+        return None if item is None else WatchEvent(envelope.type, item, version)
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:

@@ -56,6 +56,12 @@ class Metrics:
             ["origin", "outcome"],
             registry=self.registry,
         )
+        self.evictions = Counter(
+            "hived_evictions",
+            "Victims of a preemption, by what became of an attempt to make them leave.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.recovery_failures = Counter(
             "hived_recovery_failures", "Bound pods whose annotations could not be replayed.", registry=self.registry
         )
@@ -98,7 +104,7 @@ class _GaugeCollector(Collector):
             leaf_cells.add_metric(labels, count)
         yield leaf_cells
         yield _family("hived_bad_nodes", "Configured nodes that are not healthy.", [], {"": gauges.bad_node_count})
-        yield _family("hived_ready", "1 once every bound pod has been replayed.", [], {"": int(gauges.is_ready)})
+        yield _family("hived_ready", "1 while this replica leads and answers.", [], {"": int(gauges.is_ready)})
         yield _family("hived_healthy", "0 after an internal error.", [], {"": int(gauges.is_healthy)})
         build = GaugeMetricFamily("hived_build_info", "Always 1.", labels=["version", "python", "numpy"])
         build.add_metric([__version__, platform.python_version(), numpy.__version__], 1)

@@ -1,33 +1,34 @@
-"""Waking pods that were refused and will not be asked about again, although a change has made room for them.
+"""Waking pods that were refused and could run now, although nobody will ask about them again for minutes.
 
-Kubernetes tells kube-scheduler and us of a deleted pod at the same time. If kube-scheduler is quicker, it asks about a
-waiting pod while we still count the deleted one, is refused, and has no reason to ask again before the next event or
-five minutes. So a moment after every change that makes room, the pods whose last refusal lies
-shortly before it are touched; those that were asked about since then have seen the change already. A change that only
-we know of, such as the end of a reservation, is no event for kube-scheduler at all: every refused pod is touched.
+kube-scheduler tries a refused pod again on an event of the cluster that may matter to it. It has no reason to when the
+change is known to us alone (a reservation ended, a replica began to lead with another configuration), nor when it asked
+about the pod just before our own watch told us of the same change. So a moment after every change that makes room, each
+pod that was refused before it and has not been asked about since is tried on the core, and those that could run now are
+touched. That costs microseconds for a pod that still has to wait, where waking it for nothing would cost kube-scheduler
+a whole cycle and the API server several writes.
 """
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-EVE_S = 2.0
-"""How long before the change a refusal may lie: longer than a watch is ever late on a healthy cluster."""
+SLICE = 64
+"""Pods that are tried on the core at once, others being served in between."""
 
 
 class Nudger:
-    """Thread-safe. `wake` is called with uids, on a thread of its own and without any lock held.
+    """Thread-safe. Remembers every pod that was refused, until it is woken or settled.
 
-    Remembers every pod that was refused, until it is woken or settled.
+    `wake` is called with the uids of a few pods, on a thread of its own and without any lock held; it returns those
+    that it has woken.
     """
 
-    def __init__(self, wake: Callable[[str], None], delay_s: float) -> None:
+    def __init__(self, wake: Callable[[Sequence[str]], Sequence[str]], delay_s: float) -> None:
         self._wake = wake
         self._delay_s = delay_s
         self._lock = threading.Lock()
-        self._refusals: dict[str, float] = {}  # uid -> time of the last refusal
+        self._refusals: dict[str, float] = {}  # uid -> when it was last refused, or tried on the core in vain
         self._last_change = 0.0
-        self._last_secret = 0.0
         self._timer: threading.Timer | None = None
         self._is_closed = False
 
@@ -41,13 +42,16 @@ class Nudger:
         with self._lock:
             self._refusals.pop(uid, None)
 
-    def room_made(self, *, is_announced: bool = True) -> None:
-        """Something changed that may let a refused pod in; `is_announced` if kube-scheduler hears of it by itself."""
+    def room_made(self) -> None:
+        """Something changed that may let a refused pod in."""
         with self._lock:
             self._last_change = time.monotonic()
-            if not is_announced:
-                self._last_secret = self._last_change
             self._start_timer()
+
+    def forget_all(self) -> None:
+        """The term is over: nobody's refusal matters any more."""
+        with self._lock:
+            self._refusals.clear()
 
     def close(self) -> None:
         """Wake nobody any more; waits for a waking under way, so the caller must not hold a lock that `wake` takes."""
@@ -66,17 +70,23 @@ class Nudger:
 
     def _sweep(self) -> None:
         with self._lock:
-            last, last_secret = self._last_change, self._last_secret
-            stuck = [
-                uid
-                for uid, refused in self._refusals.items()
-                if refused <= last_secret or last - EVE_S <= refused <= last
-            ]
-            for uid in stuck:
-                del self._refusals[uid]
-        for uid in stuck:
-            self._wake(uid)
+            change = self._last_change
+            stale = [uid for uid, refused in self._refusals.items() if refused <= change]
+        try:
+            for first in range(0, len(stale), SLICE):
+                self._try(stale[first : first + SLICE])
+        finally:
+            with self._lock:
+                self._timer = None
+                if self._last_change > change:
+                    self._start_timer()
+
+    def _try(self, uids: Sequence[str]) -> None:
+        began = time.monotonic()
+        woken = set(self._wake(uids))
         with self._lock:
-            self._timer = None
-            if self._last_change > last:
-                self._start_timer()
+            for uid in uids:
+                if uid in woken:
+                    self._refusals.pop(uid, None)
+                elif uid in self._refusals:
+                    self._refusals[uid] = max(self._refusals[uid], began)

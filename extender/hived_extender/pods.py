@@ -7,8 +7,8 @@ Kubernetes confirmed it, or reported it so in the first place. People see a four
 reserves cells is Preempting. That is for the core to know, which may cancel the preemption for another pod's sake.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -18,6 +18,9 @@ from hived_extender.annotations import SCHEDULING_SPEC, pod_request
 
 ANNOTATION_LIMIT = 256 * 1024
 """Characters; Kubernetes refuses more than this for all annotations of an object together."""
+
+REMEMBERED_ENDS = 4096
+"""Pods that are gone and still known to be: an event about one of them that comes late must not bring it back."""
 
 
 class UnknownPodError(UserError):
@@ -36,16 +39,19 @@ class PodState(Enum):
 class PodRecord:
     """One pod of ours, changed only by the service under its lock.
 
-    `request` is what the core was last asked or told about the pod, None if nothing: such a pod needs no `PodDeleted`.
+    `request` is what it was last seen to ask for. `is_told` says that the core knows of it, which then has to be told
+    of its end as well. `version` is the newest resourceVersion seen.
     """
 
     uid: str
     name: str
     namespace: str
+    version: str = ""
     state: PodState = PodState.WAITING
     node: str = ""
     request: PodRequest | None = None
     bind_info: BindInfo | None = None
+    is_told: bool = False
     repeat_count: int = 0
     is_force_binding: bool = False
     _parsed: tuple[str, PodRequest | UserError] | None = field(default=None, repr=False)
@@ -75,19 +81,31 @@ class PodRecord:
 
 
 class PodTable:
-    """Records by uid, and how many there are in each state."""
+    """Records by uid, how many there are in each state, and which pods have lately gone."""
 
     def __init__(self) -> None:
         self._records: dict[str, PodRecord] = {}
         self._counts: Counter[PodState] = Counter()
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    def __iter__(self) -> Iterator[PodRecord]:
+        return iter(self._records.values())
 
     def get(self, uid: str) -> PodRecord | None:
         """The record, None if the pod is not known."""
         return self._records.get(uid)
 
-    def uids(self) -> Iterable[str]:
-        """All uids, a copy."""
+    def uids(self) -> tuple[str, ...]:
+        """All uids."""
         return tuple(self._records)
+
+    def records(self, state: PodState) -> list[PodRecord]:
+        """All pods in a state, in the order in which they became known."""
+        return [record for record in self._records.values() if record.state is state]
+
+    def has_ended(self, uid: str) -> bool:
+        """True if the pod was removed lately. Uids are never given to another pod."""
+        return uid in self._ended
 
     def add(self, uid: str, name: str, namespace: str) -> PodRecord:
         """A new Waiting pod."""
@@ -97,6 +115,9 @@ class PodTable:
 
     def remove(self, uid: str) -> PodRecord | None:
         """Drop a pod; returns its record, None if it was not known."""
+        self._ended[uid] = None
+        if len(self._ended) > REMEMBERED_ENDS:
+            self._ended.popitem(last=False)
         record = self._records.pop(uid, None)
         if record is not None:
             self._counts[record.state] -= 1

@@ -1,9 +1,9 @@
 """The record of a run: every event that reached the core, as a scenario that `hived replay` repeats.
 
 A run is a chain of files `RUN-0001.jsonl`, `RUN-0002.jsonl`, ... beside a copy of its configuration, `RUN.yaml`. Only
-the first has the header and the `new` line; the parts joined in order are one scenario. A part cannot stand alone,
-because free lists and reservations depend on the whole history. Pods are named by uid and their specs are written out
-with all defaults, so that a replay sees exactly what the core saw.
+the first has the header, and a `new` line begins each term of leadership; the parts joined in order are one scenario.
+A part cannot stand alone, because free lists and reservations depend on the whole history. Pods are named by uid and
+their specs are written out with all defaults, so that a replay sees exactly what the core saw.
 
 A line is on its way to the disk before the next event is handled, so a record ends with the event that broke something.
 A record that cannot be written is given up, with an error in the log: recording never stops scheduling.
@@ -53,12 +53,15 @@ class Recorder:
         now = time.time()
         self.run = run or time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{int(now % 1 * 1000):03d}Z"
         directory.mkdir(parents=True, exist_ok=True)
-        config_copy = directory / f"{self.run}.yaml"
-        shutil.copyfile(config_file, config_copy)
+        self._config = f"{self.run}.yaml"
+        shutil.copyfile(config_file, directory / self._config)
         self._part = 0
         self._file: BinaryIO | None = self._next_part()
-        self._write({"op": "header", "name": self.run, "config": config_copy.name})
-        self._write({"op": "new", "config": config_copy.name})
+        self._write({"op": "header", "name": self.run, "config": self._config})
+
+    def began(self) -> None:
+        """The core starts anew from an empty state, as it does whenever a replica begins to lead."""
+        self._write({"op": "new", "config": self._config})
 
     def node_changed(self, node: str, is_healthy: bool) -> None:
         """A configured node turned healthy or bad."""

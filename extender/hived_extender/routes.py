@@ -90,7 +90,7 @@ def paths(service: Service, body: bytes, name: str = "") -> Answer:
 
 def affinity_groups(service: Service, body: bytes, name: str = "") -> Answer:
     """All affinity groups that hold or reserve cells."""
-    groups = service.affinity_groups()
+    groups = service.reader.affinity_groups()
     first = next(groups, None)
     if first is None:
         return Answer(encode({"items": None}))
@@ -99,18 +99,18 @@ def affinity_groups(service: Service, body: bytes, name: str = "") -> Answer:
 
 def affinity_group(service: Service, body: bytes, name: str = "") -> Answer:
     """One affinity group; the name may contain slashes."""
-    return Answer(encode(service.affinity_group(name)))
+    return Answer(encode(service.reader.affinity_group(name)))
 
 
 def cluster_status(service: Service, body: bytes, name: str = "") -> Answer:
     """The physical cluster and every virtual cluster."""
-    physical = _json_array(service.physical_cells())
+    physical = _json_array(service.reader.physical_cells())
     return Answer(chain([b'{"physicalCluster":'], physical, [b',"virtualClusters":'], _all_vcs(service), [b"}"]))
 
 
 def physical_cluster(service: Service, body: bytes, name: str = "") -> Answer:
     """The trees of physical cells."""
-    return Answer(_json_array(service.physical_cells()))
+    return Answer(_json_array(service.reader.physical_cells()))
 
 
 def virtual_clusters(service: Service, body: bytes, name: str = "") -> Answer:
@@ -120,7 +120,7 @@ def virtual_clusters(service: Service, body: bytes, name: str = "") -> Answer:
 
 def virtual_cluster(service: Service, body: bytes, name: str = "") -> Answer:
     """The trees of virtual cells of one virtual cluster."""
-    return Answer(_json_array(service.virtual_cells(name)))
+    return Answer(_json_array(service.reader.virtual_cells(name)))
 
 
 def health(service: Service, body: bytes, name: str = "") -> Answer:
@@ -206,8 +206,8 @@ def _json_array(items: Iterator[Any]) -> Iterator[bytes]:
 
 def _all_vcs(service: Service) -> Iterator[bytes]:
     separator = b"{"
-    for vc in service.virtual_cluster_names():
+    for vc in service.reader.virtual_cluster_names():
         yield separator + encode(vc) + b":"
-        yield from _json_array(service.virtual_cells(vc))
+        yield from _json_array(service.reader.virtual_cells(vc))
         separator = b","
     yield b"}" if separator == b"," else b"{}"

@@ -1,6 +1,7 @@
 """Putting the parts together: a running extender, alone or with an embedded cluster of its own."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -12,26 +13,33 @@ from socket import socket
 from hived.errors import UserError
 from hived.warm import compile_kernels
 from hived_config.loader import Configuration, load, load_cluster
+from hived_config.settings import PreemptBy
 from hived_extender import server
 from hived_extender.app import create_app
+from hived_extender.election import LeaseName
 from hived_extender.embedded.cluster import EmbeddedCluster
+from hived_extender.evictor import PreemptionPolicy
 from hived_extender.jobs.configuration import publish
 from hived_extender.kube import KubeClient, KubeError
+from hived_extender.leadership import Leadership
 from hived_extender.metrics import Metrics
 from hived_extender.record import Recorder
-from hived_extender.recovery import recover
 from hived_extender.server import HttpServer, Shim
 from hived_extender.service import Patience, Service
 
 log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
+LEASE_TIMEOUT_S = 2.0
+"""A write of the Lease that takes longer is given up; later ones would not come in time either."""
+
+READY_CHECK_S = 0.02
 
 
 class Extender:
     """A service, its watches and its HTTP server, from `start` to `stop`.
 
-    The server answers from the start, verbs with "not ready" until every bound pod has been replayed.
+    The server answers from the start, verbs with "not ready" for as long as this replica does not lead.
     """
 
     def __init__(
@@ -41,24 +49,28 @@ class Extender:
         kube: KubeClient,
         listener: socket,
         record_dir: Path | None,
+        lease: LeaseName | None,
     ) -> None:
         """`listener` is the socket to serve. Raises UserError if the record directory cannot be used."""
         self._kube = kube
-        self._stop = threading.Event()
-        self._recovered = threading.Event()
+        self._lease_kube = kube.with_timeout(LEASE_TIMEOUT_S)
+        self._is_stopping = threading.Event()
         self._has_failed = False
-        self._watches: list[threading.Thread] = []
         metrics = Metrics()
         settings = configuration.settings
         self.service = Service(
             configuration.cluster,
             kube,
             patience=Patience(settings.force_pod_bind_threshold, settings.waiting_pod_block_ms / 1000),
+            preemption=PreemptionPolicy(
+                settings.preempt_by is PreemptBy.SERVICE, settings.disruption_budgets, settings.eviction_grace_s
+            ),
             metrics=metrics,
             recorder=_recorder(record_dir, config_file, metrics) if record_dir else None,
         )
         self._server = HttpServer(Shim(create_app(self.service), self.service), listener)
-        self._recovery = threading.Thread(target=self._recover, name="recovery", daemon=True)
+        self._leadership = Leadership(self.service, kube, self._lease_kube, lease, self._fail)
+        self._beginning = threading.Thread(target=self._begin, name="beginning", daemon=True)
 
     @property
     def url(self) -> str:
@@ -67,43 +79,49 @@ class Extender:
 
     @property
     def is_serving(self) -> bool:
-        """False if the HTTP server or recovery has ended by itself."""
+        """False if the HTTP server or a take-over has ended by itself."""
         return self._server.is_alive and not self._has_failed
 
     def start(self) -> None:
-        """Begin to answer and to recover."""
+        """Begin to answer, to follow the cluster, and to lead as soon as it may."""
         self._server.start()
         log.info("listening", extra={"fields": {"url": self.url, "api_server": self._kube.host}})
-        self._recovery.start()
+        self._beginning.start()
 
-    def wait_ready(self, timeout_s: float | None = None) -> bool:
-        """Wait until recovery is over; False if it still goes on after `timeout_s`, was stopped or has failed."""
-        return self._recovered.wait(timeout_s) and self.service.is_ready
+    def wait_ready(self, timeout_s: float = math.inf) -> bool:
+        """Wait until this replica leads; False if it still does not after `timeout_s`, was stopped or has failed."""
+        deadline = time.monotonic() + timeout_s
+        while not self.service.is_ready:
+            if self._is_stopping.wait(READY_CHECK_S) or not self.is_serving or time.monotonic() > deadline:
+                return False
+        return True
 
     def stop(self) -> None:
-        """Finish the requests under way and the bindings being written, let go of the API server."""
-        self._stop.set()
+        """Let another replica lead, finish the requests under way and the bindings being written, let go."""
+        self._is_stopping.set()
+        self._beginning.join(timeout=1)
+        self._leadership.stop()
         self._server.stop()
         self.service.close()
         self._kube.close()
-        for thread in (self._recovery, *self._watches):
-            if thread.ident is not None:
-                thread.join(timeout=1)
-        self._recovered.set()
+        self._lease_kube.close()
+        self._leadership.join()
 
-    def _recover(self) -> None:
+    def _begin(self) -> None:
         try:
             # Compiling, if it has not been done yet, takes longer than kube-scheduler waits for an answer.
             started = time.monotonic()
             log.info("loading kernels; the first time after installation they are compiled, which takes about a minute")
             compile_kernels()
             log.info("loaded", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
-            self._watches = recover(self.service, self._kube, self._stop)
+            if not self._is_stopping.is_set():
+                self._leadership.start()
         except Exception:
-            log.critical("recovery has failed", exc_info=True)
-            self._has_failed = True
-        finally:
-            self._recovered.set()
+            log.critical("the beginning has failed", exc_info=True)
+            self._fail()
+
+    def _fail(self) -> None:
+        self._has_failed = True
 
 
 def _recorder(directory: Path, config_file: Path, metrics: Metrics) -> Recorder:
@@ -115,12 +133,17 @@ def _recorder(directory: Path, config_file: Path, metrics: Metrics) -> Recorder:
 
 @contextmanager
 def start_extender(
-    config_file: Path, kube: KubeClient | None = None, *, listen: str = "", record_dir: Path | None = None
+    config_file: Path,
+    kube: KubeClient | None = None,
+    *,
+    listen: str = "",
+    record_dir: Path | None = None,
+    lease: LeaseName | None = None,
 ) -> Iterator[Extender]:
     """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
 
-    `listen` is `[host]:port`, "" for what the configuration says. Raises UserError for a configuration, an address or a
-    record directory that cannot be used.
+    `listen` is `[host]:port`, "" for what the configuration says. With a `lease` it leads when it holds that, else from
+    the beginning. Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
     configuration = load(config_file)
     settings = configuration.settings
@@ -129,7 +152,7 @@ def start_extender(
             client = kube or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
         except KubeError as error:
             raise UserError(str(error)) from error
-        extender = Extender(config_file, configuration, client, listener, record_dir)
+        extender = Extender(config_file, configuration, client, listener, record_dir, lease)
         extender.start()
         try:
             yield extender

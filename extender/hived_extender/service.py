@@ -1,8 +1,11 @@
 """The one owner of the scheduler's state and of the lock that orders its events.
 
 Facts come in from the watches (`node_seen`, `pod_seen`, ...), questions from kube-scheduler (`filter_nodes`,
-`preempt_victims`, `bind_pod`) and from people (the readers at the end). Each holds the lock while it touches the state
-and never while it talks to the API server.
+`preempt_victims`, `bind_pod`). Each holds the lock while it touches the state and never while it talks to the API
+server.
+
+Facts are kept at all times; a core (`ledger`) exists only while this replica leads. `lead` builds it from the facts,
+`follow` drops it together with every decision that Kubernetes has not confirmed.
 
 A placement is assumed as soon as it is decided: the pod is Binding and its cells are allocated, long before Kubernetes
 has written the binding down. From then on the same node is the answer to every repeated question about the pod.
@@ -14,24 +17,25 @@ When the core breaks one of its own rules, the service stops: it answers every v
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
-from hived import status
-from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
-from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.scheduler import check_changed_request, handle, new_state
+from hived.events import Phase
 from hived.specs import ClusterSpec, PodRequest
-from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, bind_annotations, bind_info, isolation_text
+from hived_extender.annotations import LEAF_CELL_ISOLATION, bind_info, isolation_text
 from hived_extender.binder import Binder, KubeApi
 from hived_extender.counts import count_groups, count_leaf_cells, count_preempting_pods
 from hived_extender.decision_log import tell_decision
+from hived_extender.evictor import EvictionApi, Evictor, PreemptionPolicy
+from hived_extender.ledger import Ledger
 from hived_extender.metrics import Gauges, Metrics
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, PodTable, UnknownPodError
+from hived_extender.reader import Reader
 from hived_extender.record import Recorder
 from hived_extender.wire import (
     WAITING_KEY,
@@ -46,11 +50,24 @@ from hived_extender.wire import (
     Pod,
     PreemptArgs,
     PreemptResult,
+    is_older,
 )
 
 log = logging.getLogger(__name__)
 
 NO_CHAIN_REASON = "no cell chain could be tried"
+RECOVERING = "bound pods are still being replayed"
+
+
+class ServiceApi(KubeApi, EvictionApi, Protocol):
+    """All that is asked of the API server; `kube.KubeClient` is one."""
+
+
+class NotLeadingError(UserError):
+    """Another replica answers; whoever asks should connect anew and will find it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"not ready: {why}", code=503)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +81,44 @@ class Patience:
 
     force_bind_threshold: int = 3
     waiting_block_s: float = 0.0
-    nudge_delay_s: float = 0.5
+    nudge_delay_s: float = 0.3
 
 
 class Service:
     """See the module. Every method may be called from any thread.
 
-    Verbs raise UserError for requests that cannot be served (400; 503 while bound pods are still being replayed),
-    UnknownPodError among them, and InvariantError once the service has stopped.
+    Verbs raise UserError for requests that cannot be served (400), NotLeadingError (503) and UnknownPodError among
+    them, and InvariantError once the service has stopped. `standing` says in words why a replica does not lead.
     """
 
     def __init__(
         self,
         spec: ClusterSpec,
-        kube: KubeApi,
+        kube: ServiceApi,
         *,
         patience: Patience | None = None,
+        preemption: PreemptionPolicy | None = None,
         recorder: Recorder | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self.metrics = metrics or Metrics()
         self.patience = patience or Patience()
-        self._binder = Binder(kube, self.metrics)
-        self._nudger = Nudger(self._wake, self.patience.nudge_delay_s)
+        self.preemption = preemption or PreemptionPolicy()
+        self.standing = RECOVERING
+        self._spec = spec
         self._recorder = recorder
         self._lock = threading.Lock()
-        self._state = new_state(spec)
         self._pods = PodTable()
+        self._node_versions: dict[str, str] = {}
         self._healthy_nodes: set[str] = set()
-        self._node_names = NodeNames(self._state.topology.node_index)
-        self._lazy_times: dict[str, str] = {}
-        self._is_ready = False
+        self._ledger: Ledger | None = None
+        self._node_names = NodeNames({})
+        self._holds: Callable[[], bool] = lambda: False
         self._fault = ""
-        self._last_event: Event | None = None
+        self._binder = Binder(kube, self.metrics)
+        self._nudger = Nudger(self._wake_those_that_fit, self.patience.nudge_delay_s)
+        self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._tell_blocked)
+        self.reader = Reader(self._lock, self._open_ledger)
         self.metrics.observe(self._gauges)
 
     @property
@@ -106,16 +128,60 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """True once recovery is over and while the service is healthy."""
-        return self._is_ready and not self._fault
+        """True while this replica leads and is healthy."""
+        return self._ledger is not None and self._holds() and not self._fault
 
-    def mark_ready(self) -> None:
-        """Every node and every bound pod has been seen: begin to answer verbs."""
-        self._is_ready = True
+    # Leadership
+
+    def fence(self) -> None:
+        """Make every binding fail that another replica, or an earlier term of this one, may still be writing.
+
+        Raises KubeError. Cost: one call of the API server for each pod without a node.
+        """
+        with self._lock:
+            waiting = self._pods.records(PodState.WAITING)
+        for pod in self._binder.touch(waiting):
+            self.pod_seen(pod)
+
+    def lead(self, holds: Callable[[], bool]) -> None:
+        """Begin a term: build the state from all nodes and bound pods, and answer from now on.
+
+        `holds` tells at any time, from any thread and at once, whether the term goes on; nothing happens if it is over.
+        Pods are replayed by falling priority, so that a group which was preempted lazily finds its cells taken again.
+        """
+        with suppress(InvariantError), self._exclusive():
+            if not holds():
+                return
+            ledger = Ledger(self._spec, self._recorder, self._nudger.room_made, self._tell_lazy)
+            for name in ledger.node_names:
+                if name in self._healthy_nodes:
+                    ledger.set_node(name, True)
+            for record in sorted(self._pods.records(PodState.BOUND), key=_replay_order):
+                self._account(ledger, record)
+            self._node_names = NodeNames(ledger.state.topology.node_index)
+            self._ledger, self._holds, self.standing = ledger, holds, ""
+            log.info("leading", extra={"fields": {"pods": self._pods.counts()}})
+
+    def follow(self, standing: str) -> None:
+        """End the term, if there is one: answer nothing any more, and take back what Kubernetes has not confirmed."""
+        with suppress(InvariantError), self._exclusive():
+            self.standing = standing
+            if self._ledger is None:
+                return
+            self._ledger = None
+            self._holds = lambda: False
+            self._nudger.forget_all()
+            for record in self._pods.records(PodState.BINDING):
+                self._pods.move(record, PodState.WAITING)
+                record.node, record.bind_info = "", None
+            for record in self._pods:
+                record.is_told = False
+            log.info("following", extra={"fields": {"reason": standing}})
 
     def close(self) -> None:
-        """Wait for bindings that are being written, then close the record."""
+        """Wait for bindings and evictions that are being written, then close the record."""
         self._nudger.close()
+        self._evictor.close()
         self._binder.close()
         with self._lock:
             if self._recorder is not None:
@@ -125,29 +191,39 @@ class Service:
 
     def node_seen(self, node: Node) -> None:
         """A node exists and looks like this now."""
-        self._set_node(node.metadata.name, node.is_healthy)
+        self._set_node(node, node.is_healthy)
 
-    def node_gone(self, name: str) -> None:
+    def node_gone(self, node: Node) -> None:
         """A node does not exist any more, which is as bad as bad."""
-        self._set_node(name, False)
+        self._set_node(node, False)
 
     def sync_nodes(self, nodes: Iterable[Node]) -> None:
         """These are all nodes there are."""
         nodes = list(nodes)
-        names = {node.metadata.name for node in nodes}
-        for name in sorted(self._healthy_nodes - names):
-            self.node_gone(name)
+        with self._lock:
+            self._node_versions.clear()
+            gone = self._healthy_nodes - {node.metadata.name for node in nodes}
+        for name in sorted(gone):
+            self._set_health(name, False)
         for node in nodes:
             self.node_seen(node)
 
-    def pod_seen(self, pod: Pod) -> None:
-        """A pod exists and looks like this now. Told twice, it changes nothing."""
-        uid = pod.metadata.uid
+    def pod_seen(self, pod: Pod, *, is_listed: bool = False) -> None:
+        """A pod exists and looks like this now. Told twice, or late, it changes nothing.
+
+        What `is_listed` is never late: the list of a restored API server may well have lower versions.
+        """
+        meta = pod.metadata
         with suppress(InvariantError), self._exclusive():
-            if not pod.is_ours or pod.is_completed:
-                self._forget(uid)
+            if self._pods.has_ended(meta.uid):
                 return
-            record = self._pods.get(uid) or self._pods.add(uid, pod.metadata.name, pod.metadata.namespace)
+            if not pod.is_ours or pod.is_completed:
+                self._forget(meta.uid)
+                return
+            record = self._pods.get(meta.uid) or self._pods.add(meta.uid, meta.name, meta.namespace)
+            if is_older(meta.version, record.version) and not is_listed:
+                return
+            record.version = meta.version
             if pod.node and record.state is not PodState.BOUND:
                 self._confirm_or_adopt(record, pod)
 
@@ -160,11 +236,13 @@ class Service:
         """These are all pods there are."""
         pods = list(pods)
         present = {pod.metadata.uid for pod in pods}
-        for uid in self._pods.uids():
+        with self._lock:
+            known = self._pods.uids()
+        for uid in known:
             if uid not in present:
                 self.pod_gone(uid)
         for pod in pods:
-            self.pod_seen(pod)
+            self.pod_seen(pod, is_listed=True)
 
     # Verbs
 
@@ -172,39 +250,51 @@ class Service:
         """Decide where a pod runs: one node, or none and why (SEMANTICS 4, Filtering phase)."""
         with self._exclusive():
             with self._telling_refusals(args.pod, Phase.FILTERING):
+                ledger = self._leading()
                 record = self._admit(args.pod)
                 suggested = self._node_names.mask(args.node_names)
             if record.state is PodState.BINDING:
                 record.repeat_count += 1
-                return self._answer_binding(record, suggested)
-            decision = self._schedule(record, args.pod, Phase.FILTERING, suggested)
-            if isinstance(decision, Bind):
+                return self._answer_binding(ledger, record, suggested)
+            decision = self._schedule(ledger, record, args.pod, Phase.FILTERING, suggested)
+            if isinstance(decision, Preempt) and self.preemption.by_service:
+                decision = self._preempt(ledger, record, decision, suggested)
+            elif isinstance(decision, Bind):
                 record.bind_info = decision.bind_info
                 record.node = decision.bind_info.node
                 record.repeat_count = 0
                 self._pods.move(record, PodState.BINDING)
-                return self._answer_binding(record, suggested)
+                return self._answer_binding(ledger, record, suggested)
             if isinstance(decision, Preempt):
                 return FilterResult(failed_nodes=self._describe_victims(decision))
-            return FilterResult(failed_nodes={WAITING_KEY: decision.reason or NO_CHAIN_REASON})
+            reason = decision.reason if isinstance(decision, Wait) else "there is room now, the pod will be tried again"
+            return FilterResult(failed_nodes={WAITING_KEY: reason or NO_CHAIN_REASON})
 
     def preempt_victims(self, args: PreemptArgs) -> PreemptResult:
         """Name the victims on one of the candidate nodes (SEMANTICS 4e.4); an empty answer if there is nothing to do.
 
-        A bind decided here is not carried out: the next filter call does that (FORMAT 7, C1).
+        Where the service evicts, the answer is always empty, and all victims are made to leave at once. A bind decided
+        here is not carried out: the next filter call does that (FORMAT 7, C1).
         """
         with self._exclusive():
             with self._telling_refusals(args.pod, Phase.PREEMPTING):
+                ledger = self._leading()
                 record = self._admit(args.pod)
             if record.state is PodState.BINDING:
                 return PreemptResult({})
+            by_service = self.preemption.by_service
+            if by_service and record.request is not None and ledger.is_waiting_for_victims(record.request):
+                return PreemptResult({})
             candidates = args.candidates
-            decision = self._schedule(record, args.pod, Phase.PREEMPTING, self._node_names.mask_of(candidates))
-            if isinstance(decision, Preempt):
-                return self._pick_victims(record, decision, candidates)
+            suggested = self._node_names.mask_of(candidates)
+            decision = self._schedule(ledger, record, args.pod, Phase.PREEMPTING, suggested)
             if isinstance(decision, Bind):
                 # Nothing is in the way any more, and no event will tell kube-scheduler so.
                 self._binder.ask_retry_later(record)
+            elif isinstance(decision, Preempt) and by_service:
+                self._evict(decision)
+            elif isinstance(decision, Preempt):
+                return self._pick_victims(record, decision, candidates)
             return PreemptResult({})
 
     def bind_pod(self, args: BindArgs) -> None:
@@ -213,7 +303,7 @@ class Service:
         Raises UserError if there is no such decision, or the API server refuses.
         """
         with self._exclusive():
-            self._check_ready()
+            ledger = self._leading()
             record = self._known(args.pod_uid, args.pod_namespace, args.pod_name)
             if not record.node:
                 raise UserError(f"{record.key} cannot be bound: no node has been decided for it")
@@ -222,42 +312,7 @@ class Service:
             if record.state is PodState.BOUND or record.bind_info is None:
                 return
             info = record.bind_info
-        self._binder.write(record, info, "scheduler")
-
-    # Reading
-
-    def affinity_groups(self) -> Iterator[dict[str, Any]]:
-        """All groups by name, one at a time; others are served in between."""
-        with self._lock:
-            names = sorted(self._state.groups)
-        for name in names:
-            with self._lock:
-                if name not in self._state.groups:
-                    continue
-                group = status.affinity_group(self._state, name, self._lazy_times)
-            yield group
-
-    def affinity_group(self, name: str) -> dict[str, Any]:
-        """One group. Raises UserError if it is not known."""
-        with self._lock:
-            return status.affinity_group(self._state, name, self._lazy_times)
-
-    def virtual_cluster_names(self) -> tuple[str, ...]:
-        """All virtual clusters, ascending."""
-        return self._state.topology.vc_names
-
-    def physical_cells(self) -> Iterator[dict[str, Any]]:
-        """The physical cluster, one top cell at a time; others are served in between."""
-        return self._step_by_step(status.iter_physical_cluster(self._state))
-
-    def virtual_cells(self, vc: str) -> Iterator[dict[str, Any]]:
-        """One virtual cluster, one preassigned cell at a time. Raises UserError if it is not known."""
-        return self._step_by_step(status.iter_virtual_cluster(self._state, vc))
-
-    def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""
-        with self._lock:
-            return status.snapshot(self._state)
+        self._binder.write(record, info, "scheduler", self._guard(ledger))
 
     # Inside, all under the lock unless they say otherwise
 
@@ -277,29 +332,45 @@ class Service:
                 raise
             except Exception as error:
                 self._fault = f"{type(error).__name__}: {error}"
-                fields = {"event": repr(self._last_event)}
+                fields = {"event": repr(self._ledger.last_event) if self._ledger else ""}
                 log.critical("stopped after an internal error", exc_info=error, extra={"fields": fields})
                 raise InvariantError(f"stopped after an internal error: {self._fault}") from error
 
-    def _step_by_step(self, cells: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        while True:
-            with self._lock:
-                cell = next(cells, None)
-            if cell is None:
-                return
-            yield cell
+    @contextmanager
+    def _open_ledger(self) -> Iterator[Ledger]:
+        """Takes the lock. What stopped the service may still be looked at."""
+        with self._lock:
+            if self._ledger is None:
+                raise NotLeadingError(self.standing)
+            yield self._ledger
 
-    def _set_node(self, name: str, is_healthy: bool) -> None:
-        with suppress(InvariantError), self._exclusive():
-            if name not in self._state.topology.node_index or is_healthy == (name in self._healthy_nodes):
+    def _leading(self) -> Ledger:
+        if self._ledger is None or not self._holds():
+            raise NotLeadingError(self.standing or "the term of this replica has ended")
+        return self._ledger
+
+    def _guard(self, ledger: Ledger) -> Callable[[], bool]:
+        """May what was decided in this term still be written? To be asked without the lock."""
+        return lambda: self._ledger is ledger and self._holds()
+
+    def _set_node(self, node: Node, is_healthy: bool) -> None:
+        """Takes the lock."""
+        name, version = node.metadata.name, node.metadata.version
+        with self._lock:
+            if is_older(version, self._node_versions.get(name, "")):
                 return
-            if self._recorder is not None:
-                self._recorder.node_changed(name, is_healthy)
-            self._apply(NodeHealthChanged(name, is_healthy))
+            self._node_versions[name] = version
+        self._set_health(name, is_healthy)
+
+    def _set_health(self, name: str, is_healthy: bool) -> None:
+        """Takes the lock."""
+        with suppress(InvariantError), self._exclusive():
+            if is_healthy == (name in self._healthy_nodes):
+                return
             (self._healthy_nodes.add if is_healthy else self._healthy_nodes.discard)(name)
-            if is_healthy:
-                self._nudger.room_made()
-            log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
+            if self._ledger is not None and name in self._ledger.state.topology.node_index:
+                self._ledger.set_node(name, is_healthy)
+                log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
 
     def _confirm_or_adopt(self, record: PodRecord, pod: Pod) -> None:
         """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
@@ -315,46 +386,51 @@ class Service:
             info = bind_info(pod.annotations, request.label)
             if info.node != pod.node:
                 raise UserError(f"[{request.label}]: it runs on {pod.node}, but was placed on {info.node}")
-            if self._recorder is not None:
-                self._recorder.bound(request, pod.node, bind_annotations(info)[BIND_INFO])
-            self._apply(PodAllocated(request, info))
         except UserError as error:
-            self.metrics.recovery_failures.inc()
-            log.warning("bound pod not accounted", extra={"fields": {"pod": record.key, "reason": error.message}})
+            self._tell_unaccounted(record, error)
             return
-        record.request = request
-        record.bind_info = info
-        log.info("bound pod replayed", extra={"fields": {"pod": record.key, "node": pod.node}})
+        record.request, record.bind_info = request, info
+        if self._ledger is not None:
+            self._account(self._ledger, record)
+
+    def _account(self, ledger: Ledger, record: PodRecord) -> None:
+        """Tell the core of a bound pod."""
+        if record.request is None or record.bind_info is None:
+            return
+        try:
+            ledger.adopt(record.request, record.bind_info)
+        except UserError as error:
+            self._tell_unaccounted(record, error)
+            return
+        record.is_told = True
+        log.debug("bound pod replayed", extra={"fields": {"pod": record.key, "node": record.node}})
+
+    def _tell_unaccounted(self, record: PodRecord, error: UserError) -> None:
+        self.metrics.recovery_failures.inc()
+        log.warning("bound pod not accounted", extra={"fields": {"pod": record.key, "reason": error.message}})
 
     def _forget(self, uid: str) -> None:
         record = self._pods.remove(uid)
         if record is not None:
             self._nudger.settled(uid)
+            self._evictor.gone(uid)
             self._release(record)
             log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.value}})
 
     def _release(self, record: PodRecord) -> None:
         """Take back what the core knows of the pod."""
         request, record.request, record.bind_info, record.node = record.request, None, None, ""
-        if request is None:
-            return
-        if self._recorder is not None:
-            self._recorder.deleted(record.uid)
-        self._apply(PodDeleted(request))
-        if record.state is not PodState.WAITING:
-            self._nudger.room_made(is_announced=record.state is PodState.BOUND)
-        if request.spec.group.name not in self._state.groups:
-            self._lazy_times.pop(request.spec.group.name, None)
-
-    def _check_ready(self) -> None:
-        if not self._is_ready:
-            raise UserError("not ready: bound pods are still being replayed", code=503)
+        if self._ledger is not None and record.is_told and request is not None:
+            self._ledger.delete(request)
+        record.is_told = False
 
     def _admit(self, pod: Pod) -> PodRecord:
-        self._check_ready()
-        record = self._known(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
+        meta = pod.metadata
+        record = self._known(meta.uid, meta.namespace, meta.name)
         if record.state is PodState.BOUND:
             raise UserError(f"{record.key} is already bound to node {record.node}")
+        if not is_older(meta.version, record.version):
+            record.version = meta.version
         return record
 
     @contextmanager
@@ -379,17 +455,19 @@ class Service:
             )
         return record
 
-    def _schedule(self, record: PodRecord, pod: Pod, phase: Phase, suggested: Mask | None) -> Bind | Preempt | Wait:
+    def _schedule(
+        self, ledger: Ledger, record: PodRecord, pod: Pod, phase: Phase, suggested: Mask | None
+    ) -> Bind | Preempt | Wait:
         """Ask the core, carry a Filtering bind out at once, and tell of it."""
         started = time.perf_counter()
         request: PodRequest | None = None
         try:
             request = record.parse(pod.annotations)
-            if record.request not in (None, request):
-                check_changed_request(self._state, request)
+            if record.is_told and record.request != request:
+                ledger.check_changed(request)
                 self._release(record)
-            record.request = request
-            decision = self._decide(request, phase, suggested)
+            record.request, record.is_told = request, True
+            decision = ledger.decide(request, phase, suggested, commit=phase is Phase.FILTERING)
         except UserError as error:
             tell_decision(self.metrics, record.key, request, phase, error, started)
             raise
@@ -397,51 +475,48 @@ class Service:
         tell_decision(self.metrics, record.key, request, phase, decision, started)
         return decision
 
-    def _decide(self, request: PodRequest, phase: Phase, suggested: Mask | None) -> Bind | Preempt | Wait:
-        commit = False
-        try:
-            decision = self._apply(ScheduleRequested(request, phase, suggested))
-            commit = phase is Phase.FILTERING and isinstance(decision, Bind)
-        finally:
-            if self._recorder is not None:
-                self._recorder.scheduled(request, phase, suggested, self._state.topology.node_names, commit)
-        if isinstance(decision, Bind) and commit:
-            self._apply(PodAllocated(request, decision.bind_info, decision.lazily_preempted))
-        if isinstance(decision, Applied):
-            raise InvariantError(f"the core answered a request with {decision}")
-        return decision
+    def _preempt(
+        self, ledger: Ledger, record: PodRecord, decision: Preempt, suggested: Mask | None
+    ) -> Bind | Preempt | Wait:
+        """Reserve the cells that a filter call found in use, unless that was done, and make their users leave."""
+        now: Bind | Preempt | Wait = decision
+        if record.request is not None and not ledger.is_waiting_for_victims(record.request):
+            now = ledger.decide(record.request, Phase.PREEMPTING, suggested, commit=False)
+        if isinstance(now, Preempt):
+            self._evict(now)
+        elif isinstance(now, Bind):
+            self._binder.ask_retry_later(record)
+        return now
 
-    def _apply(self, event: Event) -> Decision:
-        self._last_event = event
-        decision = handle(self._state, event)
-        if decision.cancelled:
-            log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})
-            self._nudger.room_made(is_announced=False)
-        if isinstance(decision, Applied):
-            self._note_lazy_preemptions(decision.lazily_preempted)
-        elif isinstance(event, ScheduleRequested) and event.phase is Phase.PREEMPTING and self._state.lazy_group_count:
-            # What a preemption does is done at once, and the decision to preempt does not name these groups.
-            lazy = [group.name for group in self._state.groups.values() if group.lazy_preemptor is not None]
-            self._note_lazy_preemptions(name for name in lazy if name not in self._lazy_times)
-        return decision
+    def _evict(self, decision: Preempt) -> None:
+        victims = (self._pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
+        self._evictor.evict(record for record in victims if record is not None)
 
-    def _note_lazy_preemptions(self, names: Iterable[str]) -> None:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        for name in names:
-            self._lazy_times[name] = now
-            log.info("lazily preempted", extra={"fields": {"group": name}})
+    def _is_victim(self, uid: str) -> bool:
+        """Takes the lock."""
+        with self._lock:
+            ledger, record = self._ledger, self._pods.get(uid)
+            if ledger is None or self._fault or record is None or record.request is None or not self._holds():
+                return False
+            return ledger.is_victim(record.request)
 
-    def _answer_binding(self, record: PodRecord, suggested: Mask | None) -> FilterResult:
+    def _tell_blocked(self, record: PodRecord, reason: str) -> None:
+        """Without the lock."""
+
+    def _tell_lazy(self, group: str) -> None:
+        pass
+
+    def _answer_binding(self, ledger: Ledger, record: PodRecord, suggested: Mask | None) -> FilterResult:
         """The node of a pod that is Binding, if kube-scheduler will accept it; if not, bind it ourselves."""
         is_offered = self._node_names.contains(suggested, record.node)
         if not is_offered or record.repeat_count >= self.patience.force_bind_threshold:
-            self._force_bind(record, is_offered)
+            self._force_bind(ledger, record, is_offered)
         if is_offered:
             return FilterResult(node_names=[record.node])
         text = f"being bound to node {record.node}, which was not among the nodes offered"
         return FilterResult(failed_nodes={WAITING_KEY: text})
 
-    def _force_bind(self, record: PodRecord, is_offered: bool) -> None:
+    def _force_bind(self, ledger: Ledger, record: PodRecord, is_offered: bool) -> None:
         info = record.bind_info
         if record.is_force_binding or info is None:
             return
@@ -452,7 +527,7 @@ class Service:
         record.is_force_binding = True
         fields = {"pod": record.key, "node": record.node, "repeats": record.repeat_count, "offered": is_offered}
         log.info("force bind", extra={"fields": fields})
-        self._binder.write_later(record, info, done)
+        self._binder.write_later(record, info, self._guard(ledger), done)
 
     def _describe_victims(self, decision: Preempt) -> dict[str, str]:
         return {
@@ -474,26 +549,48 @@ class Service:
         log.warning("no candidate has victims: do the pods' Kubernetes priorities agree?", extra={"fields": fields})
         return PreemptResult({})
 
-    def _wake(self, uid: str) -> None:
-        """Takes the lock."""
-        with self._lock:
-            record = self._pods.get(uid)
-            if record is not None and record.state is PodState.WAITING:
-                self._binder.ask_retry_later(record)
+    def _wake_those_that_fit(self, uids: Sequence[str]) -> list[str]:
+        """Try refused pods on the core, and wake those that could run or preempt now. Takes the lock."""
+        fitting: list[PodRecord] = []
+        with suppress(InvariantError), self._exclusive():
+            for uid in uids:
+                record = self._pods.get(uid)
+                if self._ledger is not None and record is not None and _could_run(self._ledger, record):
+                    fitting.append(record)
+        for record in fitting:
+            self._binder.ask_retry_later(record)
+        return [record.uid for record in fitting]
 
     def _gauges(self) -> Gauges:
         """Takes the lock."""
         with self._lock:
             pods = self._pods.counts()
-            preempting = count_preempting_pods(self._state)
+            ledger = self._ledger
+            preempting = count_preempting_pods(ledger.state) if ledger else 0
             return Gauges(
                 pods=pods | {"Waiting": pods["Waiting"] - preempting, "Preempting": preempting},
-                groups=count_groups(self._state),
-                leaf_cells=count_leaf_cells(self._state),
-                bad_node_count=len(self._state.topology.node_names) - len(self._healthy_nodes),
+                groups=count_groups(ledger.state) if ledger else {},
+                leaf_cells=count_leaf_cells(ledger.state) if ledger else {},
+                bad_node_count=len(set(ledger.node_names) - self._healthy_nodes) if ledger else 0,
                 is_ready=self.is_ready,
                 is_healthy=not self._fault,
             )
+
+
+def _could_run(ledger: Ledger, record: PodRecord) -> bool:
+    if record.state is not PodState.WAITING or record.request is None or not record.is_told:
+        return False
+    is_preempting = ledger.is_waiting_for_victims(record.request)
+    try:
+        decision = ledger.decide(record.request, Phase.FILTERING, None, commit=False)
+    except UserError:
+        return False
+    return isinstance(decision, Bind) or (isinstance(decision, Preempt) and not is_preempting)
+
+
+def _replay_order(record: PodRecord) -> tuple[int, str, str]:
+    priority = record.request.spec.priority if record.request is not None else 0
+    return -priority, record.namespace, record.name
 
 
 def _is_bound_as_decided(record: PodRecord, pod: Pod) -> bool:

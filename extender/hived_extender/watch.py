@@ -8,9 +8,9 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from hived_extender.kube import KubeError, Listing, WatchEvent
 from hived_extender.metrics import Metrics
@@ -18,21 +18,30 @@ from hived_extender.metrics import Metrics
 log = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 0.2
-LONGEST_WAIT_S = 30.0
+LONGEST_WAIT_S = 5.0
 STEADY_AFTER_S = 5.0
 """A watch that lasted as long as this was a good one: the next wait is short again."""
 
 T = TypeVar("T")
 
 
+class OpenWatch(Protocol[T]):
+    """A watch under way: its events, and a way to end it from another thread."""
+
+    def __iter__(self) -> Iterator[WatchEvent[T]]: ...
+
+    def close(self) -> None:
+        """Make the iteration end."""
+
+
 class WatchApi(Protocol):
-    """What a reflector asks of the API server; `kube.KubeClient` is one. Both raise KubeError."""
+    """What a reflector asks of the API server; `kube.KubeClient` is one. Everything raises KubeError."""
 
     def list_objects(self, path: str, item_type: type[T], *, field_selector: str = "") -> Listing[T]:
         """Everything under a path."""
 
-    def watch(self, path: str, item_type: type[T], resource_version: str, *, field_selector: str = "") -> Any:
-        """An iterator of `WatchEvent`."""
+    def watch(self, path: str, item_type: type[T], resource_version: str, *, field_selector: str = "") -> OpenWatch[T]:
+        """All changes since a version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,35 +57,53 @@ class Resource(Generic[T]):
 
 
 class Reflector(Generic[T]):
-    """Follows one resource, from one thread."""
+    """Follows one resource on a thread of its own, from `start` to `stop`."""
 
-    def __init__(self, kube: WatchApi, resource: Resource[T], metrics: Metrics, stop: threading.Event) -> None:
+    def __init__(self, kube: WatchApi, resource: Resource[T], metrics: Metrics) -> None:
         self._kube = kube
         self._resource = resource
         self._metrics = metrics
-        self._stop = stop
         self._version = ""
         self._wait_s = FIRST_WAIT_S
         self._random = random.Random()
+        self._thread = threading.Thread(target=self.run, name=f"watch {resource.path}", daemon=True)
+        self._is_stopping = False
+        self._lock = threading.Lock()
+        self._watch: OpenWatch[T] | None = None
+        self._asked: list[threading.Event] = []
+        self._wake = threading.Event()  # set when a list is asked for and when the end has come
 
-    def sync(self) -> None:
-        """List everything and tell it, trying until it succeeds or the reflector is stopped."""
-        while not self._stop.is_set():
-            try:
-                self._list()
-                return
-            except KubeError as error:
-                self._pause(error)
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell nothing more. Does not wait for a call under way."""
+        self._is_stopping = True
+        self._interrupt()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end after `stop`."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def relist(self) -> threading.Event:
+        """Ask for everything to be listed anew, at once; the event is set when such a list, begun after this call, has
+        been told. From any thread, before `start` too.
+        """
+        done = threading.Event()
+        self._interrupt(done)
+        return done
 
     def run(self) -> None:
         """Follow the resource until stopped."""
-        while not self._stop.is_set():
+        while not self._is_stopping:
             started = time.monotonic()
             error: Exception | None = None
             try:
-                if not self._version:
+                if not self._version or self._wake.is_set():
                     self._list()
-                self._watch()
+                self._follow()
             except KubeError as refusal:
                 error = refusal
                 if not _is_passing(refusal):
@@ -89,27 +116,48 @@ class Reflector(Generic[T]):
                 self._wait_s = FIRST_WAIT_S
             self._pause(error)
 
-    def start(self) -> threading.Thread:
-        """`run` on a thread of its own."""
-        thread = threading.Thread(target=self.run, name=f"watch {self._resource.path}", daemon=True)
-        thread.start()
-        return thread
+    def _interrupt(self, *asked: threading.Event) -> None:
+        with self._lock:
+            self._asked.extend(asked)
+            self._wake.set()
+            if self._watch is not None:
+                self._watch.close()
 
     def _list(self) -> None:
         resource = self._resource
-        listing = self._kube.list_objects(resource.path, resource.item_type, field_selector=resource.field_selector)
-        resource.on_sync(listing.items)
+        with self._lock:
+            asked = self._asked[:]
+            self._wake.clear()
+        try:
+            listing = self._kube.list_objects(resource.path, resource.item_type, field_selector=resource.field_selector)
+            resource.on_sync(listing.items)
+        except BaseException:
+            if asked:
+                self._version = ""  # whoever asked still waits
+            raise
         self._version = listing.resource_version
+        with self._lock:
+            self._asked = self._asked[len(asked) :]
+        for done in asked:
+            done.set()
 
-    def _watch(self) -> None:
+    def _follow(self) -> None:
         resource = self._resource
-        events = self._kube.watch(
+        watch = self._kube.watch(
             resource.path, resource.item_type, self._version, field_selector=resource.field_selector
         )
-        for event in events:
-            if self._stop.is_set():
-                return
-            self._take(event)
+        with self._lock:
+            self._watch = watch
+        try:
+            if self._is_stopping or self._wake.is_set():
+                watch.close()
+            for event in watch:
+                if self._is_stopping or self._wake.is_set():
+                    return
+                self._take(event)
+        finally:
+            with self._lock:
+                self._watch = None
 
     def _take(self, event: WatchEvent[T]) -> None:
         if event.object is not None:
@@ -118,17 +166,17 @@ class Reflector(Generic[T]):
         self._version = event.resource_version or self._version
 
     def _pause(self, error: Exception | None) -> None:
-        """Wait before the next attempt; only errors make the waits longer."""
-        if self._stop.is_set():
+        """Wait before the next attempt; only errors make the waits longer, and a list that is asked for ends them."""
+        if self._is_stopping or self._wake.is_set():
             return
         self._metrics.watch_restarts.labels(self._resource.path, _cause(error)).inc()
         if error is None:
-            self._stop.wait(FIRST_WAIT_S)
+            self._wake.wait(FIRST_WAIT_S)
             return
         wait_s = self._wait_s * self._random.uniform(0.5, 1.5)
         fields = {"resource": self._resource.path, "cause": str(error), "wait_s": round(wait_s, 1)}
         log.warning("lost the API server", extra={"fields": fields})
-        self._stop.wait(wait_s)
+        self._wake.wait(wait_s)
         self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
 
 

@@ -38,11 +38,12 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Metadata(msgspec.Struct):
-    """Of any object: who it is."""
+    """Of any object: who it is, and which `version` (resourceVersion) of it this is."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    version: str = msgspec.field(name="resourceVersion", default="")
     annotations: dict[str, str] | None = None
 
 
@@ -229,6 +230,11 @@ def decode_args(body: bytes, kind: type[T]) -> T:
 def encode(value: Any) -> bytes:
     """JSON text of a struct or of plain values, in UTF-8."""
     return _encoder.encode(value)
+
+
+def is_older(version: str, known: str) -> bool:
+    """Is the one resourceVersion from before the other? They are numbers that grow; "" is of no age."""
+    return version.isdecimal() and known.isdecimal() and int(version) < int(known)
 
 
 def is_positive(quantity: str | int | float) -> bool:

@@ -69,7 +69,7 @@ def main() -> None:
     mark("reading pods")
     service.sync_pods(pods)
     mark("pods")
-    service.mark_ready()
+    service.lead(lambda: True)
     del pods
     tune_process()
     server = HttpServer(Shim(create_app(service), service), listen("127.0.0.1:0"))

@@ -135,18 +135,18 @@ def test_a_slash_at_the_end_makes_no_difference(client: FlaskClient, route: Any)
 
 
 def test_health_and_readiness_follow_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(is_ready=False)
+    world = World(is_leading=False)
     client = create_app(world.service).test_client()
     assert client.get("/healthz").status_code == 200
     assert (client.get("/readyz").status_code, client.get("/readyz").json) == (503, {"status": "recovering"})
-    world.service.mark_ready()
+    world.lead()
     assert client.get("/readyz").status_code == 200
 
     def explode(*_: object) -> None:
         raise IndexError("boom")
 
     pod = world.create("p")
-    monkeypatch.setattr("hived_extender.service.handle", explode)
+    monkeypatch.setattr("hived_extender.ledger.handle", explode)
     assert "IndexError: boom" in post(client, "/v1/extender/filter", filter_body(pod))[1]["Error"]
     assert post(client, "/v1/extender/preempt", preempt_body(pod))[0] == 500
     assert "IndexError: boom" in post(client, "/v1/extender/bind", bind_body(pod, "n0"))[1]["Error"]

@@ -37,7 +37,8 @@ class Saboteur:
     def step(self) -> None:
         actions = {
             self.create: 20, self.ask: 30, self.preempt: 15, self.look: 10, self.delete: 5, self.turn_node: 5,
-            self.list_again: 3, self.bind_behind_our_back: 4, self.change_spec: 8, self.complete: 2, self.report: 3,
+            self.list_again: 3, self.change_term: 2, self.bind_behind_our_back: 4, self.change_spec: 8, self.complete: 2,
+            self.report: 3,
         }  # fmt: skip
         (action,) = self.random.choices(list(actions), list(actions.values()))
         action()
@@ -143,16 +144,23 @@ class Saboteur:
     def turn_node(self) -> None:
         name = self.random.choice(NODES)
         if self.may(0.2):
-            self.world.service.node_gone(name)
+            self.world.service.node_gone(node(name))
         else:
             self.world.service.node_seen(node(name, is_ready=self.may(0.8), is_cordoned=self.may(0.1)))
 
     def nodes_of_held_cells(self) -> Iterator[tuple[str, str]]:
         """For every pod that holds cells and still exists: its node, "" if it has none yet, and that of the cells."""
         true = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in self.world.kube.pods.values()}
-        state = self.world.service._state
+        state = self.world.state
         for group in state.groups.values():
             yield from ((true[pod.uid], held) for held, pod in nodes_of_pods(state, group) if pod.uid in true)
+
+    def change_term(self) -> None:
+        """Another replica led for a moment, or nobody did."""
+        self.world.service.follow("for a change")
+        if self.may(0.5):
+            self.look()
+        self.world.lead()
 
     def list_again(self) -> None:
         """The watch has expired; whatever was not reported is simply missing from the list."""
@@ -174,7 +182,7 @@ def test_nothing_that_happens_to_pods_breaks_the_state_or_stays_behind(seed: int
         with suppress(UserError):
             saboteur.step()
         assert world.service.fault == ""
-        check_invariants(world.service._state)
+        check_invariants(world.state)
         assert sum(world.pod_counts().values()) == len(world.kube.pods) + len(saboteur.unreported)
         assert all(true in ("", held) for true, held in saboteur.nodes_of_held_cells())
     world.service.sync_pods([])
@@ -193,4 +201,4 @@ def test_a_restart_after_all_that_finds_a_sound_state(seed: int) -> None:
     restarted = World()
     restarted.service.sync_pods([to_pod(pod) for pod in saboteur.world.kube.pods.values()])
     assert restarted.service.fault == ""
-    check_invariants(restarted.service._state)
+    check_invariants(restarted.state)

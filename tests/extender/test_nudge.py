@@ -2,11 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from hived_extender import nudge
 from hived_extender.nudge import Nudger
 
 DELAY_S = 0.05
@@ -19,7 +18,11 @@ def woken() -> list[str]:
 
 @pytest.fixture
 def nudger(woken: list[str]) -> Iterator[Nudger]:
-    nudger = Nudger(woken.append, DELAY_S)
+    def wake(uids: Sequence[str]) -> Sequence[str]:
+        woken.extend(uids)
+        return uids
+
+    nudger = Nudger(wake, DELAY_S)
     yield nudger
     nudger.close()
 
@@ -55,36 +58,59 @@ def test_a_pod_that_has_its_node_is_left_alone(nudger: Nudger, woken: list[str])
     assert woken == []
 
 
-def test_a_pod_refused_long_before_is_left_to_kube_scheduler(
-    nudger: Nudger, woken: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nudge, "EVE_S", 0.01)
-    nudger.refused("p")
-    pass_by(within_s=0.03)
-    nudger.refused("q")
+def test_a_pod_that_could_not_run_is_tried_again_after_the_next_change_only(woken: list[str]) -> None:
+    tried: list[str] = []
+
+    def wake(uids: Sequence[str]) -> list[str]:
+        tried.extend(uids)
+        return [uid for uid in uids if uid == "fits"]
+
+    nudger = Nudger(wake, DELAY_S)
+    nudger.refused("fits")
+    nudger.refused("too big")
     nudger.room_made()
     pass_by()
-    assert woken == ["q"]
-
-
-def test_a_change_that_kube_scheduler_cannot_see_wakes_everybody(
-    nudger: Nudger, woken: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nudge, "EVE_S", 0.01)
-    nudger.refused("p")
-    pass_by(within_s=0.03)
-    nudger.room_made(is_announced=False)
+    assert tried == ["fits", "too big"]
+    nudger.room_made()
     pass_by()
+    assert tried == ["fits", "too big", "too big"]
+    nudger.close()
+
+
+def test_a_waking_that_fails_is_not_the_last(nudger: Nudger, woken: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(uids: Sequence[str]) -> list[str]:
+        monkeypatch.undo()
+        raise ValueError(uids)
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(nudger, "_wake", explode)
+    nudger.refused("p")
+    nudger.room_made()
+    pass_by(lambda: nudger._timer is None)
+    nudger.room_made()
+    pass_by(lambda: bool(woken))
     assert woken == ["p"]
+
+
+def test_many_pods_are_tried_a_few_at_a_time() -> None:
+    sizes: list[int] = []
+    nudger = Nudger(lambda uids: sizes.append(len(uids)) or uids, DELAY_S)  # type: ignore[func-returns-value]
+    for number in range(150):
+        nudger.refused(f"p{number}")
+    nudger.room_made()
+    pass_by(lambda: sum(sizes) == 150)
+    assert sizes == [64, 64, 22]
+    nudger.close()
 
 
 def test_the_end_waits_for_a_waking_under_way() -> None:
     begun, woken = threading.Event(), []
 
-    def wake(uid: str) -> None:
+    def wake(uids: Sequence[str]) -> Sequence[str]:
         begun.set()
         time.sleep(DELAY_S)
-        woken.append(uid)
+        woken.extend(uids)
+        return uids
 
     nudger = Nudger(wake, 0.0)
     nudger.refused("p")

@@ -109,7 +109,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             results.append(decision_result(decision))
         return decision
 
-    monkeypatch.setattr("hived_extender.service.handle", listen)
+    monkeypatch.setattr("hived_extender.ledger.handle", listen)
     return results
 
 
@@ -131,9 +131,9 @@ def test_a_restarted_service_records_the_bound_pods_it_found(tmp_path: Path) -> 
     before = World()
     for name in ("p", "q"):
         before.place(name, spec_text(leaf_cells=2))
-    world = World(is_ready=False, recorder=start_recorder(tmp_path))
+    world = World(is_leading=False, recorder=start_recorder(tmp_path))
     world.service.sync_pods([to_pod(pod) for pod in before.kube.pods.values()])
-    world.service.mark_ready()
+    world.lead()
     world.filter(world.create("r", spec_text(leaf_cells=2)))
     world.service.close()
     results, state = replay(tmp_path)
@@ -165,7 +165,7 @@ def test_the_event_that_broke_the_core_is_in_the_record(tmp_path: Path, monkeypa
     def explode(*_: object) -> None:
         raise IndexError("boom")
 
-    monkeypatch.setattr("hived_extender.service.handle", explode)
+    monkeypatch.setattr("hived_extender.ledger.handle", explode)
     with pytest.raises(Exception, match="boom"):
         world.filter(pod)
     last = json.loads(parts_of(tmp_path)[0].read_bytes().splitlines()[-1])

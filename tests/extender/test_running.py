@@ -132,11 +132,11 @@ def test_a_restarted_extender_has_the_state_of_the_one_before(
             ("other", spec_text(vc="b", leaf_cells=4)),
         ):
             place(extender, create_pod(kube, name, spec))
-        before = extender.service.snapshot()
+        before = extender.service.reader.snapshot()
     assert len(before[2]) == 3
     with start(config, cluster) as extender:
         assert extender.wait_ready(DEADLINE_S)
-        assert extender.service.snapshot() == before
+        assert extender.service.reader.snapshot() == before
         assert metric(extender, "hived_pods", state="Bound") == 4
 
 
@@ -144,21 +144,21 @@ def test_one_bad_pod_never_stops_recovery(config: Path, cluster: EmbeddedCluster
     with start(config, cluster) as extender:
         assert extender.wait_ready(DEADLINE_S)
         good = place(extender, create_pod(kube, "m-good"))
-        before = extender.service.snapshot()
+        before = extender.service.reader.snapshot()
     create_pod(kube, "a-garbage", "{", good, **{BIND_INFO: "[" * 50_000})
     create_pod(kube, "b-nothing", "", good)
     stolen = kube.get(pod_path("ns", "m-good"))["metadata"]["annotations"][BIND_INFO]
     create_pod(kube, "z-thief", spec_text(group="thief"), "n3", **{BIND_INFO: stolen})
     with start(config, cluster) as extender:
         assert extender.wait_ready(DEADLINE_S)
-        assert extender.service.snapshot() == before
+        assert extender.service.reader.snapshot() == before
         assert metric(extender, "hived_recovery_failures_total") == 3
 
 
 def test_nodes_and_pods_are_followed_after_recovery(config: Path, cluster: EmbeddedCluster, kube: KubeClient) -> None:
     with start(config, cluster) as extender:
         assert extender.wait_ready(DEADLINE_S)
-        empty = extender.service.snapshot()
+        empty = extender.service.reader.snapshot()
         kube.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
         wait_until(lambda: metric(extender, "hived_bad_nodes") == 1)
         kube.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": None}})
@@ -167,19 +167,19 @@ def test_nodes_and_pods_are_followed_after_recovery(config: Path, cluster: Embed
         wait_until(lambda: metric(extender, "hived_pods", state="Bound") == 1)
         kube.delete_pod("ns", "p", grace_period_s=0)
         wait_until(lambda: metric(extender, "hived_pods", state="Bound") == 0)
-        assert extender.service.snapshot() == empty
+        assert extender.service.reader.snapshot() == empty
 
 
 def test_a_pod_that_completes_gives_its_cells_back(config: Path, cluster: EmbeddedCluster, kube: KubeClient) -> None:
     with start(config, cluster) as extender:
         assert extender.wait_ready(DEADLINE_S)
-        empty = extender.service.snapshot()
+        empty = extender.service.reader.snapshot()
         place(extender, create_pod(kube, "p"))
         kube.patch(pod_path("ns", "p") + "/status", {"status": {"phase": "Succeeded"}})
-        wait_until(lambda: extender.service.snapshot() == empty)
+        wait_until(lambda: extender.service.reader.snapshot() == empty)
     with start(config, cluster) as extender:
         assert extender.wait_ready(DEADLINE_S)
-        assert extender.service.snapshot() == empty
+        assert extender.service.reader.snapshot() == empty
 
 
 def test_the_extender_answers_but_is_not_ready_while_the_api_server_is_away(config: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_recovery_that_fails_is_noticed(
     def explode(*_: object) -> None:
         raise IndexError("list out of range")
 
-    monkeypatch.setattr("hived_extender.running.recover", explode)
+    monkeypatch.setattr("hived_extender.service.Service.lead", explode)
     with start(config, cluster) as extender:
         assert not extender.wait_ready(DEADLINE_S)
         assert not extender.is_serving
@@ -226,7 +226,7 @@ def test_a_place_that_cannot_hold_records_is_the_users_error(config: Path, clust
 
 
 def test_an_embedded_cluster_whose_extender_fails_does_not_start(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_extender.running.recover", lambda *_: 1 / 0)
+    monkeypatch.setattr("hived_extender.service.Service.lead", lambda *_: 1 / 0)
     with pytest.raises(UserError, match="the extender has not become ready"), start_embedded(config):
         pass
 

@@ -260,8 +260,7 @@ def test_a_pod_whose_preemption_was_cancelled_waits_again() -> None:
     assert world.pod_counts() == {"Waiting": 1, "Preempting": 1, "Bound": 2}
 
 
-def test_the_end_of_a_reservation_wakes_pods_that_were_refused_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_extender.nudge.EVE_S", 0.0)
+def test_the_end_of_a_reservation_wakes_pods_that_were_refused_long_ago() -> None:
     world = World(patience=Patience(nudge_delay_s=0.05))
     victims = [world.place(name, spec_text(priority=0))[0] for name in ("low-0", "low-1")]
     high = world.create("high", spec_text(priority=5, group="g", pods=2))
@@ -284,7 +283,6 @@ def preempting_beside_a_waiting_pod(
 
     Returns the world, the gang's node that is cleared and the one that is not, and (gang's pod, waiting pod).
     """
-    monkeypatch.setattr("hived_extender.nudge.EVE_S", 0.0)
     world = World(patience=Patience(nudge_delay_s=0.05))
     lent = dict(reversed(world.place(f"o{i}", spec_text(vc="b", priority=-1))) for i in range(4))
     for name in ("n1", "n2"):
@@ -473,12 +471,12 @@ def test_node_names_that_are_null_are_an_error() -> None:
 
 
 def test_verbs_are_refused_until_recovery_is_over() -> None:
-    world = World(is_ready=False)
+    world = World(is_leading=False)
     pod = world.create("p")
     with pytest.raises(UserError, match="being replayed") as caught:
         world.filter(pod)
     assert caught.value.code == 503
-    world.service.mark_ready()
+    world.lead()
     assert world.filter(pod) == {"NodeNames": ["n0"]}
 
 
@@ -486,7 +484,7 @@ def test_nodes_that_are_not_ready_or_cordoned_or_gone_are_bad() -> None:
     world = World()
     world.service.node_seen(node("n0", is_ready=False))
     world.service.node_seen(node("n1", is_cordoned=True))
-    world.service.node_gone("n2")
+    world.service.node_gone(node("n2"))
     world.service.node_seen(node("not-configured"))
     assert world.filter(world.create("p")) == {"NodeNames": ["n3"]}
     assert world.service.metrics.registry.get_sample_value("hived_bad_nodes") == 3
@@ -623,7 +621,7 @@ class TestAfterAnInternalError:
             raise IndexError("list out of range")
 
         with monkeypatch.context() as patch:
-            patch.setattr("hived_extender.service.handle", explode)
+            patch.setattr("hived_extender.ledger.handle", explode)
             with pytest.raises(Exception, match="stopped after an internal error"):
                 world.filter(pod)
         return world
@@ -645,5 +643,5 @@ class TestAfterAnInternalError:
     def test_facts_are_no_longer_taken_in(self, broken: World) -> None:
         before = broken.snapshot()
         broken.service.pod_gone("uid-q")
-        broken.service.node_gone("n0")
+        broken.service.node_gone(node("n0"))
         assert broken.snapshot() == before

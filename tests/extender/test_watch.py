@@ -1,6 +1,7 @@
 """Following a resource through everything that an API server does."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,15 +16,33 @@ GONE = KubeError(410, "Expired", "too old")
 LOST = KubeError(0, "NoAnswer", "connection refused")
 
 
+class ScriptedWatch:
+    """Plays back events, errors included; `at_end` is called after the last one."""
+
+    def __init__(self, events: list[Any], at_end: Callable[[], None]) -> None:
+        self.events, self.at_end = events, at_end
+        self.is_closed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        for event in self.events:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+        self.at_end()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 class Script:
     """An API server that plays back lists and watches, then stops the reflector."""
 
     def __init__(self, lists: list[Any], watches: list[Any]) -> None:
         self.lists, self.watches = lists, watches
-        self.stop = threading.Event()
         self.versions: list[str] = []
         self.told: list[Any] = []
         self.metrics = Metrics()
+        self.on_start: Callable[[Any], object] = lambda reflector: None
 
     def list_objects(self, path: str, item_type: Any, *, field_selector: str = "") -> Any:
         answer = self.lists.pop(0)
@@ -31,14 +50,9 @@ class Script:
             raise answer
         return answer
 
-    def watch(self, path: str, item_type: Any, version: str, *, field_selector: str = "") -> Iterator[Any]:
+    def watch(self, path: str, item_type: Any, version: str, *, field_selector: str = "") -> "ScriptedWatch":
         self.versions.append(version)
-        for event in self.watches.pop(0):
-            if isinstance(event, Exception):
-                raise event
-            yield event
-        if not self.watches:
-            self.stop.set()
+        return ScriptedWatch(self.watches.pop(0), lambda: None if self.watches else self.reflector.stop())
 
     def follow(self, on_seen: Callable[[str], None] | None = None) -> "Script":
         resource = Resource(
@@ -48,7 +62,9 @@ class Script:
             on_seen or (lambda item: self.told.append(("seen", item))),
             lambda item: self.told.append(("gone", item)),
         )
-        Reflector(self, resource, self.metrics, self.stop).run()
+        self.reflector = Reflector(self, resource, self.metrics)
+        self.on_start(self.reflector)
+        self.reflector.run()
         return self
 
     def restarts(self, cause: str) -> float | None:
@@ -109,8 +125,12 @@ def test_waits_grow_with_errors_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(watch, "LONGEST_WAIT_S", 0.004)
     script = Script([LOST] * 6 + [Listing([], "1")], [[]])
     waits: list[float | None] = []
-    real_wait = script.stop.wait
-    monkeypatch.setattr(script.stop, "wait", lambda seconds=None: waits.append(seconds) or real_wait(seconds))
+
+    def listen(reflector: Any) -> None:
+        real_wait = reflector._wake.wait
+        monkeypatch.setattr(reflector._wake, "wait", lambda seconds=None: waits.append(seconds) or real_wait(seconds))
+
+    script.on_start = listen
     script.follow()
     assert waits[0] is not None
     assert waits[0] <= 0.0015
@@ -122,7 +142,7 @@ def test_nothing_is_told_after_the_stop() -> None:
 
     def stop_at_first(item: str) -> None:
         script.told.append(item)
-        script.stop.set()
+        script.reflector.stop()
 
     assert script.follow(stop_at_first).told == [("sync", []), "a"]
 
@@ -140,3 +160,37 @@ def test_everything_is_listed_again_after_an_error_that_may_last(error: KubeErro
 def test_a_watch_goes_on_after_an_error_that_passes(error: KubeError) -> None:
     script = Script([Listing(["a"], "1")], [[WatchEvent("BOOKMARK", None, "5"), error], []]).follow()
     assert script.versions == ["1", "5"]
+
+
+def test_a_list_that_is_asked_for_comes_at_once_and_is_told_before_anything_later() -> None:
+    asked: list[threading.Event] = []
+
+    def ask(item: str) -> None:
+        script.told.append(("seen", item))
+        asked.append(script.reflector.relist())
+
+    events = [WatchEvent("ADDED", "a", "2"), WatchEvent("ADDED", "never told", "3")]
+    script = Script([Listing([], "1"), Listing(["a", "b"], "7")], [events, []])
+    script.follow(ask)
+    assert script.told == [("sync", []), ("seen", "a"), ("sync", ["a", "b"])]
+    assert script.versions == ["1", "7"]
+    assert asked[0].is_set()
+
+
+def test_a_list_asked_for_before_the_start_is_the_first_one() -> None:
+    script = Script([LOST, Listing(["a"], "1")], [[]])
+    asked: list[threading.Event] = []
+    script.on_start = lambda reflector: asked.append(reflector.relist())
+    script.follow()
+    assert asked[0].is_set()
+    assert script.told == [("sync", ["a"])]
+
+
+def test_a_list_that_is_asked_for_ends_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "FIRST_WAIT_S", 60.0)
+    script = Script([LOST, Listing(["a"], "1")], [[]])
+    script.on_start = lambda reflector: threading.Timer(0.05, reflector.relist).start()
+    began = time.monotonic()
+    script.follow()
+    assert time.monotonic() - began < 10
+    assert script.told == [("sync", ["a"])]

@@ -6,14 +6,17 @@ owns nothing.
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from hived.specs import ClusterSpec
+from hived.state import State
 from hived_config.loader import load_text
 from hived_extender.annotations import SCHEDULING_SPEC
+from hived_extender.evictor import PreemptionPolicy
 from hived_extender.kube import KubeError
 from hived_extender.service import Patience, Service
 from hived_extender.wire import ENABLE_LIMIT, BindArgs, FilterArgs, Node, Pod, PreemptArgs, decode_args
@@ -118,9 +121,10 @@ def preempt_args(pod: Json, candidates: Any = NODES) -> PreemptArgs:
 
 
 class FakeKube:
-    """The API server as the service sees it: pods that can be bound, read and patched.
+    """The API server as the service sees it: pods that can be bound, read, patched, evicted and deleted.
 
-    `refusals` are raised by the next calls, one each. `done` is set after each binding and each patch.
+    `refusals` are raised by the next calls that write, one each. `done` is set after each of them. `on_bind` is called
+    before a binding is looked at, as if it had been on its way until then.
     """
 
     def __init__(self) -> None:
@@ -128,39 +132,72 @@ class FakeKube:
         self.refusals: list[KubeError] = []
         self.bind_calls: list[tuple[str, str]] = []
         self.patches: list[tuple[str, Mapping[str, Any]]] = []
+        self.leaving: list[tuple[str, str]] = []
         self.done = threading.Event()
         self.on_bind = lambda: None
+        self._version = 1000
 
     def add(self, pod: Json) -> None:
         """Create a pod."""
         self.pods[pod["metadata"]["name"]] = pod
+        self.touch(pod)
 
-    def bind_pod(self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
-        """As the API server: atomic, only the pod with that uid, only once."""
+    def touch(self, pod: Json) -> None:
+        """Give a pod a new version, as every change does."""
+        self._version += 1
+        pod["metadata"]["resourceVersion"] = str(self._version)
+
+    def bind_pod(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str], *, version: str = ""
+    ) -> None:
+        """As the API server: atomic, only the pod with that uid and version, only once."""
         self.on_bind()
         self.bind_calls.append((name, node))
-        try:
-            if self.refusals:
-                raise self.refusals.pop(0)
+        with self._answering():
             pod = self._find(name)
             if pod["metadata"]["uid"] != uid:
                 raise KubeError(409, "Conflict", "the uid differs")
+            if version and pod["metadata"]["resourceVersion"] != version:
+                raise KubeError(409, "Conflict", "the version differs")
             if pod["spec"]["nodeName"]:
                 raise KubeError(409, "Conflict", f"pod {name} is already assigned to node {pod['spec']['nodeName']}")
             pod["spec"]["nodeName"] = node
             pod["metadata"]["annotations"].update(annotations)
-        finally:
-            self.done.set()
+            self.touch(pod)
 
     def get(self, path: str, item_type: type[Any]) -> Any:
         """One pod."""
         return msgspec.convert(self._find(path.rsplit("/", 1)[1]), item_type)
 
-    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Note the patch."""
-        self._find(path.rsplit("/", 1)[1])
-        self.patches.append((path, body))
-        self.done.set()
+    def patch(self, path: str, body: Mapping[str, Any], item_type: type[Any]) -> Any:
+        """Annotate a pod."""
+        with self._answering():
+            pod = self._find(path.rsplit("/", 1)[1])
+            self.patches.append((path, body))
+            pod["metadata"]["annotations"].update(body["metadata"].get("annotations", {}))
+            self.touch(pod)
+            return msgspec.convert(pod, item_type)
+
+    def evict_pod(self, namespace: str, name: str, *, uid: str = "") -> None:
+        """Let a pod begin to leave."""
+        with self._answering():
+            self._find(name)
+            self.leaving.append(("evicted", name))
+
+    def delete_pod(self, namespace: str, name: str, *, uid: str = "") -> None:
+        """Let a pod begin to leave, whatever protects it."""
+        with self._answering():
+            self._find(name)
+            self.leaving.append(("deleted", name))
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            if self.refusals:
+                raise self.refusals.pop(0)
+            yield
+        finally:
+            self.done.set()
 
     def _find(self, name: str) -> Json:
         if name not in self.pods:
@@ -169,15 +206,28 @@ class FakeKube:
 
 
 class World:
-    """A service that is ready, all nodes healthy, and the API server around it."""
+    """A service that leads, all nodes healthy, and the API server around it; kube-scheduler evicts its victims."""
 
-    def __init__(self, *, is_ready: bool = True, bad_nodes: tuple[str, ...] = (), **options: Any) -> None:
+    def __init__(self, *, is_leading: bool = True, bad_nodes: tuple[str, ...] = (), **options: Any) -> None:
         self.kube = FakeKube()
         patience = options.pop("patience", Patience())
-        self.service = Service(cluster_spec(), self.kube, patience=patience, **options)
+        preemption = options.pop("preemption", PreemptionPolicy(by_service=False))
+        self.service = Service(cluster_spec(), self.kube, patience=patience, preemption=preemption, **options)
         self.service.sync_nodes([node(name, name not in bad_nodes) for name in NODES])
-        if is_ready:
-            self.service.mark_ready()
+        self.has_lease = True
+        if is_leading:
+            self.lead()
+
+    @property
+    def state(self) -> State:
+        """The core's own, of the present term."""
+        assert self.service._ledger is not None
+        return self.service._ledger.state
+
+    def lead(self) -> None:
+        """Let the service lead, for as long as `has_lease`."""
+        self.service.fence()
+        self.service.lead(lambda: self.has_lease)
 
     def create(self, name: str, spec: str | None = None, **more: Any) -> Json:
         """Create a pod and let the service see it."""
@@ -215,11 +265,11 @@ class World:
 
     def snapshot(self) -> Any:
         """The whole state of the core, for comparison."""
-        return self.service.snapshot()
+        return self.service.reader.snapshot()
 
     def groups(self) -> dict[str, Json]:
         """Status of every group by name."""
-        return {group["metadata"]["name"]: group["status"] for group in self.service.affinity_groups()}
+        return {group["metadata"]["name"]: group["status"] for group in self.service.reader.affinity_groups()}
 
     def pod_counts(self) -> dict[str, int]:
         """How many pods are in each state, as /metrics shows it."""

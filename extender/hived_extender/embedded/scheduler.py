@@ -26,7 +26,6 @@ from hived_extender.watch import Reflector, Resource
 
 DEFAULT_EXTENDER_TIMEOUT_S = 60.0
 _JOIN_S = 2.0
-# A pod that completes leaves this selection, which the watch reports as its deletion.
 
 Body = Mapping[str, Any]
 T = TypeVar("T")
@@ -50,34 +49,37 @@ class Scheduler:
         self._queue = SchedulingQueue(pace)
         # Bound by us and not yet seen with their node.
         self._assumed: set[str] = set()
-        self._threads: list[threading.Thread] = []
+        self._reflectors: list[Reflector[dict[str, Any]]] = []
+        self._worker = threading.Thread(target=self._run, name="embedded-scheduler", daemon=True)
 
     def start(self) -> None:
         """Read the cluster, then follow it and schedule."""
         metrics = Metrics()
         nodes = Resource(NODES, dict, self._sync_nodes, self._node_seen, self._node_gone)
         pods = Resource(PODS, dict, self._sync_pods, self._pod_seen, self._pod_gone, LIVE_PODS)
-        reflectors = [Reflector(self._kube, resource, metrics, self._stop) for resource in (nodes, pods)]
-        for reflector in reflectors:
-            reflector.sync()
-        self._threads = [reflector.start() for reflector in reflectors]
-        worker = threading.Thread(target=self._run, name="embedded-scheduler", daemon=True)
-        worker.start()
-        self._threads.append(worker)
+        self._reflectors = [Reflector(self._kube, resource, metrics) for resource in (nodes, pods)]
+        listed = [reflector.relist() for reflector in self._reflectors]
+        for reflector in self._reflectors:
+            reflector.start()
+        for done in listed:
+            done.wait()
+        self._worker.start()
 
     def stop(self) -> None:
         """Let go of the pod in hand and stop; the watches end with their next event, at the latest with the client."""
         self._stop.set()
+        for reflector in self._reflectors:
+            reflector.stop()
         self._extender.abort()
         with self._changed:
             self._changed.notify_all()
-        if self._threads:
-            self._threads[-1].join()
+        if self._worker.ident is not None:
+            self._worker.join()
 
     def join(self) -> None:
         """Wait a moment for the watches to end."""
-        for thread in self._threads:
-            thread.join(_JOIN_S)
+        for reflector in self._reflectors:
+            reflector.join(_JOIN_S)
 
     # What the watches report
 

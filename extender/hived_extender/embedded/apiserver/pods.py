@@ -115,12 +115,16 @@ def bound(revision: Revision, binding: models.Binding) -> Body:
     """Return the pod bound to the node of `binding`, which also hands over its annotations and labels.
 
     Raises ApiError (409) if the pod already has a node (even that one), is being deleted, has a scheduling gate, or is
-    another pod than the binding means.
+    another pod, or another version of it, than the binding means.
     """
     pod, name = cast(models.Pod, revision.view), revision.key.name
     if binding.metadata.uid and binding.metadata.uid != pod.metadata.uid:
         why = f"Precondition failed: UID in precondition: {binding.metadata.uid}, UID in object meta: "
         raise conflict("pods", name, why + pod.metadata.uid)
+    version = binding.metadata.resource_version
+    if version and version != pod.metadata.resource_version:
+        why = f"Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: "
+        raise conflict("pods", name, why + pod.metadata.resource_version)
     if pod.metadata.deletion_timestamp:
         raise conflict("pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
     if pod.spec.node_name:

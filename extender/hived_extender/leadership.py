@@ -1,0 +1,113 @@
+"""From following to leading and back: what a replica does when it is elected, and when it is not any more.
+
+To lead it must know all that the leader before it did. So it lists nodes and pods anew (`watch.Reflector.relist`),
+fences off what that leader may still be writing (`service.Service.fence`), and only then builds its state and answers.
+A follower has everything else ready: compiled kernels, nodes and pods as its watches told them, annotations already
+read.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hived_extender.election import Elector, LeaseApi, LeaseName
+from hived_extender.kube import LIVE_PODS, NODES, PODS, KubeError
+from hived_extender.service import RECOVERING, Service
+from hived_extender.watch import Reflector, Resource, WatchApi
+from hived_extender.wire import Node, Pod
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_S = 0.05
+RETRY_WAIT_S = 0.5
+JOIN_S = 1.0
+
+
+class Leadership:
+    """Watches on behalf of a service and makes it lead when it may, from `start` to `stop`.
+
+    Without a `lease` there is no other replica, and it leads from the beginning. `on_failure` is called when a
+    take-over breaks for a reason that nobody foresaw.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        kube: WatchApi,
+        lease_kube: LeaseApi,
+        lease: LeaseName | None,
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._service = service
+        resources: list[Resource[Any]] = [_nodes(service), _pods(service)]
+        self._reflectors = [Reflector(kube, resource, service.metrics) for resource in resources]
+        self._on_failure = on_failure
+        self._is_stopping = False
+        self._take_over_thread: threading.Thread | None = None
+        self._elector: Elector | None = None
+        if lease is not None:
+            self._elector = Elector(lease_kube, lease, self._begin_term, service.follow, lambda: not service.fault)
+
+    def start(self) -> None:
+        """Begin to follow, and to stand for election."""
+        if self._elector is not None:
+            self._elector.start()
+        else:
+            self._begin_term(lambda: not self._is_stopping)
+        for reflector in self._reflectors:
+            reflector.start()
+
+    def stop(self) -> None:
+        """Lead no more, follow no more."""
+        self._is_stopping = True
+        if self._elector is not None:
+            self._elector.stop()
+        for reflector in self._reflectors:
+            reflector.stop()
+
+    def join(self) -> None:
+        """Wait a moment for the threads to end; the client should have been closed before."""
+        for reflector in self._reflectors:
+            reflector.join(JOIN_S)
+        if self._take_over_thread is not None:
+            self._take_over_thread.join(JOIN_S)
+
+    def _begin_term(self, holds: Callable[[], bool]) -> None:
+        self._service.standing = RECOVERING
+        self._take_over_thread = threading.Thread(target=self._take_over, args=(holds,), name="take-over", daemon=True)
+        self._take_over_thread.start()
+
+    def _take_over(self, holds: Callable[[], bool]) -> None:
+        began = time.monotonic()
+        try:
+            for listed in [reflector.relist() for reflector in self._reflectors]:
+                while not listed.wait(CHECK_INTERVAL_S):
+                    if not holds():
+                        return
+            while holds() and not self._fence():
+                time.sleep(RETRY_WAIT_S)
+            self._service.lead(holds)
+            log.info("took over", extra={"fields": {"seconds": round(time.monotonic() - began, 3)}})
+        except Exception:
+            log.critical("taking over has failed", exc_info=True)
+            self._on_failure()
+
+    def _fence(self) -> bool:
+        try:
+            self._service.fence()
+        except KubeError as error:
+            log.warning("waiting pods cannot be fenced yet", extra={"fields": {"reason": str(error)}})
+            return False
+        return True
+
+
+def _nodes(service: Service) -> Resource[Node]:
+    return Resource(NODES, Node, service.sync_nodes, service.node_seen, service.node_gone)
+
+
+def _pods(service: Service) -> Resource[Pod]:
+    return Resource(
+        PODS, Pod, service.sync_pods, service.pod_seen, lambda pod: service.pod_gone(pod.metadata.uid), LIVE_PODS
+    )

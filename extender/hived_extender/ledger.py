@@ -1,0 +1,140 @@
+"""The core during one term of leadership: its state, the record of what it was told, and what it answered.
+
+A term begins with an empty state, to which every healthy node and every bound pod is told, and ends with the state
+being dropped. So a restart, a take-over and a changed configuration are the same procedure, and what a replica believed
+before it led can never leak into what it decides. Not thread-safe: the service calls it under its lock.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hived import status
+from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.errors import InvariantError
+from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.scheduler import check_changed_request, handle, new_state
+from hived.specs import BindInfo, ClusterSpec, PodRequest
+from hived.state import CellState, GroupState
+from hived.topology import NO_CELL
+from hived_extender.annotations import BIND_INFO, bind_annotations
+from hived_extender.record import Recorder
+from hived_extender.wire import Mask
+
+log = logging.getLogger(__name__)
+
+
+class Ledger:
+    """One term. `on_room` is called after every event that may let a waiting pod in.
+
+    Every method that tells or asks raises what `hived.scheduler.handle` raises. `lazy_times` has the moment of each
+    lazy preemption by group; `last_event` is what was being handled when something broke.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        recorder: Recorder | None,
+        on_room: Callable[[], None],
+        on_lazy: Callable[[str], None],
+    ) -> None:
+        """Cost O(cells). `on_lazy` is called with the name of each group that is preempted lazily."""
+        self.state = new_state(spec)
+        self.lazy_times: dict[str, str] = {}
+        self.last_event: Event | None = None
+        self._recorder = recorder
+        self._on_room = on_room
+        self._on_lazy = on_lazy
+        if recorder is not None:
+            recorder.began()
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The configured nodes, in the order of masks."""
+        return self.state.topology.node_names
+
+    def set_node(self, name: str, is_healthy: bool) -> None:
+        """A configured node turned healthy or bad."""
+        if self._recorder is not None:
+            self._recorder.node_changed(name, is_healthy)
+        self._apply(NodeHealthChanged(name, is_healthy))
+        if is_healthy:
+            self._on_room()
+
+    def adopt(self, request: PodRequest, info: BindInfo) -> None:
+        """A pod runs where its annotations say. Raises UserError if they cannot be true."""
+        if self._recorder is not None:
+            self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO])
+        self._apply(PodAllocated(request, info))
+
+    def delete(self, request: PodRequest) -> None:
+        """A pod that was told or asked about is gone."""
+        if self._recorder is not None:
+            self._recorder.deleted(request.uid)
+        self._apply(PodDeleted(request))
+        self._on_room()
+        if request.spec.group.name not in self.state.groups:
+            self.lazy_times.pop(request.spec.group.name, None)
+
+    def check_changed(self, request: PodRequest) -> None:
+        """Raise UserError if a waiting pod may not change what it asks for into this."""
+        check_changed_request(self.state, request)
+
+    def decide(
+        self, request: PodRequest, phase: Phase, suggested: Mask | None, *, commit: bool
+    ) -> Bind | Preempt | Wait:
+        """Ask where a pod could run; with `commit`, a bind is carried out at once."""
+        is_bind = False
+        try:
+            decision = self._apply(ScheduleRequested(request, phase, suggested))
+            is_bind = isinstance(decision, Bind)
+        finally:
+            if self._recorder is not None:
+                self._recorder.scheduled(request, phase, suggested, self.node_names, commit and is_bind)
+        if isinstance(decision, Applied):
+            raise InvariantError(f"the core answered a request with {decision}")
+        if isinstance(decision, Bind) and commit:
+            self._apply(PodAllocated(request, decision.bind_info, decision.lazily_preempted))
+        return decision
+
+    def is_waiting_for_victims(self, request: PodRequest) -> bool:
+        """True if the pod's group reserves cells, all of them healthy; a preemption that lost a node is begun anew."""
+        group = self.state.groups.get(request.spec.group.name)
+        if group is None or group.state is not GroupState.PREEMPTING:
+            return False
+        return not self.state.cells.bad[group.physical[group.physical != NO_CELL]].any()
+
+    def is_victim(self, request: PodRequest) -> bool:
+        """True while somebody reserves a cell of the pod's group: the whole group has to leave (SEMANTICS 4e.1)."""
+        group = self.state.groups.get(request.spec.group.name)
+        if group is None or group.state is not GroupState.BEING_PREEMPTED:
+            return False
+        held = group.physical[group.physical != NO_CELL]
+        # A group whose preemptor was cancelled keeps its state, but gets its cells back.
+        return bool((self.state.cells.state[held] == CellState.RESERVING).any())
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""
+        return status.snapshot(self.state)
+
+    def _apply(self, event: Event) -> Decision:
+        self.last_event = event
+        decision = handle(self.state, event)
+        if decision.cancelled:
+            log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})
+            self._on_room()
+        if isinstance(decision, Applied):
+            self._note_lazy_preemptions(decision.lazily_preempted)
+        elif isinstance(event, ScheduleRequested) and event.phase is Phase.PREEMPTING and self.state.lazy_group_count:
+            # What a preemption does is done at once, and the decision to preempt does not name these groups.
+            lazy = [group.name for group in self.state.groups.values() if group.lazy_preemptor is not None]
+            self._note_lazy_preemptions(name for name in lazy if name not in self.lazy_times)
+        return decision
+
+    def _note_lazy_preemptions(self, names: Iterable[str]) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        for name in names:
+            self.lazy_times[name] = now
+            log.info("lazily preempted", extra={"fields": {"group": name}})
+            self._on_lazy(name)
