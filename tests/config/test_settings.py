@@ -6,7 +6,7 @@ import pytest
 from sound_file import SOUND, mistakes_of
 
 from hived_config.loader import load_text
-from hived_config.settings import Settings, config_path
+from hived_config.settings import Budgets, PreemptBy, Settings, config_path
 
 
 def settings_of(lines: str, environ: dict[str, str] | None = None) -> Settings:
@@ -82,10 +82,25 @@ def test_the_server_listens_on_a_host_and_a_port(address: str, host: str, port: 
         ("kubeApiServerAddress: [a]", "found a list, expected an address"),
         ("webServerAddress: [a]", "found a list, expected an address to listen on"),
         ("kubeConfigFilePath: {a: b}", "found a mapping, expected the path of a file"),
+        ("preemptionBy: nobody", "found nobody, expected service or kube-scheduler"),
+        ("podDisruptionBudgets: [respect]", "found a list, expected override or respect"),
+        ("evictionGraceSeconds: -1", "found -1, expected a whole number, at least 0"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_a_mistake(line: str, mistake: str) -> None:
     assert mistakes_of(f"{line}\n{SOUND}") == [f"f:1: {line.split(':', maxsplit=1)[0]}: {mistake}"]
+
+
+def test_who_preempts_and_how_comes_from_the_file() -> None:
+    settings = settings_of("preemptionBy: kube-scheduler\npodDisruptionBudgets: respect\nevictionGraceSeconds: 5\n")
+    assert settings.preempt_by is PreemptBy.KUBE_SCHEDULER
+    assert settings.disruption_budgets is Budgets.RESPECT
+    assert settings.eviction_grace_s == 5
+
+
+def test_the_service_preempts_and_overrides_budgets_unless_told_otherwise() -> None:
+    settings = settings_of("preemptionBy:\n")
+    assert (settings.preempt_by, settings.disruption_budgets) == (PreemptBy.SERVICE, Budgets.OVERRIDE)
 
 
 def test_a_block_in_milliseconds_may_be_longer_than_32_bits() -> None:
