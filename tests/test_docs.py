@@ -7,9 +7,13 @@ import pytest
 
 from hived_config import chains, loader, physical, skus, trees, virtual
 from hived_config.settings import Settings
+from hived_extender.announcements import BOARD_LIMIT
+from hived_extender.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
+from hived_extender.pod_events import MESSAGE_LIMIT
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
+EVENTS = (ROOT / "docs" / "events.md").read_text()
 
 
 def rows(text: str, heading: str) -> dict[str, str]:
@@ -57,3 +61,31 @@ def test_every_sample_cluster_is_listed() -> None:
 def test_limits_are_documented_as_they_are() -> None:
     assert f"at most {chains.MAX_LEVELS} levels" in CONFIGURATION
     assert f"at most {physical.MAX_CELL_COUNT:,} cells" in CONFIGURATION
+
+
+def test_exactly_the_reasons_of_events_are_documented_with_their_types() -> None:
+    types = {name: row.split(" | ")[1] for name, row in rows(EVENTS, "## Events").items()}
+    assert types == {reason.value: reason.event_type for reason in Reason}
+
+
+def test_exactly_the_reasons_of_the_condition_are_documented() -> None:
+    section = EVENTS.split("## The condition\n", 1)[1].split("```")[0]
+    documented = {
+        reason
+        for row in re.findall(r"^\| `(?:True|False)` \|(.*?)\|", section, re.MULTILINE)
+        for reason in re.findall(r"`(\w+)`", row)
+    }
+    assert documented == set(CONDITION_REASONS)
+    assert f"The type is `{CONDITION_TYPE}`" in section
+
+
+def test_limits_of_events_are_documented_as_they_are() -> None:
+    pace = Pace()
+    for text in (
+        f"after {pace.repeat_s:.0f} s at the earliest",
+        f"has {pace.burst} tokens and gets another one every {pace.refill_s / 60:.0f} minutes",
+        f"leave {pace.reserve} of them",
+        f"cut at {MESSAGE_LIMIT:,} bytes",
+        f"more than {BOARD_LIMIT:,} pods",
+    ):
+        assert text in EVENTS

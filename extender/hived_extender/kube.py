@@ -242,6 +242,15 @@ class KubeClient:
         answer = self._request("PATCH", path, body=body, content_type="application/merge-patch+json")
         return _decode(msgspec.json.Decoder(item_type), answer)
 
+    def patch_lists(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge `body` into an object as `patch` does, but lists item by item where the API defines a key.
+
+        Conditions have their type for a key: those of others stay. A `metadata.uid` in `body` that is not the object's
+        is refused. Raises KubeError.
+        """
+        answer = self._request("PATCH", path, body=body, content_type="application/strategic-merge-patch+json")
+        return _decode(msgspec.json.Decoder(dict[str, Any]), answer)
+
     def delete(self, path: str, *, uid: str = "", grace_period_s: int | None = None) -> None:
         """Delete an object, only the one with this uid if one is given; it may vanish later. Raises KubeError."""
         self._request("DELETE", path, body=_delete_options(uid, grace_period_s))

@@ -75,6 +75,16 @@ class Metrics:
             "hived_record_failures", "Operations that could not be written to the record.", registry=self.registry
         )
 
+        self.events = Counter(
+            "hived_events",
+            "Events about pods, by outcome.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.conditions = Counter(
+            "hived_conditions", "Conditions of pods, by outcome.", ["outcome"], registry=self.registry
+        )
+
     def observe(self, read_gauges: Callable[[], Gauges]) -> None:
         """From now on, show the numbers that this function returns."""
         self.registry.register(_GaugeCollector(read_gauges))

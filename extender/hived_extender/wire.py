@@ -67,10 +67,20 @@ class PodSpec(msgspec.Struct, rename="camel"):
     init_containers: list[Container] | None = None
 
 
+class PodCondition(msgspec.Struct):
+    """One of a pod's conditions; only ours matters here."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
 class PodStatus(msgspec.Struct):
     """How far a pod has come."""
 
     phase: str | None = None
+    conditions: list[PodCondition] | None = None
 
 
 class Pod(msgspec.Struct):
@@ -106,6 +116,11 @@ class Pod(msgspec.Struct):
     def is_completed(self) -> bool:
         """True if it will never run again and so holds nothing."""
         return self.status is not None and self.status.phase in {"Succeeded", "Failed"}
+
+    def condition(self, kind: str) -> PodCondition | None:
+        """Its condition of this type, None if it has none."""
+        conditions = (self.status.conditions or ()) if self.status is not None else ()
+        return next((condition for condition in conditions if condition.type == kind), None)
 
 
 class NodeSpec(msgspec.Struct):

@@ -16,15 +16,16 @@ from hived_extender.embedded.apiserver import models
 from hived_extender.embedded.apiserver.kinds import set_condition
 from hived_extender.embedded.apiserver.models import view_of
 from hived_extender.embedded.apiserver.statuses import ApiError
-from hived_extender.embedded.events import EventRecorder
 from hived_extender.embedded.extender_client import ExtenderClient, ExtenderError, Filtered
 from hived_extender.embedded.feasibility import ClusterView, SeenPod, explain
 from hived_extender.embedded.scheduling_queue import Pace, SchedulingQueue
 from hived_extender.kube import LIVE_PODS, NODES, PODS, KubeClient, KubeError, pod_path
 from hived_extender.metrics import Metrics
+from hived_extender.pod_events import NORMAL, WARNING, EventRecorder
 from hived_extender.watch import Reflector, Resource
 
 DEFAULT_EXTENDER_TIMEOUT_S = 60.0
+COMPONENT = "default-scheduler"
 _JOIN_S = 2.0
 
 Body = Mapping[str, Any]
@@ -41,7 +42,7 @@ class Scheduler:
     ) -> None:
         self._kube = kube
         self._extender = ExtenderClient(extender_url, extender_timeout_s)
-        self._events = EventRecorder(kube)
+        self._events = EventRecorder(kube, COMPONENT)
         self._stop = threading.Event()
         # Guards the view, the queue and `_assumed`; never held during a call.
         self._changed = threading.Condition()
@@ -214,7 +215,7 @@ class Scheduler:
             raise
         with self._changed:
             self._queue.remove(pod.uid)
-        self._events.record(pod.body, "Normal", "Scheduled", f"Successfully assigned {pod.label} to {node}")
+        self._tell(pod, NORMAL, "Scheduled", f"Successfully assigned {pod.label} to {node}")
 
     def _preempt(self, pod: SeenPod, filtered: Filtered, feasible: list[str]) -> None:
         """Make room for `pod` on one node, if the extender names victims there, and nominate it."""
@@ -246,12 +247,12 @@ class Scheduler:
             "message": message,
         }
         try:
-            self._patch_status(victim, set_condition(dict(victim.body.get("status", {})), condition))
+            self._patch_condition(victim, condition)
             self._kube.delete_pod(meta.namespace, meta.name, uid=meta.uid)
         except KubeError as error:
             if not (error.is_not_found or error.is_conflict):
                 raise
-        self._events.record(victim.body, "Normal", "Preempted", message)
+        self._tell(victim, NORMAL, "Preempted", message)
 
     def _nominate(self, pod: SeenPod, node: str) -> None:
         if pod.view.status.nominated_node_name != node:
@@ -264,21 +265,32 @@ class Scheduler:
             how(pod.uid, time.monotonic())
 
     def _report_failure(self, pod: SeenPod, reason: str, message: str) -> None:
-        self._events.record(pod.body, "Warning", "FailedScheduling", message)
+        self._tell(pod, WARNING, "FailedScheduling", message)
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         known = next((one for one in pod.view.status.conditions if one.type == "PodScheduled"), models.Condition())
         if (known.status, known.reason, known.message) == ("False", reason, message):
             return
         try:
-            self._patch_status(pod, set_condition(dict(pod.body.get("status", {})), condition))
+            self._patch_condition(pod, condition)
         except KubeError as error:
             log.info("the condition of %s is not written: %s", pod.label, error)
 
+    def _tell(self, pod: SeenPod, event_type: str, reason: str, message: str) -> None:
+        """Write an event; one that cannot be written is forgotten."""
+        try:
+            self._events.record(pod.view.metadata, event_type, reason, message)
+        except KubeError as error:
+            log.info("the event %s about %s is lost: %s", reason, pod.label, error)
+
+    def _patch_condition(self, pod: SeenPod, condition: Mapping[str, str]) -> None:
+        """Write one condition and leave those of others alone, whatever they are by now."""
+        conditions = set_condition(pod.body.get("status", {}), dict(condition))["conditions"]
+        self._patch_status(pod, {"conditions": [one for one in conditions if one["type"] == condition["type"]]})
+
     def _patch_status(self, pod: SeenPod, status: Mapping[str, Any]) -> None:
         meta = pod.view.metadata
-        changed = {key: value for key, value in status.items() if key in ("conditions", "nominatedNodeName")}
-        body = {"metadata": {"uid": meta.uid}, "status": changed}
-        self._kube.patch(f"{pod_path(meta.namespace, meta.name)}/status", body)
+        body = {"metadata": {"uid": meta.uid}, "status": status}
+        self._kube.patch_lists(f"{pod_path(meta.namespace, meta.name)}/status", body)
 
 
 def _is_new_to_scheduling(node: models.Node, known: models.Node) -> bool:

@@ -398,6 +398,19 @@ def test_unresolvable_nodes_are_no_candidates(http: Http, extender: Extender) ->
     assert condition(http, "one")["message"] == "0/3 nodes are available: 1 busy, 1 never."
 
 
+def test_a_condition_that_somebody_writes_during_an_attempt_stays(http: Http, extender: Extender) -> None:
+    def refuse_and_write(call: dict[str, Any]) -> Answer:
+        theirs = {"type": "example.com/Seen", "status": "True"}
+        http.patch(f"{PODS}/one/status", {"status": {"conditions": [theirs]}}, "strategic-merge-patch")
+        return refuse("no room")(call)
+
+    extender.filter = refuse_and_write
+    create(http, "one")
+    eventually(lambda: condition(http, "one"))
+    types = {one["type"] for one in get(http, "one")["status"]["conditions"]}
+    assert types == {"PodScheduled", "example.com/Seen"}
+
+
 @pytest.mark.parametrize("victims", [(), ("nobody",)])
 def test_an_answer_without_real_victims_harms_nobody(http: Http, extender: Extender, victims: tuple[str, ...]) -> None:
     low = run_on(http, "low", "n2", 1)
