@@ -49,7 +49,7 @@ class KubeApi(Protocol):
     def get(self, path: str, item_type: type[Any]) -> Any:
         """Read one object."""
 
-    def patch(self, path: str, body: Mapping[str, Any], item_type: type[Any]) -> Any:
+    def patch(self, path: str, body: Mapping[str, Any], item_type: type[Any] = dict) -> Any:
         """Merge into one object and return it as it is then."""
 
 

@@ -58,7 +58,7 @@ class Evictor:
     """Thread-safe. A victim that was asked to leave is not asked again until it is gone or spared.
 
     `is_victim` tells whether a pod still has to leave, false on a replica that does not lead. `on_blocked` is told of a
-    victim that cannot be evicted at the moment, and why. Neither is called with a lock held.
+    preemptor whose victim cannot be evicted at the moment, and why. Neither is called with a lock held.
     """
 
     def __init__(
@@ -83,14 +83,15 @@ class Evictor:
         self._thread = threading.Thread(target=self._run, name="evictor", daemon=True)
         self._thread.start()
 
-    def evict(self, records: Iterable[PodRecord]) -> None:
-        """Ask these pods to leave, in the background."""
+    def evict(self, records: Iterable[PodRecord], preemptor: PodRecord) -> list[PodRecord]:
+        """Ask these pods to leave, in the background; returns those that have not been asked before."""
         now = time.monotonic()
         with self._changed:
-            for record in records:
-                if record.uid not in self._asked:
-                    self._asked.add(record.uid)
-                    self._push(now, _Victim(record, now))
+            new = [record for record in records if record.uid not in self._asked]
+            for record in new:
+                self._asked.add(record.uid)
+                self._push(now, _Victim(record, preemptor, now))
+        return new
 
     def gone(self, uid: str) -> None:
         """A pod has left."""
@@ -140,7 +141,7 @@ class Evictor:
         self._metrics.evictions.labels("refused").inc()
         fields = {"pod": victim.record.key, "reason": str(error), "wait_s": victim.wait_s}
         log.warning("victim not evicted", extra={"fields": fields})
-        self._on_blocked(victim.record, str(error))
+        self._on_blocked(victim.preemptor, f"{victim.record.key} cannot be evicted: {error}")
         with self._changed:
             self._push(time.monotonic() + victim.wait_s, victim)
         victim.wait_s = min(2 * victim.wait_s, LONGEST_WAIT_S)
@@ -148,8 +149,9 @@ class Evictor:
 
 @dataclass(slots=True, eq=False)
 class _Victim:
-    """A pod that has to leave, since when, and how long to wait after the next refusal."""
+    """A pod that has to leave, for whom, since when, and how long to wait after the next refusal."""
 
     record: PodRecord
+    preemptor: PodRecord
     asked_at: float
     wait_s: float = FIRST_WAIT_S

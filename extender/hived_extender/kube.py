@@ -233,11 +233,7 @@ class KubeClient:
         """Replace an object; fails with a conflict if its resourceVersion is not the stored one. Raises KubeError."""
         return _decode(msgspec.json.Decoder(dict[str, Any]), self._request("PUT", path, body=body))
 
-    @overload
-    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]: ...
-    @overload
-    def patch(self, path: str, body: Mapping[str, Any], item_type: type[T]) -> T: ...
-    def patch(self, path: str, body: Mapping[str, Any], item_type: Any = dict) -> Any:
+    def patch(self, path: str, body: Mapping[str, Any], item_type: type[Any] = dict) -> Any:
         """Merge `body` into an object (JSON merge patch: null removes a key) and return it. Raises KubeError."""
         answer = self._request("PATCH", path, body=body, content_type="application/merge-patch+json")
         return _decode(msgspec.json.Decoder(item_type), answer)

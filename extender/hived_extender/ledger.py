@@ -16,7 +16,7 @@ from hived.errors import InvariantError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import check_changed_request, handle, new_state
 from hived.specs import BindInfo, ClusterSpec, PodRequest
-from hived.state import CellState, GroupState
+from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
 from hived_extender.annotations import BIND_INFO, bind_annotations
 from hived_extender.record import Recorder
@@ -37,9 +37,9 @@ class Ledger:
         spec: ClusterSpec,
         recorder: Recorder | None,
         on_room: Callable[[], None],
-        on_lazy: Callable[[str], None],
+        on_lazy: Callable[[Group], None],
     ) -> None:
-        """Cost O(cells). `on_lazy` is called with the name of each group that is preempted lazily."""
+        """Cost O(cells). `on_lazy` is called with each group that is preempted lazily."""
         self.state = new_state(spec)
         self.lazy_times: dict[str, str] = {}
         self.last_event: Event | None = None
@@ -137,4 +137,4 @@ class Ledger:
         for name in names:
             self.lazy_times[name] = now
             log.info("lazily preempted", extra={"fields": {"group": name}})
-            self._on_lazy(name)
+            self._on_lazy(self.state.groups[name])

@@ -26,13 +26,16 @@ from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Phase
 from hived.specs import ClusterSpec, PodRequest
+from hived.state import Group
 from hived_extender.annotations import LEAF_CELL_ISOLATION, bind_info, isolation_text
+from hived_extender.announcements import Announcer, AnnouncerApi
 from hived_extender.binder import Binder, KubeApi
 from hived_extender.counts import count_groups, count_leaf_cells, count_preempting_pods
 from hived_extender.decision_log import tell_decision
 from hived_extender.evictor import EvictionApi, Evictor, PreemptionPolicy
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Gauges, Metrics
+from hived_extender.notices import CONDITION_TYPE
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, PodTable, UnknownPodError
 from hived_extender.reader import Reader
@@ -59,7 +62,7 @@ NO_CHAIN_REASON = "no cell chain could be tried"
 RECOVERING = "bound pods are still being replayed"
 
 
-class ServiceApi(KubeApi, EvictionApi, Protocol):
+class ServiceApi(KubeApi, EvictionApi, AnnouncerApi, Protocol):
     """All that is asked of the API server; `kube.KubeClient` is one."""
 
 
@@ -115,9 +118,10 @@ class Service:
         self._node_names = NodeNames({})
         self._holds: Callable[[], bool] = lambda: False
         self._fault = ""
+        self._announcer = Announcer(kube, self.metrics)
         self._binder = Binder(kube, self.metrics)
         self._nudger = Nudger(self._wake_those_that_fit, self.patience.nudge_delay_s)
-        self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._tell_blocked)
+        self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._announcer.blocked)
         self.reader = Reader(self._lock, self._open_ledger)
         self.metrics.observe(self._gauges)
 
@@ -171,6 +175,7 @@ class Service:
             self._ledger = None
             self._holds = lambda: False
             self._nudger.forget_all()
+            self._announcer.resign()
             for record in self._pods.records(PodState.BINDING):
                 self._pods.move(record, PodState.WAITING)
                 record.node, record.bind_info = "", None
@@ -183,6 +188,7 @@ class Service:
         self._nudger.close()
         self._evictor.close()
         self._binder.close()
+        self._announcer.close()
         with self._lock:
             if self._recorder is not None:
                 self._recorder.close()
@@ -224,6 +230,7 @@ class Service:
             if is_older(meta.version, record.version) and not is_listed:
                 return
             record.version = meta.version
+            self._announcer.observe(record, pod.condition(CONDITION_TYPE))
             if pod.node and record.state is not PodState.BOUND:
                 self._confirm_or_adopt(record, pod)
 
@@ -266,8 +273,11 @@ class Service:
                 self._pods.move(record, PodState.BINDING)
                 return self._answer_binding(ledger, record, suggested)
             if isinstance(decision, Preempt):
-                return FilterResult(failed_nodes=self._describe_victims(decision))
+                victims = self._describe_victims(decision)
+                self._announcer.preempting(record, "; ".join(f"{node}: {text}" for node, text in victims.items()))
+                return FilterResult(failed_nodes=victims)
             reason = decision.reason if isinstance(decision, Wait) else "there is room now, the pod will be tried again"
+            self._announcer.waiting(record, reason or NO_CHAIN_REASON)
             return FilterResult(failed_nodes={WAITING_KEY: reason or NO_CHAIN_REASON})
 
     def preempt_victims(self, args: PreemptArgs) -> PreemptResult:
@@ -292,7 +302,7 @@ class Service:
                 # Nothing is in the way any more, and no event will tell kube-scheduler so.
                 self._binder.ask_retry_later(record)
             elif isinstance(decision, Preempt) and by_service:
-                self._evict(decision)
+                self._evict(record, decision)
             elif isinstance(decision, Preempt):
                 return self._pick_victims(record, decision, candidates)
             return PreemptResult({})
@@ -377,6 +387,7 @@ class Service:
         if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod):
             self._pods.move(record, PodState.BOUND)
             log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
+            self._tell_scheduled(record)
             return
         self._release(record)
         record.node = pod.node
@@ -392,6 +403,12 @@ class Service:
         record.request, record.bind_info = request, info
         if self._ledger is not None:
             self._account(self._ledger, record)
+
+    def _tell_scheduled(self, record: PodRecord) -> None:
+        if record.request is not None and record.bind_info is not None:
+            spec = record.request.spec
+            cells = record.bind_info.leaf_cell_indices
+            self._announcer.scheduled(record, record.node, cells, vc=spec.virtual_cluster, group=spec.group.name)
 
     def _account(self, ledger: Ledger, record: PodRecord) -> None:
         """Tell the core of a bound pod."""
@@ -414,6 +431,7 @@ class Service:
         if record is not None:
             self._nudger.settled(uid)
             self._evictor.gone(uid)
+            self._announcer.forget(uid)
             self._release(record)
             log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.value}})
 
@@ -470,6 +488,7 @@ class Service:
             decision = ledger.decide(request, phase, suggested, commit=phase is Phase.FILTERING)
         except UserError as error:
             tell_decision(self.metrics, record.key, request, phase, error, started)
+            self._announcer.refused(record, error.message)
             raise
         (self._nudger.settled if isinstance(decision, Bind) else self._nudger.refused)(record.uid)
         tell_decision(self.metrics, record.key, request, phase, decision, started)
@@ -483,14 +502,16 @@ class Service:
         if record.request is not None and not ledger.is_waiting_for_victims(record.request):
             now = ledger.decide(record.request, Phase.PREEMPTING, suggested, commit=False)
         if isinstance(now, Preempt):
-            self._evict(now)
+            self._evict(record, now)
         elif isinstance(now, Bind):
             self._binder.ask_retry_later(record)
         return now
 
-    def _evict(self, decision: Preempt) -> None:
-        victims = (self._pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
-        self._evictor.evict(record for record in victims if record is not None)
+    def _evict(self, preemptor: PodRecord, decision: Preempt) -> None:
+        found = (self._pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
+        victims = [record for record in found if record is not None]
+        for victim in self._evictor.evict(victims, preemptor):
+            self._announcer.evicting(victim, preemptor)
 
     def _is_victim(self, uid: str) -> bool:
         """Takes the lock."""
@@ -500,11 +521,11 @@ class Service:
                 return False
             return ledger.is_victim(record.request)
 
-    def _tell_blocked(self, record: PodRecord, reason: str) -> None:
-        """Without the lock."""
-
-    def _tell_lazy(self, group: str) -> None:
-        pass
+    def _tell_lazy(self, group: Group) -> None:
+        for holder in group.holders:
+            record = self._pods.get(holder.uid) if holder is not None else None
+            if record is not None:
+                self._announcer.lazily_preempted(record, group.name, group.lazy_preemptor or "")
 
     def _answer_binding(self, ledger: Ledger, record: PodRecord, suggested: Mask | None) -> FilterResult:
         """The node of a pod that is Binding, if kube-scheduler will accept it; if not, bind it ourselves."""

@@ -133,6 +133,7 @@ class FakeKube:
         self.bind_calls: list[tuple[str, str]] = []
         self.patches: list[tuple[str, Mapping[str, Any]]] = []
         self.leaving: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
         self.done = threading.Event()
         self.on_bind = lambda: None
         self._version = 1000
@@ -169,8 +170,21 @@ class FakeKube:
         """One pod."""
         return msgspec.convert(self._find(path.rsplit("/", 1)[1]), item_type)
 
-    def patch(self, path: str, body: Mapping[str, Any], item_type: type[Any]) -> Any:
-        """Annotate a pod."""
+    def create(self, path: str, body: Mapping[str, Any]) -> Json:
+        """Take an event."""
+        self.events.append((body["involvedObject"]["name"], body["reason"]))
+        return {"metadata": {"name": f"event-{len(self.events)}"}}
+
+    def patch_lists(self, path: str, body: Mapping[str, Any]) -> None:
+        """Take a condition, which gives the pod a new version."""
+        pod = self._find(path.removesuffix("/status").rsplit("/", 1)[1])
+        pod["status"]["conditions"] = body["status"]["conditions"]
+        self.touch(pod)
+
+    def patch(self, path: str, body: Mapping[str, Any], item_type: type[Any] = dict) -> Any:
+        """Annotate a pod, or count an event up."""
+        if "/events/" in path:
+            return None
         with self._answering():
             pod = self._find(path.rsplit("/", 1)[1])
             self.patches.append((path, body))
