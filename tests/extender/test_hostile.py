@@ -37,8 +37,8 @@ class Saboteur:
     def step(self) -> None:
         actions = {
             self.create: 20, self.ask: 30, self.preempt: 15, self.look: 10, self.delete: 5, self.turn_node: 5,
-            self.list_again: 3, self.change_term: 2, self.bind_behind_our_back: 4, self.change_spec: 8, self.complete: 2,
-            self.report: 3,
+            self.list_again: 3, self.change_term: 2, self.bind_behind_our_back: 4, self.change_spec: 8,
+            self.complete: 2, self.report: 3,
         }  # fmt: skip
         (action,) = self.random.choices(list(actions), list(actions.values()))
         action()
