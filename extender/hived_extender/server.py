@@ -290,6 +290,8 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        # Whatever it is told, uvicorn logs every URL once its logger has a handler, and a query may hold a token.
+        self.access_log = False
         connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         certificate = connection.getpeercert() if connection is not None else None
         self.app_state = {**self.app_state, CALLER: identity_of(certificate) if certificate else None}

@@ -109,7 +109,7 @@ def _check_combination(
 ) -> None:
     """Raises UsageError for options that protect less than they seem to."""
     if embedded and (certificate or key or client_ca or authorize):
-        raise click.UsageError("an embedded cluster is for this machine only: --embedded goes without TLS options")
+        raise click.UsageError("an embedded cluster listens on loopback only: --embedded goes without TLS options")
     if (certificate is None) != (key is None):
         raise click.UsageError("--tls-cert-file and --tls-private-key-file go together: give both or none")
     if client_ca and not certificate:
