@@ -61,6 +61,7 @@ ONLY_IN = {
     "yaml": {"hived_config", "hived_extender"},
     "numba": {"hived.jit", "hived.blocks"},
     "llvmlite": {"hived.blocks"},
+    "cryptography": {"hived_extender.certificates"},
 }
 
 # Import names whose distribution has another name; llvmlite is numba's own.

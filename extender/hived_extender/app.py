@@ -1,21 +1,29 @@
 """The Flask application: every path, working alone under the test client or any WSGI server.
 
-In production `server.py` stands before it and answers the hot verbs itself, from the same functions.
+In production `server.py` stands before it and answers the hot verbs itself, from the same functions and behind the same
+gate.
 """
 
 import time
 from collections.abc import Callable
 
-from flask import Flask, Response, request
+from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import PathConverter
 
+from hived_extender.access import CALLER, Call, Gate
 from hived_extender.routes import JSON, ROUTES, Answer, Handler, answer, explain
 from hived_extender.service import Service
 from hived_extender.wire import encode
 
 BODY_LIMIT = 32 * 1024 * 1024
 """Bytes. A filter call for 16,000 nodes with names of the longest kind is 4 MB."""
+
+CLOSE = "hived.close"
+"""Set in the WSGI environment by an answer after which the connection is to be closed; the header itself is the
+server's affair."""
+
+_GATE = "hived.gate"
 
 
 class _RestOfPath(PathConverter):
@@ -25,9 +33,11 @@ class _RestOfPath(PathConverter):
     part_isolating = False
 
 
-def create_app(service: Service) -> Flask:
-    """An application that serves `service`. Cheap; it holds no state of its own."""
+def create_app(service: Service, gate: Gate | None = None) -> Flask:
+    """An application that serves `service` to those whom `gate` lets in; without one, to everybody. Cheap."""
     app = Flask(__name__, static_folder=None)
+    app.extensions[_GATE] = gate or Gate()
+    app.before_request(_refuse)
     app.config["MAX_CONTENT_LENGTH"] = BODY_LIMIT
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
@@ -40,6 +50,19 @@ def create_app(service: Service) -> Flask:
     return app
 
 
+def gate_of(app: Flask) -> Gate:
+    """The gate that an application was made with: the shim uses the same."""
+    gate: Gate = app.extensions.get(_GATE) or Gate()
+    return gate
+
+
+def _refuse() -> Response | None:
+    """Runs before Flask says whether the path exists."""
+    call = Call(request.method, request.path, request.environ.get(CALLER), request.headers.get("Authorization"))
+    refusal = gate_of(current_app).decide(call).refusal
+    return _respond(refusal) if refusal is not None else None
+
+
 def _view(handler: Handler, service: Service) -> Callable[..., Response]:
     def view(name: str = "") -> Response:
         return _respond(answer(handler, service, request.get_data(), name))
@@ -50,7 +73,9 @@ def _view(handler: Handler, service: Service) -> Callable[..., Response]:
 def _respond(reply: Answer) -> Response:
     if reply.delay_s:
         time.sleep(reply.delay_s)
-    return Response(reply.body, reply.status, content_type=reply.content_type)
+    if reply.is_elsewhere:
+        request.environ[CLOSE] = True
+    return Response(reply.body, reply.status, reply.headers, content_type=reply.content_type)
 
 
 def _http_error(error: HTTPException) -> Response:

@@ -1,5 +1,9 @@
 """A client of the service's inspect paths: their JSON read back into values, for the commands that show a cluster."""
 
+import re
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
@@ -16,6 +20,8 @@ TIMEOUT_S = 30.0
 PHYSICAL_CLUSTER = "/v1/inspect/clusterstatus/physicalcluster"
 VIRTUAL_CLUSTERS = "/v1/inspect/clusterstatus/virtualclusters/"
 GROUPS = "/v1/inspect/affinitygroups/"
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
 
 T = TypeVar("T")
 
@@ -128,15 +134,71 @@ def _is_address(server: str) -> bool:
     return url.scheme in ("http", "https") and bool(url.hostname) and has_port and " " not in server
 
 
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to know a service that speaks https, and what to show it; nothing of it is needed for one that is open.
+
+    Attributes
+    ----------
+    token, token_file : a token of the cluster, or a file that has one; the token goes first
+    certificate_authority : the file of the CA that has signed the service's certificate; else those of the system count
+    client_certificate, client_key : files
+    """
+
+    token: str = field(default="", repr=False)
+    token_file: Path | None = None
+    certificate_authority: Path | None = None
+    client_certificate: Path | None = None
+    client_key: Path | None = None
+
+    def read_token(self) -> str:
+        """The token, "" for none. Raises UserError, in which the token does not appear."""
+        token = self.token
+        if not token and self.token_file is not None:
+            try:
+                token = self.token_file.read_text(encoding="ascii")
+            except (OSError, UnicodeDecodeError) as error:
+                raise UserError(f"cannot read a token from {self.token_file}: {_reason(error)}") from error
+        token = token.strip()
+        if not _TOKEN.fullmatch(token) and (token or self.token_file is not None):
+            raise UserError("the token is none: expected one word of ASCII letters and signs")
+        return token
+
+    def context(self) -> ssl.SSLContext:
+        """What https needs. Raises UserError for files that cannot be used."""
+        if self.client_key is not None and self.client_certificate is None:
+            raise UserError("a client key goes with a client certificate: give both")
+        try:
+            context = ssl.create_default_context(cafile=self.certificate_authority)
+            if self.client_certificate is not None:
+                # Without a function OpenSSL would ask for the passphrase on the terminal.
+                context.load_cert_chain(self.client_certificate, self.client_key, password=lambda: "")
+        except (OSError, ValueError) as error:
+            files = [self.certificate_authority, self.client_certificate, self.client_key]
+            named = ", ".join(str(file) for file in files if file is not None)
+            raise UserError(
+                f"cannot use {named}: {_reason(error)}; expected PEM files, keys without a passphrase"
+            ) from error
+        return context
+
+
+NO_CREDENTIALS = Credentials()
+
+
 class Inspector:
     """Asks one service. Every call raises UserError if it does not answer, or with its own words if it refuses."""
 
-    def __init__(self, server: str = DEFAULT_SERVER) -> None:
+    def __init__(self, server: str = DEFAULT_SERVER, credentials: Credentials = NO_CREDENTIALS) -> None:
         if "://" not in server:
             server = f"http://{server}"
         if not _is_address(server):
             raise UserError(f"server {server!r}: expected an address such as {DEFAULT_SERVER}")
         self._server = server.rstrip("/")
+        self._token = credentials.read_token()
+        is_https = urlsplit(server).scheme == "https"
+        if self._token and not is_https:
+            raise UserError(f"a token is sent over https only, and the server is {server}: give its https address")
+        self._context = credentials.context() if is_https else None
 
     def physical_cluster(self) -> list[Cell]:
         """The top cells, in file order."""
@@ -161,12 +223,14 @@ class Inspector:
     def fetch(self, path: str) -> bytes:
         """The JSON of a path, as served."""
         request = Request(self._server + path, headers={"Accept": "application/json"})
+        if self._token:
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
-            with urlopen(request, timeout=TIMEOUT_S) as response:
+            with urlopen(request, timeout=TIMEOUT_S, context=self._context) as response:
                 return bytes(response.read())
         except HTTPError as error:
             raise UserError(_refusal(error), error.code) from error
-        except (URLError, TimeoutError, ConnectionError) as error:
+        except (URLError, OSError) as error:
             reason = error.reason if isinstance(error, URLError) else error
             raise UserError(f"no answer from {self._server}: {reason}; is hived serve running there?", 503) from error
 
@@ -175,6 +239,12 @@ class Inspector:
             return msgspec.json.decode(self.fetch(path), type=answer_type)
         except msgspec.MsgspecError as error:
             raise UserError(f"{self._server}{path} does not answer as hived does: {error}", 502) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "no PEM in it"
+    return (error.strerror if isinstance(error, OSError) else None) or "its content is unusable"
 
 
 def _refusal(error: HTTPError) -> str:

@@ -34,6 +34,7 @@ from hived_extender.wire import (
 log = logging.getLogger(__name__)
 
 JSON = "application/json"
+UNAVAILABLE = 503
 INTERNAL_ERROR = "internal error; the log of the scheduler has the details"
 
 
@@ -42,6 +43,8 @@ class Answer:
     """An HTTP answer. A body that is an iterator is sent piece by piece; `delay_s` is to pass before it is sent.
 
     `is_premature` tells that the pod may become known in a moment: kube-scheduler was quicker than our watch.
+    `is_elsewhere` tells that this replica cannot answer now and another may: the connection is closed after the answer,
+    so that a client with keep-alive comes back through the Service.
     """
 
     body: bytes | Iterator[bytes]
@@ -49,6 +52,8 @@ class Answer:
     content_type: str = JSON
     delay_s: float = 0.0
     is_premature: bool = False
+    is_elsewhere: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Handler(Protocol):
@@ -63,8 +68,11 @@ def filter_call(service: Service, body: bytes, name: str = "") -> Answer:
     try:
         result = service.filter_nodes(decode_args(body, FilterArgs))
     except Exception as error:
+        message, status = explain(error)
         is_premature = isinstance(error, UnknownPodError)
-        return Answer(encode(FilterResult(error=explain(error)[0])), is_premature=is_premature)
+        return Answer(
+            encode(FilterResult(error=message)), is_premature=is_premature, is_elsewhere=status == UNAVAILABLE
+        )
     is_waiting = WAITING_KEY in (result.failed_nodes or ())
     return Answer(encode(result), delay_s=service.patience.waiting_block_s if is_waiting else 0.0)
 
@@ -79,7 +87,8 @@ def bind_call(service: Service, body: bytes, name: str = "") -> Answer:
     try:
         service.bind_pod(decode_args(body, BindArgs))
     except Exception as error:
-        return Answer(encode(BindResult(error=explain(error)[0])))
+        message, status = explain(error)
+        return Answer(encode(BindResult(error=message)), is_elsewhere=status == UNAVAILABLE)
     return Answer(encode(BindResult()))
 
 
@@ -184,7 +193,8 @@ def answer(handler: Handler, service: Service, body: bytes, name: str = "") -> A
         return handler(service, body, name)
     except Exception as error:
         message, status = explain(error)
-        return Answer(encode(message), status=status, is_premature=isinstance(error, UnknownPodError))
+        is_premature = isinstance(error, UnknownPodError)
+        return Answer(encode(message), status, is_premature=is_premature, is_elsewhere=status == UNAVAILABLE)
 
 
 def explain(error: Exception) -> tuple[str, int]:

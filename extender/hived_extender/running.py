@@ -15,6 +15,7 @@ from hived.warm import compile_kernels
 from hived_config.loader import Configuration, load, load_cluster
 from hived_config.settings import PreemptBy
 from hived_extender import server
+from hived_extender.access import Security
 from hived_extender.app import create_app
 from hived_extender.election import LeaseName
 from hived_extender.embedded.cluster import EmbeddedCluster
@@ -33,7 +34,11 @@ LOOPBACK = "127.0.0.1"
 LEASE_TIMEOUT_S = 2.0
 """A write of the Lease that takes longer is given up; later ones would not come in time either."""
 
+REVIEW_TIMEOUT_S = 5.0
+"""For a review of access: the caller waits for it."""
+
 READY_CHECK_S = 0.02
+UNPROTECTED = Security()
 
 
 class Extender:
@@ -50,10 +55,12 @@ class Extender:
         listener: socket,
         record_dir: Path | None,
         lease: LeaseName | None,
+        security: Security,
     ) -> None:
         """`listener` is the socket to serve. Raises UserError if the record directory cannot be used."""
         self._kube = kube
         self._lease_kube = kube.with_timeout(LEASE_TIMEOUT_S)
+        self._review_kube = kube.with_timeout(REVIEW_TIMEOUT_S)
         self._is_stopping = threading.Event()
         self._has_failed = False
         metrics = Metrics()
@@ -68,7 +75,8 @@ class Extender:
             metrics=metrics,
             recorder=_recorder(record_dir, config_file, metrics) if record_dir else None,
         )
-        self._server = HttpServer(Shim(create_app(self.service), self.service), listener)
+        app = create_app(self.service, security.gate(self._review_kube))
+        self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._leadership = Leadership(self.service, kube, self._lease_kube, lease, self._fail)
         self._beginning = threading.Thread(target=self._begin, name="beginning", daemon=True)
 
@@ -105,6 +113,7 @@ class Extender:
         self.service.close()
         self._kube.close()
         self._lease_kube.close()
+        self._review_kube.close()
         self._leadership.join()
 
     def _begin(self) -> None:
@@ -139,6 +148,7 @@ def start_extender(
     listen: str = "",
     record_dir: Path | None = None,
     lease: LeaseName | None = None,
+    security: Security = UNPROTECTED,
 ) -> Iterator[Extender]:
     """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
 
@@ -152,7 +162,7 @@ def start_extender(
             client = kube or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
         except KubeError as error:
             raise UserError(str(error)) from error
-        extender = Extender(config_file, configuration, client, listener, record_dir, lease)
+        extender = Extender(config_file, configuration, client, listener, record_dir, lease, security)
         extender.start()
         try:
             yield extender

@@ -1,9 +1,10 @@
 """Serving: uvicorn, a small ASGI shim, and the life of the server.
 
 The shim reads every body itself, with a limit on size and time, so that a half-sent request holds nothing but its own
-connection. Filter, preempt and the health checks are answered inline, in microseconds, from bytes by the functions that
-the Flask routes call too. Everything else goes to Flask on a thread: bind, which waits for the API server, has threads
-of its own, so that slow readers of long status dumps cannot hold it up.
+connection. It asks the gate first: who has no access cannot even send a body. Filter, preempt and the health checks are
+answered inline, in microseconds, from bytes by the functions that the Flask routes call too. Everything else goes to
+Flask on a thread. Bind, which waits for the API server, has threads of its own, so that slow readers of long status
+dumps cannot hold it up; so have the gate's questions to the API server.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import gc
 import io
 import logging
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -20,9 +22,11 @@ from typing import Any
 
 import uvicorn
 from flask import Flask
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hived.errors import UserError
-from hived_extender.app import BODY_LIMIT
+from hived_extender.access import CALLER, Call, Identity, Verdict, identity_of
+from hived_extender.app import BODY_LIMIT, CLOSE, gate_of
 from hived_extender.routes import (
     HEALTH_PATH,
     READINESS_PATH,
@@ -35,6 +39,7 @@ from hived_extender.routes import (
     readiness,
 )
 from hived_extender.service import Service
+from hived_extender.tls import ServerTls
 from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, encode
 
 log = logging.getLogger(__name__)
@@ -51,6 +56,8 @@ PREMATURE_TRIES = 10
 """A pod we do not know is waited for: an error would cost it a back-off of a second or more in kube-scheduler."""
 
 DRAIN_TIMEOUT_S = 20
+GOODBYE_TIMEOUT_S = 0.5
+ACCESS_THREADS = 4
 BIND_THREADS = 16
 OTHER_THREADS = 8
 
@@ -86,14 +93,20 @@ class Shim:
         self, app: Flask, service: Service, *, body_limit: int = BODY_LIMIT, body_timeout_s: float = BODY_TIMEOUT_S
     ) -> None:
         self._app = app
+        self._gate = gate_of(app)
         self._service = service
         self._body_limit = body_limit
         self._body_timeout_s = body_timeout_s
+        self._access_threads = ThreadPoolExecutor(ACCESS_THREADS, "access")
         self._bind_threads = ThreadPoolExecutor(BIND_THREADS, "bind")
         self._other_threads = ThreadPoolExecutor(OTHER_THREADS, "http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        verdict = await self._verdict(scope)
+        if verdict.refusal is not None:
+            await _send_answer(send, verdict.refusal)
+            return
         try:
             async with asyncio.timeout(self._body_timeout_s):
                 body = await self._read_body(scope, receive)
@@ -112,6 +125,14 @@ class Shim:
         else:
             await self._call_flask(scope, body, receive, send)
 
+    async def _verdict(self, scope: Scope) -> Verdict:
+        call = Call(scope["method"], scope["path"], _caller(scope), _authorization(scope))
+        verdict = self._gate.quick(call)
+        if verdict is None:
+            loop = asyncio.get_running_loop()
+            verdict = await loop.run_in_executor(self._access_threads, self._gate.decide, call)
+        return verdict
+
     async def _answer_inline(self, handler: Handler, body: bytes) -> Answer:
         reply = answer(handler, self._service, body)
         for _ in range(PREMATURE_TRIES):
@@ -127,6 +148,7 @@ class Shim:
 
     def close(self) -> None:
         """Wait for what the threads are still doing."""
+        self._access_threads.shutdown(wait=True)
         self._bind_threads.shutdown(wait=True)
         self._other_threads.shutdown(wait=True)
 
@@ -197,6 +219,8 @@ class _FlaskCall:
             "status": int(status[:3]),
             "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
         }
+        if self._environ.get(CLOSE):
+            self._start["headers"].append(_CLOSE_HEADER)
         return lambda piece: self._deliver(piece, is_last=False)
 
     def _deliver(self, piece: bytes, is_last: bool) -> None:
@@ -219,13 +243,14 @@ class HttpServer:
     reaches the server.
     """
 
-    def __init__(self, shim: Shim, listener: socket.socket) -> None:
+    def __init__(self, shim: Shim, listener: socket.socket, tls: ServerTls | None = None) -> None:
         self._shim = shim
         self._socket = listener
-        self.url = _url(self._socket)
+        self.url = _url(self._socket, "https" if tls else "http")
         config = uvicorn.Config(
             shim,
             lifespan="off",
+            http=_Protocol,
             ws="none",
             proxy_headers=False,
             log_config=None,
@@ -235,6 +260,8 @@ class HttpServer:
             server_header=False,
             date_header=False,
         )
+        config.load()
+        config.ssl = tls.context if tls else None
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="http")
 
@@ -256,6 +283,26 @@ class HttpServer:
         self._shim.close()
 
 
+class _Protocol(HttpToolsProtocol):
+    """uvicorn leaves the client's certificate out of the scope: here `state` says who is there, found out once per
+    connection.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        # Whatever it is told, uvicorn logs every URL once its logger has a handler, and a query may hold a token.
+        self.access_log = False
+        connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        certificate = connection.getpeercert() if connection is not None else None
+        self.app_state = {**self.app_state, CALLER: identity_of(certificate) if certificate else None}
+
+    def shutdown(self) -> None:
+        """Over TLS a close waits for the client's goodbye: one that is asleep must not hold up the end."""
+        super().shutdown()
+        if self.transport.is_closing():
+            self.loop.call_later(GOODBYE_TIMEOUT_S, self.transport.abort)
+
+
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -274,10 +321,23 @@ def tune_process() -> None:
 async def _send_answer(send: Send, reply: Answer, *, close: bool = False) -> None:
     body = reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
     headers = [(b"content-type", reply.content_type.encode()), (b"content-length", b"%d" % len(body))]
-    if close:
-        headers.append((b"connection", b"close"))
+    headers += [(name.lower().encode(), value.encode()) for name, value in reply.headers]
+    if close or reply.is_elsewhere:
+        headers.append(_CLOSE_HEADER)
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+_CLOSE_HEADER = (b"connection", b"close")
+
+
+def _caller(scope: Scope) -> Identity | None:
+    caller: Identity | None = scope.get("state", {}).get(CALLER)
+    return caller
+
+
+def _authorization(scope: Scope) -> str | None:
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"), None)
 
 
 def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
@@ -300,6 +360,7 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": False,
         "wsgi.run_once": False,
+        CALLER: _caller(scope),
     }
     for name, value in scope["headers"]:
         key = name.decode("latin-1").upper().replace("-", "_")
@@ -324,7 +385,7 @@ def listen(address: str) -> socket.socket:
         raise UserError(f"cannot listen on {address!r}: {host!r} is no name of a host") from error
 
 
-def _url(listener: socket.socket) -> str:
+def _url(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"

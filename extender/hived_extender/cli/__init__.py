@@ -20,6 +20,7 @@ SUMMARIES = {
     "submit": "Turn jobs and pod manifests into pods and create them.",
     "get": "Show the cluster, the virtual clusters or the affinity groups.",
     "config": "Check configuration files.",
+    "certificates": "Make certificates for TLS between kube-scheduler and the extender.",
     "replay": "Feed a log of operations to the scheduler core and write one record per operation.",
     "version": "Show the version of hived and of what it runs on.",
     "completion": "Print the script that completes hived in your shell.",

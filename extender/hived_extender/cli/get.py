@@ -1,13 +1,17 @@
 """`hived get`: the service's inspect paths as tables; one row per cell, virtual cluster or group."""
 
+from collections.abc import Callable
+from functools import wraps
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from hived_extender import inspection
 from hived_extender.cli.tables import table
-from hived_extender.inspection import Cell, Group, Inspector
+from hived_extender.inspection import Cell, Credentials, Group, Inspector
 from hived_extender.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
 
 STATE_COLORS = {"Allocated": "green", "Preempting": "yellow", "BeingPreempted": "yellow"}
@@ -29,26 +33,59 @@ def command() -> None:
       hived get groups 'me~train/default'   one gang
       hived get cluster -o json | jq .       as served by the inspect paths
       HIVED_SERVER=http://10.0.0.7:9096 hived get groups
+      hived get groups --server https://10.0.0.7:9096 --certificate-authority ca.crt --token-file token
     """
 
 
-server_option = click.option(
-    "--server",
-    envvar="HIVED_SERVER",
-    default=inspection.DEFAULT_SERVER,
-    show_default=True,
-    show_envvar=True,
-    help="Address of the service.",
-)
+def _file_option(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    envvar = f"HIVED_{name.removeprefix('--').replace('-', '_').upper()}"
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option(name, metavar="FILE", type=kind, envvar=envvar, show_envvar=True, help=help_text)
+
+
+SERVICE_OPTIONS = (
+    click.option(
+        "--server",
+        envvar="HIVED_SERVER",
+        default=inspection.DEFAULT_SERVER,
+        show_default=True,
+        show_envvar=True,
+        help="Address of the service.",
+    ),
+    click.option(
+        "--token", envvar="HIVED_TOKEN", default="", show_envvar=True,
+        help="A token of the cluster, for a service that asks; others on this machine can read command lines.",
+    ),
+    _file_option("--token-file", "A file with such a token."),
+    _file_option("--certificate-authority", "The CA of a service that speaks https."),
+    _file_option("--client-certificate", "A client certificate, instead of a token."),
+    _file_option("--client-key", "Its key, unless it is in the same file."),
+)  # fmt: skip
+
+
+def asks_service(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say whom to ask and how; the command gets an `inspector` for them."""
+
+    @wraps(function)
+    def ask(server: str, **options: Any) -> None:
+        names = ("token", "token_file", "certificate_authority", "client_certificate", "client_key")
+        credentials = Credentials(**{name: options.pop(name) for name in names})
+        function(inspector=Inspector(server, credentials), **options)
+
+    for option in reversed(SERVICE_OPTIONS):
+        ask = option(ask)
+    return ask
+
+
 output_option = click.option(
     "-o", "--output", type=click.Choice(["table", "wide", "json"]), default="table", help="Form of the answer."
 )
 
 
 @command.command()
-@server_option
+@asks_service
 @output_option
-def cluster(server: str, output: str) -> None:
+def cluster(inspector: Inspector, output: str) -> None:
     """Show every node: health, use, and one character per leaf cell.
 
     \b
@@ -56,7 +93,6 @@ def cluster(server: str, output: str) -> None:
       hived get cluster
       hived get cluster -o wide   with the groups on each node
     """
-    inspector = Inspector(server)
     if output == "json":
         return _print_json(inspector, inspection.PHYSICAL_CLUSTER)
     is_wide = output == "wide"
@@ -81,9 +117,9 @@ def cluster(server: str, output: str) -> None:
 
 @command.command()
 @click.argument("name", required=False)
-@server_option
+@asks_service
 @output_option
-def vc(name: str | None, server: str, output: str) -> None:
+def vc(inspector: Inspector, name: str | None, output: str) -> None:
     """Show what virtual clusters are promised and where those cells are now.
 
     \b
@@ -92,7 +128,6 @@ def vc(name: str | None, server: str, output: str) -> None:
       hived get vc research
       hived get vc -o json
     """
-    inspector = Inspector(server)
     if output == "json":
         path = inspection.virtual_cluster_path(name) if name else inspection.VIRTUAL_CLUSTERS
         return _print_json(inspector, path)
@@ -118,9 +153,9 @@ def vc(name: str | None, server: str, output: str) -> None:
 
 @command.command()
 @click.argument("name", required=False)
-@server_option
+@asks_service
 @output_option
-def groups(name: str | None, server: str, output: str) -> None:
+def groups(inspector: Inspector, name: str | None, output: str) -> None:
     """Show the affinity groups (gangs) that hold or await cells.
 
     \b
@@ -129,7 +164,6 @@ def groups(name: str | None, server: str, output: str) -> None:
       hived get groups 'me~train/default'
       hived get groups -o wide
     """
-    inspector = Inspector(server)
     if output == "json":
         return _print_json(inspector, inspection.group_path(name) if name else inspection.GROUPS)
     found = [inspector.group(name)] if name else sorted(inspector.groups(), key=lambda group: group.name)

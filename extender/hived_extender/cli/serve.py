@@ -12,8 +12,10 @@ import click
 from hived_config.loader import load
 from hived_config.settings import config_path
 from hived_extender import logs
+from hived_extender.access import DEFAULT_VERB_CALLERS, Security
 from hived_extender.running import LOOPBACK, Extender, start_embedded, start_extender
 from hived_extender.server import tune_process
+from hived_extender.tls import ServerTls
 
 CHECK_INTERVAL_S = 1.0
 
@@ -39,8 +41,36 @@ CHECK_INTERVAL_S = 1.0
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True,
     help="What is worth a line in the log.",
 )  # fmt: skip
+@click.option(
+    "--tls-cert-file", metavar="FILE", type=click.Path(path_type=Path),
+    help="Serve HTTPS with this certificate (PEM, with its chain); a renewed file is taken up at once.",
+)  # fmt: skip
+@click.option("--tls-private-key-file", metavar="FILE", type=click.Path(path_type=Path), help="The certificate's key.")
+@click.option(
+    "--client-ca-file", metavar="FILE", type=click.Path(path_type=Path),
+    help="Let only holders of a client certificate of this CA filter, preempt and bind.",
+)  # fmt: skip
+@click.option(
+    "--allowed-client-name", metavar="NAME", multiple=True, default=DEFAULT_VERB_CALLERS, show_default=True,
+    help="A common name that such a certificate may have; may be given several times.",
+)  # fmt: skip
+@click.option(
+    "--authorize", is_flag=True,
+    help="Ask the API server who may call every other path but /healthz and /readyz.",
+)  # fmt: skip
 def command(
-    *, config: Path | None, embedded: Path | None, listen: str, record: Path | None, log_format: str, log_level: str
+    *,
+    config: Path | None,
+    embedded: Path | None,
+    listen: str,
+    record: Path | None,
+    log_format: str,
+    log_level: str,
+    tls_cert_file: Path | None,
+    tls_private_key_file: Path | None,
+    client_ca_file: Path | None,
+    allowed_client_name: tuple[str, ...],
+    authorize: bool,
 ) -> None:
     """Run the scheduler extender, or a whole embedded cluster.
 
@@ -55,16 +85,40 @@ def command(
       hived serve --embedded hivedscheduler.yaml
       hived serve --embedded hivedscheduler.yaml --record records
       hived serve --listen :9096 --log-format json
+      hived serve --tls-cert-file tls.crt --tls-private-key-file tls.key --client-ca-file ca.crt --authorize
     """
     if config is not None and embedded is not None:
         raise click.UsageError("--config and --embedded exclude each other")
+    _check_combination(embedded, tls_cert_file, tls_private_key_file, client_ca_file, authorize)
     logs.configure(log_format, log_level)
     with _stop_signal() as stop:
         if embedded is not None:
             _serve_embedded(embedded, listen, record, stop)
         else:
-            with start_extender(config or config_path(os.environ), listen=listen, record_dir=record) as extender:
+            tls = None
+            if tls_cert_file and tls_private_key_file:
+                tls = ServerTls(tls_cert_file, tls_private_key_file, client_ca_file)
+            security = Security(tls, allowed_client_name, authorize)
+            file = config or config_path(os.environ)
+            with start_extender(file, listen=listen, record_dir=record, security=security) as extender:
                 _serve_until(stop, extender)
+
+
+def _check_combination(
+    embedded: Path | None, certificate: Path | None, key: Path | None, client_ca: Path | None, authorize: bool
+) -> None:
+    """Raises UsageError for options that protect less than they seem to."""
+    if embedded and (certificate or key or client_ca or authorize):
+        raise click.UsageError("an embedded cluster listens on loopback only: --embedded goes without TLS options")
+    if (certificate is None) != (key is None):
+        raise click.UsageError("--tls-cert-file and --tls-private-key-file go together: give both or none")
+    if client_ca and not certificate:
+        raise click.UsageError("--client-ca-file needs --tls-cert-file and --tls-private-key-file")
+    if authorize and not client_ca:
+        raise click.UsageError(
+            "--authorize needs --client-ca-file and the files of TLS: tokens must not travel in the clear, and "
+            "kube-scheduler can show nothing but a client certificate"
+        )
 
 
 def _serve_embedded(config: Path, listen: str, record: Path | None, stop: threading.Event) -> None:
