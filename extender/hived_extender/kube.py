@@ -320,8 +320,11 @@ class KubeClient:
         """Send a request; returns the response, its body not yet read, or raises KubeError if it is an error."""
         url = f"{self.host}{path}?{urlencode(query)}" if query else self.host + path
         headers = {"Accept": "application/json", "User-Agent": "hived"}
-        token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        # Files of tokens end in a line break, at which http.client would stumble, quoting the token.
+        token = (self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or "").strip()
         if token:
+            if not token.isprintable():
+                raise KubeError(0, "ConfigError", "the token for the API server has a control character in it")
             headers["Authorization"] = token
         if body is not None:
             headers["Content-Type"] = content_type

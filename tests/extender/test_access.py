@@ -348,13 +348,15 @@ def test_the_subject_of_a_certificate_names_a_user(subject: list[tuple[str, str]
 
 
 def test_a_verb_that_is_refused_here_and_not_elsewhere_ends_the_connection(files: Files) -> None:
-    with Secured.running(files, is_ready=False) as secured:
+    with Secured.running(files, is_leading=False) as secured:
         pod = secured.world.create("p")
         for path, body in ((FILTER_PATH, filter_body(pod)), (PREEMPT_PATH, preempt_body(pod)), (BIND_PATH, BIND)):
             status, answer, headers = secured.call("POST", path, body, client="scheduler")
             assert (path, headers["Connection"]) == (path, "close")
             assert status == (503 if path == PREEMPT_PATH else 200)
             assert "not ready" in (answer if path == PREEMPT_PATH else answer["Error"])
-        secured.world.service.mark_ready()
+        secured.world.lead()
         for path, body in ((FILTER_PATH, filter_body(pod)), (PREEMPT_PATH, b"{"), (BIND_PATH, b"{")):
             assert secured.call("POST", path, body, client="scheduler")[2]["Connection"] is None
+        secured.world.has_lease = False
+        assert secured.call("POST", BIND_PATH, BIND, client="scheduler")[2]["Connection"] == "close"

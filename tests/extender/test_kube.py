@@ -206,3 +206,20 @@ def test_a_kubeconfig_that_is_none_is_a_clear_error(tmp_path: Any, text: bytes) 
 def test_an_address_that_is_none_is_a_clear_error(address: str) -> None:
     with pytest.raises(KubeError, match="expected http"):
         KubeClient.connect(address)
+
+
+def test_a_token_from_a_file_with_a_line_break_is_sent_without_it(server: Server) -> None:
+    configuration = load_configuration(f"http://127.0.0.1:{server.server_port}")
+    configuration.api_key["authorization"] = "Bearer secret\n"
+    server.will_answer({})
+    KubeClient(configuration).get("/api")
+    assert server.seen[0][3]["Authorization"] == "Bearer secret"
+
+
+def test_a_token_that_cannot_be_sent_is_an_error_without_it(server: Server) -> None:
+    configuration = load_configuration(f"http://127.0.0.1:{server.server_port}")
+    configuration.api_key["authorization"] = "Bearer secret\nX-Other: 1"
+    with pytest.raises(KubeError, match="control character") as caught:
+        KubeClient(configuration).get("/api")
+    assert "secret" not in str(caught.value)
+    assert server.seen == []
