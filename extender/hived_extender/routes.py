@@ -140,10 +140,11 @@ def health(service: Service, body: bytes, name: str = "") -> Answer:
 
 
 def readiness(service: Service, body: bytes, name: str = "") -> Answer:
-    """200 once every bound pod has been replayed; 503 before that and after an internal error."""
+    """200 while this replica leads; 503 with the reason while it does not, and after an internal error."""
     if service.is_ready:
         return Answer(encode({"status": "ready"}))
-    return Answer(encode({"status": "stopped" if service.fault else "recovering"}), status=503)
+    status = {"status": "stopped"} if service.fault else {"status": "not ready", "reason": service.standing}
+    return Answer(encode(status), status=503)
 
 
 def metrics_text(service: Service, body: bytes, name: str = "") -> Answer:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hived_extender.app import create_app
 from hived_extender.routes import ROUTES
-from hived_extender.service import NO_CHAIN_REASON
+from hived_extender.service import NO_CHAIN_REASON, RECOVERING
 from tests.extender.world import World, filter_body, pod_json, preempt_body, spec_text
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +138,7 @@ def test_health_and_readiness_follow_the_service(monkeypatch: pytest.MonkeyPatch
     world = World(is_leading=False)
     client = create_app(world.service).test_client()
     assert client.get("/healthz").status_code == 200
-    assert (client.get("/readyz").status_code, client.get("/readyz").json) == (503, {"status": "recovering"})
+    assert (client.get("/readyz").status_code, client.get("/readyz").json) == (503, {"status": "not ready", "reason": RECOVERING})
     world.lead()
     assert client.get("/readyz").status_code == 200
 

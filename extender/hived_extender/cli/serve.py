@@ -1,7 +1,9 @@
 """`hived serve`: the extender for a real cluster, or a whole embedded cluster with it."""
 
 import os
+import secrets
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from hived_config.loader import load
 from hived_config.settings import config_path
 from hived_extender import logs
 from hived_extender.access import DEFAULT_VERB_CALLERS, Security
+from hived_extender.election import DURATION_S, LeaseName
 from hived_extender.running import LOOPBACK, Extender, start_embedded, start_extender
 from hived_extender.server import tune_process
 from hived_extender.tls import ServerTls
@@ -58,6 +61,19 @@ CHECK_INTERVAL_S = 1.0
     "--authorize", is_flag=True,
     help="Ask the API server who may call every other path but /healthz and /readyz.",
 )  # fmt: skip
+@click.option(
+    "--leader-elect", is_flag=True,
+    help="Run beside other replicas: only the holder of a Lease in the API server answers.",
+)  # fmt: skip
+@click.option(
+    "--lease-namespace", metavar="NAME", envvar="POD_NAMESPACE", default="default", show_default="$POD_NAMESPACE",
+    help="Where that Lease is.",
+)  # fmt: skip
+@click.option("--lease-name", metavar="NAME", default="hived-scheduler", show_default=True, help="What it is called.")
+@click.option(
+    "--lease-duration", metavar="SECONDS", type=click.IntRange(2, 600), default=DURATION_S, show_default=True,
+    help="After so long without a sign of life from the leader another replica takes over.",
+)  # fmt: skip
 def command(
     *,
     config: Path | None,
@@ -71,6 +87,10 @@ def command(
     client_ca_file: Path | None,
     allowed_client_name: tuple[str, ...],
     authorize: bool,
+    leader_elect: bool,
+    lease_namespace: str,
+    lease_name: str,
+    lease_duration: int,
 ) -> None:
     """Run the scheduler extender, or a whole embedded cluster.
 
@@ -85,10 +105,13 @@ def command(
       hived serve --embedded hivedscheduler.yaml
       hived serve --embedded hivedscheduler.yaml --record records
       hived serve --listen :9096 --log-format json
+      hived serve --leader-elect --lease-namespace hived-system
       hived serve --tls-cert-file tls.crt --tls-private-key-file tls.key --client-ca-file ca.crt --authorize
     """
     if config is not None and embedded is not None:
         raise click.UsageError("--config and --embedded exclude each other")
+    if embedded is not None and leader_elect:
+        raise click.UsageError("an embedded cluster has one scheduler: --embedded goes without --leader-elect")
     _check_combination(embedded, tls_cert_file, tls_private_key_file, client_ca_file, authorize)
     logs.configure(log_format, log_level)
     with _stop_signal() as stop:
@@ -100,8 +123,14 @@ def command(
                 tls = ServerTls(tls_cert_file, tls_private_key_file, client_ca_file)
             security = Security(tls, allowed_client_name, authorize)
             file = config or config_path(os.environ)
-            with start_extender(file, listen=listen, record_dir=record, security=security) as extender:
+            lease = LeaseName(lease_namespace, lease_name, _identity(), lease_duration) if leader_elect else None
+            with start_extender(file, listen=listen, record_dir=record, security=security, lease=lease) as extender:
                 _serve_until(stop, extender)
+
+
+def _identity() -> str:
+    """Who we are among the replicas: the pod, or the machine, and something that no earlier process had."""
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}"
 
 
 def _check_combination(
