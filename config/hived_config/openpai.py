@@ -39,6 +39,17 @@ def open_configuration(text: str, file: str, lenient: bool) -> Reader:
     return Reader(file, root, first_line, _PATH, lenient, outer.mistakes())
 
 
+def inner_text(text: str, file: str) -> str:
+    """The scheduler's own document as text, without what an OpenPAI file holds for others, their passwords included.
+
+    `text` is that of a file that `open_configuration` accepts.
+    """
+    outer = Reader(file, compose(text, file))
+    service = _value_of(outer, outer.root, "hivedscheduler")
+    config = None if service is None else _value_of(outer, service, "config")
+    return text if config is None else str(config.value)
+
+
 def _value_of(reader: Reader, node: yaml.Node, name: str) -> yaml.Node | None:
     """The value under a key of a mapping; None if it is no mapping or has no such key. A second such key is noted."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []

@@ -21,6 +21,7 @@ SUMMARIES = {
     "get": "Show the cluster, the virtual clusters or the affinity groups.",
     "config": "Check configuration files.",
     "certificates": "Make certificates for TLS between kube-scheduler and the extender.",
+    "manifests": "Print the manifests that install hived in a cluster, with your configuration.",
     "replay": "Feed a log of operations to the scheduler core and write one record per operation.",
     "version": "Show the version of hived and of what it runs on.",
     "completion": "Print the script that completes hived in your shell.",

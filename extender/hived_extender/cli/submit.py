@@ -6,18 +6,17 @@ import re
 
 import click
 import msgspec
-import yaml
 from click.core import ParameterSource
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
+from hived_extender.cli.documents import as_yaml
 from hived_extender.jobs import plan_file
 from hived_extender.jobs.configuration import find_cluster
 from hived_extender.jobs.creation import create_pods
 from hived_extender.jobs.submission import Manifest, PlannedPod, Submission, parse_priority, priority_classes
 from hived_extender.kube import KubeClient, KubeError
 
-_ODD_TEXT = re.compile(r"[-+]?\.?[0-9][0-9A-Za-z_.+-]*|[yYnN]")
 _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -101,14 +100,14 @@ def command(
             click.echo(f"Warning: {warning}", err=True)
     if kube is None or dry_run:
         objects = [*priority_classes(pods), *(pod.manifest for pod in pods)]
-        click.echo(_as_json(objects) if output == "json" else _as_yaml(objects))
+        click.echo(_as_json(objects) if output == "json" else as_yaml(objects))
         return
     created = create_pods(kube, namespace, pods)
     if output == "text":
         for pod in created:
             click.echo(f"pod/{pod['metadata']['name']} created")
     else:
-        click.echo(_as_json(created) if output == "json" else _as_yaml(created))
+        click.echo(_as_json(created) if output == "json" else as_yaml(created))
 
 
 def _connect(api_server: str, kubeconfig: str, may_fail: bool) -> KubeClient | None:
@@ -133,21 +132,3 @@ def _find_cluster(config: str, kube: KubeClient | None, may_fail: bool) -> Clust
 def _as_json(objects: list[Manifest]) -> str:
     listing = {"apiVersion": "v1", "kind": "List", "items": objects}
     return msgspec.json.format(msgspec.json.encode(listing)).decode()
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes every value in full: people read and edit this, and an alias would surprise them."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-    def quote_text(self, text: str) -> yaml.ScalarNode:
-        """Text in quotes if any YAML reader, PyYAML or kubectl's, could take it for a number or a boolean."""
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _ODD_TEXT.fullmatch(text) else None)
-
-
-_Dumper.add_representer(str, _Dumper.quote_text)
-
-
-def _as_yaml(objects: list[Manifest]) -> str:
-    return str(yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, explicit_start=True)).rstrip()

@@ -1,0 +1,85 @@
+"""`hived manifests`: everything that a cluster needs to run hived, as YAML for kubectl."""
+
+import os
+from pathlib import Path
+
+import click
+
+from hived.errors import UserError
+from hived_config.loader import load
+from hived_config.openpai import inner_text
+from hived_config.settings import config_path
+from hived_extender.cli.documents import as_yaml
+from hived_extender.deploy.installation import NAMESPACE, OVERLAYS, Installation
+
+
+@click.command()
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="Configuration file. [default: $CONFIG or hivedscheduler.yaml]"
+)
+@click.option(
+    "--overlay", type=click.Choice(OVERLAYS), default="ha", show_default=True,
+    help="One replica of everything, two, or two with TLS and token checks.",
+)  # fmt: skip
+@click.option("-n", "--namespace", default=NAMESPACE, show_default=True, help="Namespace; is created.")
+@click.option("--image", default="", help="hived's image, with tag or digest.  [default: hived of this version]")
+@click.option(
+    "--kube-scheduler-image", default="", help="Take the version of your cluster.  [default: of config/deploy]"
+)
+@click.option("--replicas", type=click.IntRange(1, 9), help="Of hived.  [default: the overlay's]")
+@click.option(
+    "--scheduler-name", "scheduler_names", multiple=True, metavar="NAME",
+    help="schedulerName to serve; {vc} stands for each virtual cluster; may be given again.  "
+    "[default: hived and hivedscheduler-ds-{vc}]",
+)  # fmt: skip
+@click.option("--scheduler-per-vc", is_flag=True, help="One kube-scheduler, and so one queue, per virtual cluster.")
+@click.option("--service-monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator.")
+def command(
+    *,
+    config: Path | None,
+    overlay: str,
+    namespace: str,
+    image: str,
+    kube_scheduler_image: str,
+    replicas: int | None,
+    scheduler_names: tuple[str, ...],
+    scheduler_per_vc: bool,
+    service_monitor: bool,
+) -> None:
+    """Print the manifests that install hived in a cluster, with your configuration.
+
+    The same as `kubectl kustomize config/deploy` with your values, and needs neither a checkout nor kubectl. The
+    configuration is checked first. Apply it again after a change: pods are replaced, jobs run on.
+
+    \b
+    Examples:
+      hived manifests --config hivedscheduler.yaml | kubectl apply --server-side -f -
+      hived manifests --overlay single --image registry.example/hived:0.1.0
+      hived manifests --overlay tls --service-monitor
+      hived manifests --scheduler-per-vc --kube-scheduler-image registry.k8s.io/kube-scheduler:v1.33.13
+    """
+    path = config or config_path(os.environ)
+    # What the file leaves to the environment comes from the pod's environment, not from this one.
+    configuration = load(path, environ={"KUBECONFIG": os.devnull})
+    for warning in configuration.warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    settings = configuration.settings
+    for key, value in (
+        ("kubeApiServerAddress", settings.kube_api_server_address),
+        ("kubeConfigFilePath", settings.kube_config_file_path),
+    ):
+        if value:
+            raise UserError(f"{path}: {key}: found {value!r}; remove it, a pod uses its service account")
+    installation = Installation(
+        configuration=inner_text(path.read_text(encoding="utf-8"), str(path)),
+        virtual_clusters=tuple(configuration.cluster.virtual_clusters),
+        overlay=overlay,
+        namespace=namespace,
+        image=image,
+        scheduler_image=kube_scheduler_image,
+        replicas=replicas,
+        scheduler_names=scheduler_names,
+        is_scheduler_per_vc=scheduler_per_vc,
+        has_service_monitor=service_monitor,
+    )
+    click.echo(as_yaml(installation.objects()))

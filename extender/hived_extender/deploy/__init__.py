@@ -1,0 +1,1 @@
+"""Installing hived in a cluster: the manifests of config/deploy with a user's values."""

@@ -1,0 +1,238 @@
+"""A user's values -> the objects to apply.
+
+The values become a kustomization above one of the overlays of config/deploy, which `kubectl kustomize` would build to
+the same objects. Only one kube-scheduler per virtual cluster is beyond kustomize: those are copies of the one there is.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hived.errors import UserError
+from hived_extender.deploy.kustomize import Document, build
+
+OVERLAYS = ("single", "ha", "tls")
+NAMESPACE = "hived-system"
+
+SCHEDULER = "hived-kube-scheduler"
+"""Name of the kube-scheduler's Deployment, budget and Lease; its ConfigMap is called SCHEDULER_CONFIG."""
+
+SCHEDULER_CONFIG = f"{SCHEDULER}-config"
+SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
+
+SCHEDULER_NAMES = ("hived", "hivedscheduler-ds-{vc}")
+SCHEDULER_NAMES_PER_VC = ("hived-{vc}", "hivedscheduler-ds-{vc}")
+"""What pods may ask for as schedulerName, by default: names of ours, and those that `hived submit` and OpenPAI use."""
+
+DIGEST_ANNOTATION = "hived/configuration"
+"""Of the pods: they are replaced when their configuration has changed."""
+
+CONFIG_LIMIT = 1_000_000
+"""Bytes of the configuration; Kubernetes allows 1 MiB for all of a ConfigMap."""
+
+_NAME_LIMIT = 40
+_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_IMAGE = re.compile(r"(?P<name>[^@\s]+?)(?::(?P<tag>[\w][\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What a user can choose.
+
+    Attributes
+    ----------
+    configuration : text of the scheduler's configuration file, known to be sound
+    virtual_clusters : the names of its virtual clusters
+    overlay : one of OVERLAYS
+    image, scheduler_image : with a tag or a digest; "" for those of config/deploy
+    replicas : of the extender; None for what the overlay has
+    scheduler_names : schedulerNames to serve, {vc} stands for each virtual cluster; () for the default ones
+    is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own
+    """
+
+    configuration: str
+    virtual_clusters: Sequence[str]
+    overlay: str = "ha"
+    namespace: str = NAMESPACE
+    image: str = ""
+    scheduler_image: str = ""
+    replicas: int | None = None
+    scheduler_names: Sequence[str] = ()
+    has_service_monitor: bool = False
+    is_scheduler_per_vc: bool = False
+
+    def objects(self) -> list[Document]:
+        """What to apply, in this order. Raises UserError for values that cannot be used."""
+        kustomization, files = self.kustomization()
+        documents = build(Path("/"), kustomization, files)
+        return self._with_scheduler_per_vc(documents) if self.is_scheduler_per_vc else documents
+
+    def kustomization(self) -> tuple[Document, dict[str, str]]:
+        """(kustomization, files that it names) for these values, with one kube-scheduler; paths are absolute."""
+        self._check()
+        root = deploy_folder()
+        scheduler_config = self._scheduler_config(self.virtual_clusters)
+        files = {
+            "hivedscheduler.yaml": self.configuration,
+            "config.yaml": scheduler_config,
+            "digests.yaml": yaml.safe_dump_all(
+                [_digest_patch("hived", self.configuration), _digest_patch(SCHEDULER, scheduler_config)]
+            ),
+        }
+        kustomization: Document = {
+            "resources": [str(root / "overlays" / self.overlay)],
+            "components": [],
+            "namespace": self.namespace,
+            "generatorOptions": {"disableNameSuffixHash": True},
+            "configMapGenerator": [
+                {"name": "hived-config", "behavior": "replace", "files": ["hivedscheduler.yaml"]},
+                {"name": SCHEDULER_CONFIG, "behavior": "replace", "files": ["config.yaml"]},
+            ],
+            "patches": [{"path": "digests.yaml"}],
+            "images": [
+                _image_change(name, image)
+                for name, image in (("hived", self.image), (SCHEDULER_IMAGE, self.scheduler_image))
+                if image
+            ],
+            "replicas": [] if self.replicas is None else [{"name": "hived", "count": self.replicas}],
+        }
+        if self.has_service_monitor:
+            component = "service-monitor-tls" if self.overlay == "tls" else "service-monitor"
+            kustomization["components"].append(str(root / "components" / component))
+        return kustomization, files
+
+    def _check(self) -> None:
+        if not _DNS_LABEL.fullmatch(self.namespace):
+            raise UserError(f"namespace {self.namespace!r}: expected at most 63 of a-z, 0-9 and '-'")
+        if self.namespace == "default" or self.namespace.startswith("kube-"):
+            raise UserError(
+                f"namespace {self.namespace!r}: expected one of hived's own, because it is restricted to pods without "
+                "rights; leave the option out or give another name"
+            )
+        if len(self.configuration.encode()) > CONFIG_LIMIT:
+            raise UserError(
+                f"the configuration has {len(self.configuration.encode()):,} bytes, and a ConfigMap holds "
+                f"{CONFIG_LIMIT:,}; leave out children of cells whose addresses can be generated"
+            )
+
+    def _scheduler_config(self, virtual_clusters: Sequence[str]) -> str:
+        """The KubeSchedulerConfiguration of the overlay with a profile for every schedulerName."""
+        overlay = build(deploy_folder() / "overlays" / self.overlay)
+        config_map = next(each for each in overlay if each["metadata"]["name"] == SCHEDULER_CONFIG)
+        config = yaml.safe_load(config_map["data"]["config.yaml"])
+        (profile,) = config["profiles"]
+        config["profiles"] = [deepcopy(profile) | {"schedulerName": name} for name in self._expand(virtual_clusters)]
+        return yaml.safe_dump(config, sort_keys=False)
+
+    def _expand(self, virtual_clusters: Sequence[str]) -> list[str]:
+        """The schedulerNames for these virtual clusters; with one kube-scheduler, those of all of them."""
+        default = SCHEDULER_NAMES_PER_VC if self.is_scheduler_per_vc else SCHEDULER_NAMES
+        names = self.scheduler_names or default
+        shared = [name for name in names if "{vc}" not in name]
+        if self.is_scheduler_per_vc and shared:
+            raise UserError(
+                f"scheduler name {shared[0]!r}: one kube-scheduler per virtual cluster needs a name for each; expected "
+                f"'{{vc}}' in it, such as '{shared[0]}-{{vc}}'"
+            )
+        names = [each for name in names for each in _for_each(name, virtual_clusters)]
+        if not names:
+            raise UserError("there is no virtual cluster to name a scheduler after; give --scheduler-name without {vc}")
+        return list(dict.fromkeys(names))
+
+    def _with_scheduler_per_vc(self, documents: list[Document]) -> list[Document]:
+        """The objects with a copy of each of kube-scheduler's for every virtual cluster instead."""
+        suffixes = _suffixes(self.virtual_clusters)
+        result = []
+        for document in documents:
+            name = document["metadata"]["name"]
+            if (document["kind"], name) in _PER_VC:
+                result += [self._copy_for(vc, suffix, document) for vc, suffix in suffixes.items()]
+                continue
+            for rule in document.get("rules", ()) if name == f"{SCHEDULER}-election" else ():
+                rule["resourceNames"] = [f"{SCHEDULER}-{suffix}" for suffix in suffixes.values()]
+            result.append(document)
+        return result
+
+    def _copy_for(self, vc: str, suffix: str, document: Document) -> Document:
+        config = self._scheduler_config([vc])
+        name = f"{SCHEDULER}-{suffix}"
+        copy: Document = _renamed(document, {SCHEDULER: name, SCHEDULER_CONFIG: f"{name}-config"})
+        if copy["kind"] == "ConfigMap":
+            copy["data"] = {"config.yaml": config}
+        if copy["kind"] == "Deployment":
+            copy["spec"]["template"]["metadata"]["annotations"][DIGEST_ANNOTATION] = _digest(config)
+        return copy
+
+
+_PER_VC = {("Deployment", SCHEDULER), ("PodDisruptionBudget", SCHEDULER), ("ConfigMap", SCHEDULER_CONFIG)}
+
+
+def deploy_folder() -> Path:
+    """Where the manifests are: beside this module in an installed package, else in the checkout's config."""
+    installed = Path(__file__).parent / "manifests"
+    return installed if installed.is_dir() else Path(__file__).parents[3] / "config" / "deploy"
+
+
+def _suffixes(virtual_clusters: Iterable[str]) -> dict[str, str]:
+    """A part of an object's name for every virtual cluster. Raises UserError if two would have the same or one none."""
+    suffixes: dict[str, str] = {}
+    for vc in virtual_clusters:
+        suffix = re.sub(r"[^a-z0-9]+", "-", vc.lower())[:_NAME_LIMIT].strip("-")
+        other = next((name for name, taken in suffixes.items() if taken == suffix), None)
+        if not suffix:
+            raise UserError(f"virtual cluster {vc!r} has no letter or digit that an object's name may have; rename it")
+        if other is not None:
+            raise UserError(
+                f"the kube-schedulers of virtual clusters {other!r} and {vc!r} would both be called "
+                f"{SCHEDULER}-{suffix}; rename one of them, or let one kube-scheduler serve all"
+            )
+        suffixes[vc] = suffix
+    return suffixes
+
+
+def _for_each(scheduler_name: str, virtual_clusters: Iterable[str]) -> list[str]:
+    """The name with {vc} replaced by each virtual cluster, in lower case as `hived submit` has it."""
+    if "{vc}" not in scheduler_name:
+        return [scheduler_name]
+    return [scheduler_name.replace("{vc}", vc.lower()) for vc in virtual_clusters]
+
+
+def _renamed(value: Any, names: Mapping[str, str], key: str = "") -> Any:
+    """A copy in which names and labels that are keys of `names`, also after the "=" of an argument, are replaced."""
+    if isinstance(value, dict):
+        return {name: _renamed(each, names, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_renamed(each, names) for each in value]
+    if key in {"name", "app.kubernetes.io/name"}:
+        return names.get(value, value)
+    flag, equals, text = value.partition("=") if isinstance(value, str) and not key else ("", "", "")
+    return flag + equals + names.get(text, text) if equals else value
+
+
+def _image_change(name: str, image: str) -> Document:
+    """An entry of a kustomization's images. Raises UserError for an image that may be another one tomorrow."""
+    match = _IMAGE.fullmatch(image)
+    if match is None or (match["tag"] in (None, "latest") and not match["digest"]):
+        raise UserError(f"image {image!r}: expected NAME:TAG with a tag other than latest, or NAME@sha256:DIGEST")
+    version = {"digest": match["digest"]} if match["digest"] else {"newTag": match["tag"]}
+    return {"name": name, "newName": match["name"], **version}
+
+
+def _digest_patch(deployment: str, configuration: str) -> Document:
+    annotations = {DIGEST_ANNOTATION: _digest(configuration)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": deployment},
+        "spec": {"template": {"metadata": {"annotations": annotations}}},
+    }
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,36 @@
+"""Every installation that there is: the overlays and components of config/deploy, and what `hived manifests` prints."""
+
+from pathlib import Path
+
+import yaml
+from click.testing import CliRunner
+
+from hived_extender.cli import main
+from hived_extender.deploy.installation import OVERLAYS
+from hived_extender.deploy.kustomize import Document, build
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "config" / "deploy"
+SAMPLES = ROOT / "config" / "samples"
+
+COMMANDS = {
+    "manifests": [],
+    "manifests single": ["--overlay", "single", "--namespace", "gpu-scheduling", "--replicas", "1"],
+    "manifests tls": ["--overlay", "tls", "--service-monitor", "--image", "registry.example/hived:1.2"],
+    "manifests per VC": ["--scheduler-per-vc", "--service-monitor", "--namespace", "gpu-scheduling"],
+    "manifests tls per VC": ["--overlay", "tls", "--scheduler-per-vc"],
+}
+FOLDERS = {"config/deploy": DEPLOY} | {f"overlay {name}": DEPLOY / "overlays" / name for name in OVERLAYS}
+NAMES = [*FOLDERS, *COMMANDS]
+
+
+def manifests(*options: str, config: str = "racks.yaml") -> list[Document]:
+    """What `hived manifests` prints with these options for a sample cluster."""
+    result = CliRunner().invoke(main, ["manifests", "--config", str(SAMPLES / config), *options])
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def installation(name: str) -> list[Document]:
+    """The objects of one of NAMES."""
+    return build(FOLDERS[name]) if name in FOLDERS else manifests(*COMMANDS[name])
