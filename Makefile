@@ -7,10 +7,10 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nojit check bench soak clean
+.PHONY: help setup demo test test-nojit e2e check bench soak clean
 
 help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # A build without isolation needs no network once everything is installed.
 $(READY): pyproject.toml
@@ -33,6 +33,11 @@ test: $(READY) ## all tests
 
 test-nojit: $(READY) ## the core's tests with kernels as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/core
+
+# The programs are built into a cache at first, which takes Go and minutes.
+e2e: $(READY) ## the lab and all scenarios on real Kubernetes control planes of two versions
+	$(BIN)/python -m tests.e2e.tools
+	HIVED_E2E=1 $(BIN)/python -m pytest tests/e2e
 
 check: $(READY) ## lint, format, types and import layers
 	$(BIN)/ruff check .

@@ -48,7 +48,7 @@ class RealCluster:
         configuration: Path,
         *,
         replica_count: int = 1,
-        has_preempt_verb: bool = True,
+        has_preempt_verb: bool = False,
         serve_options: tuple[str, ...] = (),
     ) -> None:
         self.plane = plane

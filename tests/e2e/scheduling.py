@@ -11,7 +11,7 @@ from hived_extender.wire import ENABLE_LIMIT
 OFF = {
     # The filter of a node that is full of victims would never reach the extender. Cells stand for resources here.
     "filter": {"disabled": [{"name": "NodeResourcesFit"}]},
-    # Without that filter nothing that kube-scheduler removes in a dry run makes a difference, which it takes for an error.
+    # Without that filter nothing that kube-scheduler removes in a dry run makes room, which it takes for an error.
     "postFilter": {"disabled": [{"name": "DefaultPreemption"}]},
 }
 
@@ -26,7 +26,7 @@ def scheduler_configuration(
     """The configuration as YAML, with a profile for each virtual cluster as submitted pods name it.
 
     With the preempt verb kube-scheduler finds victims by what they use, asks the extender about them and deletes them;
-    without it the service has to evict them itself. `tls` is the extender's tlsConfig, for an `extender_url` with https.
+    without it the service has to evict them itself. `tls` is the extender's tlsConfig, for an address with https.
     """
     submission = Submission(user="")
     extender = {

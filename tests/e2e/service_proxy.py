@@ -122,7 +122,8 @@ class ServiceProxy:
         replica = self._next()
         try:
             if replica is not None:
-                with contextlib.suppress(OSError):
+                # A connection's task ends quietly, also when `stop` cuts it: streams log what a task of theirs raises.
+                with contextlib.suppress(OSError, asyncio.CancelledError):
                     await _join(reader, writer, replica)
         finally:
             writer.transport.abort()

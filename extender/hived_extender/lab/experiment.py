@@ -70,6 +70,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     within_s: float = 10.0
     hold_s: float = 0.0
 
+    @property
+    def is_checked(self) -> bool:
+        """Whether something comes out of it that can be wrong."""
+        return self.expect is not None or bool(self.submit and self.submit.refused)
+
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An experiment as written. `shows` is the guarantee in a sentence or two."""

@@ -72,12 +72,13 @@ def run_all(
     return results
 
 
-def run_experiment(loaded: Loaded, report: Report, cluster: Cluster, began: float) -> Result:
+def run_experiment(loaded: Loaded, report: Report, cluster: Cluster, began: float, *, patience: float = 1.0) -> Result:
     """Run one experiment on a fresh cluster that was asked for at `began`; its pods are left as they are at the end.
 
-    The first expectation that fails ends it: what follows would build on sand.
+    Expectations have `patience` times as long to come true as they say, for clusters that are slower than the embedded
+    one. The first that fails ends the experiment: what follows would build on sand.
     """
-    run = _Run(loaded, report, cluster)
+    run = _Run(loaded, report, cluster, patience)
     error = ""
     try:
         run.look()
@@ -95,11 +96,12 @@ def run_experiment(loaded: Loaded, report: Report, cluster: Cluster, began: floa
 class _Run:
     """One experiment under way. `jobs` holds what was submitted under each letter, to be submitted again if asked."""
 
-    def __init__(self, loaded: Loaded, report: Report, cluster: Cluster) -> None:
+    def __init__(self, loaded: Loaded, report: Report, cluster: Cluster, patience: float) -> None:
         self.checks: list[Check] = []
         self._folder = loaded.folder
         self._report = report
         self._cluster = cluster
+        self._patience = patience
         self._spec = load_cluster(loaded.folder / loaded.experiment.configuration)
         self._observer = Observer(cluster.kube, Inspector(cluster.url))
         self._jobs: dict[str, list[PlannedPod]] = {}
@@ -204,7 +206,7 @@ class _Run:
             elif came_true is not None:
                 found = [f"{text}, after {now - came_true:.1f} s in which all was as expected" for text in found]
                 return self._conclude(step, tuple(found), now - began)
-            elif now - began > step.within_s:
+            elif now - began > step.within_s * self._patience:
                 return self._conclude(step, tuple(found), now - began)
             time.sleep(LOOK_INTERVAL_S)
 

@@ -1,0 +1,19 @@
+"""One control plane per Kubernetes version, for all tests of a session; only `make e2e` collects what needs one."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.plane import ControlPlane
+from tests.e2e.tools import VERSIONS, find
+
+# Without the programs that `make e2e` builds first, these cannot run.
+collect_ignore_glob = [] if os.environ.get("HIVED_E2E") else ["test_lab.py", "test_plane.py", "failures/*"]
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """A control plane of each version; what a test leaves in it, `RealCluster` or `clear` removes before the next."""
+    with ControlPlane(find(request.param), request.param) as running:
+        yield running

@@ -1,0 +1,29 @@
+"""Every experiment of the lab with kube-scheduler: what holds on the embedded cluster holds here."""
+
+import time
+
+import click
+import pytest
+
+from hived_extender.lab.experiment import Loaded, experiments_folder, load_experiments
+from hived_extender.lab.report import Report
+from hived_extender.lab.runner import run_experiment
+from tests.e2e.cluster import RealCluster
+from tests.e2e.plane import ControlPlane
+
+PATIENCE = 3.0
+"""kube-scheduler tries a pod again after a second at the earliest, and the machine may be busy."""
+
+EXPERIMENTS = load_experiments(experiments_folder())
+
+
+@pytest.mark.parametrize("loaded", EXPERIMENTS, ids=lambda loaded: loaded.name)
+def test_every_expectation_holds_on_a_real_control_plane(plane: ControlPlane, loaded: Loaded) -> None:
+    report = Report(click.echo)
+    report.begin(loaded, 1, 1)
+    began = time.monotonic()
+    with RealCluster(plane, loaded.folder / loaded.experiment.configuration) as cluster:
+        result = run_experiment(loaded, report, cluster, began, patience=PATIENCE)
+    assert not result.error
+    assert [check.found for check in result.checks if check.found] == []
+    assert len(result.checks) == sum(step.is_checked for step in loaded.experiment.steps)
