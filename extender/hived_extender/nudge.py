@@ -6,8 +6,12 @@ about the pod just before our own watch told us of the same change. So a moment 
 pod that was refused before it and has not been asked about since is tried on the core, and those that could run now are
 touched. That costs microseconds for a pod that still has to wait, where waking it for nothing would cost kube-scheduler
 a whole cycle and the API server several writes.
+
+A new pod is tried too if kube-scheduler has not asked about it by then: it does not ask about a pod that its own
+filters leave no node for, and only the service can know that others are to make room.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +21,7 @@ SLICE = 64
 
 
 class Nudger:
-    """Thread-safe. Remembers every pod that was refused, until it is woken or settled.
+    """Thread-safe. Remembers every pod that waits, until it is woken or settled.
 
     `wake` is called with the uids of a few pods, on a thread of its own and without any lock held; it returns those
     that it has woken.
@@ -31,6 +35,12 @@ class Nudger:
         self._last_change = 0.0
         self._timer: threading.Timer | None = None
         self._is_closed = False
+
+    def appeared(self, uid: str) -> None:
+        """A pod waits that kube-scheduler has not asked about yet."""
+        with self._lock:
+            self._refusals[uid] = -math.inf
+            self._start_timer()
 
     def refused(self, uid: str) -> None:
         """A pod was told to wait."""

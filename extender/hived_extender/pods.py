@@ -52,6 +52,8 @@ class PodRecord:
     request: PodRequest | None = None
     bind_info: BindInfo | None = None
     is_told: bool = False
+    is_asked: bool = False
+    is_held: bool = False
     repeat_count: int = 0
     is_force_binding: bool = False
     _parsed: tuple[str, PodRequest | UserError] | None = field(default=None, repr=False)

@@ -164,6 +164,8 @@ class Service:
                 self._account(ledger, record)
             self._node_names = NodeNames(ledger.state.topology.node_index)
             self._ledger, self._holds, self.standing = ledger, holds, ""
+            for record in self._pods.records(PodState.WAITING):
+                self._nudger.appeared(record.uid)
             log.info("leading", extra={"fields": {"pods": self._pods.counts()}})
 
     def follow(self, standing: str) -> None:
@@ -231,8 +233,11 @@ class Service:
                 return
             record.version = meta.version
             self._announcer.observe(record, pod.condition(CONDITION_TYPE))
+            record.is_held = pod.is_held
             if pod.node and record.state is not PodState.BOUND:
                 self._confirm_or_adopt(record, pod)
+            elif record.state is PodState.WAITING and record.request is None:
+                self._take_note(record, pod)
 
     def pod_gone(self, uid: str) -> None:
         """A pod was deleted."""
@@ -273,9 +278,7 @@ class Service:
                 self._pods.move(record, PodState.BINDING)
                 return self._answer_binding(ledger, record, suggested)
             if isinstance(decision, Preempt):
-                victims = self._describe_victims(decision)
-                self._announcer.preempting(record, "; ".join(f"{node}: {text}" for node, text in victims.items()))
-                return FilterResult(failed_nodes=victims)
+                return FilterResult(failed_nodes=self._tell_preempting(record, decision))
             reason = decision.reason if isinstance(decision, Wait) else "there is room now, the pod will be tried again"
             self._announcer.waiting(record, reason or NO_CHAIN_REASON)
             return FilterResult(failed_nodes={WAITING_KEY: reason or NO_CHAIN_REASON})
@@ -404,6 +407,16 @@ class Service:
         if self._ledger is not None:
             self._account(self._ledger, record)
 
+    def _take_note(self, record: PodRecord, pod: Pod) -> None:
+        """A pod waits that nobody has asked about yet."""
+        try:
+            record.request = record.parse(pod.annotations)
+        except UserError as error:
+            self._announcer.refused(record, error.message)
+            return
+        if self._ledger is not None:
+            self._nudger.appeared(record.uid)
+
     def _tell_scheduled(self, record: PodRecord) -> None:
         if record.request is not None and record.bind_info is not None:
             spec = record.request.spec
@@ -484,7 +497,7 @@ class Service:
             if record.is_told and record.request != request:
                 ledger.check_changed(request)
                 self._release(record)
-            record.request, record.is_told = request, True
+            record.request, record.is_told, record.is_asked = request, True, True
             decision = ledger.decide(request, phase, suggested, commit=phase is Phase.FILTERING)
         except UserError as error:
             tell_decision(self.metrics, record.key, request, phase, error, started)
@@ -550,11 +563,14 @@ class Service:
         log.info("force bind", extra={"fields": fields})
         self._binder.write_later(record, info, self._guard(ledger), done)
 
-    def _describe_victims(self, decision: Preempt) -> dict[str, str]:
-        return {
+    def _tell_preempting(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
+        """Tell people which pods have to leave; returns the same by node."""
+        reasons = {
             node: "node(s) with pods to preempt: " + ", ".join(self._pod_key(uid) for uid in victims)
             for node, victims in decision.victims_by_node.items()
         }
+        self._announcer.preempting(record, "; ".join(f"{node}: {reason}" for node, reason in reasons.items()))
+        return reasons
 
     def _pod_key(self, uid: str) -> str:
         record = self._pods.get(uid)
@@ -571,16 +587,34 @@ class Service:
         return PreemptResult({})
 
     def _wake_those_that_fit(self, uids: Sequence[str]) -> list[str]:
-        """Try refused pods on the core, and wake those that could run or preempt now. Takes the lock."""
+        """Try waiting pods on the core: preempt for those that need it, wake those that could run. Takes the lock."""
         fitting: list[PodRecord] = []
         with suppress(InvariantError), self._exclusive():
             for uid in uids:
                 record = self._pods.get(uid)
-                if self._ledger is not None and record is not None and _could_run(self._ledger, record):
+                if self._ledger is not None and record is not None and self._is_worth_waking(self._ledger, record):
                     fitting.append(record)
         for record in fitting:
             self._binder.ask_retry_later(record)
         return [record.uid for record in fitting]
+
+    def _is_worth_waking(self, ledger: Ledger, record: PodRecord) -> bool:
+        request = record.request
+        if record.state is not PodState.WAITING or request is None or record.is_held:
+            return False
+        was_preempting = ledger.is_waiting_for_victims(request)
+        record.is_told = True
+        try:
+            decision = ledger.decide(request, Phase.FILTERING, None, commit=False)
+            if isinstance(decision, Preempt) and not was_preempting:
+                if not self.preemption.by_service or not request.spec.ignore_suggested_nodes:
+                    return record.is_asked  # it is for kube-scheduler to say where
+                decision = self._preempt(ledger, record, decision, None)
+                if isinstance(decision, Preempt):
+                    self._tell_preempting(record, decision)
+        except UserError:
+            return False
+        return isinstance(decision, Bind) and record.is_asked
 
     def _gauges(self) -> Gauges:
         """Takes the lock."""
@@ -596,17 +630,6 @@ class Service:
                 is_ready=self.is_ready,
                 is_healthy=not self._fault,
             )
-
-
-def _could_run(ledger: Ledger, record: PodRecord) -> bool:
-    if record.state is not PodState.WAITING or record.request is None or not record.is_told:
-        return False
-    is_preempting = ledger.is_waiting_for_victims(record.request)
-    try:
-        decision = ledger.decide(record.request, Phase.FILTERING, None, commit=False)
-    except UserError:
-        return False
-    return isinstance(decision, Bind) or (isinstance(decision, Preempt) and not is_preempting)
 
 
 def _replay_order(record: PodRecord) -> tuple[int, str, str]:

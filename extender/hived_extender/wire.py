@@ -44,6 +44,7 @@ class Metadata(msgspec.Struct):
     namespace: str = ""
     uid: str = ""
     version: str = msgspec.field(name="resourceVersion", default="")
+    deletion_timestamp: str | None = msgspec.field(name="deletionTimestamp", default=None)
     annotations: dict[str, str] | None = None
 
 
@@ -63,6 +64,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     """`node_name` is empty until the pod is bound."""
 
     node_name: str | None = None
+    scheduling_gates: list[msgspec.Raw] | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
 
@@ -111,6 +113,11 @@ class Pod(msgspec.Struct):
             for container in containers
             if container.resources is not None
         )
+
+    @property
+    def is_held(self) -> bool:
+        """True if it has a scheduling gate, or is being deleted: kube-scheduler leaves it alone."""
+        return bool(self.metadata.deletion_timestamp or (self.spec and self.spec.scheduling_gates))
 
     @property
     def is_completed(self) -> bool:

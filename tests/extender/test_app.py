@@ -138,7 +138,10 @@ def test_health_and_readiness_follow_the_service(monkeypatch: pytest.MonkeyPatch
     world = World(is_leading=False)
     client = create_app(world.service).test_client()
     assert client.get("/healthz").status_code == 200
-    assert (client.get("/readyz").status_code, client.get("/readyz").json) == (503, {"status": "not ready", "reason": RECOVERING})
+    assert (client.get("/readyz").status_code, client.get("/readyz").json) == (
+        503,
+        {"status": "not ready", "reason": RECOVERING},
+    )
     world.lead()
     assert client.get("/readyz").status_code == 200
 
