@@ -98,11 +98,15 @@ class Announcer:
 
     def scheduled(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
         """The pod is bound. An unwritten wait is not worth telling any more."""
-        numbers = ",".join(str(number) for number in leaf_cells)
-        facts = [f"node {node}", f"leaf cells {numbers}"]
-        facts += [f"virtual cluster {vc}"] if vc else []
-        facts += [f"affinity group {group}"] if group else []
-        self._say(pod, Reason.SCHEDULED, ", ".join(facts), is_true=True)
+        self._say(pod, Reason.SCHEDULED, _placement(node, leaf_cells, vc, group), is_true=True)
+
+    def replayed(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
+        """The pod was bound by an earlier process, which need not have lived to take back that it waits."""
+        with self._changed:
+            board = self._boards.get(pod.uid)
+            if board is not None and board.is_said_to_wait:
+                board.want(Condition(True, ALLOCATED, clipped(_placement(node, leaf_cells, vc, group))))
+                self._enqueue(board)
 
     def lazily_preempted(self, pod: PodRef, group: str, by: str) -> None:
         """The pod's group runs on, but opportunistically: its virtual cluster gave its cells to the group `by`."""
@@ -336,6 +340,13 @@ class Announcer:
             unsaid, self._unsaid_complaints = self._unsaid_complaints, 0
             self._next_complaint = now + COMPLAINT_INTERVAL_S
         log.warning(message, extra={"fields": {"reason": reason, "others": unsaid}})
+
+
+def _placement(node: str, leaf_cells: Sequence[int], vc: str, group: str) -> str:
+    facts = [f"node {node}", f"leaf cells {','.join(str(number) for number in leaf_cells)}"]
+    facts += [f"virtual cluster {vc}"] if vc else []
+    facts += [f"affinity group {group}"] if group else []
+    return ", ".join(facts)
 
 
 def _is_passing(error: KubeError) -> bool:

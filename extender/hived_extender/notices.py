@@ -130,6 +130,11 @@ class Board:
         """Events that are yet to be written."""
         return len(self._notices)
 
+    @property
+    def is_said_to_wait(self) -> bool:
+        """Whether the condition denies that the pod has cells, and nobody wants it to say anything else."""
+        return self.stored is not None and not self.stored.is_true and self._wanted is None
+
     def say(self, reason: Reason, message: str, since_s: float) -> None:
         """Something happened, or is still as it was."""
         self._is_settled = not reason.is_pending and (self._is_settled or reason is Reason.SCHEDULED)

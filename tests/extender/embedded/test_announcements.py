@@ -254,6 +254,29 @@ def test_a_wait_that_another_process_wrote_is_taken_back(
         eventually(lambda: (ours(http, ref) or ("",))[0] == "True")
 
 
+def test_a_wait_is_taken_back_of_a_pod_that_a_dead_process_bound(
+    announcer: Announcer, kube: Tapped, http: Http, ref: Ref
+) -> None:
+    announcer.waiting(ref, "no room")
+    eventually(lambda: ours(http, ref))
+    written = events(http, ref)
+    with contextlib.closing(Announcer(kube, Metrics(), pace=QUICK)) as successor:
+        successor.replayed(ref, "n1", (0,))
+        successor.observe(ref, PodCondition(CONDITION_TYPE, "False", "Waiting", "no room"))
+        assert ours(http, ref) == ("False", "Waiting", "no room")
+        successor.replayed(ref, "n1", (0,))
+        eventually(lambda: ours(http, ref) == ("True", "Allocated", "node n1, leaf cells 0"))
+    assert events(http, ref) == written
+
+
+def test_replaying_a_pod_does_not_hide_that_it_was_preempted_lazily(announcer: Announcer, http: Http, ref: Ref) -> None:
+    announcer.lazily_preempted(ref, "g", "h")
+    eventually(lambda: ours(http, ref))
+    announcer.replayed(ref, "n1", (0,))
+    announcer.close()
+    assert (ours(http, ref) or ("",) * 3)[1] == "LazyPreempted"
+
+
 def test_a_later_pod_of_the_same_name_is_left_alone(announcer: Announcer, http: Http, ref: Ref) -> None:
     http.ok("DELETE", f"{PODS}/{ref.name}", gracePeriodSeconds=0)
     later = create(http, ref.name)
