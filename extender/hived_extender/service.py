@@ -390,7 +390,7 @@ class Service:
         if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod):
             self._pods.move(record, PodState.BOUND)
             log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
-            self._tell_scheduled(record)
+            self._tell_scheduled(record, is_new=True)
             return
         self._release(record)
         record.node = pod.node
@@ -417,11 +417,11 @@ class Service:
         if self._ledger is not None:
             self._nudger.appeared(record.uid)
 
-    def _tell_scheduled(self, record: PodRecord) -> None:
+    def _tell_scheduled(self, record: PodRecord, *, is_new: bool) -> None:
         if record.request is not None and record.bind_info is not None:
-            spec = record.request.spec
-            cells = record.bind_info.leaf_cell_indices
-            self._announcer.scheduled(record, record.node, cells, vc=spec.virtual_cluster, group=spec.group.name)
+            tell = self._announcer.scheduled if is_new else self._announcer.replayed
+            spec, cells = record.request.spec, record.bind_info.leaf_cell_indices
+            tell(record, record.node, cells, vc=spec.virtual_cluster, group=spec.group.name)
 
     def _account(self, ledger: Ledger, record: PodRecord) -> None:
         """Tell the core of a bound pod."""
@@ -433,6 +433,7 @@ class Service:
             self._tell_unaccounted(record, error)
             return
         record.is_told = True
+        self._tell_scheduled(record, is_new=False)
         log.debug("bound pod replayed", extra={"fields": {"pod": record.key, "node": record.node}})
 
     def _tell_unaccounted(self, record: PodRecord, error: UserError) -> None:

@@ -8,6 +8,7 @@ from hived.errors import UserError
 from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.binder import RETRY_ANNOTATION
 from hived_extender.kube import KubeError
+from hived_extender.notices import CONDITION_TYPE
 from hived_extender.service import NO_CHAIN_REASON, Patience
 from tests.extender.world import NODES, World, filter_args, node, pod_json, preempt_args, spec_text, to_pod
 
@@ -434,6 +435,22 @@ def test_a_bound_pod_is_refused_by_filter_and_preempt() -> None:
         world.filter(pod)
     with pytest.raises(UserError, match=f"already bound to node {where}"):
         world.service.preempt_victims(preempt_args(pod))
+
+
+@pytest.mark.parametrize("is_seen_before", [True, False], ids=["before it leads", "while it leads"])
+def test_that_a_pod_waits_is_taken_back_by_who_finds_it_bound(is_seen_before: bool) -> None:
+    pod, _ = World().place("p")
+    waiting = {"type": CONDITION_TYPE, "status": "False", "reason": "Waiting", "message": "no room"}
+    pod["status"]["conditions"] = [waiting]
+    world = World(is_leading=not is_seen_before)
+    world.kube.add(pod)
+    world.see(pod)
+    if is_seen_before:
+        world.lead()
+    world.service.close()
+    (condition,) = world.kube.pods["p"]["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("True", "Allocated")
+    assert world.kube.events == []
 
 
 def test_an_annotation_that_cannot_be_used_is_the_users_error_and_changes_nothing() -> None:
