@@ -1,6 +1,6 @@
 """The Flask application: every path, working alone under the test client or any WSGI server.
 
-In production `server.py` stands before it and answers the hot verbs itself, from the same functions and behind the same
+In production `shim.py` stands before it and answers the hot verbs itself, from the same functions and behind the same
 gate.
 """
 
@@ -11,7 +11,8 @@ from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import PathConverter
 
-from hived_extender.access import CALLER, Call, Gate
+from hived_extender.access import Gate
+from hived_extender.callers import CALLER, Call
 from hived_extender.routes import JSON, ROUTES, Answer, Handler, answer, explain
 from hived_extender.service import Service
 from hived_extender.wire import encode

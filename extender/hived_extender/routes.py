@@ -1,6 +1,6 @@
 """What each path does: one short function per path, from a service and a body to an answer.
 
-Flask (`app.py`) and the ASGI shim (`server.py`) call these same functions. Exceptions end here: filter and bind report
+Flask (`app.py`) and the ASGI shim (`shim.py`) call these same functions. Exceptions end here: filter and bind report
 every error inside a 200 answer, as kube-scheduler expects of the reference; all other paths answer the status code with
 a JSON string.
 """

@@ -25,8 +25,9 @@ from hived_extender.kube import KubeClient, KubeError
 from hived_extender.leadership import Leadership
 from hived_extender.metrics import Metrics
 from hived_extender.record import Recorder
-from hived_extender.server import HttpServer, Shim
+from hived_extender.server import HttpServer
 from hived_extender.service import Patience, Service
+from hived_extender.shim import Shim
 
 log = logging.getLogger(__name__)
 

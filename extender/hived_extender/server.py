@@ -1,241 +1,27 @@
-"""Serving: uvicorn, a small ASGI shim, and the life of the server.
-
-The shim reads every body itself, with a limit on size and time, so that a half-sent request holds nothing but its own
-connection. It asks the gate first: who has no access cannot even send a body. Filter, preempt and the health checks are
-answered inline, in microseconds, from bytes by the functions that the Flask routes call too. Everything else goes to
-Flask on a thread. Bind, which waits for the API server, has threads of its own, so that slow readers of long status
-dumps cannot hold it up; so have the gate's questions to the API server.
-"""
+"""The life of the server: uvicorn on a thread of its own, with TLS or without."""
 
 import asyncio
 import gc
-import io
-import logging
 import socket
 import ssl
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
-from flask import Flask
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hived.errors import UserError
-from hived_extender.access import CALLER, Call, Identity, Verdict, identity_of
-from hived_extender.app import BODY_LIMIT, CLOSE, gate_of
-from hived_extender.routes import (
-    HEALTH_PATH,
-    READINESS_PATH,
-    Answer,
-    Handler,
-    answer,
-    filter_call,
-    health,
-    preempt_call,
-    readiness,
-)
-from hived_extender.service import Service
+from hived_extender.callers import CALLER, identity_of
+from hived_extender.shim import Shim
 from hived_extender.tls import ServerTls
-from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, encode
-
-log = logging.getLogger(__name__)
-
-BODY_TIMEOUT_S = 10.0
-SEND_TIMEOUT_S = 10.0
-"""For a piece of an answer: readers who fell asleep must not keep the threads that make the answers."""
 
 KEEP_ALIVE_S = 120
 """Longer than the 90 s after which Go's client drops an idle connection: we must never close one it is about to use."""
 
-PREMATURE_WAIT_S = 0.01
-PREMATURE_TRIES = 10
-"""A pod we do not know is waited for: an error would cost it a back-off of a second or more in kube-scheduler."""
-
 DRAIN_TIMEOUT_S = 20
 GOODBYE_TIMEOUT_S = 0.5
-ACCESS_THREADS = 4
-BIND_THREADS = 16
-OTHER_THREADS = 8
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-INLINE: dict[tuple[str, str], Handler] = {
-    ("POST", FILTER_PATH): filter_call,
-    ("POST", PREEMPT_PATH): preempt_call,
-    ("GET", HEALTH_PATH): health,
-    ("GET", READINESS_PATH): readiness,
-}
-
-
-class _Refused(Exception):
-    """The body is too large or too slow; the connection cannot be used any more."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class _ClientGone(Exception):
-    """Nobody is there to answer."""
-
-
-class Shim:
-    """The ASGI application in front of Flask."""
-
-    def __init__(
-        self, app: Flask, service: Service, *, body_limit: int = BODY_LIMIT, body_timeout_s: float = BODY_TIMEOUT_S
-    ) -> None:
-        self._app = app
-        self._gate = gate_of(app)
-        self._service = service
-        self._body_limit = body_limit
-        self._body_timeout_s = body_timeout_s
-        self._access_threads = ThreadPoolExecutor(ACCESS_THREADS, "access")
-        self._bind_threads = ThreadPoolExecutor(BIND_THREADS, "bind")
-        self._other_threads = ThreadPoolExecutor(OTHER_THREADS, "http")
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        verdict = await self._verdict(scope)
-        if verdict.refusal is not None:
-            await _send_answer(send, verdict.refusal)
-            return
-        try:
-            async with asyncio.timeout(self._body_timeout_s):
-                body = await self._read_body(scope, receive)
-        except _Refused as refusal:
-            await _send_answer(send, Answer(encode(str(refusal)), refusal.status), close=True)
-            return
-        except TimeoutError:
-            message = f"the body did not arrive within {self._body_timeout_s:g} s"
-            await _send_answer(send, Answer(encode(message), 408), close=True)
-            return
-        except _ClientGone:
-            return
-        handler = INLINE.get((scope["method"], scope["path"]))
-        if handler is not None:
-            await _send_answer(send, await self._answer_inline(handler, body))
-        else:
-            await self._call_flask(scope, body, receive, send)
-
-    async def _verdict(self, scope: Scope) -> Verdict:
-        call = Call(scope["method"], scope["path"], _caller(scope), _authorization(scope))
-        verdict = self._gate.quick(call)
-        if verdict is None:
-            loop = asyncio.get_running_loop()
-            verdict = await loop.run_in_executor(self._access_threads, self._gate.decide, call)
-        return verdict
-
-    async def _answer_inline(self, handler: Handler, body: bytes) -> Answer:
-        reply = answer(handler, self._service, body)
-        for _ in range(PREMATURE_TRIES):
-            if not reply.is_premature:
-                break
-            await asyncio.sleep(PREMATURE_WAIT_S)
-            reply = answer(handler, self._service, body)
-        if reply.is_premature and isinstance(reply.body, bytes):
-            log.warning("unknown pod", extra={"fields": {"answer": reply.body.decode()}})
-        if reply.delay_s:
-            await asyncio.sleep(reply.delay_s)
-        return reply
-
-    def close(self) -> None:
-        """Wait for what the threads are still doing."""
-        self._access_threads.shutdown(wait=True)
-        self._bind_threads.shutdown(wait=True)
-        self._other_threads.shutdown(wait=True)
-
-    async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
-        for name, value in scope["headers"]:
-            if name == b"content-length" and int(value) > self._body_limit:
-                raise _Refused(413, f"the body has {int(value)} bytes, at most {self._body_limit} are read")
-        pieces: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _ClientGone
-            piece = message.get("body", b"")
-            pieces.append(piece)
-            size += len(piece)
-            if size > self._body_limit:
-                raise _Refused(413, f"the body has more than {self._body_limit} bytes")
-            if not message.get("more_body", False):
-                return b"".join(pieces)
-
-    async def _call_flask(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        loop = asyncio.get_running_loop()
-        threads = self._bind_threads if scope["path"] == BIND_PATH else self._other_threads
-        call = _FlaskCall(self._app, _environ(scope, body), loop, send)
-        watcher = loop.create_task(call.watch_client(receive))
-        try:
-            await loop.run_in_executor(threads, call.run)
-        finally:
-            watcher.cancel()
-
-
-class _FlaskCall:
-    """One request in Flask, on a thread; each piece of the body is sent from the event loop before the next is made."""
-
-    def __init__(self, app: Flask, environ: dict[str, Any], loop: asyncio.AbstractEventLoop, send: Send) -> None:
-        self._app = app
-        self._environ = environ
-        self._loop = loop
-        self._send = send
-        self._is_client_gone = False
-        self._start: Message = {}
-
-    async def watch_client(self, receive: Receive) -> None:
-        """Note when the client goes away: nobody needs the rest of the answer."""
-        await receive()
-        self._is_client_gone = True
-
-    def run(self) -> None:
-        """On the thread."""
-        pieces = self._app(self._environ, self._start_response)
-        try:
-            for piece in pieces:
-                if self._is_client_gone:
-                    return
-                self._deliver(piece, is_last=False)
-            self._deliver(b"", is_last=True)
-        except TimeoutError:
-            log.warning("a client does not read its answer", extra={"fields": {"path": self._environ["PATH_INFO"]}})
-        finally:
-            close = getattr(pieces, "close", None)
-            if close is not None:
-                close()
-
-    def _start_response(self, status: str, headers: list[tuple[str, str]], _: object = None) -> Callable[[bytes], None]:
-        self._start = {
-            "type": "http.response.start",
-            "status": int(status[:3]),
-            "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
-        }
-        if self._environ.get(CLOSE):
-            self._start["headers"].append(_CLOSE_HEADER)
-        return lambda piece: self._deliver(piece, is_last=False)
-
-    def _deliver(self, piece: bytes, is_last: bool) -> None:
-        future = asyncio.run_coroutine_threadsafe(self._send_piece(piece, is_last), self._loop)
-        try:
-            future.result(SEND_TIMEOUT_S)
-        except TimeoutError:
-            future.cancel()
-            raise
-
-    async def _send_piece(self, piece: bytes, is_last: bool) -> None:
-        if self._start:
-            start, self._start = self._start, {}
-            await self._send(start)
-        await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
 
 
 class HttpServer:
@@ -316,58 +102,6 @@ def tune_process() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-
-
-async def _send_answer(send: Send, reply: Answer, *, close: bool = False) -> None:
-    body = reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
-    headers = [(b"content-type", reply.content_type.encode()), (b"content-length", b"%d" % len(body))]
-    headers += [(name.lower().encode(), value.encode()) for name, value in reply.headers]
-    if close or reply.is_elsewhere:
-        headers.append(_CLOSE_HEADER)
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-_CLOSE_HEADER = (b"connection", b"close")
-
-
-def _caller(scope: Scope) -> Identity | None:
-    caller: Identity | None = scope.get("state", {}).get(CALLER)
-    return caller
-
-
-def _authorization(scope: Scope) -> str | None:
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"), None)
-
-
-def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
-    """The WSGI environment of a request whose body has been read."""
-    host, port = scope.get("server") or ("", 0)
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": scope["method"],
-        "SCRIPT_NAME": "",
-        "PATH_INFO": scope["path"].encode("utf-8", "surrogatepass").decode("latin-1"),
-        "QUERY_STRING": scope["query_string"].decode("latin-1"),
-        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
-        "SERVER_NAME": host,
-        "SERVER_PORT": str(port),
-        "REMOTE_ADDR": (scope.get("client") or ("",))[0],
-        "CONTENT_LENGTH": str(len(body)),
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scope["scheme"],
-        "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-        CALLER: _caller(scope),
-    }
-    for name, value in scope["headers"]:
-        key = name.decode("latin-1").upper().replace("-", "_")
-        if key in {"CONTENT_LENGTH", "TRANSFER_ENCODING"}:
-            continue
-        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value.decode("latin-1")
-    return environ
 
 
 def listen(address: str) -> socket.socket:

@@ -19,7 +19,8 @@ from time import perf_counter_ns
 
 from hived_extender.access import DEFAULT_VERB_CALLERS, Gate, Security
 from hived_extender.app import create_app
-from hived_extender.server import HttpServer, Shim, listen
+from hived_extender.server import HttpServer, listen
+from hived_extender.shim import Shim
 from hived_extender.tls import ServerTls
 from hived_extender.wire import FILTER_PATH
 from tests.extender.secured import Files

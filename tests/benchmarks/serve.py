@@ -18,8 +18,9 @@ from hived_config.loader import load_cluster
 from hived_extender import logs
 from hived_extender.app import create_app
 from hived_extender.kube import KubeClient
-from hived_extender.server import HttpServer, Shim, listen, tune_process
+from hived_extender.server import HttpServer, listen, tune_process
 from hived_extender.service import Service
+from hived_extender.shim import Shim
 from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod
 from tests.benchmarks.process import resident_mb
 

@@ -13,11 +13,13 @@ from typing import Any
 
 from flask import Flask
 
-from hived_extender.access import ACCESS_REVIEWS, DEFAULT_VERB_CALLERS, TOKEN_REVIEWS, Gate, Security
+from hived_extender.access import DEFAULT_VERB_CALLERS, Gate, Security
 from hived_extender.app import create_app
 from hived_extender.certificates import Authority, KeyPair
 from hived_extender.kube import KubeClient, load_configuration
-from hived_extender.server import HttpServer, Shim, listen
+from hived_extender.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from hived_extender.server import HttpServer, listen
+from hived_extender.shim import Shim
 from hived_extender.tls import ServerTls
 from tests.extender.world import World
 

@@ -7,19 +7,11 @@ from typing import Any
 
 import pytest
 
-from hived_extender import access
-from hived_extender.access import (
-    ACCESS_REVIEWS,
-    AUTHENTICATED,
-    CALLER,
-    TOKEN_REVIEWS,
-    Call,
-    Gate,
-    Identity,
-    Reviews,
-    identity_of,
-)
+from hived_extender import reviews as asking
+from hived_extender.access import Gate
+from hived_extender.callers import AUTHENTICATED, CALLER, GRANTED, Call, Identity, identity_of
 from hived_extender.kube import KubeClient, load_configuration
+from hived_extender.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from hived_extender.routes import HEALTH_PATH, READINESS_PATH, ROUTES
 from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH
 from tests.extender.secured import Files, ReviewServer, Secured, bearer, call_on
@@ -193,7 +185,7 @@ def test_the_review_of_access_says_all_that_is_known_of_the_user(secured: Secure
 @pytest.mark.parametrize(
     "header",
     ["", "Bearer", "Bearer ", "Basic dmVyYQ==", f"Token {VIEWER}", VIEWER, f"Bearer {VIEWER} x", "Bearer \xfc",
-     f"Bearer{VIEWER}", "Bearer " + "x" * (access.TOKEN_LIMIT + 1)],
+     f"Bearer{VIEWER}", "Bearer " + "x" * (asking.TOKEN_LIMIT + 1)],
 )  # fmt: skip
 def test_a_header_that_is_no_token_is_refused_without_a_question(
     secured: Secured, reviews: ReviewServer, header: str
@@ -215,7 +207,7 @@ class TestMemory:
     def test_a_grant_is_asked_for_once_and_again_when_it_is_old(
         self, secured: Secured, reviews: ReviewServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(access, "REMEMBER_GRANTED_S", 0.3)
+        monkeypatch.setattr(asking, "REMEMBER_GRANTED_S", 0.3)
         for _ in range(3):
             assert secured.call("GET", CLUSTER, **bearer(VIEWER))[0] == 200
         assert len(reviews.asked) == 2
@@ -224,7 +216,7 @@ class TestMemory:
         assert secured.call("GET", CLUSTER, **bearer(VIEWER))[0] == 403
 
     def test_a_refusal_is_forgotten_sooner(self, reviews: ReviewServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(access, "REMEMBER_REFUSED_S", 0.2)
+        monkeypatch.setattr(asking, "REMEMBER_REFUSED_S", 0.2)
         gate = Gate(reviews=Reviews(reviews.kube))
         for token in (NOBODY, "forged"):
             call = Call("GET", CLUSTER, authorization=f"Bearer {token}")
@@ -235,16 +227,16 @@ class TestMemory:
         reviews.users["forged"] = reviews.users[VIEWER]
         time.sleep(0.2)
         assert gate.decide(call).refusal is None
-        assert access.REMEMBER_REFUSED_S < access.REMEMBER_GRANTED_S <= 10
+        assert asking.REMEMBER_REFUSED_S < asking.REMEMBER_GRANTED_S <= 10
 
     def test_it_is_bounded_and_holds_no_token(self, reviews: ReviewServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(access, "REMEMBERED_COUNT", 5)
-        asking = Reviews(reviews.kube)
+        monkeypatch.setattr(asking, "REMEMBERED_COUNT", 5)
+        memory = Reviews(reviews.kube)
         for i in range(20):
-            asking.ask(Call("GET", f"/{i}", authorization=f"Bearer {VIEWER}"))
-            asking.ask(Call("GET", "/", authorization=f"Bearer forged-{i}"))
-        assert (len(asking._users._kept), len(asking._grants._kept)) == (5, 5)
-        assert "token" not in repr(asking._users._kept)
+            memory.ask(Call("GET", f"/{i}", authorization=f"Bearer {VIEWER}"))
+            memory.ask(Call("GET", "/", authorization=f"Bearer forged-{i}"))
+        assert (len(memory._users._kept), len(memory._grants._kept)) == (5, 5)
+        assert "token" not in repr(memory._users._kept)
         assert VIEWER not in repr(Call("GET", "/", authorization=f"Bearer {VIEWER}"))
 
     def test_an_expired_certificate_counts_no_more_on_a_connection_that_is_open(self, reviews: ReviewServer) -> None:
@@ -328,7 +320,7 @@ def test_a_caller_without_access_is_refused_before_the_body_arrives(secured: Sec
 
 def test_without_a_gate_everything_is_open() -> None:
     for path in (*CLOSED, *OPEN):
-        assert Gate().decide(Call("GET", path)) is access.GRANTED
+        assert Gate().decide(Call("GET", path)) is GRANTED
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from flask import Flask, Response
 
 from hived.errors import UserError
 from hived_extender.app import create_app
-from hived_extender.server import HttpServer, Shim, listen
+from hived_extender.server import HttpServer, listen
 from hived_extender.service import Patience
+from hived_extender.shim import Shim
 from tests.extender.world import World, filter_body, pod_json, preempt_body, spec_text
 
 BODY_LIMIT = 100_000
@@ -101,7 +102,7 @@ def test_a_client_that_leaves_during_a_dump_harms_nobody(running: Running) -> No
 def test_a_client_that_does_not_read_its_answer_is_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hived_extender.server.SEND_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("hived_extender.shim.SEND_TIMEOUT_S", 0.2)
     app, has_ended = Flask(__name__), threading.Event()
 
     @app.route("/")
