@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from hived.errors import UserError
 from hived.specs import BindInfo
@@ -158,13 +158,23 @@ class Binder:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
         # The uid keeps a later pod of the same name as it is.
         body = {"metadata": {"uid": record.uid, "annotations": {RETRY_ANNOTATION: moment}}}
+        path = pod_path(record.namespace, record.name)
         try:
-            pod: Pod = self._kube.patch(pod_path(record.namespace, record.name), body, Pod)
+            try:
+                return cast(Pod, self._kube.patch(path, body, Pod))
+            except KubeError as error:
+                if not (error.is_conflict or error.is_invalid):
+                    raise
+                pod: Pod = self._kube.get(path, Pod)
+                if pod.metadata.uid != record.uid:
+                    return None
+                # Its annotations are as large as they may be; those of a binding would not fit either.
+                log.warning("a pod cannot be touched", extra={"fields": {"pod": record.key, "reason": str(error)}})
+                return pod
         except KubeError as error:
-            if error.is_not_found or error.is_conflict:
+            if error.is_not_found:
                 return None
             raise
-        return pod
 
     def _tell(self, record: PodRecord, info: BindInfo, origin: str, outcome: str, reason: str = "") -> None:
         self._metrics.binds.labels(origin, outcome).inc()

@@ -54,6 +54,11 @@ class KubeError(HivedError):
         return self.status == 404
 
     @property
+    def is_invalid(self) -> bool:
+        """True if the object would not be valid that way; a changed uid is told so by a real API server."""
+        return self.status == 422
+
+    @property
     def is_conflict(self) -> bool:
         """True if the object exists already, has another uid or version, or is in the wrong state."""
         return self.status == 409
