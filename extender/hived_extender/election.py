@@ -28,6 +28,7 @@ DURATION_S = 4
 RENEW_INTERVAL_S = 0.5
 POLL_INTERVAL_S = 0.25
 TRUST = 0.8
+LATE = "the Lease was not renewed in time"
 
 
 class LeaseApi(Protocol):
@@ -97,10 +98,8 @@ class Elector:
         self._seen_at = -math.inf
         self._exists = False
         self._is_current = False  # is `_seen` what the API server has, as far as we know?
-        self._trusted_until = -math.inf
-        self._term = 0
+        self._term: _Term | None = None
         self._standing = ""
-        self._is_leading = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="election", daemon=True)
 
@@ -115,57 +114,64 @@ class Elector:
             self._thread.join()
             self._resign("this replica is stopping")
 
+    @property
+    def is_alive(self) -> bool:
+        """False if the thread has ended by itself; this replica will never lead again then."""
+        return self._thread.ident is None or self._thread.is_alive() or self._stop.is_set()
+
     def _run(self) -> None:
         while not self._stop.is_set():
             if self._may_lead():
                 self._stand()
             else:
                 self._resign("this replica is broken")
-            self._stop.wait(RENEW_INTERVAL_S if self._is_leading else POLL_INTERVAL_S)
+            self._stop.wait(POLL_INTERVAL_S if self._term is None else RENEW_INTERVAL_S)
 
     def _stand(self) -> None:
         """One round: look at the Lease unless we know it, write it if it is ours or free."""
-        began = now()
-        standing = ""
+        trusted_until = -math.inf
         try:
-            if not self._is_leading or not self._is_current:
+            if self._term is None or not self._is_current:
                 self._look()
             if self._is_ours or now() >= self._seen_at + self._duration_s:
+                sent = now()
                 self._write()
-                self._trusted_until = began + TRUST * self._lease.duration_s
+                trusted_until = sent + TRUST * self._lease.duration_s
+                standing = LATE
             else:
-                self._trusted_until = -math.inf
                 standing = f"{self._holder} leads"
+                if self._term is not None:
+                    self._term.end()
         except KubeError as error:
             # Written by us after all, although no answer came, or by somebody else: the next look tells.
             self._is_current = False
             standing = f"the Lease {self._lease.namespace}/{self._lease.name} is out of reach: {error}"
-        self._conclude(standing)
+        self._conclude(trusted_until, standing)
 
-    def _conclude(self, standing: str) -> None:
-        if self._trusted_until > now():
-            if not self._is_leading:
-                self._gain()
-        elif self._is_leading:
-            self._lose(standing or "the Lease was not renewed in time")
-        elif standing != self._standing:
+    def _conclude(self, trusted_until: float, standing: str) -> None:
+        if self._term is not None and not self._term.holds():
+            self._lose(standing)
+        if trusted_until > now():
+            if self._term is None:
+                self._gain(trusted_until)
+            else:
+                self._term.prolong(trusted_until)
+        elif self._term is None and standing != self._standing:
             self._tell(standing)
 
-    def _gain(self) -> None:
-        self._is_leading = True
-        self._term += 1
-        term = self._term
+    def _gain(self, trusted_until: float) -> None:
+        self._term = _Term(trusted_until)
         log.info("elected", extra={"fields": {"identity": self._lease.identity}})
-        self._on_gained(lambda: self._term == term and now() < self._trusted_until)
+        self._on_gained(self._term.holds)
 
     def _lose(self, standing: str) -> None:
-        self._is_leading = False
-        self._trusted_until = -math.inf
-        self._term += 1
+        if self._term is not None:
+            self._term.end()
+            self._term = None
         self._tell(standing)
 
     def _resign(self, standing: str) -> None:
-        if self._is_leading:
+        if self._term is not None:
             self._lose(standing)
             self._release()
 
@@ -220,7 +226,10 @@ class Elector:
         moment = _micro_time()
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": moment, "renewTime": moment}
         try:
-            self._put(spec | {"leaseTransitions": self._seen.spec.lease_transitions or 0})
+            if not self._is_current:
+                self._look()
+            if self._exists and self._is_ours:
+                self._put(spec | {"leaseTransitions": self._seen.spec.lease_transitions or 0})
         except KubeError as error:
             log.warning("the Lease runs out by itself", extra={"fields": {"reason": str(error)}})
 
@@ -234,6 +243,28 @@ class Elector:
             stored = self._kube.create(self._collection, body)
         self._seen, self._seen_at, self._exists = msgspec.convert(stored, _Lease), now(), True
         self._is_current = True
+
+
+class _Term:
+    """A time of leading. It is over for good once it was found to be: whoever saw that may have stopped working."""
+
+    def __init__(self, trusted_until: float) -> None:
+        self._trusted_until = trusted_until
+        self._is_over = False
+
+    def holds(self) -> bool:
+        """True while the term goes on; from any thread."""
+        if now() >= self._trusted_until:
+            self._is_over = True
+        return not self._is_over
+
+    def prolong(self, trusted_until: float) -> None:
+        """The Lease was renewed; too late for a term that is over."""
+        self._trusted_until = trusted_until
+
+    def end(self) -> None:
+        """The Lease is not ours any more, or will not be in a moment."""
+        self._is_over = True
 
 
 def now() -> float:

@@ -50,6 +50,11 @@ class Leadership:
         if lease is not None:
             self._elector = Elector(lease_kube, lease, self._begin_term, service.follow, lambda: not service.fault)
 
+    @property
+    def is_alive(self) -> bool:
+        """False if standing for election has ended by itself."""
+        return self._elector is None or self._elector.is_alive
+
     def start(self) -> None:
         """Begin to follow, and to stand for election."""
         if self._elector is not None:
@@ -89,10 +94,13 @@ class Leadership:
             while holds() and not self._fence():
                 time.sleep(RETRY_WAIT_S)
             self._service.lead(holds)
-            log.info("took over", extra={"fields": {"seconds": round(time.monotonic() - began, 3)}})
         except Exception:
-            log.critical("taking over has failed", exc_info=True)
-            self._on_failure()
+            if holds():  # else the client was closed under our hands, or nobody needs the outcome any more
+                log.critical("taking over has failed", exc_info=True)
+                self._on_failure()
+            return
+        if self._service.is_ready:
+            log.info("took over", extra={"fields": {"seconds": round(time.monotonic() - began, 3)}})
 
     def _fence(self) -> bool:
         try:

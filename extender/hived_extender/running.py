@@ -88,8 +88,8 @@ class Extender:
 
     @property
     def is_serving(self) -> bool:
-        """False if the HTTP server or a take-over has ended by itself."""
-        return self._server.is_alive and not self._has_failed
+        """False if the HTTP server, standing for election or a take-over has ended by itself."""
+        return self._server.is_alive and self._leadership.is_alive and not self._has_failed
 
     def start(self) -> None:
         """Begin to answer, to follow the cluster, and to lead as soon as it may."""

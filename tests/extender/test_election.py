@@ -1,0 +1,404 @@
+"""Who leads, with real electors and a real (embedded) API server between them, whatever happens on the way."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from hived_extender import election
+from hived_extender.election import Elector, LeaseName
+from hived_extender.embedded.cluster import EmbeddedCluster
+from hived_extender.kube import KubeClient, KubeError
+from tests.extender.world import cluster_spec
+
+NAMESPACE = "default"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+DURATION_S = 1
+WITHIN_S = 10.0
+LOST = KubeError(0, "NoAnswer", "connection reset")
+FORBIDDEN = KubeError(403, "Forbidden", 'leases "hived" is forbidden: User "x" cannot get resource "leases"')
+
+
+class Line:
+    """The way from one elector to the API server, on which things go wrong as told."""
+
+    def __init__(self, kube: KubeClient) -> None:
+        self._kube = kube
+        self.is_cut = False
+        self.refusal: KubeError | None = None
+        self.lost_answers = 0
+        self.delay_s = 0.0
+        self.is_open = threading.Event()
+        self.is_open.set()
+
+    def get(self, path: str, item_type: type[Any]) -> Any:
+        return self._call(lambda: self._kube.get(path, item_type), is_write=False)
+
+    def create(self, path: str, body: Any) -> Any:
+        return self._call(lambda: self._kube.create(path, body), is_write=True)
+
+    def replace(self, path: str, body: Any) -> Any:
+        return self._call(lambda: self._kube.replace(path, body), is_write=True)
+
+    def _call(self, call: Callable[[], Any], is_write: bool) -> Any:
+        self.is_open.wait()
+        time.sleep(self.delay_s)
+        if self.is_cut:
+            raise LOST
+        if self.refusal is not None:
+            raise self.refusal
+        answer = call()
+        self.is_open.wait()
+        if is_write and self.lost_answers:
+            self.lost_answers -= 1
+            raise LOST
+        return answer
+
+
+class Replica:
+    """An elector and what it told. `gains` counts its terms."""
+
+    def __init__(self, kube: KubeClient, lease: str, identity: str, **options: Any) -> None:
+        self.line = Line(kube)
+        self.identity = identity
+        self.standing = ""
+        self.gains = 0
+        self.term: Callable[[], bool] = lambda: False
+        name = LeaseName(NAMESPACE, lease, identity, DURATION_S)
+        self.elector = Elector(self.line, name, self._gained, self._told, **options)
+
+    @property
+    def leads(self) -> bool:
+        return self.term()
+
+    def start(self) -> "Replica":
+        self.elector.start()
+        return self
+
+    def kill(self) -> None:
+        """Nothing of it reaches the API server any more, and nothing is let go of."""
+        self.line.is_cut = True
+        self.elector._stop.set()
+
+    def end(self) -> None:
+        self.line.is_open.set()
+        self.elector.stop()
+
+    def _gained(self, holds: Callable[[], bool]) -> None:
+        self.gains += 1
+        self.term = holds
+
+    def _told(self, standing: str) -> None:
+        self.standing = standing
+
+
+class Watchdog:
+    """Samples who leads as often as it can, until it is left; `doubles` has each moment at which two did."""
+
+    def __init__(self, replicas: list[Replica]) -> None:
+        self.replicas = replicas
+        self.doubles: list[list[str]] = []
+        self.sample_count = 0
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Watchdog":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over:
+            holding = [(replica.identity, term) for replica in self.replicas if (term := replica.term)()]
+            # A term that is over stays over: those that hold on both readings held at the same time in between.
+            both = [identity for identity, term in holding if term()]
+            if len(both) > 1:
+                self.doubles.append(both)
+            self.sample_count += 1
+            time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(cluster_spec()) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kube(cluster: EmbeddedCluster) -> Iterator[KubeClient]:
+    client = KubeClient.connect(cluster.api_url)
+    yield client
+    client.close()
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "RENEW_INTERVAL_S", 0.15)
+    monkeypatch.setattr(election, "POLL_INTERVAL_S", 0.1)
+
+
+@pytest.fixture
+def replicas(kube: KubeClient, request: pytest.FixtureRequest) -> Iterator[Callable[..., list[Replica]]]:
+    """Starts replicas with a Lease of the test's own; the first leads."""
+    started: list[Replica] = []
+
+    def start(count: int) -> list[Replica]:
+        for number in range(count):
+            started.append(Replica(kube, lease_of(request), f"r{number}").start())
+            wait_until(lambda: started[0].leads)
+        return started
+
+    yield start
+    for replica in started:
+        replica.end()
+
+
+@pytest.fixture
+def lease_path(request: pytest.FixtureRequest) -> str:
+    return f"{LEASES}/{lease_of(request)}"
+
+
+def lease_of(request: pytest.FixtureRequest) -> str:
+    return request.node.name.replace("_", "-")[:60].strip("-").lower()
+
+
+def wait_until(is_so: Callable[[], object], within_s: float = WITHIN_S) -> float:
+    """Wait; returns how many seconds it took."""
+    began = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - began < within_s
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+def keeps_leading(replica: Replica, seconds: float) -> bool:
+    """Was it one term, without a gap, for so long?"""
+    until = time.monotonic() + seconds
+    gains = replica.gains
+    while time.monotonic() < until:
+        if not replica.leads:
+            return False
+        time.sleep(0.005)
+    return replica.gains == gains
+
+
+def test_the_first_leads_and_the_second_says_who(replicas: Callable[..., list[Replica]]) -> None:
+    first, second = replicas(2)
+    wait_until(lambda: second.standing)
+    assert (first.leads, second.leads, second.standing) == (True, False, "r0 leads")
+
+
+def test_a_polite_stop_hands_over_within_a_second(replicas: Callable[..., list[Replica]]) -> None:
+    first, second = replicas(2)
+    first.elector.stop()
+    assert wait_until(lambda: second.leads) < 1
+
+
+def test_a_polite_stop_after_a_lost_answer_hands_over_within_a_second(replicas: Callable[..., list[Replica]]) -> None:
+    first, second = replicas(2)
+    first.line.lost_answers = 1
+    wait_until(lambda: not first.line.lost_answers)
+    first.elector.stop()
+    assert wait_until(lambda: second.leads) < 0.9 * DURATION_S
+
+
+def test_a_killed_leader_is_followed_when_its_lease_runs_out(replicas: Callable[..., list[Replica]]) -> None:
+    first, second = replicas(2)
+    first.kill()
+    assert wait_until(lambda: second.leads) < 2 * DURATION_S
+
+
+def test_the_next_leader_is_counted(replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str) -> None:
+    first, second = replicas(2)
+    first.elector.stop()
+    wait_until(lambda: second.leads)
+    spec = kube.get(lease_path)["spec"]
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("r1", 2)
+
+
+def test_a_lease_that_is_deleted_by_hand_is_made_again(
+    replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
+) -> None:
+    first, second = replicas(2)
+    wait_until(lambda: second.standing)
+    kube.delete(lease_path)
+    assert keeps_leading(first, 1.5)
+    assert kube.get(lease_path)["spec"]["holderIdentity"] == "r0"
+    assert second.gains == 0
+
+
+def test_a_leader_obeys_when_somebody_gives_the_lease_to_another(
+    replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
+) -> None:
+    first = replicas(1)[0]
+    kube.patch(lease_path, {"spec": {"holderIdentity": "stranger"}})
+    wait_until(lambda: not first.leads, 1.0)
+    wait_until(lambda: first.standing == "stranger leads", 1.0)
+    assert wait_until(lambda: first.gains == 2) > 0.5 * DURATION_S
+
+
+def test_a_leader_keeps_the_lease_when_somebody_else_annotates_it(
+    replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
+) -> None:
+    first, second = replicas(2)
+    for number in range(8):
+        kube.patch(lease_path, {"metadata": {"annotations": {"note": str(number)}}})
+        assert keeps_leading(first, 0.12)
+    assert second.gains == 0
+
+
+def test_lost_answers_do_not_cost_leadership(replicas: Callable[..., list[Replica]]) -> None:
+    first, second = replicas(2)
+    first.line.lost_answers = 2
+    assert keeps_leading(first, 1.5)
+    assert (first.line.lost_answers, second.gains) == (0, 0)
+
+
+def test_a_leader_without_its_api_server_stops_before_the_next_one_begins(
+    replicas: Callable[..., list[Replica]],
+) -> None:
+    first, second = replicas(2)
+    with Watchdog([first, second]) as watchdog:
+        first.line.is_cut = True
+        wait_until(lambda: second.leads)
+        first.line.is_cut = False
+        wait_until(lambda: first.standing == "r1 leads")
+    assert watchdog.doubles == []
+
+
+def test_everybody_without_an_api_server_waits_until_it_is_back(replicas: Callable[..., list[Replica]]) -> None:
+    both = replicas(2)
+    for replica in both:
+        replica.line.is_cut = True
+    wait_until(lambda: all("is out of reach" in replica.standing for replica in both))
+    assert not any(replica.leads for replica in both)
+    for replica in both:
+        replica.line.is_cut = False
+    wait_until(lambda: any(replica.leads for replica in both))
+
+
+def test_a_refusal_by_rbac_is_told(kube: KubeClient, request: pytest.FixtureRequest) -> None:
+    replica = Replica(kube, lease_of(request), "r0")
+    replica.line.refusal = FORBIDDEN
+    replica.start()
+    wait_until(lambda: replica.standing)
+    replica.end()
+    assert "cannot get resource" in replica.standing
+    assert f"the Lease {NAMESPACE}/{lease_of(request)} is out of reach" in replica.standing
+
+
+def test_a_wall_clock_that_jumps_by_hours_changes_nothing(
+    replicas: Callable[..., list[Replica]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas(2)
+    real_time = time.time
+    for hours in (5, -5):
+        monkeypatch.setattr("hived_extender.election.time.time", lambda hours=hours: real_time() + 3600 * hours)
+        assert keeps_leading(first, 0.7)
+    assert second.gains == 0
+
+
+def test_a_slow_api_server_does_not_cost_leadership(
+    replicas: Callable[..., list[Replica]],
+) -> None:
+    """A quarter of the duration for each call, as one second is of the usual four."""
+    first = replicas(1)[0]
+    first.line.delay_s = 0.25 * DURATION_S
+    assert keeps_leading(first, 2.0)
+
+
+def test_a_slow_api_server_elects(kube: KubeClient, request: pytest.FixtureRequest) -> None:
+    replica = Replica(kube, lease_of(request), "r0")
+    replica.line.delay_s = 0.25 * DURATION_S
+    replica.start()
+    wait_until(lambda: replica.leads)
+    lasts = keeps_leading(replica, 1.5)
+    replica.end()
+    assert lasts
+
+
+def test_a_renewal_that_comes_too_late_begins_another_term(replicas: Callable[..., list[Replica]]) -> None:
+    first = replicas(1)[0]
+    ended = first.term
+    first.line.is_open.clear()
+    wait_until(lambda: not first.leads)
+    first.line.is_open.set()
+    wait_until(lambda: first.leads)
+    assert (first.gains, ended()) == (2, False)
+
+
+def test_a_replica_that_breaks_lets_go(kube: KubeClient, request: pytest.FixtureRequest) -> None:
+    health = {"r0": True}
+    broken = Replica(kube, lease_of(request), "r0", may_lead=lambda: health["r0"]).start()
+    wait_until(lambda: broken.leads)
+    other = Replica(kube, lease_of(request), "r1").start()
+    health["r0"] = False
+    assert wait_until(lambda: other.leads) < 1
+    assert (broken.leads, broken.standing) == (False, "this replica is broken")
+    broken.end()
+    other.end()
+
+
+def test_an_elector_that_has_ended_by_itself_is_noticed(
+    kube: KubeClient, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    replica = Replica(kube, lease_of(request), "r0", may_lead=lambda: 1 / 0)
+    assert replica.elector.is_alive
+    replica.start()
+    wait_until(lambda: not replica.elector.is_alive)
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_never_two_lead_whatever_happens(kube: KubeClient, batch: int) -> None:
+    """Ten seeds side by side, each with three replicas and a Lease of its own."""
+    seeds = range(10 * batch, 10 * (batch + 1))
+    with ThreadPoolExecutor(len(seeds)) as pool:
+        outcomes = list(pool.map(lambda seed: trouble(kube, seed), seeds))
+    assert [doubles for doubles, _ in outcomes] == [[] for _ in seeds]
+    assert all(terms >= 2 for _, terms in outcomes)
+
+
+def trouble(kube: KubeClient, seed: int) -> tuple[list[list[str]], int]:
+    """Kill, stop, pause and cut off replicas for some seconds; returns when two led, and how many terms there were."""
+    chance = random.Random(seed)
+    everybody: list[Replica] = []
+
+    def another() -> Replica:
+        everybody.append(Replica(kube, f"trouble-{seed}", f"r{len(everybody)}").start())
+        return everybody[-1]
+
+    alive = [another() for _ in range(3)]
+    until = time.monotonic() + 4.0
+    with Watchdog(everybody) as watchdog:
+        while time.monotonic() < until:
+            time.sleep(chance.uniform(0.05, 0.4))
+            leaders = [replica for replica in alive if replica.leads]
+            victim = chance.choice(leaders or alive)
+            match chance.choice(("kill", "stop", "pause", "cut", "lose", "heal", "heal")):
+                case "kill":
+                    victim.kill()
+                    alive[alive.index(victim)] = another()
+                case "stop":
+                    victim.end()
+                    alive[alive.index(victim)] = another()
+                case "pause":
+                    victim.line.is_open.clear()
+                case "cut":
+                    victim.line.is_cut = True
+                case "lose":
+                    victim.line.lost_answers += 1
+                case _:
+                    for replica in alive:
+                        replica.line.is_cut = False
+                        replica.line.is_open.set()
+    for replica in everybody:
+        replica.end()
+    return watchdog.doubles, sum(replica.gains for replica in everybody)
