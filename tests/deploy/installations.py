@@ -19,6 +19,7 @@ COMMANDS = {
     "manifests tls": ["--overlay", "tls", "--service-monitor", "--image", "registry.example/hived:1.2"],
     "manifests per VC": ["--scheduler-per-vc", "--service-monitor", "--namespace", "gpu-scheduling"],
     "manifests tls per VC": ["--overlay", "tls", "--scheduler-per-vc"],
+    "manifests of OpenPAI": ["--config", str(SAMPLES / "services-configuration.yaml")],
 }
 FOLDERS = {"config/deploy": DEPLOY} | {f"overlay {name}": DEPLOY / "overlays" / name for name in OVERLAYS}
 NAMES = [*FOLDERS, *COMMANDS]

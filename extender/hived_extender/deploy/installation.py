@@ -54,6 +54,7 @@ class Installation:
     replicas : of the extender; None for what the overlay has
     scheduler_names : schedulerNames to serve, {vc} stands for each virtual cluster; () for the default ones
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own
+    is_kube_scheduler_preempting : `preemptionBy: kube-scheduler` in the configuration
     """
 
     configuration: str
@@ -66,6 +67,7 @@ class Installation:
     scheduler_names: Sequence[str] = ()
     has_service_monitor: bool = False
     is_scheduler_per_vc: bool = False
+    is_kube_scheduler_preempting: bool = False
 
     def objects(self) -> list[Document]:
         """What to apply, in this order. Raises UserError for values that cannot be used."""
@@ -123,10 +125,11 @@ class Installation:
 
     def _scheduler_config(self, virtual_clusters: Sequence[str]) -> str:
         """The KubeSchedulerConfiguration of the overlay with a profile for every schedulerName."""
-        overlay = build(deploy_folder() / "overlays" / self.overlay)
-        config_map = next(each for each in overlay if each["metadata"]["name"] == SCHEDULER_CONFIG)
-        config = yaml.safe_load(config_map["data"]["config.yaml"])
+        config = _scheduler_config_in(build(deploy_folder() / "overlays" / self.overlay))
         (profile,) = config["profiles"]
+        if self.is_kube_scheduler_preempting:
+            variant = {"resources": ["overlays/ha"], "components": ["components/kube-scheduler-preemption"]}
+            (profile,) = _scheduler_config_in(build(deploy_folder(), variant))["profiles"]
         config["profiles"] = [deepcopy(profile) | {"schedulerName": name} for name in self._expand(virtual_clusters)]
         return yaml.safe_dump(config, sort_keys=False)
 
@@ -177,6 +180,12 @@ def deploy_folder() -> Path:
     """Where the manifests are: beside this module in an installed package, else in the checkout's config."""
     installed = Path(__file__).parent / "manifests"
     return installed if installed.is_dir() else Path(__file__).parents[3] / "config" / "deploy"
+
+
+def _scheduler_config_in(documents: Iterable[Document]) -> Document:
+    config_map = next(each for each in documents if each["metadata"]["name"] == SCHEDULER_CONFIG)
+    config: Document = yaml.safe_load(config_map["data"]["config.yaml"])
+    return config
 
 
 def _suffixes(virtual_clusters: Iterable[str]) -> dict[str, str]:

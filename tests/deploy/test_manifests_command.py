@@ -1,0 +1,173 @@
+"""`hived manifests`: a user's values arrive where they belong, and values that cannot be used are refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from hived_extender.cli import main
+from hived_extender.deploy.installation import DIGEST_ANNOTATION, SCHEDULER
+from tests.deploy.installations import SAMPLES, manifests
+from tests.deploy.rules import of_kind, scheduler_configurations
+
+TWO_VCS = """\
+physicalCluster:
+  cellTypes: {NODE: {childCellType: GPU, childCellNumber: 1, isNodeLevel: true}}
+  physicalCells: [{cellType: NODE, cellAddress: a}, {cellType: NODE, cellAddress: b}]
+virtualClusters:
+  %s: {virtualCells: [{cellType: NODE, cellNumber: 1}]}
+  %s: {virtualCells: [{cellType: NODE, cellNumber: 1}]}
+"""
+
+
+def write(tmp_path: Path, first: str = "one", second: str = "two", more: str = "") -> str:
+    """A configuration with two virtual clusters."""
+    path = tmp_path / "hivedscheduler.yaml"
+    path.write_text(more + TWO_VCS % (first, second))
+    return str(path)
+
+
+def refusal(config: str, *options: str) -> str:
+    """What is said of options that cannot be used."""
+    result = CliRunner().invoke(main, ["manifests", "--config", config, *options])
+    assert result.exit_code == 1
+    assert not result.stdout
+    return result.stderr
+
+
+def images(objects: list[dict[str, Any]]) -> dict[str, str]:
+    return {
+        name: each["spec"]["template"]["spec"]["containers"][0]["image"]
+        for name, each in of_kind(objects, "Deployment")
+    }
+
+
+def scheduler_names(objects: list[dict[str, Any]]) -> dict[str, list[str]]:
+    return {
+        name.removeprefix("ConfigMap/"): [profile["schedulerName"] for profile in config["profiles"]]
+        for name, config in scheduler_configurations(objects)
+    }
+
+
+def plugins(objects: list[dict[str, Any]]) -> list[str]:
+    (config,) = dict(scheduler_configurations(objects)).values()
+    disabled = config["profiles"][0].get("plugins", {})
+    return [each["name"] for point in disabled.values() for each in point["disabled"]]
+
+
+def test_the_configuration_is_printed_as_it_is(tmp_path: Path) -> None:
+    config = write(tmp_path)
+    objects = manifests("--config", config)
+    (data,) = [each["data"] for name, each in of_kind(objects, "ConfigMap") if name == "ConfigMap/hived-config"]
+    assert data == {"hivedscheduler.yaml": Path(config).read_text()}
+
+
+def test_of_an_openpai_file_nothing_but_the_schedulers_part_is_printed(tmp_path: Path) -> None:
+    path = tmp_path / "services-configuration.yaml"
+    password = "rest-server:\n  default-pai-admin-password: Not.For.Everybody\n"
+    path.write_text(password + (SAMPLES / "services-configuration.yaml").read_text())
+    objects = manifests("--config", str(path))
+    assert "Not.For.Everybody" not in yaml.safe_dump_all(objects)
+    assert "physicalCluster" in yaml.safe_dump_all(objects)
+
+
+def test_images_and_replicas_are_the_users() -> None:
+    objects = manifests("--image", "registry.example:5000/ai/hived:1.2", "--kube-scheduler-image", "ks:v1.33.13",
+                        "--replicas", "3")  # fmt: skip
+    assert images(objects) == {
+        "Deployment/hived": "registry.example:5000/ai/hived:1.2",
+        f"Deployment/{SCHEDULER}": "ks:v1.33.13",
+    }
+    assert [each["spec"]["replicas"] for _, each in of_kind(objects, "Deployment")] == [3, 2]
+
+
+@pytest.mark.parametrize("image", ["hived", "hived:latest", "registry.example:5000/hived", "a b:1", ""])
+def test_an_image_that_may_be_another_one_tomorrow_is_refused(image: str, tmp_path: Path) -> None:
+    if not image:
+        assert images(manifests("--image", image))["Deployment/hived"].startswith("hived:")
+        return
+    assert "expected NAME:TAG" in refusal(write(tmp_path), "--image", image)
+
+
+@pytest.mark.parametrize("namespace", ["default", "kube-system", "Upper", "a" * 64])
+def test_a_namespace_that_is_not_hiveds_own_is_refused(namespace: str, tmp_path: Path) -> None:
+    assert f"namespace '{namespace}'" in refusal(write(tmp_path), "--namespace", namespace)
+
+
+@pytest.mark.parametrize("setting", ["kubeApiServerAddress: https://10.0.0.1:6443", "kubeConfigFilePath: /root/config"])
+def test_credentials_that_the_pod_would_not_have_are_refused(setting: str, tmp_path: Path) -> None:
+    assert f"{setting.partition(':')[0]}: found" in refusal(write(tmp_path, more=f"{setting}\n"))
+
+
+def test_the_environment_of_who_prints_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBE_APISERVER_ADDRESS", "https://10.0.0.1:6443")
+    monkeypatch.setenv("KUBECONFIG", write(tmp_path))
+    assert manifests("--config", write(tmp_path))
+
+
+def test_mistakes_of_the_configuration_are_listed(tmp_path: Path) -> None:
+    assert "hivedscheduler.yaml:1" in refusal(write(tmp_path, more="virtualClutsers: {}\n"))
+
+
+def test_pods_are_replaced_when_their_configuration_has_changed(tmp_path: Path) -> None:
+    def digests(config: str) -> list[str]:
+        found = [each for _, each in of_kind(manifests("--config", config), "Deployment")]
+        return [each["spec"]["template"]["metadata"]["annotations"][DIGEST_ANNOTATION] for each in found]
+
+    before = digests(write(tmp_path))
+    assert digests(write(tmp_path)) == before
+    renamed = digests(write(tmp_path, second="three"))
+    assert all(old != new for old, new in zip(before, renamed, strict=True))
+    commented = digests(write(tmp_path, more="# new\n"))
+    assert [old == new for old, new in zip(before, commented, strict=True)] == [False, True]
+
+
+def test_one_kube_scheduler_serves_all_names_that_jobs_use(tmp_path: Path) -> None:
+    objects = manifests("--config", write(tmp_path, "Research", "two"))
+    expected = ["hived", "hivedscheduler-ds-research", "hivedscheduler-ds-two"]
+    assert scheduler_names(objects) == {f"{SCHEDULER}-config": expected}
+
+
+def test_names_of_the_users_take_the_place_of_ours(tmp_path: Path) -> None:
+    objects = manifests("--config", write(tmp_path), "--scheduler-name", "gpus", "--scheduler-name", "{vc}-gpus")
+    assert scheduler_names(objects) == {f"{SCHEDULER}-config": ["gpus", "one-gpus", "two-gpus"]}
+
+
+def test_a_kube_scheduler_per_vc_has_names_a_lease_and_labels_of_its_own(tmp_path: Path) -> None:
+    objects = manifests("--config", write(tmp_path, "ML_Ops", "two"), "--scheduler-per-vc")
+    assert scheduler_names(objects) == {
+        f"{SCHEDULER}-ml-ops-config": ["hived-ml_ops", "hivedscheduler-ds-ml_ops"],
+        f"{SCHEDULER}-two-config": ["hived-two", "hivedscheduler-ds-two"],
+    }
+    deployment = dict(of_kind(objects, "Deployment"))[f"Deployment/{SCHEDULER}-ml-ops"]
+    pod = deployment["spec"]["template"]
+    assert pod["metadata"]["labels"]["app.kubernetes.io/name"] == f"{SCHEDULER}-ml-ops"
+    assert pod["spec"]["serviceAccountName"] == SCHEDULER
+    assert f"--leader-elect-resource-name={SCHEDULER}-ml-ops" in pod["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "expected"),
+    [
+        (("a-b", "a_b"), (), "'a-b' and 'a_b' would both be called hived-kube-scheduler-a-b"),
+        (("研究", "two"), (), "virtual cluster '研究' has no letter"),
+        (("one", "two"), ("--scheduler-name", "gpus"), "such as 'gpus-{vc}'"),
+    ],
+)
+def test_a_kube_scheduler_per_vc_needs_names_that_differ(
+    names: tuple[str, str], options: tuple[str, ...], expected: str, tmp_path: Path
+) -> None:
+    assert expected in refusal(write(tmp_path, *names), "--scheduler-per-vc", *options)
+
+
+def test_kube_scheduler_is_configured_for_who_preempts(tmp_path: Path) -> None:
+    by_service = manifests("--config", write(tmp_path))
+    by_scheduler = manifests("--config", write(tmp_path, more="preemptionBy: kube-scheduler\n"), "--overlay", "tls")
+    assert plugins(by_service) == ["NodeResourcesFit", "DefaultPreemption"]
+    assert plugins(by_scheduler) == []
+
+
+def test_a_configuration_too_large_for_a_config_map_is_refused(tmp_path: Path) -> None:
+    assert "a ConfigMap holds" in refusal(write(tmp_path, more=f"# {'x' * 1_000_000}\n"))
