@@ -1,0 +1,189 @@
+"""config/deploy on a real API server: it is accepted, its pods are admitted, and its accounts may do what they need."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hived_extender.deploy.installation import OVERLAYS, SCHEDULER
+from hived_extender.deploy.kustomize import build
+from hived_extender.election import LeaseName
+from hived_extender.embedded.machines import Machine
+from hived_extender.kube import PODS, KubeClient
+from hived_extender.running import start_extender
+from tests.deploy.rules import of_kind, scheduler_configurations
+from tests.e2e.plane import ControlPlane
+from tests.e2e.processes import Process, free_port
+
+pytestmark = pytest.mark.skipif(not os.environ.get("HIVED_E2E"), reason="needs the programs that `make e2e` builds")
+
+DEPLOY = Path(__file__).parents[2] / "config" / "deploy"
+NAMESPACE = "hived-system"
+HIVED, KUBE_SCHEDULER = "hived", SCHEDULER
+
+
+def kubectl(plane: ControlPlane, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the kubectl of this version as an administrator."""
+    command = [str(plane.tools / "kubectl"), f"--kubeconfig={plane.admin_kubeconfig}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+@pytest.fixture(params=OVERLAYS)
+def overlay(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """An overlay that is applied for the test, and deleted after it."""
+    plane.clear()
+    folder = str(DEPLOY / "overlays" / request.param)
+    applied = kubectl(plane, "apply", "--server-side", "-k", folder)
+    assert "Warning" not in applied.stderr
+    yield str(request.param)
+    kubectl(plane, "delete", "--wait", "-k", folder)
+
+
+def test_the_namespace_admits_the_pods(plane: ControlPlane, overlay: str) -> None:
+    wanted = sum(each["spec"]["replicas"] for _, each in of_kind(build(DEPLOY / "overlays" / overlay), "Deployment"))
+
+    def made() -> int:
+        found = plane.kube.list_objects(f"/api/v1/namespaces/{NAMESPACE}/pods", dict[str, Any])
+        return len(found.items)
+
+    plane.wait_for("the pods to be created", lambda: made() == wanted)
+    assert made() == wanted
+
+
+def may(plane: ControlPlane, account: str, verb: str, what: str, namespace: str = "") -> bool:
+    """Whether an account of the installation may do something with `resource[.group][/subresource][:name]`."""
+    resource, _, name = what.partition(":")
+    resource, _, subresource = resource.partition("/")
+    resource, _, group = resource.partition(".")
+    attributes = {"verb": verb, "resource": resource, "group": group, "subresource": subresource, "name": name,
+                  "namespace": namespace}  # fmt: skip
+    user = f"system:serviceaccount:{NAMESPACE}:{account}"
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "groups": ["system:serviceaccounts"], "resourceAttributes": attributes},
+    }
+    answer = plane.kube.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+LEASE = "leases.coordination.k8s.io"
+
+ALLOWED = [
+    *((HIVED, verb, what, "") for verb in ("get", "list", "watch") for what in ("nodes", "pods")),
+    *((HIVED, verb, what, "jobs") for verb, what in (
+        ("patch", "pods"), ("create", "pods/binding"), ("patch", "pods/status"), ("create", "pods/eviction"),
+        ("delete", "pods"), ("create", "events"), ("get", "events"), ("patch", "events"))),
+    *((HIVED, verb, f"{LEASE}:hived-scheduler", NAMESPACE) for verb in ("get", "update")),
+    *((KUBE_SCHEDULER, verb, f"{LEASE}:{SCHEDULER}", NAMESPACE) for verb in ("get", "update")),
+    (HIVED, "create", LEASE, NAMESPACE),
+    (KUBE_SCHEDULER, "create", LEASE, NAMESPACE),
+    (KUBE_SCHEDULER, "update", "persistentvolumeclaims", "jobs"),
+]  # fmt: skip
+
+REFUSED = [
+    *((HIVED, verb, what, "jobs") for verb, what in (
+        ("create", "pods"), ("update", "pods"), ("deletecollection", "pods"), ("create", "pods/exec"),
+        ("update", "pods/status"), ("get", "secrets"), ("list", "secrets"), ("get", "configmaps"), ("*", "*"))),
+    *((HIVED, verb, "nodes", "") for verb in ("patch", "update", "delete")),
+    (HIVED, "update", f"{LEASE}:another", NAMESPACE),
+    (HIVED, "update", f"{LEASE}:hived-scheduler", "kube-system"),
+    (HIVED, "create", LEASE, "kube-system"),
+    (HIVED, "delete", f"{LEASE}:hived-scheduler", NAMESPACE),
+    (KUBE_SCHEDULER, "update", f"{LEASE}:hived-scheduler", NAMESPACE),
+    (KUBE_SCHEDULER, "get", "secrets", NAMESPACE),
+    (KUBE_SCHEDULER, "get", "configmaps", "kube-system"),
+    (KUBE_SCHEDULER, "patch", "pods", "jobs"),
+]  # fmt: skip
+
+
+def test_accounts_may_do_what_they_need_and_nothing_else(plane: ControlPlane, overlay: str) -> None:
+    assert [each for each in ALLOWED if not may(plane, *each)] == []
+    assert [each for each in REFUSED if may(plane, *each)] == []
+    reviews = ("tokenreviews.authentication.k8s.io", "subjectaccessreviews.authorization.k8s.io")
+    assert [may(plane, HIVED, "create", each) for each in reviews] == [overlay == "tls"] * 2
+
+
+@pytest.fixture
+def accounts(plane: ControlPlane, tmp_path: Path) -> Iterator[list[dict[str, Any]]]:
+    """The objects of config/deploy, applied without the Deployments: what they would run is run by the test."""
+    plane.clear()
+    objects = build(DEPLOY)
+    file = tmp_path / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(each for each in objects if each["kind"] != "Deployment"))
+    kubectl(plane, "apply", "--server-side", "-f", str(file))
+    yield objects
+    plane.clear()
+    kubectl(plane, "delete", "--wait", "-f", str(file))
+
+
+def test_a_pod_is_bound_and_another_preempted_with_these_accounts_and_files(
+    plane: ControlPlane, accounts: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    objects = accounts
+    (config,) = [each["data"] for name, each in of_kind(objects, "ConfigMap") if name == "ConfigMap/hived-config"]
+    file = tmp_path / "hivedscheduler.yaml"
+    file.write_text(config["hivedscheduler.yaml"])
+    plane.add_nodes(
+        [Machine(name, {"cpu": "4", "memory": "16Gi", "pods": "10"}) for name in ("machine-1", "machine-2")]
+    )
+    account = KubeClient.connect(kubeconfig=str(plane.service_account_kubeconfig(NAMESPACE, HIVED)))
+    lease = LeaseName(NAMESPACE, "hived-scheduler", "test")
+    with start_extender(file, account, listen="127.0.0.1:0", lease=lease) as extender:
+        scheduler = kube_scheduler(plane, objects, extender.url, tmp_path)
+        scheduler.start()
+        try:
+            for name in ("first", "second"):
+                submit(plane, name, priority=-1)
+            plane.wait_for("both pods to be bound", lambda: bool(node_of(plane, "first") and node_of(plane, "second")))
+            submit(plane, "urgent", priority=100)
+            plane.wait_for("the urgent pod to be bound", lambda: bool(node_of(plane, "urgent")))
+        finally:
+            scheduler.stop()
+    assert node_of(plane, "urgent") in {"machine-1", "machine-2"}
+    assert "forbidden" not in (plane.logs / f"{KUBE_SCHEDULER}.log").read_text()
+
+
+def kube_scheduler(plane: ControlPlane, objects: list[dict[str, Any]], url: str, folder: Path) -> Process:
+    """kube-scheduler with its arguments and its file; only addresses and its account's token are put in."""
+    (config,) = dict(scheduler_configurations(objects)).values()
+    config["clientConnection"]["kubeconfig"] = str(plane.service_account_kubeconfig(NAMESPACE, KUBE_SCHEDULER))
+    config["extenders"][0]["urlPrefix"] = config["extenders"][0]["urlPrefix"].replace("http://hived:9096", url)
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(config))
+    (deployment,) = [each for name, each in of_kind(objects, "Deployment") if name == f"Deployment/{KUBE_SCHEDULER}"]
+    arguments = [
+        each.replace("$(POD_NAMESPACE)", NAMESPACE).replace("/etc/kube-scheduler/config.yaml", str(file))
+        for each in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    ]
+    serving = ["--bind-address=127.0.0.1", f"--secure-port={free_port()}"]
+    log = plane.logs / f"{KUBE_SCHEDULER}.log"
+    return Process(KUBE_SCHEDULER, [plane.tools / "kube-scheduler", *arguments, *serving], log)
+
+
+def submit(plane: ControlPlane, name: str, priority: int) -> None:
+    """A pod that takes a machine's only GPU and all of its CPU, without a Kubernetes priority."""
+    spec = {"virtualCluster": "research", "priority": priority, "leafCellNumber": 1}
+    limits = {"cpu": "4", "hivedscheduler.microsoft.com/pod-scheduling-enable": 1}
+    pod = {
+        "metadata": {
+            "name": name,
+            "annotations": {"hivedscheduler.microsoft.com/pod-scheduling-spec": json.dumps(spec)},
+        },
+        "spec": {
+            "schedulerName": "hived",
+            "containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}],
+        },
+    }
+    plane.kube.create("/api/v1/namespaces/default/pods", pod)
+
+
+def node_of(plane: ControlPlane, name: str) -> str:
+    """Where a pod is bound; "" if it is not, or not there."""
+    found = plane.kube.list_objects(PODS, dict[str, Any]).items
+    return next((str(each["spec"].get("nodeName", "")) for each in found if each["metadata"]["name"] == name), "")
