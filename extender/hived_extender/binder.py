@@ -35,7 +35,7 @@ BIND_TRIES = 5
 """Versions of a pod that are tried: somebody else may write to it at the same moment."""
 
 FORCE_WAITS_S = (0.0, 0.2, 1.0, 5.0)
-"""Before each attempt to bind by force; after the last one, the pod's next filter call starts over."""
+"""Before each attempt to bind by force; after the last one, kube-scheduler is asked to try the pod again."""
 
 
 class KubeApi(Protocol):
@@ -80,25 +80,30 @@ class Binder:
         self._tell(record, info, origin, "ok")
 
     def write_later(
-        self, record: PodRecord, info: BindInfo, may_write: Callable[[], bool], when_done: Callable[[], None]
+        self, record: PodRecord, info: BindInfo, may_write: Callable[[], bool], when_done: Callable[[bool], None]
     ) -> None:
-        """Bind the pod in the background, trying a few times; kube-scheduler has given the pod up for minutes."""
+        """Bind the pod in the background, trying a few times; kube-scheduler has given the pod up for minutes.
+
+        `when_done` is told whether the pod was bound.
+        """
 
         def run() -> None:
+            is_bound = False
             try:
                 for wait_s in FORCE_WAITS_S:
                     if self._is_closing.wait(wait_s) or not may_write():
                         return
                     with suppress(UserError):
                         self.write(record, info, "force", may_write)
+                        is_bound = True
                         return
             finally:
-                when_done()
+                when_done(is_bound)
 
         self._background.submit(run)
 
-    def ask_retry_later(self, record: PodRecord) -> None:
-        """In the background, make kube-scheduler try a pod again."""
+    def ask_retry_later(self, record: PodRecord, when_failed: Callable[[], None]) -> None:
+        """In the background, make kube-scheduler try a pod again; `when_failed` is called if that did not succeed."""
 
         def run() -> None:
             if self._is_closing.is_set():
@@ -107,6 +112,7 @@ class Binder:
                 self._touch(record)
             except KubeError as error:
                 log.warning("retry not asked", extra={"fields": {"pod": record.key, "reason": str(error)}})
+                when_failed()
 
         self._background.submit(run)
 

@@ -11,92 +11,110 @@ A new pod is tried too if kube-scheduler has not asked about it by then: it does
 filters leave no node for, and only the service can know that others are to make room.
 """
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 
+log = logging.getLogger(__name__)
+
 SLICE = 64
 """Pods that are tried on the core at once, others being served in between."""
+
+RETRY_S = 2.0
+"""Until pods are tried again that could not be woken: the API server may be away."""
 
 
 class Nudger:
     """Thread-safe. Remembers every pod that waits, until it is woken or settled.
 
     `wake` is called with the uids of a few pods, on a thread of its own and without any lock held; it returns those
-    that it has woken.
+    that it is about to wake.
     """
 
     def __init__(self, wake: Callable[[Sequence[str]], Sequence[str]], delay_s: float) -> None:
         self._wake = wake
         self._delay_s = delay_s
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._refusals: dict[str, float] = {}  # uid -> when it was last refused, or tried on the core in vain
         self._last_change = 0.0
-        self._timer: threading.Timer | None = None
+        self._due = math.inf
         self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="nudger", daemon=True)
+        self._thread.start()
 
     def appeared(self, uid: str) -> None:
         """A pod waits that kube-scheduler has not asked about yet."""
-        with self._lock:
+        with self._changed:
             self._refusals[uid] = -math.inf
-            self._start_timer()
+            self._sweep_in(self._delay_s)
+
+    def not_woken(self, uid: str) -> None:
+        """A pod that could run could not be woken, although `wake` said it would be."""
+        with self._changed:
+            self._refusals.setdefault(uid, -math.inf)
+            self._sweep_in(RETRY_S)
 
     def refused(self, uid: str) -> None:
         """A pod was told to wait."""
-        with self._lock:
+        with self._changed:
             self._refusals[uid] = time.monotonic()
 
     def settled(self, uid: str) -> None:
         """A pod has its node, or is gone."""
-        with self._lock:
+        with self._changed:
             self._refusals.pop(uid, None)
 
     def room_made(self) -> None:
         """Something changed that may let a refused pod in."""
-        with self._lock:
+        with self._changed:
             self._last_change = time.monotonic()
-            self._start_timer()
+            if self._refusals:
+                self._sweep_in(self._delay_s)
 
     def forget_all(self) -> None:
         """The term is over: nobody's refusal matters any more."""
-        with self._lock:
+        with self._changed:
             self._refusals.clear()
 
     def close(self) -> None:
         """Wake nobody any more; waits for a waking under way, so the caller must not hold a lock that `wake` takes."""
-        with self._lock:
+        with self._changed:
             self._is_closed = True
-            timer = self._timer
-        if timer is not None:
-            timer.cancel()
-            timer.join()
+            self._changed.notify()
+        self._thread.join()
 
-    def _start_timer(self) -> None:
-        if self._timer is None and self._refusals and not self._is_closed:
-            self._timer = threading.Timer(self._delay_s, self._sweep)
-            self._timer.daemon = True
-            self._timer.start()
+    def _sweep_in(self, delay_s: float) -> None:
+        """Under the lock."""
+        due = time.monotonic() + delay_s
+        if due < self._due:
+            self._due = due
+            self._changed.notify()
 
-    def _sweep(self) -> None:
-        with self._lock:
-            change = self._last_change
-            stale = [uid for uid, refused in self._refusals.items() if refused <= change]
-        try:
-            for first in range(0, len(stale), SLICE):
-                self._try(stale[first : first + SLICE])
-        finally:
-            with self._lock:
-                self._timer = None
-                if self._last_change > change:
-                    self._start_timer()
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._is_closed and (wait_s := self._due - time.monotonic()) > 0:
+                    self._changed.wait(wait_s if wait_s < math.inf else None)
+                if self._is_closed:
+                    return
+                self._due = math.inf
+                stale = [uid for uid, refused in self._refusals.items() if refused <= self._last_change]
+            try:
+                for first in range(0, len(stale), SLICE):
+                    self._try(stale[first : first + SLICE])
+            except Exception:
+                log.exception("waiting pods could not be tried")
 
     def _try(self, uids: Sequence[str]) -> None:
         began = time.monotonic()
         woken = set(self._wake(uids))
-        with self._lock:
+        with self._changed:
             for uid in uids:
+                if self._refusals.get(uid, began) >= began:
+                    continue  # settled or refused meanwhile
                 if uid in woken:
-                    self._refusals.pop(uid, None)
-                elif uid in self._refusals:
-                    self._refusals[uid] = max(self._refusals[uid], began)
+                    del self._refusals[uid]
+                else:
+                    self._refusals[uid] = began

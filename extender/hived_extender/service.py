@@ -180,7 +180,7 @@ class Service:
             self._announcer.resign()
             for record in self._pods.records(PodState.BINDING):
                 self._pods.move(record, PodState.WAITING)
-                record.node, record.bind_info = "", None
+                record.node, record.bind_info, record.is_force_binding = "", None, False
             for record in self._pods:
                 record.is_told = False
             log.info("following", extra={"fields": {"reason": standing}})
@@ -303,7 +303,7 @@ class Service:
             decision = self._schedule(ledger, record, args.pod, Phase.PREEMPTING, suggested)
             if isinstance(decision, Bind):
                 # Nothing is in the way any more, and no event will tell kube-scheduler so.
-                self._binder.ask_retry_later(record)
+                self._ask_retry(record)
             elif isinstance(decision, Preempt) and by_service:
                 self._evict(record, decision)
             elif isinstance(decision, Preempt):
@@ -518,7 +518,7 @@ class Service:
         if isinstance(now, Preempt):
             self._evict(record, now)
         elif isinstance(now, Bind):
-            self._binder.ask_retry_later(record)
+            self._ask_retry(record)
         return now
 
     def _evict(self, preemptor: PodRecord, decision: Preempt) -> None:
@@ -556,13 +556,26 @@ class Service:
         if record.is_force_binding or info is None:
             return
 
-        def done() -> None:
+        def done(is_bound: bool) -> None:
             record.is_force_binding = False
+            if not is_bound:
+                self._try_later(record, PodState.BINDING)
 
         record.is_force_binding = True
         fields = {"pod": record.key, "node": record.node, "repeats": record.repeat_count, "offered": is_offered}
         log.info("force bind", extra={"fields": fields})
         self._binder.write_later(record, info, self._guard(ledger), done)
+
+    def _ask_retry(self, record: PodRecord) -> None:
+        self._binder.ask_retry_later(record, lambda: self._try_later(record, PodState.WAITING))
+
+    def _try_later(self, record: PodRecord, state: PodState) -> None:
+        """The API server could not be told of a pod; if nothing happened to it since, it must not be forgotten. Takes
+        the lock.
+        """
+        with self._lock:
+            if record.state is state and self._pods.get(record.uid) is record:
+                self._nudger.not_woken(record.uid)
 
     def _tell_preempting(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
         """Tell people which pods have to leave; returns the same by node."""
@@ -596,11 +609,13 @@ class Service:
                 if self._ledger is not None and record is not None and self._is_worth_waking(self._ledger, record):
                     fitting.append(record)
         for record in fitting:
-            self._binder.ask_retry_later(record)
+            self._ask_retry(record)
         return [record.uid for record in fitting]
 
     def _is_worth_waking(self, ledger: Ledger, record: PodRecord) -> bool:
         request = record.request
+        if record.state is PodState.BINDING:
+            return not record.is_force_binding
         if record.state is not PodState.WAITING or request is None or record.is_held:
             return False
         was_preempting = ledger.is_waiting_for_victims(request)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from hived_extender import nudge
 from hived_extender.nudge import Nudger
 
 DELAY_S = 0.05
@@ -78,18 +79,73 @@ def test_a_pod_that_could_not_run_is_tried_again_after_the_next_change_only(woke
 
 
 def test_a_waking_that_fails_is_not_the_last(nudger: Nudger, woken: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = threading.Event()
+
     def explode(uids: Sequence[str]) -> list[str]:
         monkeypatch.undo()
+        failed.set()
         raise ValueError(uids)
 
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(nudger, "_wake", explode)
     nudger.refused("p")
     nudger.room_made()
-    pass_by(lambda: nudger._timer is None)
+    assert failed.wait(5)
     nudger.room_made()
     pass_by(lambda: bool(woken))
     assert woken == ["p"]
+
+
+def test_a_pod_that_could_not_be_woken_is_tried_again(
+    nudger: Nudger, woken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nudge, "RETRY_S", DELAY_S)
+    nudger.refused("p")
+    nudger.room_made()
+    pass_by(lambda: bool(woken))
+    nudger.not_woken("p")
+    pass_by(lambda: len(woken) == 2)
+    assert woken == ["p", "p"]
+
+
+def test_a_change_is_not_held_up_by_a_pod_that_could_not_be_woken(nudger: Nudger, woken: list[str]) -> None:
+    nudger.not_woken("p")
+    nudger.refused("q")
+    nudger.room_made()
+    pass_by(lambda: len(woken) == 2)
+    assert woken == ["p", "q"]
+
+
+def test_a_pod_that_appears_while_others_are_tried_is_tried_too() -> None:
+    tried: list[str] = []
+
+    def wake(uids: Sequence[str]) -> list[str]:
+        if not tried:
+            nudger.appeared("late")
+        tried.extend(uids)
+        return []
+
+    nudger = Nudger(wake, DELAY_S)
+    nudger.appeared("early")
+    pass_by(lambda: len(tried) == 2)
+    nudger.close()
+    assert tried == ["early", "late"]
+
+
+def test_a_pod_that_is_refused_while_it_is_woken_stays_known(woken: list[str]) -> None:
+    def wake(uids: Sequence[str]) -> Sequence[str]:
+        if not woken:
+            nudger.refused("p")
+        woken.extend(uids)
+        return uids
+
+    nudger = Nudger(wake, DELAY_S)
+    nudger.refused("p")
+    nudger.room_made()
+    pass_by(lambda: bool(woken))
+    nudger.room_made()
+    pass_by(lambda: len(woken) == 2)
+    nudger.close()
+    assert woken == ["p", "p"]
 
 
 def test_many_pods_are_tried_a_few_at_a_time() -> None:

@@ -1,6 +1,7 @@
 """The life of a pod between kube-scheduler, the core and the API server."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +14,13 @@ from hived_extender.service import NO_CHAIN_REASON, Patience
 from tests.extender.world import NODES, World, filter_args, node, pod_json, preempt_args, spec_text, to_pod
 
 LOST = KubeError(0, "NoAnswer", "connection reset")
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 5
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_filter_answers_one_node_and_the_pod_is_binding() -> None:
@@ -229,6 +237,33 @@ def test_a_pod_refused_on_the_eve_of_a_release_is_asked_to_try_again() -> None:
     assert world.kube.done.wait(5)
     assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/r"]
     assert "NodeNames" in world.filter(refused)
+
+
+def test_a_pod_that_could_not_be_asked_to_try_again_is_asked_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hived_extender.nudge.RETRY_S", 0.05)
+    world = World(patience=Patience(nudge_delay_s=0.05))
+    first, _ = world.place("p")
+    world.place("q")
+    refused = world.create("r")
+    assert "FailedNodes" in world.filter(refused)
+    world.kube.refusals += [LOST, LOST]
+    world.delete(first)
+    wait_until(lambda: world.kube.patches)
+    assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/r"]
+    assert world.kube.refusals == []
+
+
+def test_a_pod_is_woken_when_binding_it_by_force_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hived_extender.nudge.RETRY_S", 0.05)
+    monkeypatch.setattr("hived_extender.binder.FORCE_WAITS_S", (0.0, 0.01))
+    world = World()
+    pod = world.create("p")
+    world.kube.refusals += [LOST, LOST]
+    assert "FailedNodes" in world.filter(pod, ["n3"])
+    wait_until(lambda: world.kube.patches)
+    assert world.filter(pod, ["n3"])["FailedNodes"]
+    wait_until(lambda: pod["spec"]["nodeName"])
+    assert pod["spec"]["nodeName"] == "n0"
 
 
 def test_a_pod_that_is_binding_has_nothing_to_preempt() -> None:
