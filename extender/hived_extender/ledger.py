@@ -59,8 +59,8 @@ class Ledger:
         if self._recorder is not None:
             self._recorder.node_changed(name, is_healthy)
         self._apply(NodeHealthChanged(name, is_healthy))
-        if is_healthy:
-            self._on_room()
+        # Also when it turned bad: whoever reserved cells there has to look for others.
+        self._on_room()
 
     def adopt(self, request: PodRequest, info: BindInfo) -> None:
         """A pod runs where its annotations say. Raises UserError if they cannot be true."""
@@ -100,10 +100,14 @@ class Ledger:
 
     def is_waiting_for_victims(self, request: PodRequest) -> bool:
         """True if the pod's group reserves cells, all of them healthy; a preemption that lost a node is begun anew."""
-        group = self.state.groups.get(request.spec.group.name)
-        if group is None or group.state is not GroupState.PREEMPTING:
+        return self._reserves(request) and not self.has_lost_cells(request)
+
+    def has_lost_cells(self, request: PodRequest) -> bool:
+        """True if the pod's group reserves cells, and not all of them are healthy."""
+        if not self._reserves(request):
             return False
-        return not self.state.cells.bad[group.physical[group.physical != NO_CELL]].any()
+        physical = self.state.groups[request.spec.group.name].physical
+        return bool(self.state.cells.bad[physical[physical != NO_CELL]].any())
 
     def is_victim(self, request: PodRequest) -> bool:
         """True while somebody reserves a cell of the pod's group: the whole group has to leave (SEMANTICS 4e.1)."""
@@ -117,6 +121,10 @@ class Ledger:
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""
         return status.snapshot(self.state)
+
+    def _reserves(self, request: PodRequest) -> bool:
+        group = self.state.groups.get(request.spec.group.name)
+        return group is not None and group.state is GroupState.PREEMPTING
 
     def _apply(self, event: Event) -> Decision:
         self.last_event = event

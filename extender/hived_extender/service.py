@@ -499,6 +499,9 @@ class Service:
                 ledger.check_changed(request)
                 self._release(record)
             record.request, record.is_told, record.is_asked = request, True, True
+            if phase is Phase.FILTERING and ledger.has_lost_cells(request):
+                # In this phase the core would bind to a bad node; in the other it looks for a place anew.
+                ledger.decide(request, Phase.PREEMPTING, suggested, commit=False)
             decision = ledger.decide(request, phase, suggested, commit=phase is Phase.FILTERING)
         except UserError as error:
             tell_decision(self.metrics, record.key, request, phase, error, started)

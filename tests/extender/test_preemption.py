@@ -1,0 +1,145 @@
+"""Preemption where the service itself makes the victims leave."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hived_extender.evictor import PreemptionPolicy
+from hived_extender.kube import KubeError
+from hived_extender.service import Patience
+from tests.extender.world import NODES, World, node, preempt_args, spec_text
+
+BY_SERVICE = PreemptionPolicy(by_service=True)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(preemption=BY_SERVICE, patience=Patience(nudge_delay_s=0.02))
+    yield world
+    world.service.close()
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 5
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def evicted(world: World) -> set[str]:
+    return {name for _, name in world.kube.leaving}
+
+
+def lend_everything(world: World) -> dict[str, Any]:
+    """Opportunistic pods on all nodes; returns them by node."""
+    return {where: pod for pod, where in (world.place(f"o{i}", spec_text(vc="b", priority=-1)) for i in range(4))}
+
+
+def test_victims_on_all_nodes_of_a_gang_are_asked_at_once(world: World) -> None:
+    lend_everything(world)
+    gang = world.create("g-0", spec_text(group="g", pods=2))
+    reserved = set(world.filter(gang)["FailedNodes"])
+    wait_until(lambda: len(world.kube.leaving) == 2)
+    assert {world.kube.pods[name]["spec"]["nodeName"] for name in evicted(world)} == reserved
+
+
+def test_asking_again_evicts_nobody_twice(world: World) -> None:
+    lend_everything(world)
+    for name in ("g-0", "g-1", "g-0"):
+        pod = world.kube.pods.get(name) or world.create(name, spec_text(group="g", pods=2))
+        world.filter(pod)
+    wait_until(lambda: len(world.kube.leaving) >= 2)
+    time.sleep(0.05)
+    assert len(world.kube.leaving) == 2
+
+
+def test_the_gang_runs_where_its_victims_were(world: World) -> None:
+    lent = lend_everything(world)
+    gang = [world.create(name, spec_text(group="g", pods=2)) for name in ("g-0", "g-1")]
+    reserved = set(world.filter(gang[0])["FailedNodes"])
+    for where in reserved:
+        world.delete(lent[where])
+    assert {world.filter(pod)["NodeNames"][0] for pod in gang} == reserved
+
+
+def test_the_preempt_verb_has_nothing_to_say_while_victims_leave(world: World) -> None:
+    lend_everything(world)
+    pod = world.create("p")
+    world.filter(pod)
+    before = world.snapshot()
+    assert world.service.preempt_victims(preempt_args(pod)).node_name_to_meta_victims == {}
+    assert world.snapshot() == before
+
+
+def test_the_preempt_verb_begins_what_only_its_candidates_allow(world: World) -> None:
+    lent = lend_everything(world)
+    pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=False))
+    assert "hivedscheduler" in world.filter(pod, [])["FailedNodes"]
+    assert world.service.preempt_victims(preempt_args(pod, ["n2"])).node_name_to_meta_victims == {}
+    wait_until(lambda: world.kube.leaving)
+    assert evicted(world) == {lent["n2"]["metadata"]["name"]}
+
+
+def test_a_reservation_that_loses_its_node_begins_anew_elsewhere(world: World) -> None:
+    lend_everything(world)
+    pod = world.create("p")
+    (lost,) = world.filter(pod)["FailedNodes"]
+    world.service.node_seen(node(lost, is_ready=False))
+    (found,) = world.filter(pod)["FailedNodes"]
+    assert found != lost
+    assert list(world.groups()["ns/p"]["physicalPlacement"]) == [found]
+
+
+def test_a_reservation_that_loses_its_node_after_the_victims_left_is_not_bound_there(world: World) -> None:
+    lent = lend_everything(world)
+    pod = world.create("p")
+    (lost,) = world.filter(pod)["FailedNodes"]
+    world.delete(lent[lost])
+    world.service.node_seen(node(lost, is_ready=False))
+    answer = world.filter(pod, [name for name in NODES if name != lost])
+    assert lost not in answer["FailedNodes"]
+    assert lost not in world.groups()["ns/p"]["physicalPlacement"]
+
+
+def test_a_preemptor_that_lost_its_node_is_not_left_waiting(world: World) -> None:
+    lend_everything(world)
+    pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=True))
+    (lost,) = world.filter(pod)["FailedNodes"]
+    world.service.node_seen(node(lost, is_ready=False))
+    wait_until(lambda: lost not in world.groups()["ns/p"]["physicalPlacement"])
+    assert world.groups()["ns/p"]["state"] == "Preempting"
+
+
+def test_victims_are_spared_when_the_preemptor_is_gone_before_they_are_evicted(world: World) -> None:
+    lend_everything(world)
+    world.kube.refusals += [KubeError(429, "TooManyRequests", "disruption budget")]
+    pod = world.create("p")
+    world.filter(pod)
+    wait_until(lambda: not world.kube.refusals)
+    world.delete(pod)
+    time.sleep(0.7)
+    assert world.kube.leaving == []
+
+
+def test_a_lazily_preempted_group_can_be_a_victim(world: World) -> None:
+    for name in ("low-0", "low-1"):
+        world.place(name, spec_text(lazyPreemptionEnable=True))
+    for name in ("high-0", "high-1"):
+        world.place(name, spec_text(priority=5))
+    lazy = [name for name, group in world.groups().items() if group.get("lazyPreemptionStatus")]
+    assert set(lazy) == {"ns/low-0", "ns/low-1"}
+    world.filter(world.create("p", spec_text(vc="b")))
+    wait_until(lambda: world.kube.leaving)
+    assert evicted(world) < {"low-0", "low-1"}
+
+
+def test_a_term_that_ends_spares_victims_not_evicted_yet(world: World) -> None:
+    lend_everything(world)
+    world.kube.refusals += [KubeError(429, "TooManyRequests", "disruption budget")]
+    world.filter(world.create("p"))
+    wait_until(lambda: not world.kube.refusals)
+    world.service.follow("another leads")
+    time.sleep(0.7)
+    assert world.kube.leaving == []
