@@ -123,6 +123,8 @@ class Evictor:
         record = victim.record
         if not self._is_victim(record.uid):
             self.gone(record.uid)
+            if self._is_victim(record.uid):  # again, and whoever wanted it to leave found it asked already
+                self.evict([record], victim.preemptor)
             return
         waited_s = time.monotonic() - victim.asked_at
         by_force = self._policy.budgets is Budgets.OVERRIDE and waited_s >= self._policy.grace_s
@@ -130,6 +132,7 @@ class Evictor:
         try:
             call(record.namespace, record.name, uid=record.uid)
         except KubeError as error:
+            # A conflict: the uid is another pod's by now. That pod is spared; ours is gone, as a watch will tell.
             if not (error.is_not_found or error.is_conflict):
                 self._try_again(victim, error)
             return

@@ -111,6 +111,7 @@ class PodTable:
 
     def add(self, uid: str, name: str, namespace: str) -> PodRecord:
         """A new Waiting pod."""
+        self._ended.pop(uid, None)
         record = self._records[uid] = PodRecord(uid, name, namespace)
         self._counts[record.state] += 1
         return record

@@ -208,11 +208,10 @@ class Service:
     def sync_nodes(self, nodes: Iterable[Node]) -> None:
         """These are all nodes there are."""
         nodes = list(nodes)
-        with self._lock:
+        with suppress(InvariantError), self._exclusive():
             self._node_versions.clear()
-            gone = self._healthy_nodes - {node.metadata.name for node in nodes}
-        for name in sorted(gone):
-            self._set_health(name, False)
+            for name in sorted(self._healthy_nodes - {node.metadata.name for node in nodes}):
+                self._set_health(name, False)
         for node in nodes:
             self.node_seen(node)
 
@@ -223,7 +222,9 @@ class Service:
         """
         meta = pod.metadata
         with suppress(InvariantError), self._exclusive():
-            if self._pods.has_ended(meta.uid):
+            if not pod.is_ours and self._pods.get(meta.uid) is None:
+                return
+            if self._pods.has_ended(meta.uid) and not is_listed:
                 return
             if not pod.is_ours or pod.is_completed:
                 self._forget(meta.uid)
@@ -369,21 +370,18 @@ class Service:
     def _set_node(self, node: Node, is_healthy: bool) -> None:
         """Takes the lock."""
         name, version = node.metadata.name, node.metadata.version
-        with self._lock:
-            if is_older(version, self._node_versions.get(name, "")):
-                return
-            self._node_versions[name] = version
-        self._set_health(name, is_healthy)
+        with suppress(InvariantError), self._exclusive():
+            if not is_older(version, self._node_versions.get(name, "")):
+                self._node_versions[name] = version
+                self._set_health(name, is_healthy)
 
     def _set_health(self, name: str, is_healthy: bool) -> None:
-        """Takes the lock."""
-        with suppress(InvariantError), self._exclusive():
-            if is_healthy == (name in self._healthy_nodes):
-                return
-            (self._healthy_nodes.add if is_healthy else self._healthy_nodes.discard)(name)
-            if self._ledger is not None and name in self._ledger.state.topology.node_index:
-                self._ledger.set_node(name, is_healthy)
-                log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
+        if is_healthy == (name in self._healthy_nodes):
+            return
+        (self._healthy_nodes.add if is_healthy else self._healthy_nodes.discard)(name)
+        if self._ledger is not None and name in self._ledger.state.topology.node_index:
+            self._ledger.set_node(name, is_healthy)
+            log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
 
     def _confirm_or_adopt(self, record: PodRecord, pod: Pod) -> None:
         """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
