@@ -86,6 +86,12 @@ def test_a_configuration_is_validated_from_the_wheel(image: Path) -> None:
     assert run(image, "hived", "config", "validate", *samples).count(": valid") == len(samples)
 
 
+def test_the_manifests_are_printed_from_the_wheel(image: Path) -> None:
+    printed = run(image, "hived", "manifests", "--config", str(ROOT / "config" / "samples" / "racks.yaml"))
+    assert printed.count("kind: Deployment") == 2
+    assert (site_packages(image) / "hived_extender" / "deploy" / "manifests" / "overlays" / "tls").is_dir()
+
+
 def test_the_kernels_are_compiled_and_not_compiled_again(image: Path) -> None:
     compiled = kernels(image)
     assert compiled
