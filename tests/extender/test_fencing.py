@@ -1,0 +1,248 @@
+"""No GPU is ever given twice, whoever leads, and however long a binding was on its way."""
+
+import random
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from hived_extender.annotations import LEAF_CELL_ISOLATION
+from hived_extender.evictor import PreemptionPolicy
+from hived_extender.kube import KubeError
+from hived_extender.service import Patience, Service
+from hived_extender.wire import BindArgs
+from tests.extender.world import NODES, FakeKube, Json, cluster_spec, filter_args, node, pod_json, spec_text, to_pod
+
+SEEDS = 20
+STEPS = 150
+
+
+class Gate(FakeKube):
+    """An API server to which bindings are on their way until they are let in one by one.
+
+    `on_patch` is called before a touch, which is when a new leader has its list but nothing else.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_bind = self._wait
+        self.on_patch = lambda: None
+        self.held: list[tuple[threading.Event, threading.Thread]] = []
+        self._arrived = threading.Semaphore(0)
+
+    def send(self, call: Any) -> None:
+        """Make a call that binds, on a thread; returns when it waits here, or has ended without a binding."""
+
+        def run() -> None:
+            try:
+                call()
+            finally:
+                self._arrived.release()
+
+        threading.Thread(target=run, daemon=True).start()
+        assert self._arrived.acquire(timeout=10)
+
+    def let_in(self, number: int) -> None:
+        """Let one binding go on, until it has its answer or is here again with another version."""
+        gate, _ = self.held.pop(number)
+        gate.set()
+        assert self._arrived.acquire(timeout=10)
+
+    def patch(self, path: str, body: Any, item_type: type[Any] = dict) -> Any:
+        self.on_patch()
+        return super().patch(path, body, item_type)
+
+    def _wait(self) -> None:
+        gate = threading.Event()
+        self.held.append((gate, threading.current_thread()))
+        self._arrived.release()
+        assert gate.wait(10)
+
+
+class Drama:
+    """Two replicas, one of which leads; everything else happens at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.kube = Gate()
+        self.kube.on_patch = self._amid_touches
+        self.term = 0
+        self.pod_count = 0
+        self.bound_count = 0
+        self.conflicts = 0
+        self.replicas = [
+            Service(
+                cluster_spec(),
+                self.kube,
+                patience=Patience(force_bind_threshold=1000, nudge_delay_s=1000),
+                preemption=PreemptionPolicy(by_service=False),
+            )
+            for _ in range(2)
+        ]
+        self.take_over()
+
+    @property
+    def leader(self) -> Service:
+        return self.replicas[self.term % 2]
+
+    def take_over(self) -> None:
+        """The other replica leads from now on; the one before may not have noticed yet."""
+        before = self.leader
+        if self.chance.random() < 0.5:
+            before.follow("the other leads")
+        self.term += 1
+        now = self.term
+        self.leader.follow("electing")
+        self.leader.sync_nodes([node(name) for name in NODES])
+        self.leader.sync_pods([to_pod(pod) for pod in self.kube.pods.values()])
+        self.leader.fence()
+        self.leader.lead(lambda: self.term == now)
+
+    def create(self) -> None:
+        number, self.pod_count = self.pod_count, self.pod_count + 1
+        vc = self.chance.choice("aab")
+        if self.chance.random() < 0.3:
+            spec = spec_text(vc=vc, leaf_cells=self.chance.choice((1, 2)), group=f"g{number // 4}-{vc}", pods=2)
+        else:
+            spec = spec_text(vc=vc, leaf_cells=self.chance.choice((1, 2, 4)))
+        pod = pod_json(f"p{number}", spec)
+        self.kube.add(pod)
+        for replica in self.replicas:
+            replica.pod_seen(to_pod(pod))
+
+    def schedule(self) -> None:
+        """kube-scheduler asks about a pod, and sends its binding on the way if there is a node for it."""
+        waiting = [pod for pod in self.kube.pods.values() if not pod["spec"]["nodeName"]]
+        if not waiting:
+            return
+        pod = self.chance.choice(waiting)
+        try:
+            nodes = self.leader.filter_nodes(filter_args(pod)).node_names
+        except Exception:  # not agreed with its gang, or bound as a watch has told already
+            return
+        if nodes:
+            self.bind(pod, nodes[0])
+
+    def bind(self, pod: Json, where: str) -> None:
+        leader, meta = self.leader, pod["metadata"]
+
+        def call() -> None:
+            try:
+                leader.bind_pod(BindArgs(meta["name"], meta["namespace"], meta["uid"], where))
+            except Exception:
+                self.conflicts += 1
+
+        self.kube.send(call)
+
+    def let_in(self) -> None:
+        if self.kube.held:
+            self.kube.let_in(self.chance.randrange(len(self.kube.held)))
+            self.check()
+
+    def watch(self) -> None:
+        """Somebody is told of some pod."""
+        if self.kube.pods:
+            pod = self.chance.choice(list(self.kube.pods.values()))
+            self.chance.choice(self.replicas).pod_seen(to_pod(pod))
+
+    def end(self) -> None:
+        """A pod is deleted; each replica is told."""
+        bound = [pod for pod in self.kube.pods.values() if pod["spec"]["nodeName"]]
+        if len(bound) > 4:
+            meta = self.chance.choice(bound)["metadata"]
+            del self.kube.pods[meta["name"]]
+            for replica in self.replicas:
+                replica.pod_gone(meta["uid"])
+
+    def play(self) -> None:
+        actions = {
+            self.create: 6,
+            self.schedule: 10,
+            self.let_in: 6,
+            self.watch: 10,
+            self.end: 3,
+            self.take_over: 2,
+        }
+        for _ in range(STEPS):
+            self.chance.choices(list(actions), list(actions.values()))[0]()
+        while self.kube.held:
+            self.let_in()
+
+    def check(self) -> None:
+        """Every GPU is given to one pod at most."""
+        given: Counter[tuple[str, str]] = Counter()
+        for pod in self.kube.pods.values():
+            cells = pod["metadata"]["annotations"].get(LEAF_CELL_ISOLATION, "")
+            if pod["spec"]["nodeName"]:
+                given.update((pod["spec"]["nodeName"], cell) for cell in cells.split(","))
+        self.bound_count = max(self.bound_count, sum(given.values()))
+        assert not [gpu for gpu, count in given.items() if count > 1]
+
+    def close(self) -> None:
+        while self.kube.held:
+            self.kube.let_in(0)
+        for replica in self.replicas:
+            replica.close()
+
+    def _amid_touches(self) -> None:
+        """A binding of the leader before gets through at the worst moment."""
+        with touching:
+            if self.kube.held and self.chance.random() < 0.3:
+                self.kube.let_in(0)
+
+
+touching = threading.Lock()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_gpu_is_given_twice(seed: int) -> None:
+    drama = Drama(seed)
+    try:
+        drama.play()
+        drama.check()
+    finally:
+        drama.close()
+    assert drama.bound_count > 0
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_last_leader_has_the_state_of_a_rebuild(seed: int) -> None:
+    drama = Drama(seed)
+    try:
+        drama.play()
+        drama.take_over()
+        rebuilt = Service(cluster_spec(), drama.kube)
+        rebuilt.sync_nodes([node(name) for name in NODES])
+        rebuilt.sync_pods([to_pod(pod) for pod in drama.kube.pods.values()])
+        rebuilt.lead(lambda: True)
+        assert drama.leader.reader.snapshot() == rebuilt.reader.snapshot()
+        rebuilt.close()
+    finally:
+        drama.close()
+
+
+def test_without_the_fence_some_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above is able to fail."""
+    monkeypatch.setattr(Service, "fence", lambda self: None)
+    doubled = 0
+    for seed in range(SEEDS):
+        drama = Drama(seed)
+        try:
+            drama.play()
+        except AssertionError:
+            doubled += 1
+        drama.close()
+    assert doubled
+
+
+def test_a_touch_that_conflicts_says_what_became_of_the_pod() -> None:
+    """The API server gives a patch up that others keep getting ahead of; a binding may have been among those."""
+    drama = Drama(0)
+    drama.create()
+    (pod,) = drama.kube.pods.values()
+    pod["spec"]["nodeName"] = "n0"
+    drama.kube.refusals.append(KubeError(409, "Conflict", "the object has been modified"))
+    drama.leader.fence()
+    assert drama.leader.metrics.registry.get_sample_value("hived_pods", {"state": "Bound"}) == 1
+    drama.close()
