@@ -135,6 +135,10 @@ class ControlPlane:
             names = {machine.name for machine in wanted}
             self.wait_for("nodes to be ready", lambda: names <= self._ready_nodes(), ready_s)
 
+    def is_node_ready(self, name: str) -> bool:
+        """Whether the scheduler may use a node: it is Ready and nothing taints it for not having been."""
+        return name in self._ready_nodes()
+
     def wait_for(self, what: str, is_so: Callable[[], bool], timeout_s: float = 30.0) -> None:
         """Look until it is so. Raises StartError with the tails of all logs when time is up."""
         began = time.monotonic()

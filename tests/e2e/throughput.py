@@ -60,7 +60,7 @@ def measure(plane: ControlPlane, node_count: int, pod_count: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "hivedscheduler.yaml"
         file.write_text(yaml.safe_dump(configuration(node_count)))
-        with RealCluster(plane, file) as cluster:
+        with RealCluster(plane, file):
             assert plane.scheduler is not None
             plane.scheduler.stop()
             create(plane.kube, [pod(number, Submission(user="").scheduler_for("team")) for number in range(pod_count)])

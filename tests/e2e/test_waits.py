@@ -1,0 +1,161 @@
+"""Nobody waits longer than need be: from what makes room to the binding, and beside another virtual cluster's queue."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hived_extender.embedded.nodes import READY
+from hived_extender.jobs.submission import Submission
+from hived_extender.kube import NODES, PODS, KubeClient, KubeError, pod_path
+from tests.e2e.cluster import RealCluster
+from tests.e2e.plane import ControlPlane
+from tests.e2e.throughput import create, pod
+
+PROMPT_S = 2.0
+"""From the event that made room to the binding."""
+
+LONGEST_S = 20.0
+CROWD = 300
+
+Json = dict[str, Any]
+
+
+def configuration(shares: dict[str, int]) -> Json:
+    """8-GPU nodes, so many for each virtual cluster."""
+    node_count = sum(shares.values())
+    return {
+        "physicalCluster": {
+            "cellTypes": {"NODE": {"childCellType": "GPU", "childCellNumber": 8, "isNodeLevel": True}},
+            "physicalCells": [{"cellType": "NODE", "cellAddress": f"n{number}"} for number in range(node_count)],
+        },
+        "virtualClusters": {
+            vc: {"virtualCells": [{"cellType": "NODE", "cellNumber": count}]} for vc, count in shares.items()
+        },
+    }
+
+
+def write(folder: Path, shares: dict[str, int]) -> Path:
+    file = folder / "hivedscheduler.yaml"
+    file.write_text(yaml.safe_dump(configuration(shares)))
+    return file
+
+
+def submit(kube: KubeClient, number: int, vc: str, *, gpus: int = 8, priority: int = 0) -> str:
+    one = pod(number, Submission(user="").scheduler_for(vc), vc=vc, gpus=gpus, priority=priority)
+    create(kube, [one])
+    return str(one["metadata"]["name"])
+
+
+def is_bound(kube: KubeClient, name: str) -> bool:
+    return bool(kube.get(pod_path("default", name))["spec"].get("nodeName"))
+
+
+def is_told_to_wait(kube: KubeClient, name: str) -> bool:
+    return has_waited(kube.get(pod_path("default", name)))
+
+
+def count_told_to_wait(kube: KubeClient) -> int:
+    return sum(map(has_waited, kube.list_objects(PODS, dict[str, Any]).items))
+
+
+def has_waited(found: Json) -> bool:
+    conditions = found["status"].get("conditions") or ()
+    return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
+
+
+def wait_until(is_so: Callable[[], bool], within_s: float = LONGEST_S) -> float:
+    """Seconds until it was so."""
+    began = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - began < within_s
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def test_a_waiting_pod_is_bound_soon_after_whatever_made_room(plane: ControlPlane, tmp_path: Path) -> None:
+    with RealCluster(plane, write(tmp_path, {"a": 1, "b": 1})) as cluster:
+        kube = cluster.kube
+        first = submit(kube, 1, "a")
+        wait_until(lambda: is_bound(kube, first))
+        second = submit(kube, 2, "a")
+        wait_until(lambda: is_told_to_wait(kube, second))
+        time.sleep(3)  # kube-scheduler has given it up by now
+
+        kube.delete_pod("default", first, grace_period_s=0)
+        assert wait_until(lambda: is_bound(kube, second)) < PROMPT_S, "a pod has ended"
+
+        other = submit(kube, 3, "b")
+        wait_until(lambda: is_bound(kube, other))
+        where = kube.get(pod_path("default", other))["spec"]["nodeName"]
+        kube.delete_pod("default", other, grace_period_s=0)
+        kube.patch(f"{NODES}/{where}", {"spec": {"unschedulable": True}})
+        third = submit(kube, 4, "b")
+        wait_until(lambda: is_told_to_wait(kube, third))
+        time.sleep(3)
+        kube.patch(f"{NODES}/{where}", {"spec": {"unschedulable": None}})
+        assert wait_until(lambda: is_bound(kube, third)) < PROMPT_S, "a node was uncordoned"
+
+        kube.delete_pod("default", third, grace_period_s=0)
+        kube.patch(f"{NODES}/{where}", {"metadata": {"annotations": {READY: "false"}}})
+        fourth = submit(kube, 5, "b")
+        wait_until(lambda: is_told_to_wait(kube, fourth))
+        time.sleep(3)
+        kube.patch(f"{NODES}/{where}", {"metadata": {"annotations": {READY: None}}})
+        wait_until(lambda: plane.is_node_ready(where))
+        assert wait_until(lambda: is_bound(kube, fourth)) < PROMPT_S, "a node has healed"
+
+
+def test_a_waiting_pod_is_bound_soon_after_a_configuration_that_has_room_for_it(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    (tmp_path / "after").mkdir()
+    after = write(tmp_path / "after", {"a": 2, "b": 0})
+    with RealCluster(plane, write(tmp_path, {"a": 1, "b": 1})) as cluster:
+        kube = cluster.kube
+        pods = [submit(kube, number, "a") for number in (1, 2)]
+        wait_until(lambda: any(is_bound(kube, name) for name in pods))
+        wait_until(lambda: any(is_told_to_wait(kube, name) for name in pods))
+        time.sleep(3)
+        cluster.restart_service(after)
+        assert wait_until(lambda: all(is_bound(kube, name) for name in pods)) < PROMPT_S
+
+
+@pytest.mark.parametrize("crowd_priority", [0, 1000], ids=["equal", "higher"])
+def test_a_crowd_that_waits_in_one_vc_does_not_hold_up_another(
+    plane: ControlPlane, tmp_path: Path, crowd_priority: int
+) -> None:
+    """Also where the crowd has the higher Kubernetes priority, by which kube-scheduler sorts its queue."""
+    with RealCluster(plane, write(tmp_path, {"a": 1, "b": 4})) as cluster:
+        kube = cluster.kube
+        scheduler = Submission(user="").scheduler_for("a")
+        crowd = [pod(number, scheduler, vc="a", gpus=8) for number in range(CROWD)]
+        for one in crowd:
+            one["spec"]["priorityClassName"] = priority_class(kube, crowd_priority)
+        create(kube, crowd)
+        wait_until(lambda: count_told_to_wait(kube) == CROWD - 1, 120)
+        delays = []
+        for number in range(CROWD, CROWD + 10):
+            name = submit(kube, number, "b", gpus=2)
+            delays.append(wait_until(lambda name=name: is_bound(kube, name)))
+            kube.delete_pod("default", name, grace_period_s=0)
+        print(f"b's pods were bound after {sorted(delays)[5]:.2f} s (median), {max(delays):.2f} s at most")
+        assert max(delays) < PROMPT_S
+
+
+def priority_class(kube: KubeClient, value: int) -> str:
+    """The name of a PriorityClass with this value, created if need be."""
+    name = f"waits-{value}"
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+    with suppress(KubeError):
+        kube.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def no_pods_left(plane: ControlPlane) -> None:
+    plane.clear()
