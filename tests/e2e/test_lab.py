@@ -1,4 +1,4 @@
-"""Every experiment of the lab with kube-scheduler: what holds on the embedded cluster holds here."""
+"""Every experiment of the lab and every scenario with kube-scheduler: what holds on the embedded cluster holds here."""
 
 import time
 
@@ -10,11 +10,12 @@ from hived_extender.lab.report import Report
 from hived_extender.lab.runner import run_experiment
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
+from tests.e2e.scenarios import SCENARIOS
 
 PATIENCE = 3.0
 """kube-scheduler tries a pod again after a second at the earliest, and the machine may be busy."""
 
-EXPERIMENTS = load_experiments(experiments_folder())
+EXPERIMENTS = [*load_experiments(experiments_folder()), *SCENARIOS]
 
 
 @pytest.mark.parametrize("loaded", EXPERIMENTS, ids=lambda loaded: loaded.name)

@@ -24,6 +24,13 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     refused: str = ""
 
 
+class Adoption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Create pods that run on their nodes already, as the manifests in a file say; `job` is the letter for them."""
+
+    job: str
+    file: str
+
+
 class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is expected of a job; what is not given is not looked at.
 
@@ -51,17 +58,23 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One step: exactly one of the actions, or an expectation.
 
-    `finish`, `delete` and `resubmit` name a job, `fail` and `recover` a node, `reconfigure` a configuration with which
-    the service is started again. `expect` says in words what `jobs` and `bad_nodes` say to the runner, `because` why it
-    must be so; it has to come true within `within_s` seconds and stay so for `hold_s`.
+    `finish`, `delete` and `resubmit` name a job, `fail`, `recover`, `cordon`, `uncordon`, `delete_node` and
+    `return_node` a node, `reconfigure` a configuration with which the service is started again. `expect` says in words
+    what `jobs` and `bad_nodes` say to the runner, `because` why it must be so; it has to come true within `within_s`
+    seconds and stay so for `hold_s`.
     """
 
     submit: Submission | None = None
+    adopt: Adoption | None = None
     finish: str | None = None
     delete: str | None = None
     resubmit: str | None = None
     fail: str | None = None
     recover: str | None = None
+    cordon: str | None = None
+    uncordon: str | None = None
+    delete_node: str | None = None
+    return_node: str | None = None
     reconfigure: str | None = None
     expect: str | None = None
     because: str = ""
@@ -93,7 +106,10 @@ class Loaded(msgspec.Struct, frozen=True):
     experiment: Experiment
 
 
-ACTIONS = ("submit", "finish", "delete", "resubmit", "fail", "recover", "reconfigure", "expect")
+ACTIONS = (
+    "submit", "adopt", "finish", "delete", "resubmit", "fail", "recover", "cordon", "uncordon", "delete_node",
+    "return_node", "reconfigure", "expect",
+)  # fmt: skip
 
 
 def experiments_folder() -> Path:
@@ -137,16 +153,22 @@ def _load(name: str, folder: Path) -> Loaded:
 
 
 def _check(file: Path, experiment: Experiment) -> None:
-    """Refuse a step that does nothing or two things, and a job that nobody submitted."""
+    """Refuse a step that does nothing or two things, a job that nobody submitted, a node that was not deleted."""
     submitted: set[str] = set()
+    deleted: set[str] = set()
     for number, step in enumerate(experiment.steps, start=1):
-        if step.submit and step.submit.job not in LETTERS:
-            raise UserError(f"{file}: step {number}: job {step.submit.job!r}: expected a capital letter, but not X")
+        begun = step.submit or step.adopt
+        if begun and begun.job not in LETTERS:
+            raise UserError(f"{file}: step {number}: job {begun.job!r}: expected a capital letter, but not X")
         actions = [action for action in ACTIONS if getattr(step, action) is not None]
         if len(actions) != 1:
             raise UserError(f"{file}: step {number}: expected exactly one of {', '.join(ACTIONS)}, found {actions}")
-        if step.submit:
-            submitted.add(step.submit.job)
+        if begun:
+            submitted.add(begun.job)
+        if step.delete_node:
+            deleted.add(step.delete_node)
+        if step.return_node and step.return_node not in deleted:
+            raise UserError(f"{file}: step {number}: node {step.return_node} was not deleted before")
         named = {*step.jobs, *(job for job in (step.finish, step.delete, step.resubmit) if job)}
         if unknown := named - submitted:
             raise UserError(f"{file}: step {number}: job {', '.join(sorted(unknown))} was not submitted before")

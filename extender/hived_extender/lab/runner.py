@@ -1,11 +1,13 @@
 """Carries out experiments: does each step to a real cluster, looks until an expectation holds or its time is up."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
+
+import yaml
 
 from hived.errors import HivedError, UserError
 from hived.specs import PodRequest
@@ -16,17 +18,18 @@ from hived_extender.embedded.nodes import READY
 from hived_extender.inspection import Inspector
 from hived_extender.jobs import plan_file
 from hived_extender.jobs.creation import create_pods
-from hived_extender.jobs.submission import PRIORITY_CLASSES, PlannedPod
+from hived_extender.jobs.submission import PRIORITY_CLASSES, Manifest, PlannedPod
 from hived_extender.jobs.submission import Submission as Submitter
 from hived_extender.kube import NODES, KubeClient, pod_path
 from hived_extender.lab.checks import failures
-from hived_extender.lab.experiment import Loaded, Step, Submission
+from hived_extender.lab.experiment import Adoption, Loaded, Step, Submission
 from hived_extender.lab.observer import DONE, EVICTED, RUNNING, Moment, Observer, PodHistory
 from hived_extender.lab.report import Check, Report, Result
 
 LOOK_INTERVAL_S = 0.1
 NAMESPACE = "default"
 USER = "lab"
+_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
 class Cluster(Protocol):
@@ -105,6 +108,7 @@ class _Run:
         self._spec = load_cluster(loaded.folder / loaded.experiment.configuration)
         self._observer = Observer(cluster.kube, Inspector(cluster.url))
         self._jobs: dict[str, list[PlannedPod]] = {}
+        self._deleted_nodes: dict[str, Manifest] = {}
 
     def look(self) -> Moment:
         """Look at the cluster and draw what changed."""
@@ -116,6 +120,8 @@ class _Run:
         """Carry out one step. Raises UserError or KubeError if the cluster will not have it."""
         if step.submit:
             self._submit(step.submit)
+        elif step.adopt:
+            self._adopt(step.adopt)
         elif step.resubmit:
             self._report.act("submit", f"{step.resubmit} again, as a job controller would")
             self._create(step.resubmit)
@@ -127,10 +133,22 @@ class _Run:
             self._delete(step.delete)
         elif step.fail:
             self._report.act("fail", f"node {step.fail}: it is gone from the network")
-            self._set_ready(step.fail, "unknown")
+            self._patch_node(step.fail, {"metadata": {"annotations": {READY: "unknown"}}})
         elif step.recover:
             self._report.act("recover", f"node {step.recover}")
-            self._set_ready(step.recover, None)
+            self._patch_node(step.recover, {"metadata": {"annotations": {READY: None}}})
+        elif step.cordon:
+            self._report.act("cordon", f"node {step.cordon}: it shall take no new work")
+            self._patch_node(step.cordon, {"spec": {"unschedulable": True}})
+        elif step.uncordon:
+            self._report.act("uncordon", f"node {step.uncordon}")
+            self._patch_node(step.uncordon, {"spec": {"unschedulable": None}})
+        elif step.delete_node:
+            self._report.act("delete", f"node {step.delete_node}")
+            self._delete_node(step.delete_node)
+        elif step.return_node:
+            self._report.act("return", f"node {step.return_node}: its kubelet registers it again")
+            self._cluster.kube.create(NODES, self._deleted_nodes.pop(step.return_node))
         elif step.reconfigure:
             self._report.act("restart", f"the scheduler with {step.reconfigure}")
             self._spec = load_cluster(self._folder / step.reconfigure)
@@ -153,6 +171,20 @@ class _Run:
             return
         self._jobs[submission.job] = pods
         self._create(submission.job)
+
+    def _adopt(self, adoption: Adoption) -> None:
+        """Create pods bound to their nodes, as they were when another scheduler had done its work."""
+        file = self._folder / adoption.file
+        try:
+            manifests = [one for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]
+        except (OSError, yaml.YAMLError) as error:
+            raise UserError(f"{file}: {error}") from error
+        self._report.act("adopt", f"{adoption.job}: {adoption.file}, pods that run already: {len(manifests)}")
+        for manifest in manifests:
+            stored = self._cluster.kube.create(_PODS, manifest)
+            metadata = stored["metadata"]
+            group = pod_request("", metadata["name"], NAMESPACE, metadata["annotations"]).spec.group.name
+            self._observer.follow(PodHistory(job=adoption.job, name=metadata["name"], uid=metadata["uid"], group=group))
 
     def _judge_refusal(self, submission: Submission, message: str) -> None:
         """Check that a file was refused with the expected words; an empty message says that it was accepted."""
@@ -187,9 +219,18 @@ class _Run:
                 self._cluster.kube.delete_pod(NAMESPACE, pod.name, uid=pod.uid)
         self._observer.forget(job)
 
-    def _set_ready(self, node: str, value: str | None) -> None:
-        """Play a node's failure, as anybody may with kubectl annotate; None ends it."""
-        self._cluster.kube.patch(f"{NODES}/{quote(node, safe='')}", {"metadata": {"annotations": {READY: value}}})
+    def _patch_node(self, node: str, change: Mapping[str, Any]) -> None:
+        """Change a node, as anybody may with kubectl annotate or cordon."""
+        self._cluster.kube.patch(_node_path(node), change)
+
+    def _delete_node(self, node: str) -> None:
+        """Delete a node and keep what its kubelet would register it with."""
+        found = self._cluster.kube.get(_node_path(node))
+        self._deleted_nodes[node] = {
+            "metadata": {"name": node, "labels": found["metadata"].get("labels", {})},
+            "status": {key: found["status"][key] for key in ("capacity", "allocatable")},
+        }
+        self._cluster.kube.delete(_node_path(node))
 
     def _expect(self, step: Step) -> Check:
         """Look until the expectation holds and has held for its time, or until it is too late."""
@@ -214,6 +255,10 @@ class _Run:
         check = Check(step.expect or "", found, seconds, 0.0 if found else step.hold_s)
         self._report.verdict(check)
         return check
+
+
+def _node_path(node: str) -> str:
+    return f"{NODES}/{quote(node, safe='')}"
 
 
 def _request(pod: PlannedPod) -> PodRequest:
