@@ -33,7 +33,6 @@ class RealCluster:
     plane : the control plane
     configuration : a file for the service
     replica_count : how many processes of the service
-    has_preempt_verb : whether kube-scheduler asks the service about preemption
     serve_options : further options of `hived serve`
 
     Attributes
@@ -48,12 +47,10 @@ class RealCluster:
         configuration: Path,
         *,
         replica_count: int = 1,
-        has_preempt_verb: bool = False,
         serve_options: tuple[str, ...] = (),
     ) -> None:
         self.plane = plane
         self._spec = load_cluster(configuration)
-        self._has_preempt_verb = has_preempt_verb
         self._file = plane.logs / "hivedscheduler.yaml"
         self._stack = ExitStack()
         shutil.copyfile(configuration, self._file)
@@ -73,7 +70,7 @@ class RealCluster:
             stack.callback(self.proxy.stop)
             self._wait_served()
             scheduler = self.plane.start_scheduler(
-                scheduler_configuration(self.url, self._spec.virtual_clusters, has_preempt_verb=self._has_preempt_verb)
+                scheduler_configuration(self.url, self._spec.virtual_clusters)
             )
             stack.callback(scheduler.stop)
             self._stack = stack.pop_all()
