@@ -69,9 +69,7 @@ class RealCluster:
             self.proxy.start()
             stack.callback(self.proxy.stop)
             self._wait_served()
-            scheduler = self.plane.start_scheduler(
-                scheduler_configuration(self.url, self._spec.virtual_clusters)
-            )
+            scheduler = self.plane.start_scheduler(scheduler_configuration(self.url, self._spec.virtual_clusters))
             stack.callback(scheduler.stop)
             self._stack = stack.pop_all()
         return self

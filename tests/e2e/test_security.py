@@ -77,7 +77,6 @@ class SecuredService:
         return scheduler_configuration(
             f"https://{LOOPBACK}:{self.port}",
             self.spec.virtual_clusters,
-            has_preempt_verb=False,
             tls={key: str(self.files / name) for key, name in tls.items()},
         )
 
