@@ -38,6 +38,7 @@ class Nudger:
         self._delay_s = delay_s
         self._changed = threading.Condition()
         self._refusals: dict[str, float] = {}  # uid -> when it was last refused, or tried on the core in vain
+        self._being_tried: set[str] = set()  # less those that something else was heard of since
         self._last_change = 0.0
         self._due = math.inf
         self._is_closed = False
@@ -47,24 +48,25 @@ class Nudger:
     def appeared(self, uid: str) -> None:
         """A pod waits that kube-scheduler has not asked about yet."""
         with self._changed:
-            self._refusals[uid] = -math.inf
+            self._note(uid, -math.inf)
             self._sweep_in(self._delay_s)
 
     def not_woken(self, uid: str) -> None:
         """A pod that could run could not be woken, although `wake` said it would be."""
         with self._changed:
-            self._refusals.setdefault(uid, -math.inf)
+            self._note(uid, -math.inf)
             self._sweep_in(RETRY_S)
 
     def refused(self, uid: str) -> None:
         """A pod was told to wait."""
         with self._changed:
-            self._refusals[uid] = time.monotonic()
+            self._note(uid, time.monotonic())
 
     def settled(self, uid: str) -> None:
         """A pod has its node, or is gone."""
         with self._changed:
             self._refusals.pop(uid, None)
+            self._being_tried.discard(uid)
 
     def room_made(self) -> None:
         """Something changed that may let a refused pod in."""
@@ -77,6 +79,7 @@ class Nudger:
         """The term is over: nobody's refusal matters any more."""
         with self._changed:
             self._refusals.clear()
+            self._being_tried.clear()
 
     def close(self) -> None:
         """Wake nobody any more; waits for a waking under way, so the caller must not hold a lock that `wake` takes."""
@@ -84,6 +87,10 @@ class Nudger:
             self._is_closed = True
             self._changed.notify()
         self._thread.join()
+
+    def _note(self, uid: str, refused: float) -> None:
+        self._refusals[uid] = refused
+        self._being_tried.discard(uid)
 
     def _sweep_in(self, delay_s: float) -> None:
         """Under the lock."""
@@ -108,13 +115,14 @@ class Nudger:
                 log.exception("waiting pods could not be tried")
 
     def _try(self, uids: Sequence[str]) -> None:
+        with self._changed:
+            self._being_tried = self._refusals.keys() & uids
         began = time.monotonic()
         woken = set(self._wake(uids))
         with self._changed:
-            for uid in uids:
-                if self._refusals.get(uid, began) >= began:
-                    continue  # settled or refused meanwhile
+            for uid in self._being_tried:
                 if uid in woken:
                     del self._refusals[uid]
                 else:
                     self._refusals[uid] = began
+            self._being_tried.clear()

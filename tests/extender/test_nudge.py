@@ -107,6 +107,24 @@ def test_a_pod_that_could_not_be_woken_is_tried_again(
     assert woken == ["p", "p"]
 
 
+def test_a_waking_that_fails_before_it_is_over_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nudge, "RETRY_S", DELAY_S)
+    woken: list[str] = []
+
+    def wake(uids: Sequence[str]) -> Sequence[str]:
+        if not woken:
+            nudger.not_woken("p")
+        woken.extend(uids)
+        return uids
+
+    nudger = Nudger(wake, DELAY_S)
+    nudger.refused("p")
+    nudger.room_made()
+    pass_by(lambda: len(woken) == 2)
+    nudger.close()
+    assert woken == ["p", "p"]
+
+
 def test_a_change_is_not_held_up_by_a_pod_that_could_not_be_woken(nudger: Nudger, woken: list[str]) -> None:
     nudger.not_woken("p")
     nudger.refused("q")
