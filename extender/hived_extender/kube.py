@@ -333,7 +333,8 @@ class KubeClient:
             headers["Authorization"] = token
         if body is not None:
             headers["Content-Type"] = content_type
-        timeout = Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s or self._request_timeout_s)
+        connect_s = min(CONNECT_TIMEOUT_S, self._request_timeout_s)
+        timeout = Timeout(connect=connect_s, read=read_timeout_s or self._request_timeout_s)
         try:
             response = self._pool.request(
                 method,

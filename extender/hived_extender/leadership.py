@@ -91,7 +91,8 @@ class Leadership:
                 while not listed.wait(CHECK_INTERVAL_S):
                     if not holds():
                         return
-            while holds() and not self._fence():
+            fenced: set[str] = set()
+            while holds() and not self._fence(fenced):
                 time.sleep(RETRY_WAIT_S)
             self._service.lead(holds)
         except Exception:
@@ -102,9 +103,9 @@ class Leadership:
         if self._service.is_ready:
             log.info("took over", extra={"fields": {"seconds": round(time.monotonic() - began, 3)}})
 
-    def _fence(self) -> bool:
+    def _fence(self, fenced: set[str]) -> bool:
         try:
-            self._service.fence()
+            self._service.fence(fenced)
         except KubeError as error:
             log.warning("waiting pods cannot be fenced yet", extra={"fields": {"reason": str(error)}})
             return False

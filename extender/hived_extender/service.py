@@ -137,15 +137,17 @@ class Service:
 
     # Leadership
 
-    def fence(self) -> None:
+    def fence(self, fenced: set[str]) -> None:
         """Make every binding fail that another replica, or an earlier term of this one, may still be writing.
 
-        Raises KubeError. Cost: one call of the API server for each pod without a node.
+        `fenced` has the uids of pods done before in this term, and gets more: after a KubeError, call again to go on.
+        Cost: one call of the API server for each pod without a node.
         """
         with self._lock:
-            waiting = self._pods.records(PodState.WAITING)
+            waiting = [record for record in self._pods.records(PodState.WAITING) if record.uid not in fenced]
         for pod in self._binder.touch(waiting):
             self.pod_seen(pod)
+            fenced.add(pod.metadata.uid)
 
     def lead(self, holds: Callable[[], bool]) -> None:
         """Begin a term: build the state from all nodes and bound pods, and answer from now on.
@@ -165,6 +167,8 @@ class Service:
             self._node_names = NodeNames(ledger.state.topology.node_index)
             self._ledger, self._holds, self.standing = ledger, holds, ""
             for record in self._pods.records(PodState.WAITING):
+                # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
+                record.is_asked = True
                 self._nudger.appeared(record.uid)
             log.info("leading", extra={"fields": {"pods": self._pods.counts()}})
 

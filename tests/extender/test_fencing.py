@@ -96,7 +96,7 @@ class Drama:
         self.leader.follow("electing")
         self.leader.sync_nodes([node(name) for name in NODES])
         self.leader.sync_pods([to_pod(pod) for pod in self.kube.pods.values()])
-        self.leader.fence()
+        self.leader.fence(set())
         self.leader.lead(lambda: self.term == now)
 
     def create(self) -> None:
@@ -224,7 +224,7 @@ def test_the_last_leader_has_the_state_of_a_rebuild(seed: int) -> None:
 
 def test_without_the_fence_some_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above is able to fail."""
-    monkeypatch.setattr(Service, "fence", lambda self: None)
+    monkeypatch.setattr(Service, "fence", lambda self, fenced: None)
     doubled = 0
     for seed in range(SEEDS):
         drama = Drama(seed)
@@ -243,6 +243,28 @@ def test_a_touch_that_conflicts_says_what_became_of_the_pod() -> None:
     (pod,) = drama.kube.pods.values()
     pod["spec"]["nodeName"] = "n0"
     drama.kube.refusals.append(KubeError(409, "Conflict", "the object has been modified"))
-    drama.leader.fence()
+    drama.leader.fence(set())
     assert drama.leader.metrics.registry.get_sample_value("hived_pods", {"state": "Bound"}) == 1
+    drama.close()
+
+
+def test_fencing_goes_on_where_the_api_server_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hived_extender.binder.BACKGROUND_THREADS", 1)
+    drama = Drama(0)
+    for _ in range(3):
+        drama.create()
+    fenced: set[str] = set()
+    later = drama.kube.on_patch
+
+    def refuse_the_last() -> None:
+        if len(drama.kube.patches) == 2:
+            drama.kube.on_patch = later
+            raise KubeError(503, "ServiceUnavailable", "try again")
+
+    drama.kube.on_patch = refuse_the_last
+    with pytest.raises(KubeError):
+        drama.leader.fence(fenced)
+    assert len(fenced) == 2
+    drama.leader.fence(fenced)
+    assert [path.rsplit("/", 1)[1] for path, _ in drama.kube.patches] == ["p0", "p1", "p2"]
     drama.close()

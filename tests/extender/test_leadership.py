@@ -298,6 +298,23 @@ def test_a_binding_held_up_until_another_leads_fails_and_its_gpus_can_be_given_a
     assert (replicas.node_of("late"), replicas.node_of("other")) == ("", node)
 
 
+def test_a_pod_that_was_refused_by_whoever_was_asked_is_woken_by_the_next_leader(replicas: Replicas) -> None:
+    first, second = replicas.start(), replicas.start()
+    blocker, waiting = replicas.create("blocker", spec_text(vc="b")), replicas.create("waiting", spec_text(vc="b"))
+    decide(first, blocker)
+    assert "FailedNodes" in post(first, "filter", filter_body(waiting))
+    touches: list[bool] = []
+
+    def note(method: str, path: str) -> None:
+        if method == "PATCH" and path.endswith("/pods/waiting"):
+            touches.append(second.service.is_ready)
+
+    replicas.lines[1].trouble = note
+    replicas.stops[0]()
+    wait_until(lambda: True in touches)
+    assert touches[0] is False
+
+
 def test_stopping_in_the_middle_of_a_take_over_is_no_failure(
     replicas: Replicas, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -240,7 +240,7 @@ class World:
 
     def lead(self) -> None:
         """Let the service lead, for as long as `has_lease`."""
-        self.service.fence()
+        self.service.fence(set())
         self.service.lead(lambda: self.has_lease)
 
     def create(self, name: str, spec: str | None = None, **more: Any) -> Json:
