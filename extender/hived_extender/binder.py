@@ -28,7 +28,9 @@ from hived_extender.wire import Pod
 log = logging.getLogger(__name__)
 
 RETRY_ANNOTATION = PREFIX + "pod-retry-at"
-"""Written on a waiting pod; the change of the pod is the event that kube-scheduler needs."""
+"""Written on a waiting pod; the change of the pod is the event that kube-scheduler needs. The time is written without
+colons, so that it can be a label's value as well.
+"""
 
 BACKGROUND_THREADS = 16
 BIND_TRIES = 5
@@ -160,27 +162,31 @@ class Binder:
         return pod.metadata.version
 
     def _touch(self, record: PodRecord) -> Pod | None:
-        now = time.time()
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
-        # The uid keeps a later pod of the same name as it is.
-        body = {"metadata": {"uid": record.uid, "annotations": {RETRY_ANNOTATION: moment}}}
-        path = pod_path(record.namespace, record.name)
         try:
             try:
-                return cast(Pod, self._kube.patch(path, body, Pod))
+                return self._mark(record, "annotations")
             except KubeError as error:
                 if not (error.is_conflict or error.is_invalid):
                     raise
-                pod: Pod = self._kube.get(path, Pod)
+                pod: Pod = self._kube.get(pod_path(record.namespace, record.name), Pod)
                 if pod.metadata.uid != record.uid:
                     return None
-                # Its annotations are as large as they may be; those of a binding would not fit either.
-                log.warning("a pod cannot be touched", extra={"fields": {"pod": record.key, "reason": str(error)}})
-                return pod
+                if error.is_conflict:
+                    return pod  # others changed it, again and again while we tried
+                # Its annotations are as large as they may be, which an API server does not mind when it binds.
+                return self._mark(record, "labels")
         except KubeError as error:
             if error.is_not_found:
                 return None
             raise
+
+    def _mark(self, record: PodRecord, where: str) -> Pod:
+        """Write the time into the annotations or the labels of the pod."""
+        now = time.time()
+        moment = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
+        # The uid keeps a later pod of the same name as it is.
+        body = {"metadata": {"uid": record.uid, where: {RETRY_ANNOTATION: moment}}}
+        return cast(Pod, self._kube.patch(pod_path(record.namespace, record.name), body, Pod))
 
     def _tell(self, record: PodRecord, info: BindInfo, origin: str, outcome: str, reason: str = "") -> None:
         self._metrics.binds.labels(origin, outcome).inc()

@@ -268,3 +268,29 @@ def test_fencing_goes_on_where_the_api_server_refused(monkeypatch: pytest.Monkey
     drama.leader.fence(fenced)
     assert [path.rsplit("/", 1)[1] for path, _ in drama.kube.patches] == ["p0", "p1", "p2"]
     drama.close()
+
+
+def test_a_pod_that_has_no_room_for_an_annotation_is_touched_all_the_same() -> None:
+    drama = Drama(0)
+    drama.create()
+    (pod,) = drama.kube.pods.values()
+    (where,) = drama.leader.filter_nodes(filter_args(pod)).node_names or ()
+    drama.bind(pod, where)
+    drama.kube.refusals.append(KubeError(422, "Invalid", "metadata.annotations: Too long"))
+    drama.take_over()
+    drama.let_in()
+    assert (pod["spec"]["nodeName"], drama.conflicts) == ("", 1)
+    assert list(drama.kube.patches[-1][1]["metadata"]) == ["uid", "labels"]
+    drama.close()
+
+
+def test_another_pod_of_the_name_is_not_touched() -> None:
+    drama = Drama(0)
+    drama.create()
+    (pod,) = drama.kube.pods.values()
+    pod["metadata"]["uid"] = "another"
+    before = dict(pod["metadata"])
+    drama.kube.refusals.append(KubeError(422, "Invalid", "metadata.uid: field is immutable"))
+    drama.leader.fence(set())
+    assert pod["metadata"] == before
+    drama.close()
