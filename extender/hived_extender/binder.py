@@ -21,6 +21,7 @@ from hived.errors import UserError
 from hived.specs import BindInfo
 from hived_extender.annotations import PREFIX, bind_annotations
 from hived_extender.kube import KubeError, pod_path
+from hived_extender.logs import tell_failure
 from hived_extender.metrics import Metrics
 from hived_extender.pods import PodRecord
 from hived_extender.wire import Pod
@@ -102,7 +103,7 @@ class Binder:
             finally:
                 when_done(is_bound)
 
-        self._background.submit(run)
+        self._background.submit(run).add_done_callback(tell_failure)
 
     def ask_retry_later(self, record: PodRecord, when_failed: Callable[[], None]) -> None:
         """In the background, make kube-scheduler try a pod again; `when_failed` is called if that did not succeed."""
@@ -116,7 +117,7 @@ class Binder:
                 log.warning("retry not asked", extra={"fields": {"pod": record.key, "reason": str(error)}})
                 when_failed()
 
-        self._background.submit(run)
+        self._background.submit(run).add_done_callback(tell_failure)
 
     def touch(self, records: Iterable[PodRecord]) -> Iterator[Pod]:
         """Change the version of every pod now; yields each as it is then. Those that are gone are left out.

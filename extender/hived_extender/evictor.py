@@ -21,6 +21,7 @@ from typing import Protocol
 
 from hived_config.settings import Budgets
 from hived_extender.kube import KubeError
+from hived_extender.logs import tell_failure
 from hived_extender.metrics import Metrics
 from hived_extender.pods import PodRecord
 
@@ -117,7 +118,7 @@ class Evictor:
                 if wait_s is None or wait_s > 0:
                     self._changed.wait(wait_s)
                 else:
-                    self._pool.submit(self._attempt, heapq.heappop(self._due)[2])
+                    self._pool.submit(self._attempt, heapq.heappop(self._due)[2]).add_done_callback(tell_failure)
 
     def _attempt(self, victim: "_Victim") -> None:
         record = victim.record

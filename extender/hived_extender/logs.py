@@ -8,9 +8,12 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any, TextIO
 
 import msgspec
+
+log = logging.getLogger(__name__)
 
 VALUE_LIMIT = 2000
 
@@ -69,6 +72,13 @@ def configure(log_format: str, level: str = "INFO", stream: TextIO | None = None
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def tell_failure(future: Future[None]) -> None:
+    """Log the exception that ended a call on a pool of threads: nobody asks the future."""
+    error = None if future.cancelled() else future.exception()
+    if error is not None:
+        log.error("a call in the background failed", exc_info=error)
 
 
 def _timestamp(seconds: float) -> str:

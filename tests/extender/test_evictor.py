@@ -205,3 +205,11 @@ def test_closing_ends_an_evictor_whose_victim_stays(make: Callable[..., World]) 
     count = len(world.api.calls)
     time.sleep(0.1)
     assert len(world.api.calls) == count
+
+
+def test_a_mistake_of_ours_on_the_way_is_logged(make: Callable[..., World], caplog: pytest.LogCaptureFixture) -> None:
+    world = make()
+    world.api.on_call = lambda: 1 / 0
+    world.evict("v")
+    wait_until(lambda: caplog.records)
+    assert caplog.messages == ["a call in the background failed"]
