@@ -627,7 +627,9 @@ class Service:
         record.is_told = True
         try:
             decision = ledger.decide(request, Phase.FILTERING, None, commit=False)
-            if isinstance(decision, Preempt) and not was_preempting:
+            if isinstance(decision, Preempt) and was_preempting and self.preemption.by_service:
+                self._evict(record, decision)  # pods of a victim's gang may have been bound since
+            elif isinstance(decision, Preempt) and not was_preempting:
                 if not self.preemption.by_service or not request.spec.ignore_suggested_nodes:
                     return record.is_asked  # it is for kube-scheduler to say where
                 decision = self._preempt(ledger, record, decision, None)

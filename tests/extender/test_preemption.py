@@ -135,6 +135,22 @@ def test_a_lazily_preempted_group_can_be_a_victim(world: World) -> None:
     assert evicted(world) < {"low-0", "low-1"}
 
 
+def test_a_pod_that_joins_the_victims_later_is_asked_to_leave_too(world: World) -> None:
+    gang = [world.create(name, spec_text(group="v", pods=2)) for name in ("v-0", "v-1")]
+    (where,) = world.filter(gang[0])["NodeNames"]
+    world.bind(gang[0], where)
+    world.see(gang[0])
+    (reserved,) = world.filter(world.create("p", spec_text(priority=5)))["FailedNodes"]
+    (other,) = world.filter(gang[1])["NodeNames"]
+    assert (where, where) == (reserved, where) != (other, other)
+    world.bind(gang[1], other)
+    world.see(gang[1])
+    wait_until(lambda: evicted(world) == {"v-0"})
+    world.delete(gang[0])
+    wait_until(lambda: evicted(world) == {"v-0", "v-1"})
+    assert world.groups()["ns/p"]["state"] == "Preempting"
+
+
 def test_a_term_that_ends_spares_victims_not_evicted_yet(world: World) -> None:
     lend_everything(world)
     world.kube.refusals += [KubeError(429, "TooManyRequests", "disruption budget")]
