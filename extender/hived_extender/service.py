@@ -2,10 +2,7 @@
 
 Facts come in from the watches (`node_seen`, `pod_seen`, ...), questions from kube-scheduler (`filter_nodes`,
 `preempt_victims`, `bind_pod`). Each holds the lock while it touches the state and never while it talks to the API
-server.
-
-Facts are kept at all times; a core (`ledger`) exists only while this replica leads. `lead` builds it from the facts,
-`follow` drops it together with every decision that Kubernetes has not confirmed.
+server. Facts are taken in at all times (`facts`), questions answered between `lead` and `follow`.
 
 A placement is assumed as soon as it is decided: the pod is Binding and its cells are allocated, long before Kubernetes
 has written the binding down. From then on the same node is the answer to every repeated question about the pod.
@@ -26,18 +23,17 @@ from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Phase
 from hived.specs import ClusterSpec, PodRequest
-from hived.state import Group
-from hived_extender.annotations import LEAF_CELL_ISOLATION, bind_info, isolation_text
 from hived_extender.announcements import Announcer, AnnouncerApi
 from hived_extender.binder import Binder, KubeApi
 from hived_extender.counts import count_groups, count_leaf_cells, count_preempting_pods
 from hived_extender.decision_log import tell_decision
 from hived_extender.evictor import EvictionApi, Evictor, PreemptionPolicy
+from hived_extender.facts import Facts
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Gauges, Metrics
-from hived_extender.notices import CONDITION_TYPE
 from hived_extender.nudge import Nudger
-from hived_extender.pods import PodRecord, PodState, PodTable, UnknownPodError
+from hived_extender.pods import PodRecord, PodState, UnknownPodError
+from hived_extender.preemptions import Preemptions, pick_victims
 from hived_extender.reader import Reader
 from hived_extender.record import Recorder
 from hived_extender.wire import (
@@ -46,8 +42,6 @@ from hived_extender.wire import (
     FilterArgs,
     FilterResult,
     Mask,
-    MetaPod,
-    MetaVictims,
     Node,
     NodeNames,
     Pod,
@@ -108,13 +102,8 @@ class Service:
         self.patience = patience or Patience()
         self.preemption = preemption or PreemptionPolicy()
         self.standing = RECOVERING
-        self._spec = spec
         self._recorder = recorder
         self._lock = threading.Lock()
-        self._pods = PodTable()
-        self._node_versions: dict[str, str] = {}
-        self._healthy_nodes: set[str] = set()
-        self._ledger: Ledger | None = None
         self._node_names = NodeNames({})
         self._holds: Callable[[], bool] = lambda: False
         self._fault = ""
@@ -122,6 +111,9 @@ class Service:
         self._binder = Binder(kube, self.metrics)
         self._nudger = Nudger(self._wake_those_that_fit, self.patience.nudge_delay_s)
         self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._announcer.blocked)
+        self._facts = Facts(spec, recorder, self.metrics, self._announcer, self._nudger, self._evictor)
+        self._pods = self._facts.pods
+        self._preemptions = Preemptions(self._pods, self._evictor, self._announcer, self._ask_retry)
         self.reader = Reader(self._lock, self._open_ledger)
         self.metrics.observe(self._gauges)
 
@@ -133,7 +125,7 @@ class Service:
     @property
     def is_ready(self) -> bool:
         """True while this replica leads and is healthy."""
-        return self._ledger is not None and self._holds() and not self._fault
+        return self._facts.ledger is not None and self._holds() and not self._fault
 
     # Leadership
 
@@ -153,41 +145,23 @@ class Service:
         """Begin a term: build the state from all nodes and bound pods, and answer from now on.
 
         `holds` tells at any time, from any thread and at once, whether the term goes on; nothing happens if it is over.
-        Pods are replayed by falling priority, so that a group which was preempted lazily finds its cells taken again.
         """
         with suppress(InvariantError), self._exclusive():
             if not holds():
                 return
-            ledger = Ledger(self._spec, self._recorder, self._nudger.room_made, self._tell_lazy)
-            for name in ledger.node_names:
-                if name in self._healthy_nodes:
-                    ledger.set_node(name, True)
-            for record in sorted(self._pods.records(PodState.BOUND), key=_replay_order):
-                self._account(ledger, record)
+            ledger = self._facts.begin_term()
             self._node_names = NodeNames(ledger.state.topology.node_index)
-            self._ledger, self._holds, self.standing = ledger, holds, ""
-            for record in self._pods.records(PodState.WAITING):
-                # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
-                record.is_asked = True
-                self._nudger.appeared(record.uid)
+            self._holds, self.standing = holds, ""
             log.info("leading", extra={"fields": {"pods": self._pods.counts()}})
 
     def follow(self, standing: str) -> None:
         """End the term, if there is one: answer nothing any more, and take back what Kubernetes has not confirmed."""
         with suppress(InvariantError), self._exclusive():
             self.standing = standing
-            if self._ledger is None:
-                return
-            self._ledger = None
-            self._holds = lambda: False
-            self._nudger.forget_all()
-            self._announcer.resign()
-            for record in self._pods.records(PodState.BINDING):
-                self._pods.move(record, PodState.WAITING)
-                record.node, record.bind_info, record.is_force_binding = "", None, False
-            for record in self._pods:
-                record.is_told = False
-            log.info("following", extra={"fields": {"reason": standing}})
+            if self._facts.ledger is not None:
+                self._facts.end_term()
+                self._holds = lambda: False
+                log.info("following", extra={"fields": {"reason": standing}})
 
     def close(self) -> None:
         """Wait for bindings and evictions that are being written, then close the record."""
@@ -203,51 +177,31 @@ class Service:
 
     def node_seen(self, node: Node) -> None:
         """A node exists and looks like this now."""
-        self._set_node(node, node.is_healthy)
+        with suppress(InvariantError), self._exclusive():
+            self._facts.node_seen(node, node.is_healthy)
 
     def node_gone(self, node: Node) -> None:
-        """A node does not exist any more, which is as bad as bad."""
-        self._set_node(node, False)
+        """A node does not exist any more."""
+        with suppress(InvariantError), self._exclusive():
+            self._facts.node_seen(node, False)
 
     def sync_nodes(self, nodes: Iterable[Node]) -> None:
         """These are all nodes there are."""
         nodes = list(nodes)
         with suppress(InvariantError), self._exclusive():
-            self._node_versions.clear()
-            for name in sorted(self._healthy_nodes - {node.metadata.name for node in nodes}):
-                self._set_health(name, False)
+            self._facts.sync_nodes([node.metadata.name for node in nodes])
         for node in nodes:
             self.node_seen(node)
 
     def pod_seen(self, pod: Pod, *, is_listed: bool = False) -> None:
-        """A pod exists and looks like this now. Told twice, or late, it changes nothing.
-
-        What `is_listed` is never late: the list of a restored API server may well have lower versions.
-        """
-        meta = pod.metadata
+        """A pod exists and looks like this now; one that `is_listed` is sure to."""
         with suppress(InvariantError), self._exclusive():
-            if not pod.is_ours and self._pods.get(meta.uid) is None:
-                return
-            if self._pods.has_ended(meta.uid) and not is_listed:
-                return
-            if not pod.is_ours or pod.is_completed:
-                self._forget(meta.uid)
-                return
-            record = self._pods.get(meta.uid) or self._pods.add(meta.uid, meta.name, meta.namespace)
-            if is_older(meta.version, record.version) and not is_listed:
-                return
-            record.version = meta.version
-            self._announcer.observe(record, pod.condition(CONDITION_TYPE))
-            record.is_held = pod.is_held
-            if pod.node and record.state is not PodState.BOUND:
-                self._confirm_or_adopt(record, pod)
-            elif record.state is PodState.WAITING and record.request is None:
-                self._take_note(record, pod)
+            self._facts.pod_seen(pod, is_listed=is_listed)
 
     def pod_gone(self, uid: str) -> None:
         """A pod was deleted."""
         with suppress(InvariantError), self._exclusive():
-            self._forget(uid)
+            self._facts.pod_gone(uid)
 
     def sync_pods(self, pods: Iterable[Pod]) -> None:
         """These are all pods there are."""
@@ -274,8 +228,8 @@ class Service:
                 record.repeat_count += 1
                 return self._answer_binding(ledger, record, suggested)
             decision = self._schedule(ledger, record, args.pod, Phase.FILTERING, suggested)
-            if isinstance(decision, Preempt) and self.preemption.by_service:
-                decision = self._preempt(ledger, record, decision, suggested)
+            if isinstance(decision, Preempt) and self.preemption.by_service and record.request is not None:
+                decision = self._preemptions.carry_on(ledger, record, record.request, decision, suggested)
             elif isinstance(decision, Bind):
                 record.bind_info = decision.bind_info
                 record.node = decision.bind_info.node
@@ -283,7 +237,7 @@ class Service:
                 self._pods.move(record, PodState.BINDING)
                 return self._answer_binding(ledger, record, suggested)
             if isinstance(decision, Preempt):
-                return FilterResult(failed_nodes=self._tell_preempting(record, decision))
+                return FilterResult(failed_nodes=self._preemptions.tell(record, decision))
             reason = decision.reason if isinstance(decision, Wait) else "there is room now, the pod will be tried again"
             self._announcer.waiting(record, reason or NO_CHAIN_REASON)
             return FilterResult(failed_nodes={WAITING_KEY: reason or NO_CHAIN_REASON})
@@ -310,9 +264,9 @@ class Service:
                 # Nothing is in the way any more, and no event will tell kube-scheduler so.
                 self._ask_retry(record)
             elif isinstance(decision, Preempt) and by_service:
-                self._evict(record, decision)
+                self._preemptions.evict(record, decision)
             elif isinstance(decision, Preempt):
-                return self._pick_victims(record, decision, candidates)
+                return pick_victims(record, decision, candidates)
             return PreemptResult({})
 
     def bind_pod(self, args: BindArgs) -> None:
@@ -350,7 +304,7 @@ class Service:
                 raise
             except Exception as error:
                 self._fault = f"{type(error).__name__}: {error}"
-                fields = {"event": repr(self._ledger.last_event) if self._ledger else ""}
+                fields = {"event": repr(self._facts.ledger.last_event) if self._facts.ledger else ""}
                 log.critical("stopped after an internal error", exc_info=error, extra={"fields": fields})
                 raise InvariantError(f"stopped after an internal error: {self._fault}") from error
 
@@ -358,105 +312,18 @@ class Service:
     def _open_ledger(self) -> Iterator[Ledger]:
         """Takes the lock. What stopped the service may still be looked at."""
         with self._lock:
-            if self._ledger is None:
+            if self._facts.ledger is None:
                 raise NotLeadingError(self.standing)
-            yield self._ledger
+            yield self._facts.ledger
 
     def _leading(self) -> Ledger:
-        if self._ledger is None or not self._holds():
+        if self._facts.ledger is None or not self._holds():
             raise NotLeadingError(self.standing or "the term of this replica has ended")
-        return self._ledger
+        return self._facts.ledger
 
     def _guard(self, ledger: Ledger) -> Callable[[], bool]:
         """May what was decided in this term still be written? To be asked without the lock."""
-        return lambda: self._ledger is ledger and self._holds()
-
-    def _set_node(self, node: Node, is_healthy: bool) -> None:
-        """Takes the lock."""
-        name, version = node.metadata.name, node.metadata.version
-        with suppress(InvariantError), self._exclusive():
-            if not is_older(version, self._node_versions.get(name, "")):
-                self._node_versions[name] = version
-                self._set_health(name, is_healthy)
-
-    def _set_health(self, name: str, is_healthy: bool) -> None:
-        if is_healthy == (name in self._healthy_nodes):
-            return
-        (self._healthy_nodes.add if is_healthy else self._healthy_nodes.discard)(name)
-        if self._ledger is not None and name in self._ledger.state.topology.node_index:
-            self._ledger.set_node(name, is_healthy)
-            log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
-
-    def _confirm_or_adopt(self, record: PodRecord, pod: Pod) -> None:
-        """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
-        if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod):
-            self._pods.move(record, PodState.BOUND)
-            log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
-            self._tell_scheduled(record, is_new=True)
-            return
-        self._release(record)
-        record.node = pod.node
-        self._pods.move(record, PodState.BOUND)
-        try:
-            request = record.parse(pod.annotations)
-            info = bind_info(pod.annotations, request.label)
-            if info.node != pod.node:
-                raise UserError(f"[{request.label}]: it runs on {pod.node}, but was placed on {info.node}")
-        except UserError as error:
-            self._tell_unaccounted(record, error)
-            return
-        record.request, record.bind_info = request, info
-        if self._ledger is not None:
-            self._account(self._ledger, record)
-
-    def _take_note(self, record: PodRecord, pod: Pod) -> None:
-        """A pod waits that nobody has asked about yet."""
-        try:
-            record.request = record.parse(pod.annotations)
-        except UserError as error:
-            self._announcer.refused(record, error.message)
-            return
-        if self._ledger is not None:
-            self._nudger.appeared(record.uid)
-
-    def _tell_scheduled(self, record: PodRecord, *, is_new: bool) -> None:
-        if record.request is not None and record.bind_info is not None:
-            tell = self._announcer.scheduled if is_new else self._announcer.replayed
-            spec, cells = record.request.spec, record.bind_info.leaf_cell_indices
-            tell(record, record.node, cells, vc=spec.virtual_cluster, group=spec.group.name)
-
-    def _account(self, ledger: Ledger, record: PodRecord) -> None:
-        """Tell the core of a bound pod."""
-        if record.request is None or record.bind_info is None:
-            return
-        try:
-            ledger.adopt(record.request, record.bind_info)
-        except UserError as error:
-            self._tell_unaccounted(record, error)
-            return
-        record.is_told = True
-        self._tell_scheduled(record, is_new=False)
-        log.debug("bound pod replayed", extra={"fields": {"pod": record.key, "node": record.node}})
-
-    def _tell_unaccounted(self, record: PodRecord, error: UserError) -> None:
-        self.metrics.recovery_failures.inc()
-        log.warning("bound pod not accounted", extra={"fields": {"pod": record.key, "reason": error.message}})
-
-    def _forget(self, uid: str) -> None:
-        record = self._pods.remove(uid)
-        if record is not None:
-            self._nudger.settled(uid)
-            self._evictor.gone(uid)
-            self._announcer.forget(uid)
-            self._release(record)
-            log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.value}})
-
-    def _release(self, record: PodRecord) -> None:
-        """Take back what the core knows of the pod."""
-        request, record.request, record.bind_info, record.node = record.request, None, None, ""
-        if self._ledger is not None and record.is_told and request is not None:
-            self._ledger.delete(request)
-        record.is_told = False
+        return lambda: self._facts.ledger is ledger and self._holds()
 
     def _admit(self, pod: Pod) -> PodRecord:
         meta = pod.metadata
@@ -499,7 +366,7 @@ class Service:
             request = record.parse(pod.annotations)
             if record.is_told and record.request != request:
                 ledger.check_changed(request)
-                self._release(record)
+                self._facts.release(record)
             record.request, record.is_told, record.is_asked = request, True, True
             if phase is Phase.FILTERING and ledger.has_lost_cells(request):
                 # In this phase the core would bind to a bad node; in the other it looks for a place anew.
@@ -513,38 +380,13 @@ class Service:
         tell_decision(self.metrics, record.key, request, phase, decision, started)
         return decision
 
-    def _preempt(
-        self, ledger: Ledger, record: PodRecord, decision: Preempt, suggested: Mask | None
-    ) -> Bind | Preempt | Wait:
-        """Reserve the cells that a filter call found in use, unless that was done, and make their users leave."""
-        now: Bind | Preempt | Wait = decision
-        if record.request is not None and not ledger.is_waiting_for_victims(record.request):
-            now = ledger.decide(record.request, Phase.PREEMPTING, suggested, commit=False)
-        if isinstance(now, Preempt):
-            self._evict(record, now)
-        elif isinstance(now, Bind):
-            self._ask_retry(record)
-        return now
-
-    def _evict(self, preemptor: PodRecord, decision: Preempt) -> None:
-        found = (self._pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
-        victims = [record for record in found if record is not None]
-        for victim in self._evictor.evict(victims, preemptor):
-            self._announcer.evicting(victim, preemptor)
-
     def _is_victim(self, uid: str) -> bool:
         """Takes the lock."""
         with self._lock:
-            ledger, record = self._ledger, self._pods.get(uid)
+            ledger, record = self._facts.ledger, self._pods.get(uid)
             if ledger is None or self._fault or record is None or record.request is None or not self._holds():
                 return False
             return ledger.is_victim(record.request)
-
-    def _tell_lazy(self, group: Group) -> None:
-        for holder in group.holders:
-            record = self._pods.get(holder.uid) if holder is not None else None
-            if record is not None:
-                self._announcer.lazily_preempted(record, group.name, group.lazy_preemptor or "")
 
     def _answer_binding(self, ledger: Ledger, record: PodRecord, suggested: Mask | None) -> FilterResult:
         """The node of a pod that is Binding, if kube-scheduler will accept it; if not, bind it ourselves."""
@@ -582,36 +424,14 @@ class Service:
             if record.state is state and self._pods.get(record.uid) is record:
                 self._nudger.not_woken(record.uid)
 
-    def _tell_preempting(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
-        """Tell people which pods have to leave; returns the same by node."""
-        reasons = {
-            node: "node(s) with pods to preempt: " + ", ".join(self._pod_key(uid) for uid in victims)
-            for node, victims in decision.victims_by_node.items()
-        }
-        self._announcer.preempting(record, "; ".join(f"{node}: {reason}" for node, reason in reasons.items()))
-        return reasons
-
-    def _pod_key(self, uid: str) -> str:
-        record = self._pods.get(uid)
-        return record.key if record is not None else uid
-
-    def _pick_victims(self, record: PodRecord, decision: Preempt, candidates: list[str]) -> PreemptResult:
-        """Victims on the first candidate that has any; an entry without victims would fail the whole attempt."""
-        for node in candidates:
-            victims = decision.victims_by_node.get(node)
-            if victims:
-                return PreemptResult({node: MetaVictims([MetaPod(uid) for uid in victims])})
-        fields = {"pod": record.key, "victims": sorted(decision.victims_by_node), "candidates": candidates}
-        log.warning("no candidate has victims: do the pods' Kubernetes priorities agree?", extra={"fields": fields})
-        return PreemptResult({})
-
     def _wake_those_that_fit(self, uids: Sequence[str]) -> list[str]:
         """Try waiting pods on the core: preempt for those that need it, wake those that could run. Takes the lock."""
         fitting: list[PodRecord] = []
         with suppress(InvariantError), self._exclusive():
+            ledger = self._facts.ledger
             for uid in uids:
                 record = self._pods.get(uid)
-                if self._ledger is not None and record is not None and self._is_worth_waking(self._ledger, record):
+                if ledger is not None and record is not None and self._is_worth_waking(ledger, record):
                     fitting.append(record)
         for record in fitting:
             self._ask_retry(record)
@@ -627,40 +447,31 @@ class Service:
         record.is_told = True
         try:
             decision = ledger.decide(request, Phase.FILTERING, None, commit=False)
-            if isinstance(decision, Preempt) and was_preempting and self.preemption.by_service:
-                self._evict(record, decision)  # pods of a victim's gang may have been bound since
-            elif isinstance(decision, Preempt) and not was_preempting:
-                if not self.preemption.by_service or not request.spec.ignore_suggested_nodes:
-                    return record.is_asked  # it is for kube-scheduler to say where
-                decision = self._preempt(ledger, record, decision, None)
-                if isinstance(decision, Preempt):
-                    self._tell_preempting(record, decision)
+            if isinstance(decision, Preempt) and not was_preempting and not self._may_choose_nodes(request):
+                return record.is_asked  # it is for kube-scheduler to say where
+            if isinstance(decision, Preempt) and self.preemption.by_service:
+                decision = self._preemptions.carry_on(ledger, record, request, decision, None)
         except UserError:
             return False
+        if isinstance(decision, Preempt) and not was_preempting:
+            self._preemptions.tell(record, decision)
         return isinstance(decision, Bind) and record.is_asked
+
+    def _may_choose_nodes(self, request: PodRequest) -> bool:
+        """May the service make room for a pod wherever its cells are, without asking kube-scheduler?"""
+        return self.preemption.by_service and request.spec.ignore_suggested_nodes
 
     def _gauges(self) -> Gauges:
         """Takes the lock."""
         with self._lock:
             pods = self._pods.counts()
-            ledger = self._ledger
+            ledger = self._facts.ledger
             preempting = count_preempting_pods(ledger.state) if ledger else 0
             return Gauges(
                 pods=pods | {"Waiting": pods["Waiting"] - preempting, "Preempting": preempting},
                 groups=count_groups(ledger.state) if ledger else {},
                 leaf_cells=count_leaf_cells(ledger.state) if ledger else {},
-                bad_node_count=len(set(ledger.node_names) - self._healthy_nodes) if ledger else 0,
+                bad_node_count=len(set(ledger.node_names) - self._facts.healthy_nodes) if ledger else 0,
                 is_ready=self.is_ready,
                 is_healthy=not self._fault,
             )
-
-
-def _replay_order(record: PodRecord) -> tuple[int, str, str]:
-    priority = record.request.spec.priority if record.request is not None else 0
-    return -priority, record.namespace, record.name
-
-
-def _is_bound_as_decided(record: PodRecord, pod: Pod) -> bool:
-    """False if the pod's annotation names other leaf cells: another scheduler placed it on our node."""
-    written = pod.annotations.get(LEAF_CELL_ISOLATION)
-    return record.bind_info is None or written in (None, isolation_text(record.bind_info))

@@ -235,8 +235,8 @@ class World:
     @property
     def state(self) -> State:
         """The core's own, of the present term."""
-        assert self.service._ledger is not None
-        return self.service._ledger.state
+        assert self.service._facts.ledger is not None
+        return self.service._facts.ledger.state
 
     def lead(self) -> None:
         """Let the service lead, for as long as `has_lease`."""

@@ -1,0 +1,216 @@
+"""What Kubernetes has told of nodes and pods, and what the core is told of it while this replica leads.
+
+Facts are kept at all times. `ledger` is the core of the present term, None while another replica leads; `begin_term`
+builds it from the facts, `end_term` drops it together with every decision that Kubernetes has not confirmed. Facts may
+come late, twice and in any order. Not thread-safe: the service calls everything under its lock.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec
+from hived.state import Group
+from hived_extender.annotations import LEAF_CELL_ISOLATION, bind_info, isolation_text
+from hived_extender.announcements import Announcer
+from hived_extender.evictor import Evictor
+from hived_extender.ledger import Ledger
+from hived_extender.metrics import Metrics
+from hived_extender.notices import CONDITION_TYPE
+from hived_extender.nudge import Nudger
+from hived_extender.pods import PodRecord, PodState, PodTable
+from hived_extender.record import Recorder
+from hived_extender.wire import Node, Pod, is_older
+
+log = logging.getLogger(__name__)
+
+
+class Facts:
+    """See the module. `pods` and `healthy_nodes` are for others to read."""
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        recorder: Recorder | None,
+        metrics: Metrics,
+        announcer: Announcer,
+        nudger: Nudger,
+        evictor: Evictor,
+    ) -> None:
+        self.ledger: Ledger | None = None
+        self.pods = PodTable()
+        self.healthy_nodes: set[str] = set()
+        self._node_versions: dict[str, str] = {}
+        self._spec = spec
+        self._recorder = recorder
+        self._metrics = metrics
+        self._announcer = announcer
+        self._nudger = nudger
+        self._evictor = evictor
+
+    # Terms
+
+    def begin_term(self) -> Ledger:
+        """Build the state from all nodes and bound pods.
+
+        Pods are replayed by falling priority, so that a group which was preempted lazily finds its cells taken again.
+        """
+        ledger = Ledger(self._spec, self._recorder, self._nudger.room_made, self._tell_lazy)
+        for name in ledger.node_names:
+            if name in self.healthy_nodes:
+                ledger.set_node(name, True)
+        for record in sorted(self.pods.records(PodState.BOUND), key=_replay_order):
+            self._account(ledger, record)
+        for record in self.pods.records(PodState.WAITING):
+            # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
+            record.is_asked = True
+            self._nudger.appeared(record.uid)
+        self.ledger = ledger
+        return ledger
+
+    def end_term(self) -> None:
+        """Drop the state, and take back what Kubernetes has not confirmed."""
+        self.ledger = None
+        self._nudger.forget_all()
+        self._announcer.resign()
+        for record in self.pods.records(PodState.BINDING):
+            self.pods.move(record, PodState.WAITING)
+            record.node, record.bind_info, record.is_force_binding = "", None, False
+        for record in self.pods:
+            record.is_told = False
+
+    # Nodes
+
+    def node_seen(self, node: Node, is_healthy: bool) -> None:
+        """A node was seen like this, or is gone, which is as bad as bad."""
+        name, version = node.metadata.name, node.metadata.version
+        if not is_older(version, self._node_versions.get(name, "")):
+            self._node_versions[name] = version
+            self._set_health(name, is_healthy)
+
+    def sync_nodes(self, names: Collection[str]) -> None:
+        """There are no other nodes than these, and what is seen next of them is new."""
+        self._node_versions.clear()
+        for name in sorted(self.healthy_nodes - set(names)):
+            self._set_health(name, False)
+
+    def _set_health(self, name: str, is_healthy: bool) -> None:
+        if is_healthy == (name in self.healthy_nodes):
+            return
+        (self.healthy_nodes.add if is_healthy else self.healthy_nodes.discard)(name)
+        if self.ledger is not None and name in self.ledger.state.topology.node_index:
+            self.ledger.set_node(name, is_healthy)
+            log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
+
+    # Pods
+
+    def pod_seen(self, pod: Pod, *, is_listed: bool) -> None:
+        """A pod was seen like this. What `is_listed` is never late: versions may be lower after a restore."""
+        meta = pod.metadata
+        if not pod.is_ours and self.pods.get(meta.uid) is None:
+            return
+        if self.pods.has_ended(meta.uid) and not is_listed:
+            return
+        if not pod.is_ours or pod.is_completed:
+            self.pod_gone(meta.uid)
+            return
+        record = self.pods.get(meta.uid) or self.pods.add(meta.uid, meta.name, meta.namespace)
+        if is_older(meta.version, record.version) and not is_listed:
+            return
+        record.version = meta.version
+        record.is_held = pod.is_held
+        self._announcer.observe(record, pod.condition(CONDITION_TYPE))
+        if pod.node and record.state is not PodState.BOUND:
+            self._confirm_or_adopt(record, pod)
+        elif record.state is PodState.WAITING and record.request is None:
+            self._take_note(record, pod)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod was deleted, or has completed."""
+        record = self.pods.remove(uid)
+        if record is not None:
+            self._nudger.settled(uid)
+            self._evictor.gone(uid)
+            self._announcer.forget(uid)
+            self.release(record)
+            log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.value}})
+
+    def release(self, record: PodRecord) -> None:
+        """Take back what the core knows of a pod."""
+        request, record.request, record.bind_info, record.node = record.request, None, None, ""
+        if self.ledger is not None and record.is_told and request is not None:
+            self.ledger.delete(request)
+        record.is_told = False
+
+    def _take_note(self, record: PodRecord, pod: Pod) -> None:
+        """A pod waits that nobody has asked about yet."""
+        try:
+            record.request = record.parse(pod.annotations)
+        except UserError as error:
+            self._announcer.refused(record, error.message)
+            return
+        if self.ledger is not None:
+            self._nudger.appeared(record.uid)
+
+    def _confirm_or_adopt(self, record: PodRecord, pod: Pod) -> None:
+        """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
+        if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod):
+            self.pods.move(record, PodState.BOUND)
+            log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
+            self._tell_scheduled(record, self._announcer.scheduled)
+            return
+        self.release(record)
+        record.node = pod.node
+        self.pods.move(record, PodState.BOUND)
+        try:
+            request = record.parse(pod.annotations)
+            info = bind_info(pod.annotations, request.label)
+            if info.node != pod.node:
+                raise UserError(f"[{request.label}]: it runs on {pod.node}, but was placed on {info.node}")
+        except UserError as error:
+            self._tell_unaccounted(record, error)
+            return
+        record.request, record.bind_info = request, info
+        if self.ledger is not None:
+            self._account(self.ledger, record)
+
+    def _account(self, ledger: Ledger, record: PodRecord) -> None:
+        """Tell the core of a bound pod."""
+        if record.request is None or record.bind_info is None:
+            return
+        try:
+            ledger.adopt(record.request, record.bind_info)
+        except UserError as error:
+            self._tell_unaccounted(record, error)
+            return
+        record.is_told = True
+        self._tell_scheduled(record, self._announcer.replayed)
+        log.debug("bound pod replayed", extra={"fields": {"pod": record.key, "node": record.node}})
+
+    # People
+
+    def _tell_scheduled(self, record: PodRecord, tell: Callable[..., None]) -> None:
+        if record.request is not None and record.bind_info is not None:
+            spec, cells = record.request.spec, record.bind_info.leaf_cell_indices
+            tell(record, record.node, cells, vc=spec.virtual_cluster, group=spec.group.name)
+
+    def _tell_unaccounted(self, record: PodRecord, error: UserError) -> None:
+        self._metrics.recovery_failures.inc()
+        log.warning("bound pod not accounted", extra={"fields": {"pod": record.key, "reason": error.message}})
+
+    def _tell_lazy(self, group: Group) -> None:
+        for holder in group.holders:
+            record = self.pods.get(holder.uid) if holder is not None else None
+            if record is not None:
+                self._announcer.lazily_preempted(record, group.name, group.lazy_preemptor or "")
+
+
+def _replay_order(record: PodRecord) -> tuple[int, str, str]:
+    priority = record.request.spec.priority if record.request is not None else 0
+    return -priority, record.namespace, record.name
+
+
+def _is_bound_as_decided(record: PodRecord, pod: Pod) -> bool:
+    """False if the pod's annotation names other leaf cells: another scheduler placed it on our node."""
+    written = pod.annotations.get(LEAF_CELL_ISOLATION)
+    return record.bind_info is None or written in (None, isolation_text(record.bind_info))

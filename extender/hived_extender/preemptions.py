@@ -1,0 +1,79 @@
+"""Carrying preemptions out: reserve the cells, make their users leave or let kube-scheduler do so, tell everybody.
+
+Not thread-safe: the service calls everything under its lock.
+"""
+
+import logging
+from collections.abc import Callable
+
+from hived.decisions import Bind, Preempt, Wait
+from hived.events import Phase
+from hived.specs import PodRequest
+from hived_extender.announcements import Announcer
+from hived_extender.evictor import Evictor
+from hived_extender.ledger import Ledger
+from hived_extender.pods import PodRecord, PodTable
+from hived_extender.wire import Mask, MetaPod, MetaVictims, PreemptResult
+
+log = logging.getLogger(__name__)
+
+
+class Preemptions:
+    """`wake` asks kube-scheduler to try a pod again; it is called when nothing is in the way of one any more."""
+
+    def __init__(
+        self, pods: PodTable, evictor: Evictor, announcer: Announcer, wake: Callable[[PodRecord], None]
+    ) -> None:
+        self._pods = pods
+        self._evictor = evictor
+        self._announcer = announcer
+        self._wake = wake
+
+    def carry_on(
+        self, ledger: Ledger, record: PodRecord, request: PodRequest, found: Preempt, suggested: Mask | None
+    ) -> Bind | Preempt | Wait:
+        """Reserve the cells that were found in use, unless that was done before, and make their users leave.
+
+        Returns what is to be said of the pod now. Victims may have got company since they were first asked: pods of
+        their gang that were bound later.
+        """
+        now: Bind | Preempt | Wait = found
+        if not ledger.is_waiting_for_victims(request):
+            now = ledger.decide(request, Phase.PREEMPTING, suggested, commit=False)
+        if isinstance(now, Preempt):
+            self.evict(record, now)
+        elif isinstance(now, Bind):
+            # No event will tell kube-scheduler so.
+            self._wake(record)
+        return now
+
+    def evict(self, preemptor: PodRecord, decision: Preempt) -> None:
+        """Make all victims leave."""
+        found = (self._pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
+        victims = [record for record in found if record is not None]
+        for victim in self._evictor.evict(victims, preemptor):
+            self._announcer.evicting(victim, preemptor)
+
+    def tell(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
+        """Tell people which pods have to leave; returns the same by node."""
+        reasons = {
+            node: "node(s) with pods to preempt: " + ", ".join(self._key(uid) for uid in victims)
+            for node, victims in decision.victims_by_node.items()
+        }
+        self._announcer.preempting(record, "; ".join(f"{node}: {reason}" for node, reason in reasons.items()))
+        return reasons
+
+    def _key(self, uid: str) -> str:
+        record = self._pods.get(uid)
+        return record.key if record is not None else uid
+
+
+def pick_victims(record: PodRecord, decision: Preempt, candidates: list[str]) -> PreemptResult:
+    """Victims on the first candidate that has any; an entry without victims would fail the whole attempt."""
+    for node in candidates:
+        victims = decision.victims_by_node.get(node)
+        if victims:
+            return PreemptResult({node: MetaVictims([MetaPod(uid) for uid in victims])})
+    fields = {"pod": record.key, "victims": sorted(decision.victims_by_node), "candidates": candidates}
+    log.warning("no candidate has victims: do the pods' Kubernetes priorities agree?", extra={"fields": fields})
+    return PreemptResult({})
