@@ -34,6 +34,7 @@ class RealCluster:
     configuration : a file for the service
     replica_count : how many processes of the service
     serve_options : further options of `hived serve`
+    preemption_by : who makes victims leave, "service" or "kube-scheduler"
 
     Attributes
     ----------
@@ -48,12 +49,14 @@ class RealCluster:
         *,
         replica_count: int = 1,
         serve_options: tuple[str, ...] = (),
+        preemption_by: str = "service",
     ) -> None:
         self.plane = plane
+        self._preemption_by = preemption_by
         self._spec = load_cluster(configuration)
         self._file = plane.logs / "hivedscheduler.yaml"
         self._stack = ExitStack()
-        shutil.copyfile(configuration, self._file)
+        self._configure(configuration)
         self.ports = [free_port() for _ in range(replica_count)]
         self.services = [self._service(number, port, serve_options) for number, port in enumerate(self.ports)]
         self.proxy = ServiceProxy([Replica(port) for port in self.ports])
@@ -69,7 +72,9 @@ class RealCluster:
             self.proxy.start()
             stack.callback(self.proxy.stop)
             self._wait_served()
-            scheduler = self.plane.start_scheduler(scheduler_configuration(self.url, self._spec.virtual_clusters))
+            scheduler = self.plane.start_scheduler(
+                scheduler_configuration(self.url, self._spec.virtual_clusters, preemption_by=self._preemption_by)
+            )
             stack.callback(scheduler.stop)
             self._stack = stack.pop_all()
         return self
@@ -93,11 +98,16 @@ class RealCluster:
         """Stop every replica, and start them with another configuration at the same addresses."""
         for service in self.services:
             service.stop()
-        shutil.copyfile(configuration, self._file)
+        self._configure(configuration)
         publish(self.kube, self._file)
         for service in self.services:
             service.start(ready_s=None)
         self._wait_served()
+
+    def _configure(self, configuration: Path) -> None:
+        shutil.copyfile(configuration, self._file)
+        with self._file.open("a") as file:
+            file.write(f"preemptionBy: {self._preemption_by}\n")
 
     def _wait_served(self) -> None:
         for service in self.services:

@@ -21,6 +21,7 @@ import yaml
 
 from hived_extender.embedded.machines import Machine
 from hived_extender.kube import NODES, PODS, KubeClient, KubeError, pod_path
+from tests.e2e import guard
 from tests.e2e.certificates import LOOPBACK, Authority, KeyPair
 from tests.e2e.machines import KUBELET, PRESENT, NetworkFailures, create_nodes, is_ready, node_path
 from tests.e2e.processes import Process, StartError, free_port
@@ -163,6 +164,7 @@ class ControlPlane:
         self.logs.mkdir(parents=True)
         memory = Path("/dev/shm")  # etcd waits for the disk after every write; memory answers at once
         self._folder = Path(tempfile.mkdtemp(prefix="hived-e2e-", dir=memory if memory.is_dir() else None))
+        guard.remove(self._folder)
         stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
         self.authority = Authority(self._folder / "pki")
         self._tls = ssl.create_default_context(cafile=str(self.authority.file))

@@ -1,6 +1,5 @@
 """Programs that are started, stopped, killed, frozen and started again, each known by its pid."""
 
-import atexit
 import contextlib
 import os
 import signal
@@ -10,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from tests.e2e import guard
 
 POLL_S = 0.05
 STOP_S = 20.0
@@ -66,7 +67,12 @@ class Process:
     @property
     def is_running(self) -> bool:
         """Whether it was started and has not ended; a frozen program runs."""
-        return self._process is not None and self._process.poll() is None
+        if self._process is None:
+            return False
+        has_ended = self._process.poll() is not None
+        if has_ended:
+            guard.forget(self._process.pid)
+        return not has_ended
 
     def start(self, *extra: str, ready_s: float | None = 60.0) -> None:
         """Start it, with arguments beside its own this time, and wait until it is ready (not with `ready_s=None`).
@@ -87,7 +93,7 @@ class Process:
                     env=self._environment,
                     start_new_session=True,  # Ctrl-C is for the tests, which end their processes in order
                 )
-            atexit.register(self.kill)
+            guard.watch(self._process.pid)
         if ready_s is not None:
             self.wait_ready(ready_s)
 
@@ -105,7 +111,11 @@ class Process:
 
     def wait_ended(self, timeout_s: float = STOP_S) -> int:
         """Wait until it has ended by itself and return its exit code. Raises TimeoutExpired."""
-        return self._process.wait(timeout_s) if self._process else 0
+        if self._process is None:
+            return 0
+        code = self._process.wait(timeout_s)
+        guard.forget(self._process.pid)
+        return code
 
     def stop(self, timeout_s: float = STOP_S) -> None:
         """End it politely, with SIGTERM, and the hard way if that takes too long; harmless when it does not run."""
@@ -120,7 +130,6 @@ class Process:
         """End it with SIGKILL and wait until it is gone; harmless when it does not run."""
         self._signal(signal.SIGKILL)
         self.wait_ended()
-        atexit.unregister(self.kill)
 
     def freeze(self) -> None:
         """SIGSTOP: it keeps its connections and does nothing any more, until `thaw`."""

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from hived_extender.lab.experiment import Loaded, experiments_folder, load_experiments
-from hived_extender.lab.report import Report
+from hived_extender.lab.report import Report, Result
 from hived_extender.lab.runner import run_experiment
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
@@ -18,13 +18,30 @@ PATIENCE = 3.0
 EXPERIMENTS = [*load_experiments(experiments_folder()), *SCENARIOS]
 
 
-@pytest.mark.parametrize("loaded", EXPERIMENTS, ids=lambda loaded: loaded.name)
-def test_every_expectation_holds_on_a_real_control_plane(plane: ControlPlane, loaded: Loaded) -> None:
+PREEMPTING = ("opportunistic", "opportunistic-evicted", "gang-preemption")
+"""Those in which kube-scheduler can find the victims: of lower Kubernetes priority, with what the preemptor lacks."""
+
+
+def run(plane: ControlPlane, loaded: Loaded, preemption_by: str) -> Result:
     report = Report(click.echo)
     report.begin(loaded, 1, 1)
     began = time.monotonic()
-    with RealCluster(plane, loaded.folder / loaded.experiment.configuration) as cluster:
-        result = run_experiment(loaded, report, cluster, began, patience=PATIENCE)
+    with RealCluster(plane, loaded.folder / loaded.experiment.configuration, preemption_by=preemption_by) as cluster:
+        return run_experiment(loaded, report, cluster, began, patience=PATIENCE)
+
+
+@pytest.mark.parametrize("loaded", EXPERIMENTS, ids=lambda loaded: loaded.name)
+def test_every_expectation_holds_on_a_real_control_plane(plane: ControlPlane, loaded: Loaded) -> None:
+    result = run(plane, loaded, "service")
     assert not result.error
     assert [check.found for check in result.checks if check.found] == []
     assert len(result.checks) == sum(step.is_checked for step in loaded.experiment.steps)
+
+
+@pytest.mark.parametrize(
+    "loaded", [one for one in EXPERIMENTS if one.name in PREEMPTING], ids=lambda loaded: loaded.name
+)
+def test_victims_that_kube_scheduler_finds_leave_as_well(plane: ControlPlane, loaded: Loaded) -> None:
+    result = run(plane, loaded, "kube-scheduler")
+    assert not result.error
+    assert [check.found for check in result.checks if check.found] == []
