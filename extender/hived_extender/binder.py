@@ -122,11 +122,14 @@ class Binder:
     def touch(self, records: Iterable[PodRecord]) -> Iterator[Pod]:
         """Change the version of every pod now; yields each as it is then. Those that are gone are left out.
 
-        Raises KubeError if the API server refuses or does not answer.
+        A pod that the API server will not have changed, for an admission policy or for want of the right to, is yielded
+        as it is, with an error in the log: one such pod must not keep everybody from being served. Raises KubeError if
+        the API server does not answer.
         """
-        for pod in self._background.map(self._touch, records):
-            if pod is not None:
-                yield pod
+        with ThreadPoolExecutor(BACKGROUND_THREADS, "fence") as pool:
+            for pod in pool.map(self._touch_or_tell, records):
+                if pod is not None:
+                    yield pod
 
     def close(self) -> None:
         """Wait for calls under way; start no more, nor those that still wait for a thread."""
@@ -161,6 +164,15 @@ class Binder:
         if pod.metadata.uid != record.uid or pod.node or pod.metadata.version == tried:
             raise conflict
         return pod.metadata.version
+
+    def _touch_or_tell(self, record: PodRecord) -> Pod | None:
+        try:
+            return self._touch(record)
+        except KubeError as error:
+            if error.status not in (400, 403, 422):
+                raise
+            log.error("a pod cannot be fenced", extra={"fields": {"pod": record.key, "reason": str(error)}})
+        return cast(Pod, self._kube.get(pod_path(record.namespace, record.name), Pod))
 
     def _touch(self, record: PodRecord) -> Pod | None:
         try:

@@ -294,3 +294,12 @@ def test_another_pod_of_the_name_is_not_touched() -> None:
     drama.leader.fence(set())
     assert pod["metadata"] == before
     drama.close()
+
+
+def test_a_pod_that_may_not_be_touched_does_not_keep_a_replica_from_leading(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(is_leading=False)
+    world.create("p")
+    world.kube.refusals.append(KubeError(403, "Forbidden", "a policy forbids to change this pod"))
+    world.lead()
+    assert world.service.is_ready
+    assert "a pod cannot be fenced" in caplog.messages
