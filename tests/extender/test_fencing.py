@@ -12,7 +12,18 @@ from hived_extender.evictor import PreemptionPolicy
 from hived_extender.kube import KubeError
 from hived_extender.service import Patience, Service
 from hived_extender.wire import BindArgs
-from tests.extender.world import NODES, FakeKube, Json, cluster_spec, filter_args, node, pod_json, spec_text, to_pod
+from tests.extender.world import (
+    NODES,
+    FakeKube,
+    Json,
+    World,
+    cluster_spec,
+    filter_args,
+    node,
+    pod_json,
+    spec_text,
+    to_pod,
+)
 
 SEEDS = 20
 STEPS = 150
