@@ -455,6 +455,8 @@ class Service:
             return False
         if isinstance(decision, Preempt) and not was_preempting:
             self._preemptions.tell(record, decision)
+        if isinstance(decision, Wait) and not record.is_asked:
+            self._announcer.waiting(record, decision.reason or NO_CHAIN_REASON)
         return isinstance(decision, Bind) and record.is_asked
 
     def _may_choose_nodes(self, request: PodRequest) -> bool:

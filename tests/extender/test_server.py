@@ -243,3 +243,37 @@ def refuses(address: tuple[str, int]) -> bool:
 def test_an_address_that_cannot_be_used_is_an_error(address: str) -> None:
     with pytest.raises(UserError, match="cannot listen on"):
         listen(address)
+
+
+def test_filter_calls_are_answered_while_16_bindings_wait_for_the_api_server(running: Running) -> None:
+    world = running.world
+    pods = [world.create(f"p{number}", spec_text(leaf_cells=1, priority=-1)) for number in range(16)]
+    places = [world.filter(pod)["NodeNames"][0] for pod in pods]
+    under_way, go_on = threading.Semaphore(0), threading.Event()
+
+    def hold() -> None:
+        under_way.release()
+        assert go_on.wait(20)
+
+    world.kube.on_bind = hold  # type: ignore[method-assign]  # an API server that takes its time
+    answers: list[Any] = []
+
+    def bind(pod: Any, where: str) -> None:
+        meta = pod["metadata"]
+        body = {"PodName": meta["name"], "PodNamespace": "ns", "PodUID": meta["uid"], "Node": where}
+        with closing(running.connect()) as connection:
+            answers.append(call(connection, "POST", "/v1/extender/bind", json.dumps(body).encode()))
+
+    threads = [threading.Thread(target=bind, args=each) for each in zip(pods, places, strict=True)]
+    for thread in threads:
+        thread.start()
+    assert all(under_way.acquire(timeout=10) for _ in pods)
+    with closing(running.connect()) as connection:
+        waiting = filter_body(world.create("q", spec_text(priority=-1)))
+        results = [call(connection, "POST", "/v1/extender/filter", waiting) for _ in range(50)]
+    assert all(status == 200 and answer["FailedNodes"] for status, answer in results)
+    assert answers == []
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert answers == [(200, {"Error": ""})] * 16
