@@ -7,10 +7,10 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nojit e2e check bench soak clean
+.PHONY: help setup demo test test-nojit e2e e2e-failures check bench soak clean
 
 help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # A build without isolation needs no network once everything is installed.
 $(READY): pyproject.toml
@@ -38,6 +38,11 @@ test-nojit: $(READY) ## the core's tests with kernels as plain Python
 e2e: $(READY) ## the lab and all scenarios on real Kubernetes control planes of two versions
 	$(BIN)/python -m tests.e2e.tools
 	HIVED_E2E=1 $(BIN)/python -m pytest tests/e2e
+
+# Takes hours.
+e2e-failures: $(READY) ## every failure with 20 seeds, on the newer of these control planes
+	$(BIN)/python -m tests.e2e.tools
+	HIVED_E2E=1 HIVED_E2E_SEEDS=20,0 HIVED_E2E_OUTAGE_S=60 $(BIN)/python -m pytest tests/e2e/failures
 
 check: $(READY) ## lint, format, types and import layers
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ class KeyPair:
 
 
 class Authority:
-    """Signs certificates for one day and writes them into its folder.
+    """Signs certificates for a day before and a day after now, as clocks may jump, and writes them into its folder.
 
     A client is the user and the groups that its certificate names; a server is known by loopback and by its names.
     """
@@ -99,7 +99,7 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(minutes=5))
+            .not_valid_before(now - LIFETIME)
             .not_valid_after(now + LIFETIME)
         )
 

@@ -3,11 +3,16 @@
 import os
 import shutil
 import sys
+import time
+import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
+from hived.specs import ClusterSpec
 from hived_config.loader import load_cluster
 from hived_extender.embedded.machines import machines_of
 from hived_extender.jobs.configuration import publish
@@ -20,6 +25,10 @@ from tests.e2e.service_proxy import Replica, ServiceProxy
 
 SERVE = "from hived_extender.cli import main; main(prog_name='hived')"
 READY_S = 120.0
+PROBE_S = 0.3
+"""A replica that is frozen does not answer, and the others should not have to wait for it."""
+
+T = TypeVar("T")
 
 
 class RealCluster:
@@ -35,6 +44,9 @@ class RealCluster:
     replica_count : how many processes of the service
     serve_options : further options of `hived serve`
     preemption_by : who makes victims leave, "service" or "kube-scheduler"
+    kubeconfig : what the replicas know the API server by; by default each has every right
+    environment : variables for the replicas
+    extender_url : where kube-scheduler finds the service, by default at `url`
 
     Attributes
     ----------
@@ -50,10 +62,16 @@ class RealCluster:
         replica_count: int = 1,
         serve_options: tuple[str, ...] = (),
         preemption_by: str = "service",
+        kubeconfig: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        extender_url: str = "",
     ) -> None:
         self.plane = plane
         self._preemption_by = preemption_by
         self._spec = load_cluster(configuration)
+        self._kubeconfig = kubeconfig
+        self._environment = dict(environment or {})
+        self._extender_url = extender_url
         self._file = plane.logs / "hivedscheduler.yaml"
         self._stack = ExitStack()
         self._configure(configuration)
@@ -72,8 +90,10 @@ class RealCluster:
             self.proxy.start()
             stack.callback(self.proxy.stop)
             self._wait_served()
+            extender_url = self._extender_url or self.url
+            vcs = self._spec.virtual_clusters
             scheduler = self.plane.start_scheduler(
-                scheduler_configuration(self.url, self._spec.virtual_clusters, preemption_by=self._preemption_by)
+                scheduler_configuration(extender_url, vcs, preemption_by=self._preemption_by)
             )
             stack.callback(scheduler.stop)
             self._stack = stack.pop_all()
@@ -88,6 +108,36 @@ class RealCluster:
     def kube(self) -> KubeClient:
         """A client of the API server, with every right."""
         return self.plane.kube
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """The configuration that the nodes were made from."""
+        return self._spec
+
+    def leader(self, timeout_s: float = READY_S) -> Process:
+        """The replica that is ready, once there is one. Raises TimeoutError."""
+        return self._await(lambda: next(self._standing(" is ready"), None), timeout_s, "no replica leads")
+
+    def await_followers(self, timeout_s: float = READY_S) -> None:
+        """Wait until every replica but one knows that another leads, and so is ready to take over."""
+        count = len(self.services) - 1
+        self._await(lambda: len(list(self._standing(" leads"))) >= count, timeout_s, f"fewer than {count} follow")
+
+    def _standing(self, words: str) -> Iterator[Process]:
+        """The replicas that say so of themselves."""
+        for service, port in zip(self.services, self.ports, strict=True):
+            if words in _standing(port):
+                yield service
+
+    def _await(self, look: Callable[[], T], timeout_s: float, otherwise: str) -> T:
+        until = time.monotonic() + timeout_s
+        while not (found := look()):
+            if time.monotonic() > until:
+                raise TimeoutError(
+                    f"{otherwise} after {timeout_s:.0f} s\n" + "\n".join(s.tail(5) for s in self.services)
+                )
+            time.sleep(0.02)
+        return found
 
     @property
     def url(self) -> str:
@@ -116,16 +166,31 @@ class RealCluster:
 
     def _service(self, number: int, port: int, options: tuple[str, ...]) -> Process:
         address = f"{LOOPBACK}:{port}"
+        # Beside others a replica is well, and not ready, until it leads.
+        probe = "healthz" if "--leader-elect" in options else "readyz"
+        kubeconfig = self._kubeconfig or self.plane.kubeconfig(f"hived-{number}", ["system:masters"])
         return Process(
             f"hived-{number}",
             [sys.executable, "-c", SERVE, "serve", f"--config={self._file}", f"--listen={address}", *options],
             self.plane.logs / f"hived-{number}.log",
-            is_ready=lambda: _answers(f"http://{address}/readyz"),
+            is_ready=lambda: _answers(f"http://{address}/{probe}"),
             environment={
-                "KUBECONFIG": str(self.plane.kubeconfig(f"hived-{number}", ["system:masters"])),
+                **self._environment,
+                "KUBECONFIG": str(kubeconfig),
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             },
         )
+
+
+def _standing(port: int) -> str:
+    """What a replica answers to readiness probes; "" for none."""
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=PROBE_S):
+            return " is ready"
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except OSError:
+        return ""
 
 
 def _answers(url: str) -> bool:

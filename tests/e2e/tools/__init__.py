@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -144,10 +145,11 @@ def _kept(name: str, recipe: "_Go | _Debian", build: bool, say: Say) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Debian:
-    """One program of a Debian package, taken out of it without installing it."""
+    """One file of a Debian package, taken out of it without installing it."""
 
     package: str
     program: str
+    folder: str = "usr/bin"
 
     @property
     def key(self) -> str:
@@ -167,13 +169,22 @@ class _Debian:
                 raise ToolsMissing(f"apt-get cannot download {self.package}: {refused}; or install {self.program}")
             package = next(Path(work).glob("*.deb"))
             subprocess.run(["dpkg", "-x", package, work], check=True)
-            shutil.copy(Path(work) / "usr" / "bin" / self.program, folder / self.program)
+            shutil.copy(Path(work) / self.folder / self.program, folder / self.program)
 
     def _download(self, work: str) -> str:
         """Why the package could not be downloaded; empty if it was."""
         command = ["apt-get", "download", "-o", "APT::Sandbox::User=root", self.package]
         done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
         return (done.stderr.strip().splitlines() or ["no message"])[-1] if done.returncode else ""
+
+
+def faketime(say: Say = lambda _: None) -> Path:
+    """A library that shows the programs which load it another time; fetched if it is not in the cache.
+
+    Raises ToolsMissing.
+    """
+    library = _Debian("libfaketime", "libfaketimeMT.so.1", f"usr/lib/{sysconfig.get_config_var('MULTIARCH')}/faketime")
+    return _kept("libfaketime", library, True, say) / library.program
 
 
 def _etcd(build: bool, say: Say) -> Path:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from tests.e2e.tools import VERSIONS, ToolsMissing, build, find
+from tests.e2e.tools import VERSIONS, ToolsMissing, build, faketime, find
 
 MISSING = 3
 
@@ -29,6 +29,11 @@ def main(arguments: list[str]) -> int:
             print(f"tools: {version}: {' '.join(map(str, error.cmd))} failed:\n{error.stderr}", file=sys.stderr)
             return 1
         say(f"Kubernetes {tools.version} is ready in {tools.kubernetes}")
+    try:
+        faketime(say)
+    except ToolsMissing as missing:
+        print(f"tools: libfaketime cannot be had: {missing}", file=sys.stderr)
+        return MISSING
     return 0
 
 

@@ -1,0 +1,221 @@
+"""Where a failure happens: a cluster at work, proxies on both sides of our service, an observer, and what must hold."""
+
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import yaml
+
+from hived_extender.deploy.kustomize import build
+from hived_extender.embedded.lifetimes import RUN_SECONDS
+from hived_extender.kube import KubeClient
+from tests.e2e.cluster import RealCluster
+from tests.e2e.failures.http_proxy import HttpProxy
+from tests.e2e.failures.observer import Observer, Seen
+from tests.e2e.failures.rebuild import Rebuilt, differences, leader_view
+from tests.e2e.failures.workload import CONFIGURATION, TOP_PRIORITY, Job, JobController, draw_jobs
+from tests.e2e.plane import ControlPlane
+from tests.e2e.tools import faketime
+
+T = TypeVar("T")
+
+OVERLAY = Path(__file__).parents[3] / "config" / "deploy" / "overlays" / "ha"
+NAMESPACE, ACCOUNT = "hived-system", "hived"
+RIGHTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+ELECTION = ("--leader-elect", f"--lease-namespace={NAMESPACE}")
+
+QUIET_S = 3.0
+"""Nothing has changed for so long: more than the two seconds in which a pod that could run is to be bound."""
+
+BIND_BOUND_S = 90.0
+"""A pod that can run is bound so long after the end of a failure at the latest, on a machine that does much else.
+
+Most of it is for kube-scheduler, which looks for an API server that was away every 30 to 60 seconds in the end.
+"""
+
+WORK_BOUND_S = 240.0
+"""Everything that can be done is done so long after a failure."""
+
+JOB_COUNT = 24
+OVER_S = 8.0
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a run took, in seconds: from each failure until a replica led, and until a pod that could run was bound."""
+
+    led_s: list[float] = field(default_factory=list)
+    bound_s: list[float] = field(default_factory=list)
+
+
+class Arena:
+    """A cluster of eight nodes with a workload from a seed that comes within `over_s`, as a context manager.
+
+    Its service has the rights that it is installed with, no more.
+
+    Attributes
+    ----------
+    cluster : kube-scheduler and the replicas of our service
+    api : stands between our service and the API server
+    verbs : stands between kube-scheduler and our service
+    observer, jobs : who watches, and who submits
+    clock : how far the clock of our service is off, in seconds; only with `has_own_clock`
+    chance : what is random here
+    measured : for the table
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        folder: Path,
+        chance: random.Random,
+        *,
+        replica_count: int = 2,
+        over_s: float = OVER_S,
+        has_own_clock: bool = False,
+    ) -> None:
+        self.plane = plane
+        self.chance = chance
+        self.measured = Measured()
+        self.api = HttpProxy(lambda: plane.url, plane.authority)
+        self.verbs = HttpProxy(lambda: self.cluster.url)
+        self.observer = Observer(KubeClient.connect(kubeconfig=str(plane.admin_kubeconfig)))
+        self.jobs = JobController(plane.kube, self.observer, draw_jobs(chance, JOB_COUNT, over_s))
+        self._folder = folder
+        self._replica_count = replica_count
+        self.clock = folder / "clock"
+        self._environment = own_clock(self.clock) if has_own_clock else {}
+        self._probe_count = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Arena":
+        with ExitStack() as stack:
+            grant_rights(self.plane)
+            for proxy in (self.api, self.verbs):
+                proxy.start()
+                stack.callback(proxy.stop)
+            file = self._folder / "arena.yaml"
+            file.write_text(CONFIGURATION)
+            account = self.plane.service_account_kubeconfig(NAMESPACE, ACCOUNT)
+            self.cluster = RealCluster(
+                self.plane,
+                file,
+                replica_count=self._replica_count,
+                serve_options=ELECTION if self._replica_count > 1 else (),
+                kubeconfig=redirected(account, self.api.url),
+                environment=self._environment,
+                extender_url=self.verbs.url,
+            )
+            stack.enter_context(self.cluster)
+            self.observer.start()
+            stack.callback(self.observer.stop)
+            self.jobs.start()
+            stack.callback(self.jobs.stop)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    # -- for failures ----------------------------------------------------------------------------
+
+    def pause(self, least_s: float, most_s: float) -> None:
+        """Let the work go on for a while, as chance has it."""
+        time.sleep(self.chance.uniform(least_s, most_s))
+
+    def probe(self) -> Job:
+        """Submit a pod that can run at any time: it fills what is its VC's, of which nobody else has a claim."""
+        self._probe_count += 1
+        return self.jobs.add(Job(f"probe{self._probe_count}", "probe", TOP_PRIORITY, gpu_count=4))
+
+    def await_leader(self, since: float) -> None:
+        """Wait until a replica leads, and note how long that was after `since`."""
+        self.cluster.leader()
+        self.measured.led_s.append(time.monotonic() - since)
+
+    def await_bound(self, job: Job, since: float) -> None:
+        """Wait until a probe is bound, and note how long that was after `since`; it is checked by `finish`."""
+        name = job.pod_names()[0]
+        seen = self._wait(lambda: self._bound(name), BIND_BOUND_S)
+        self.measured.bound_s.append(max(0.0, seen.bound_at - since) if seen else BIND_BOUND_S)
+
+    # -- what must hold --------------------------------------------------------------------------
+
+    def await_quiet(self) -> bool:
+        """Wait until the jobs that end have ended and nothing moves; False if that takes too long."""
+        return bool(self._wait(self._is_quiet, WORK_BOUND_S))
+
+    def await_done(self) -> bool:
+        """Let the jobs that stay end too, and wait for all; False if that takes too long."""
+        self.jobs.let_go()
+        return bool(self._wait(lambda: all(job.is_done for job in self.jobs.jobs()), WORK_BOUND_S))
+
+    def running(self) -> list[Seen]:
+        """The pods that hold devices now."""
+        return [one for one in self.observer.seen() if one.is_running]
+
+    def compare(self) -> tuple[list[str], list[str]]:
+        """Where the leader's state differs from a rebuild, and which waiting pods could run by that."""
+        rebuilt = Rebuilt(self.cluster.spec, self.plane.kube)
+        found = differences(leader_view(self.cluster.url), rebuilt.view())
+        return found, rebuilt.close()
+
+    def _bound(self, name: str) -> Seen | None:
+        return next((one for one in self.observer.seen() if one.name == name and one.bound_at), None)
+
+    def _is_quiet(self) -> bool:
+        with self.observer.lock:
+            is_still = time.monotonic() - self.observer.changed_at > QUIET_S
+            moving = any(
+                (one.is_leaving and not one.is_gone)
+                or (one.is_running and RUN_SECONDS in one.pod["metadata"]["annotations"])
+                for one in self.observer.pods.values()
+            )
+        return is_still and not moving and self.jobs.has_arrived()
+
+    def _wait(self, look: Callable[[], T], timeout_s: float) -> T:
+        """What `look` finds as soon as that is something, or when time is up."""
+        until = time.monotonic() + timeout_s
+        while not (found := look()) and time.monotonic() < until:
+            time.sleep(0.05)
+        return found
+
+
+def grant_rights(plane: ControlPlane) -> None:
+    """Make the account of an installation with several replicas, and its rights."""
+    rights = [each for each in build(OVERLAY) if each["kind"] in RIGHTS]
+    subprocess.run(
+        [plane.tools / "kubectl", f"--kubeconfig={plane.admin_kubeconfig}", "apply", "--server-side", "-f", "-"],
+        input=yaml.safe_dump_all(rights).encode(),
+        check=True,
+        capture_output=True,
+    )
+
+
+def own_clock(offset: Path) -> dict[str, str]:
+    """The variables that let a program read its wall clock with the offset that is in a file at that moment."""
+    offset.write_text("+0")
+    return {
+        "LD_PRELOAD": str(faketime()),
+        "FAKETIME_TIMESTAMP_FILE": str(offset),
+        "FAKETIME_NO_CACHE": "1",
+        # No step of a machine's clock moves the clocks that measure intervals.
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+def redirected(kubeconfig: Path, server: str) -> Path:
+    """The same credentials for another address."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["clusters"][0]["cluster"]["server"] = server
+    file = kubeconfig.with_suffix(".redirected")
+    file.write_text(yaml.safe_dump(document))
+    return file

@@ -1,0 +1,119 @@
+"""What the leader shows, against what a new process makes of the nodes and pods that the API server has now."""
+
+import json
+import urllib.request
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from hived.specs import ClusterSpec
+from hived_extender.evictor import PreemptionPolicy
+from hived_extender.inspection import GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS
+from hived_extender.kube import LIVE_PODS, NODES, PODS, KubeClient
+from hived_extender.service import Patience, Service
+from hived_extender.wire import WAITING_KEY, FilterArgs, Node, Pod
+from tests.e2e.certificates import LOOPBACK
+from tests.e2e.processes import free_port
+
+Json = dict[str, Any]
+
+
+class Rebuilt:
+    """A service in this process, made from a list of nodes and pods as a restart is; it writes nothing.
+
+    What it would write, events for instance, goes to an address where nobody listens.
+    """
+
+    def __init__(self, spec: ClusterSpec, kube: KubeClient) -> None:
+        self._nodes = kube.list_objects(NODES, Node).items
+        self._pods = kube.list_objects(PODS, Pod, field_selector=LIVE_PODS).items
+        policy, patience = PreemptionPolicy(by_service=False), Patience(nudge_delay_s=3600.0)
+        self._nowhere = KubeClient.connect(f"http://{LOOPBACK}:{free_port()}")
+        self.service = Service(spec, self._nowhere, patience=patience, preemption=policy)
+        self.service.sync_nodes(self._nodes)
+        self.service.sync_pods(self._pods)
+        self.service.lead(lambda: True)
+
+    def view(self) -> Json:
+        """Its state as `canonical` has it."""
+        reader = self.service.reader
+        virtual = {vc: list(reader.virtual_cells(vc)) for vc in reader.virtual_cluster_names()}
+        return canonical(list(reader.affinity_groups()), list(reader.physical_cells()), virtual)
+
+    def close(self) -> list[str]:
+        """End it; returns the waiting pods that could run, or make room for themselves, each with how.
+
+        Asking changes the state, so this comes last.
+        """
+        nodes = msgspec.Raw(msgspec.json.encode([node.metadata.name for node in self._nodes]))
+        could_run = []
+        for pod in self._pods:
+            if not pod.is_ours or pod.node or pod.metadata.deletion_timestamp:
+                continue
+            answer = self.service.filter_nodes(FilterArgs(pod, nodes))
+            if answer.node_names:
+                could_run.append(f"{pod.metadata.name} could run on {answer.node_names[0]}")
+            elif answer.failed_nodes and WAITING_KEY not in answer.failed_nodes:
+                could_run.append(f"{pod.metadata.name} could preempt: {answer.failed_nodes}")
+        self.service.close()
+        self._nowhere.close()
+        return could_run
+
+
+def leader_view(url: str) -> Json:
+    """The leader's state by its inspection paths, as `canonical` has it."""
+    virtual = _get(url + VIRTUAL_CLUSTERS.removesuffix("/"))
+    groups = _get(url + GROUPS)["items"] or []
+    return canonical(groups, _get(url + PHYSICAL_CLUSTER), virtual)
+
+
+def canonical(groups: list[Json], physical: list[Json], virtual: dict[str, list[Json]]) -> Json:
+    """All that the paths show, but for what depends on the order in which things happened."""
+    return {
+        "groups": {group["metadata"]["name"]: _group(group["status"]) for group in groups},
+        "physical": [_physical(cell) for cell in physical],
+        "virtual": {vc: _sorted(_virtual(cell) for cell in cells) for vc, cells in virtual.items()},
+    }
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """Where two views differ, in words."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = sorted(ours.keys() | theirs.keys())
+        return [text for key in keys for text in differences(ours.get(key), theirs.get(key), f"{path}/{key}")]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [text for number, pair in pairs for text in differences(*pair, f"{path}/{number}")]
+    return [] if ours == theirs else [f"{path}: the leader has {ours}, a rebuild {theirs}"]
+
+
+def _group(status: Json) -> Json:
+    # Left out: virtualPlacement, for equal virtual cells are interchangeable, and a rebuild takes the first.
+    return {key: value for key, value in status.items() if key != "virtualPlacement"}
+
+
+def _physical(cell: Json) -> Json:
+    # Left out: virtualCell, which of equal virtual cells a physical one is bound to. That it is bound, `vc` tells.
+    kept = {key: value for key, value in cell.items() if key not in ("virtualCell", "cellChildren")}
+    return kept | {
+        "isBound": "virtualCell" in cell,
+        "children": [_physical(one) for one in cell.get("cellChildren", ())],
+    }
+
+
+def _virtual(cell: Json) -> Json:
+    # Left out: the cell's own address, and with it the order of its siblings.
+    kept = {key: value for key, value in cell.items() if key not in ("cellAddress", "physicalCell", "cellChildren")}
+    physical = cell.get("physicalCell", {}).get("cellAddress", "")
+    return kept | {"physical": physical, "children": _sorted(_virtual(one) for one in cell.get("cellChildren", ()))}
+
+
+def _sorted(cells: Iterable[Json]) -> list[Json]:
+    return sorted(cells, key=lambda cell: json.dumps(cell, sort_keys=True))
+
+
+def _get(url: str) -> Any:
+    with urllib.request.urlopen(quote(url, safe=":/"), timeout=10) as answer:
+        return msgspec.json.decode(answer.read())
