@@ -255,7 +255,7 @@ def test_filter_calls_are_answered_while_16_bindings_wait_for_the_api_server(run
         under_way.release()
         assert go_on.wait(20)
 
-    world.kube.on_bind = hold  # type: ignore[method-assign]  # an API server that takes its time
+    world.kube.on_bind = hold
     answers: list[Any] = []
 
     def bind(pod: Any, where: str) -> None:
