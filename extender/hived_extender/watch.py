@@ -22,6 +22,8 @@ LONGEST_WAIT_S = 5.0
 STEADY_AFTER_S = 5.0
 """A watch that lasted as long as this was a good one: the next wait is short again."""
 
+EXPIRED = 410
+
 T = TypeVar("T")
 
 
@@ -100,14 +102,17 @@ class Reflector(Generic[T]):
         while not self._is_stopping:
             started = time.monotonic()
             error: Exception | None = None
+            is_listed = not self._version or self._wake.is_set()
             try:
-                if not self._version or self._wake.is_set():
+                if is_listed:
                     self._list()
                 self._follow()
             except KubeError as refusal:
                 error = refusal
                 if not _is_passing(refusal):
                     self._version = ""
+                if refusal.status == EXPIRED and not is_listed:
+                    self._wait_s = FIRST_WAIT_S  # an API server that was away is back, and a list is all it takes
             except Exception as unforeseen:
                 log.exception("%s: an event was not taken in; listing everything again", self._resource.path)
                 error = unforeseen

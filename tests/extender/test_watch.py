@@ -123,18 +123,31 @@ def test_listing_is_tried_until_it_succeeds() -> None:
 
 def test_waits_grow_with_errors_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "LONGEST_WAIT_S", 0.004)
-    script = Script([LOST] * 6 + [Listing([], "1")], [[]])
-    waits: list[float | None] = []
+    waits = waits_of(Script([LOST] * 6 + [Listing([], "1")], [[]]), monkeypatch)
+    assert waits[0] <= 0.0015
+    assert all(0.002 <= wait <= 0.006 for wait in waits[2:6])
+
+
+def test_an_expired_version_is_answered_by_a_list_soon_however_long_the_server_was_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = Script([Listing([], "1"), Listing(["a"], "2")], [[LOST]] * 5 + [[GONE], []])
+    waits = waits_of(script, monkeypatch)
+    assert waits[4] >= 0.008
+    assert waits[5] <= 0.0015
+
+
+def waits_of(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Play a script; the seconds that the reflector waited between its attempts."""
+    waits: list[float] = []
 
     def listen(reflector: Any) -> None:
         real_wait = reflector._wake.wait
-        monkeypatch.setattr(reflector._wake, "wait", lambda seconds=None: waits.append(seconds) or real_wait(seconds))
+        monkeypatch.setattr(reflector._wake, "wait", lambda seconds: waits.append(seconds) or real_wait(seconds))
 
     script.on_start = listen
     script.follow()
-    assert waits[0] is not None
-    assert waits[0] <= 0.0015
-    assert all(wait is not None and 0.002 <= wait <= 0.006 for wait in waits[2:6])
+    return waits
 
 
 def test_nothing_is_told_after_the_stop() -> None:
