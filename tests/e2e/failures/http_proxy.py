@@ -278,8 +278,9 @@ class _Connection:
         """Line by line; when the client goes, so does the server's side."""
         spoil = self._proxy.spoil()
         self._proxy._watches.add(self._writer)
+        far = (await self._server())[1]
         gone = asyncio.ensure_future(self._reader.read(1))
-        gone.add_done_callback(lambda _: self._far and self._far[1].transport.abort())
+        gone.add_done_callback(lambda task: None if task.cancelled() else far.transport.abort())
         self._writer.write(answer.lines)
         flushing = asyncio.ensure_future(self._flush(spoil))
         rest = b""
@@ -290,12 +291,13 @@ class _Connection:
                 self._write_lines(spoil, lines)
                 await self._writer.drain()
             self._write_lines(spoil, [])
-            self._writer.write(_chunk(b""))
-            await self._writer.drain()
         finally:
             self._proxy._watches.discard(self._writer)
-            flushing.cancel()
-            gone.cancel()
+            for task in (flushing, gone):
+                task.cancel()
+            await asyncio.gather(flushing, gone, return_exceptions=True)
+        self._writer.write(_chunk(b""))
+        await self._writer.drain()
 
     async def _flush(self, spoil: Spoil) -> None:
         while True:

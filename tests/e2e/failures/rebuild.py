@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from hived.specs import ClusterSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_extender.evictor import PreemptionPolicy
 from hived_extender.inspection import GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS
 from hived_extender.kube import LIVE_PODS, NODES, PODS, KubeClient
@@ -95,8 +95,11 @@ def _group(status: Json) -> Json:
 
 
 def _physical(cell: Json) -> Json:
-    # Left out: virtualCell, which of equal virtual cells a physical one is bound to. That it is bound, `vc` tells.
-    kept = {key: value for key, value in cell.items() if key not in ("virtualCell", "cellChildren")}
+    # Left out: virtualCell, which of equal virtual cells a physical one is bound to; and the vc of a leaf in
+    # opportunistic use, which is forgotten when its node turns bad and healthy (as by the reference), while the VC that
+    # it is lent to still lists it.
+    lent = ("vc",) if cell["cellPriority"] == OPPORTUNISTIC_PRIORITY and "cellChildren" not in cell else ()
+    kept = {key: value for key, value in cell.items() if key not in ("virtualCell", "cellChildren", *lent)}
     return kept | {
         "isBound": "virtualCell" in cell,
         "children": [_physical(one) for one in cell.get("cellChildren", ())],

@@ -56,8 +56,8 @@ def test_guarantees_hold_through_a_failure(
         assert is_quiet, arena.jobs.unfinished()
         assert arena.running(), "nothing runs: there is nothing to compare"
         found, could_run = arena.compare()
-        assert found == []
-        assert could_run == []
+        assert not found, "\n".join(found)
+        assert not could_run, "\n".join(could_run)
         is_done = arena.await_done()
         assert is_done, arena.jobs.unfinished()
         assert arena.jobs.evicted_unduly() == []

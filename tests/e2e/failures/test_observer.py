@@ -1,0 +1,62 @@
+"""What watches over the failure tests notices what must not be."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hived_extender.annotations import LEAF_CELL_ISOLATION
+from hived_extender.embedded.lifetimes import RUN_SECONDS
+from hived_extender.embedded.machines import Machine
+from hived_extender.kube import KubeClient
+from hived_extender.wire import ENABLE_LIMIT
+from tests.e2e.failures.observer import Observer
+from tests.e2e.failures.rebuild import differences
+from tests.e2e.plane import ControlPlane
+
+
+@pytest.fixture
+def observer(plane: ControlPlane) -> Iterator[Observer]:
+    """An observer of a cluster with one node and nothing on it."""
+    plane.clear()
+    plane.add_nodes([Machine("gpu-a", {"cpu": "8", "memory": "64Gi", "pods": "110"})])
+    watching = Observer(KubeClient.connect(kubeconfig=str(plane.admin_kubeconfig)))
+    watching.start()
+    yield watching
+    watching.stop()
+
+
+def run_pod(plane: ControlPlane, name: str, **annotations: str) -> None:
+    """A pod of ours that somebody bound."""
+    limits = {"limits": {ENABLE_LIMIT: "1"}}
+    pod = {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"nodeName": "gpu-a", "containers": [{"name": "main", "image": "none", "resources": limits}]},
+    }
+    plane.kube.create("/api/v1/namespaces/default/pods", pod)
+
+
+def test_a_device_that_is_given_twice_is_noticed(plane: ControlPlane, observer: Observer) -> None:
+    run_pod(plane, "first", **{LEAF_CELL_ISOLATION: "0,1"})
+    run_pod(plane, "second", **{LEAF_CELL_ISOLATION: "1,2"})
+    plane.wait_for("both pods", lambda: len(observer.seen()) == 2)
+    assert observer.violations == ["gpu-a/1 was given to second while first held it"]
+
+
+def test_a_device_of_a_pod_that_has_ended_may_be_given_again(plane: ControlPlane, observer: Observer) -> None:
+    run_pod(plane, "first", **{LEAF_CELL_ISOLATION: "0", RUN_SECONDS: "0"})
+    plane.wait_for("the pod to end", lambda: any(one.is_completed for one in observer.seen()))
+    run_pod(plane, "second", **{LEAF_CELL_ISOLATION: "0"})
+    plane.wait_for("both pods", lambda: len(observer.seen()) == 2)
+    assert observer.violations == []
+
+
+def test_a_pod_that_is_bound_without_devices_is_noticed(plane: ControlPlane, observer: Observer) -> None:
+    run_pod(plane, "bare")
+    plane.wait_for("the pod", lambda: len(observer.seen()) == 1)
+    assert observer.violations == ["bare was bound to gpu-a without devices"]
+
+
+def test_a_difference_deep_inside_is_found() -> None:
+    ours = {"physical": [{"cellState": "Used", "children": [{"cellState": "Used"}]}]}
+    theirs = {"physical": [{"cellState": "Used", "children": [{"cellState": "Free"}]}]}
+    assert differences(ours, theirs) == ["/physical/0/children/0/cellState: the leader has Used, a rebuild Free"]
