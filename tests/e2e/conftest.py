@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hived.warm import compile_kernels
 from tests.e2e.plane import ControlPlane
 from tests.e2e.tools import VERSIONS, find
 
@@ -16,5 +17,6 @@ collect_ignore_glob = [] if os.environ.get("HIVED_E2E") else NEEDS_A_PLANE
 @pytest.fixture(scope="session", params=VERSIONS)
 def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """A control plane of each version; what a test leaves in it, `RealCluster` or `clear` removes before the next."""
+    compile_kernels()  # now, into the cache that the services use: none of them is to compile while somebody waits
     with ControlPlane(find(request.param), request.param) as running:
         yield running
