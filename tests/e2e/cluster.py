@@ -24,7 +24,8 @@ from tests.e2e.scheduling import scheduler_configuration
 from tests.e2e.service_proxy import Replica, ServiceProxy
 
 SERVE = "from hived_extender.cli import main; main(prog_name='hived')"
-READY_S = 120.0
+READY_S = 180.0
+"""Two replicas may have to compile their kernels, at the same time."""
 PROBE_S = 0.3
 """A replica that is frozen does not answer, and the others should not have to wait for it."""
 
@@ -162,7 +163,7 @@ class RealCluster:
     def _wait_served(self) -> None:
         for service in self.services:
             service.wait_ready(READY_S)
-        self.proxy.wait_ready()
+        self.proxy.wait_ready(READY_S)
 
     def _service(self, number: int, port: int, options: tuple[str, ...]) -> Process:
         address = f"{LOOPBACK}:{port}"
