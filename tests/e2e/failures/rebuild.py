@@ -109,8 +109,11 @@ def _physical(cell: Json) -> Json:
 
 
 def _virtual(cell: Json) -> Json:
-    # Left out: the cell's own address, and with it the order of its siblings.
-    kept = {key: value for key, value in cell.items() if key not in ("cellAddress", "physicalCell", "cellChildren")}
+    # Left out: the cell's own address, and with it the order of its siblings; and the health of a leaf that is lent to
+    # the VC, which stays what it was when the leaf was lent (as by the reference).
+    lent = ("cellHealthiness",) if cell["cellAddress"].endswith("-opp") else ()
+    hidden = ("cellAddress", "physicalCell", "cellChildren", *lent)
+    kept = {key: value for key, value in cell.items() if key not in hidden}
     physical = cell.get("physicalCell", {}).get("cellAddress", "")
     return kept | {"physical": physical, "children": _sorted(_virtual(one) for one in cell.get("cellChildren", ()))}
 
