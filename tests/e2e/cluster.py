@@ -14,12 +14,14 @@ from typing import TypeVar
 
 from hived.specs import ClusterSpec
 from hived_config.loader import load_cluster
+from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.embedded.machines import machines_of
 from hived_extender.jobs.configuration import publish
 from hived_extender.kube import KubeClient
 from tests.e2e.certificates import LOOPBACK
-from tests.e2e.plane import ControlPlane
+from tests.e2e.plane import SCHEDULER, ControlPlane
 from tests.e2e.processes import Process, free_port
+from tests.e2e.rights import grant_rights, scheduler_kubeconfig, service_kubeconfig
 from tests.e2e.scheduling import scheduler_configuration
 from tests.e2e.service_proxy import Replica, ServiceProxy
 
@@ -35,8 +37,9 @@ T = TypeVar("T")
 class RealCluster:
     """The nodes of a configuration, our service and kube-scheduler, on a control plane that may serve others later.
 
-    As a context manager: pods and nodes that an earlier experiment left are deleted, all is ready when it is entered,
-    and service and scheduler have ended when it is left; pods and nodes stay.
+    Both have the accounts and the rights of an installation, and nothing more. As a context manager: pods and nodes
+    that an earlier experiment left are deleted, all is ready when it is entered, and service and scheduler have ended
+    when it is left; pods and nodes stay.
 
     Parameters
     ----------
@@ -44,8 +47,9 @@ class RealCluster:
     configuration : a file for the service
     replica_count : how many processes of the service
     serve_options : further options of `hived serve`
+    has_scheduler_per_vc : whether each virtual cluster has a kube-scheduler, or one serves them all
     preemption_by : who makes victims leave, "service" or "kube-scheduler"
-    kubeconfig : what the replicas know the API server by; by default each has every right
+    kubeconfig : what the replicas know the API server by, by default that of their account
     environment : variables for the replicas
     extender_url : where kube-scheduler finds the service, by default at `url`
 
@@ -62,6 +66,7 @@ class RealCluster:
         *,
         replica_count: int = 1,
         serve_options: tuple[str, ...] = (),
+        has_scheduler_per_vc: bool = False,
         preemption_by: str = "service",
         kubeconfig: Path | None = None,
         environment: Mapping[str, str] | None = None,
@@ -74,7 +79,9 @@ class RealCluster:
         self._environment = dict(environment or {})
         self._extender_url = extender_url
         self._file = plane.logs / "hivedscheduler.yaml"
+        self._has_scheduler_per_vc = has_scheduler_per_vc
         self._stack = ExitStack()
+        grant_rights(plane)
         self._configure(configuration)
         self.ports = [free_port() for _ in range(replica_count)]
         self.services = [self._service(number, port, serve_options) for number, port in enumerate(self.ports)]
@@ -91,12 +98,7 @@ class RealCluster:
             self.proxy.start()
             stack.callback(self.proxy.stop)
             self._wait_served()
-            extender_url = self._extender_url or self.url
-            vcs = self._spec.virtual_clusters
-            scheduler = self.plane.start_scheduler(
-                scheduler_configuration(extender_url, vcs, preemption_by=self._preemption_by)
-            )
-            stack.callback(scheduler.stop)
+            self._start_schedulers(stack)
             self._stack = stack.pop_all()
         return self
 
@@ -160,6 +162,16 @@ class RealCluster:
         with self._file.open("a") as file:
             file.write(f"preemptionBy: {self._preemption_by}\n")
 
+    def _start_schedulers(self, stack: ExitStack) -> None:
+        all_vcs = sorted(self._spec.virtual_clusters)
+        served = {f"{SCHEDULER}-{vc}": [vc] for vc in all_vcs} if self._has_scheduler_per_vc else {SCHEDULER: all_vcs}
+        account = scheduler_kubeconfig(self.plane)
+        for name, vcs in served.items():
+            configuration = scheduler_configuration(
+                self._extender_url or self.url, vcs, preemption_by=self._preemption_by
+            )
+            stack.callback(self.plane.start_scheduler(configuration, account, name=name).stop)
+
     def _wait_served(self) -> None:
         for service in self.services:
             service.wait_ready(READY_S)
@@ -169,7 +181,7 @@ class RealCluster:
         address = f"{LOOPBACK}:{port}"
         # Beside others a replica is well, and not ready, until it leads.
         probe = "healthz" if "--leader-elect" in options else "readyz"
-        kubeconfig = self._kubeconfig or self.plane.kubeconfig(f"hived-{number}", ["system:masters"])
+        kubeconfig = self._kubeconfig or service_kubeconfig(self.plane)
         return Process(
             f"hived-{number}",
             [sys.executable, "-c", SERVE, "serve", f"--config={self._file}", f"--listen={address}", *options],
@@ -178,6 +190,7 @@ class RealCluster:
             environment={
                 **self._environment,
                 "KUBECONFIG": str(kubeconfig),
+                "POD_NAMESPACE": NAMESPACE,
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             },
         )

@@ -8,6 +8,7 @@ import contextlib
 import json
 import shutil
 import ssl
+import subprocess
 import tempfile
 import time
 import urllib.error
@@ -29,6 +30,7 @@ from tests.e2e.tools import Tools
 
 STAGES = Path(__file__).parent / "kwok"
 LOGS = Path("out") / "e2e"
+SCHEDULER = "kube-scheduler"
 PROBE_S = 2.0
 NODE_GRACE_S = 20
 """After so long without a sign of life a node counts as gone; kwok gives one four times as often."""
@@ -46,7 +48,7 @@ class ControlPlane:
     Attributes
     ----------
     etcd, apiserver, controller_manager, kwok : the parts, each a `Process`
-    scheduler : kube-scheduler, from `start_scheduler` on; None before
+    schedulers : by name, the kube-schedulers that `start_scheduler` has started
     authority : signs certificates that this API server trusts
     kube : a client with every right
     url : where the API server answers
@@ -56,7 +58,7 @@ class ControlPlane:
     def __init__(self, tools: Tools, name: str, *, node_grace_s: int = NODE_GRACE_S) -> None:
         self.tools = tools
         self.logs = LOGS / name
-        self.scheduler: Process | None = None
+        self.schedulers: dict[str, Process] = {}
         self._node_grace_s = node_grace_s
         self._stack = contextlib.ExitStack()
 
@@ -90,26 +92,29 @@ class ControlPlane:
 
     # -- the parts -------------------------------------------------------------------------------
 
-    def start_scheduler(self, configuration: str) -> Process:
-        """Start kube-scheduler with a KubeSchedulerConfiguration; one that runs is stopped first.
+    @property
+    def scheduler(self) -> Process | None:
+        """The kube-scheduler that was started without a name of its own, None before."""
+        return self.schedulers.get(SCHEDULER)
 
-        Only where its kubeconfig is, which no text from outside can know, is put into the configuration.
-        """
-        if self.scheduler is not None:
-            self.scheduler.stop()
+    def start_scheduler(self, configuration: str, kubeconfig: Path, *, name: str = SCHEDULER) -> Process:
+        """Start a kube-scheduler with a KubeSchedulerConfiguration; one of this name that runs is stopped first."""
+        if name in self.schedulers:
+            self.schedulers[name].stop()
         document = yaml.safe_load(configuration)
-        connection = document.setdefault("clientConnection", {})
-        connection["kubeconfig"] = str(self._scheduler_kubeconfig)
-        file = self._folder / "scheduler.yaml"
+        document.setdefault("clientConnection", {})["kubeconfig"] = str(kubeconfig)
+        file = self._folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(document))
         port = free_port()
-        self.scheduler = self._component(
-            "kube-scheduler",
-            [f"--config={file}", "--authentication-tolerate-lookup-failure=true", *self._serving(port)],
-            port,
-        )
-        self.scheduler.start()
-        return self.scheduler
+        arguments = [f"--config={file}", "--authentication-skip-lookup=true", *self._serving(port)]
+        self.schedulers[name] = self._component(SCHEDULER, arguments, port, name=name)
+        self.schedulers[name].start()
+        return self.schedulers[name]
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run the kubectl of this version as an administrator. Raises CalledProcessError."""
+        command = [str(self.tools / "kubectl"), f"--kubeconfig={self.admin_kubeconfig}", *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=True)
 
     def compact(self) -> int:
         """Drop etcd's history up to now, and return the revision up to which it is gone.
@@ -124,7 +129,7 @@ class ControlPlane:
     def processes(self) -> list[Process]:
         """Every part that was started, in the order in which they need each other."""
         parts = [self.etcd, self.apiserver, self.controller_manager, self.kwok]
-        return parts if self.scheduler is None else [*parts, self.scheduler]
+        return [*parts, *self.schedulers.values()]
 
     # -- nodes and pods --------------------------------------------------------------------------
 
@@ -172,7 +177,6 @@ class ControlPlane:
         self.url = f"https://{LOOPBACK}:{self._api_port}"
         self._tokens = self.authority.signing_key("service-accounts")
         self._serving_pair = self.authority.server("serving")
-        self._scheduler_kubeconfig = self.kubeconfig("system:kube-scheduler")
         self.admin_kubeconfig = self.kubeconfig("admin", ["system:masters"])
 
         self.etcd = self._make_etcd()
@@ -181,7 +185,7 @@ class ControlPlane:
         self._launch(stack, self.apiserver)
         self.kube = KubeClient.connect(kubeconfig=str(self.admin_kubeconfig))
         stack.callback(self.kube.close)
-        stack.callback(lambda: self.scheduler and self.scheduler.stop())
+        stack.callback(lambda: [scheduler.stop() for scheduler in self.schedulers.values()])
         self.controller_manager = self._make_controller_manager()
         self._launch(stack, self.controller_manager, ready_s=None)
         self.kwok = self._make_kwok()
@@ -267,12 +271,12 @@ class ControlPlane:
             is_ready=lambda: self._answers(f"http://{LOOPBACK}:{port}/healthz"),
         )
 
-    def _component(self, name: str, arguments: list[str], port: int) -> Process:
+    def _component(self, program: str, arguments: list[str], port: int, *, name: str = "") -> Process:
         """A program of Kubernetes that serves its health with TLS."""
         return Process(
-            name,
-            [self.tools / name, *arguments],
-            self.logs / f"{name}.log",
+            name or program,
+            [self.tools / program, *arguments],
+            self.logs / f"{name or program}.log",
             is_ready=lambda: self._answers(
                 f"https://{LOOPBACK}:{port}/{'readyz' if port == self._api_port else 'healthz'}"
             ),

@@ -47,7 +47,7 @@ def measure(plane: ControlPlane, node_count: int, repeat: int) -> dict[str, list
         document = configuration(node_count)
         document["virtualClusters"]["nobody"] = {"virtualCells": []}
         file.write_text(yaml.safe_dump(document))
-        options = ("--leader-elect", "--lease-namespace=default")
+        options = ("--leader-elect",)
         with RealCluster(plane, file, replica_count=REPLICAS, serve_options=options) as cluster:
             question = _fill(plane, node_count)
             return {name: [_gap(cluster, end, question) for _ in range(repeat)] for name, end in ENDS.items()}

@@ -1,8 +1,6 @@
 """config/deploy on a real API server: it is accepted, its pods are admitted, and its accounts may do what they need."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hived_extender.deploy.installation import OVERLAYS, SCHEDULER
+from hived_extender.deploy.installation import NAMESPACE, OVERLAYS, SCHEDULER
 from hived_extender.deploy.kustomize import build
 from hived_extender.election import LeaseName
 from hived_extender.embedded.machines import Machine
@@ -19,29 +17,21 @@ from hived_extender.running import start_extender
 from tests.deploy.rules import of_kind, scheduler_configurations
 from tests.e2e.plane import ControlPlane
 from tests.e2e.processes import Process, free_port
-
-pytestmark = pytest.mark.skipif(not os.environ.get("HIVED_E2E"), reason="needs the programs that `make e2e` builds")
+from tests.e2e.rights import HIVED, grant_rights, scheduler_kubeconfig, service_kubeconfig
 
 DEPLOY = Path(__file__).parents[2] / "config" / "deploy"
-NAMESPACE = "hived-system"
-HIVED, KUBE_SCHEDULER = "hived", SCHEDULER
-
-
-def kubectl(plane: ControlPlane, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the kubectl of this version as an administrator."""
-    command = [str(plane.tools / "kubectl"), f"--kubeconfig={plane.admin_kubeconfig}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
 
 @pytest.fixture(params=OVERLAYS)
 def overlay(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
     """An overlay that is applied for the test, and deleted after it."""
     plane.clear()
+    plane.kubectl("delete", "--wait", "--ignore-not-found", "-k", str(DEPLOY / "overlays" / "tls"))
     folder = str(DEPLOY / "overlays" / request.param)
-    applied = kubectl(plane, "apply", "--server-side", "-k", folder)
+    applied = plane.kubectl("apply", "--server-side", "-k", folder)
     assert "Warning" not in applied.stderr
     yield str(request.param)
-    kubectl(plane, "delete", "--wait", "-k", folder)
+    plane.kubectl("delete", "--wait", "-k", folder)
 
 
 def test_the_namespace_admits_the_pods(plane: ControlPlane, overlay: str) -> None:
@@ -80,10 +70,10 @@ ALLOWED = [
         ("patch", "pods"), ("create", "pods/binding"), ("patch", "pods/status"), ("create", "pods/eviction"),
         ("delete", "pods"), ("create", "events"), ("get", "events"), ("patch", "events"))),
     *((HIVED, verb, f"{LEASE}:hived-scheduler", NAMESPACE) for verb in ("get", "update")),
-    *((KUBE_SCHEDULER, verb, f"{LEASE}:{SCHEDULER}", NAMESPACE) for verb in ("get", "update")),
+    *((SCHEDULER, verb, f"{LEASE}:{SCHEDULER}", NAMESPACE) for verb in ("get", "update")),
     (HIVED, "create", LEASE, NAMESPACE),
-    (KUBE_SCHEDULER, "create", LEASE, NAMESPACE),
-    (KUBE_SCHEDULER, "update", "persistentvolumeclaims", "jobs"),
+    (SCHEDULER, "create", LEASE, NAMESPACE),
+    (SCHEDULER, "update", "persistentvolumeclaims", "jobs"),
 ]  # fmt: skip
 
 REFUSED = [
@@ -95,10 +85,10 @@ REFUSED = [
     (HIVED, "update", f"{LEASE}:hived-scheduler", "kube-system"),
     (HIVED, "create", LEASE, "kube-system"),
     (HIVED, "delete", f"{LEASE}:hived-scheduler", NAMESPACE),
-    (KUBE_SCHEDULER, "update", f"{LEASE}:hived-scheduler", NAMESPACE),
-    (KUBE_SCHEDULER, "get", "secrets", NAMESPACE),
-    (KUBE_SCHEDULER, "get", "configmaps", "kube-system"),
-    (KUBE_SCHEDULER, "patch", "pods", "jobs"),
+    (SCHEDULER, "update", f"{LEASE}:hived-scheduler", NAMESPACE),
+    (SCHEDULER, "get", "secrets", NAMESPACE),
+    (SCHEDULER, "get", "configmaps", "kube-system"),
+    (SCHEDULER, "patch", "pods", "jobs"),
 ]  # fmt: skip
 
 
@@ -109,30 +99,19 @@ def test_accounts_may_do_what_they_need_and_nothing_else(plane: ControlPlane, ov
     assert [may(plane, HIVED, "create", each) for each in reviews] == [overlay == "tls"] * 2
 
 
-@pytest.fixture
-def accounts(plane: ControlPlane, tmp_path: Path) -> Iterator[list[dict[str, Any]]]:
-    """The objects of config/deploy, applied without the Deployments: what they would run is run by the test."""
-    plane.clear()
-    objects = build(DEPLOY)
-    file = tmp_path / "objects.yaml"
-    file.write_text(yaml.safe_dump_all(each for each in objects if each["kind"] != "Deployment"))
-    kubectl(plane, "apply", "--server-side", "-f", str(file))
-    yield objects
-    plane.clear()
-    kubectl(plane, "delete", "--wait", "-f", str(file))
-
-
 def test_a_pod_is_bound_and_another_preempted_with_these_accounts_and_files(
-    plane: ControlPlane, accounts: list[dict[str, Any]], tmp_path: Path
+    plane: ControlPlane, tmp_path: Path
 ) -> None:
-    objects = accounts
+    plane.clear()
+    grant_rights(plane)
+    objects = build(DEPLOY)
     (config,) = [each["data"] for name, each in of_kind(objects, "ConfigMap") if name == "ConfigMap/hived-config"]
     file = tmp_path / "hivedscheduler.yaml"
     file.write_text(config["hivedscheduler.yaml"])
     plane.add_nodes(
         [Machine(name, {"cpu": "4", "memory": "16Gi", "pods": "10"}) for name in ("machine-1", "machine-2")]
     )
-    account = KubeClient.connect(kubeconfig=str(plane.service_account_kubeconfig(NAMESPACE, HIVED)))
+    account = KubeClient.connect(kubeconfig=str(service_kubeconfig(plane)))
     lease = LeaseName(NAMESPACE, "hived-scheduler", "test")
     with start_extender(file, account, listen="127.0.0.1:0", lease=lease) as extender:
         scheduler = kube_scheduler(plane, objects, extender.url, tmp_path)
@@ -146,24 +125,24 @@ def test_a_pod_is_bound_and_another_preempted_with_these_accounts_and_files(
         finally:
             scheduler.stop()
     assert node_of(plane, "urgent") in {"machine-1", "machine-2"}
-    assert "forbidden" not in (plane.logs / f"{KUBE_SCHEDULER}.log").read_text()
+    assert "forbidden" not in (plane.logs / f"{SCHEDULER}.log").read_text()
 
 
 def kube_scheduler(plane: ControlPlane, objects: list[dict[str, Any]], url: str, folder: Path) -> Process:
     """kube-scheduler with its arguments and its file; only addresses and its account's token are put in."""
     (config,) = dict(scheduler_configurations(objects)).values()
-    config["clientConnection"]["kubeconfig"] = str(plane.service_account_kubeconfig(NAMESPACE, KUBE_SCHEDULER))
+    config["clientConnection"]["kubeconfig"] = str(scheduler_kubeconfig(plane))
     config["extenders"][0]["urlPrefix"] = config["extenders"][0]["urlPrefix"].replace("http://hived:9096", url)
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump(config))
-    (deployment,) = [each for name, each in of_kind(objects, "Deployment") if name == f"Deployment/{KUBE_SCHEDULER}"]
+    (deployment,) = [each for name, each in of_kind(objects, "Deployment") if name == f"Deployment/{SCHEDULER}"]
     arguments = [
         each.replace("$(POD_NAMESPACE)", NAMESPACE).replace("/etc/kube-scheduler/config.yaml", str(file))
         for each in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     ]
     serving = ["--bind-address=127.0.0.1", f"--secure-port={free_port()}"]
-    log = plane.logs / f"{KUBE_SCHEDULER}.log"
-    return Process(KUBE_SCHEDULER, [plane.tools / "kube-scheduler", *arguments, *serving], log)
+    log = plane.logs / f"{SCHEDULER}.log"
+    return Process(SCHEDULER, [plane.tools / "kube-scheduler", *arguments, *serving], log)
 
 
 def submit(plane: ControlPlane, name: str, priority: int) -> None:

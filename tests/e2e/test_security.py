@@ -23,6 +23,7 @@ from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import READY_S, SERVE
 from tests.e2e.plane import ControlPlane
 from tests.e2e.processes import Process, free_port
+from tests.e2e.rights import grant_rights, scheduler_kubeconfig, service_kubeconfig
 from tests.e2e.scheduling import scheduler_configuration
 
 CONFIGURATION = """\
@@ -41,7 +42,7 @@ CLUSTER = "/v1/inspect/clusterstatus"
 
 
 class SecuredService:
-    """`hived serve` secured as docs/security.md says, with what `hived certificates` makes."""
+    """`hived serve` secured as docs/security.md says, with what `hived certificates` makes and the rights for TLS."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane = plane
@@ -61,7 +62,7 @@ class SecuredService:
             plane.logs / "hived-secured.log",
             is_ready=lambda: self.status("/readyz") == 200,
             environment={
-                "KUBECONFIG": str(plane.kubeconfig("hived-secured", ["system:masters"])),
+                "KUBECONFIG": str(service_kubeconfig(plane)),
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             },
         )
@@ -71,14 +72,15 @@ class SecuredService:
         command = [sys.executable, "-c", SERVE, "certificates", "--out", str(self.files), *options]
         subprocess.run(command, check=True, capture_output=True)
 
-    def scheduler_configuration(self) -> str:
-        """kube-scheduler's, with the extender's tlsConfig."""
+    def start_scheduler(self) -> Process:
+        """kube-scheduler, with the extender's tlsConfig."""
         tls = {"caFile": "ca.crt", "certFile": "client.crt", "keyFile": "client.key"}
-        return scheduler_configuration(
+        configuration = scheduler_configuration(
             f"https://{LOOPBACK}:{self.port}",
             self.spec.virtual_clusters,
             tls={key: str(self.files / name) for key, name in tls.items()},
         )
+        return self.plane.start_scheduler(configuration, scheduler_kubeconfig(self.plane))
 
     def status(self, path: str, token: str = "", method: str = "GET") -> int:
         """With what a call is answered; 0 if nobody listens."""
@@ -119,6 +121,7 @@ class SecuredService:
 @pytest.fixture
 def service(plane: ControlPlane, tmp_path: Path) -> Iterator[SecuredService]:
     plane.clear()
+    grant_rights(plane, overlay="tls")
     service = SecuredService(plane, tmp_path)
     plane.add_nodes(machines_of(service.spec))
     try:
@@ -139,7 +142,7 @@ def account_token(plane: ControlPlane, name: str) -> str:
 def test_kube_scheduler_binds_through_mutual_tls_also_after_a_renewal(
     plane: ControlPlane, service: SecuredService
 ) -> None:
-    scheduler = plane.start_scheduler(service.scheduler_configuration())
+    scheduler = service.start_scheduler()
     try:
         service.create_pod("first")
         plane.wait_for("the first pod to be bound", lambda: service.node_of("first") == "gpu-a")
@@ -148,25 +151,21 @@ def test_kube_scheduler_binds_through_mutual_tls_also_after_a_renewal(
         assert service.serial() != before
         service.create_pod("second")
         plane.wait_for("the second pod to be bound", lambda: service.node_of("second") == "gpu-a")
-        plane.start_scheduler(service.scheduler_configuration())
+        scheduler = service.start_scheduler()
         service.create_pod("third")
         plane.wait_for("the third pod to be bound", lambda: service.node_of("third") == "gpu-a")
     finally:
         scheduler.stop()
-        plane.scheduler.stop()  # type: ignore[union-attr]  # it was started above
 
 
 def test_the_api_server_decides_who_may_look_and_nobody_else_comes_in(
     plane: ControlPlane, service: SecuredService
 ) -> None:
     viewer, nobody = account_token(plane, "viewer"), account_token(plane, "nobody")
-    paths = ["/", "/openapi.json", "/metrics", "/v1/inspect/*"]
-    role = {"metadata": {"name": "test-viewer"}, "rules": [{"nonResourceURLs": paths, "verbs": ["get"]}]}
     subject = {"kind": "ServiceAccount", "namespace": "default", "name": "viewer"}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "test-viewer"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "hived-viewer"}
     binding = {"metadata": {"name": "test-viewer"}, "subjects": [subject], "roleRef": reference}
     try:
-        plane.kube.create(f"{RBAC}/clusterroles", role)
         plane.kube.create(f"{RBAC}/clusterrolebindings", binding)
         plane.wait_for("the viewer to be let in", lambda: service.status(CLUSTER, viewer) == 200)
         assert [service.status(path, viewer) for path in ("/", "/metrics", "/openapi.json", "/v1/inspect/x")] == [
@@ -184,7 +183,6 @@ def test_the_api_server_decides_who_may_look_and_nobody_else_comes_in(
         assert all(token not in log for token in (viewer, nobody, "forged"))
     finally:
         for path in (
-            f"{RBAC}/clusterroles/test-viewer",
             f"{CORE}/serviceaccounts/viewer",
             f"{CORE}/serviceaccounts/nobody",
         ):

@@ -1,7 +1,6 @@
 """Where a failure happens: a cluster at work, proxies on both sides of our service, an observer, and what must hold."""
 
 import random
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,7 +11,6 @@ from typing import TypeVar
 
 import yaml
 
-from hived_extender.deploy.kustomize import build
 from hived_extender.embedded.lifetimes import RUN_SECONDS
 from hived_extender.kube import KubeClient
 from tests.e2e.cluster import RealCluster
@@ -21,14 +19,12 @@ from tests.e2e.failures.observer import Observer, Seen
 from tests.e2e.failures.rebuild import Rebuilt, differences, leader_view
 from tests.e2e.failures.workload import CONFIGURATION, TOP_PRIORITY, Job, JobController, draw_jobs
 from tests.e2e.plane import ControlPlane
+from tests.e2e.rights import grant_rights, service_kubeconfig
 from tests.e2e.tools import faketime
 
 T = TypeVar("T")
 
-OVERLAY = Path(__file__).parents[3] / "config" / "deploy" / "overlays" / "ha"
-NAMESPACE, ACCOUNT = "hived-system", "hived"
-RIGHTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
-ELECTION = ("--leader-elect", f"--lease-namespace={NAMESPACE}")
+ELECTION = ("--leader-elect",)
 
 QUIET_S = 3.0
 """Nothing has changed for so long: more than the two seconds in which a pod that could run is to be bound."""
@@ -103,7 +99,7 @@ class Arena:
                 stack.callback(proxy.stop)
             file = self._folder / "arena.yaml"
             file.write_text(CONFIGURATION)
-            account = self.plane.service_account_kubeconfig(NAMESPACE, ACCOUNT)
+            account = service_kubeconfig(self.plane)
             self.cluster = RealCluster(
                 self.plane,
                 file,
@@ -197,17 +193,6 @@ class Arena:
         while not (found := look()) and time.monotonic() < until:
             time.sleep(0.05)
         return found
-
-
-def grant_rights(plane: ControlPlane) -> None:
-    """Make the account of an installation with several replicas, and its rights."""
-    rights = [each for each in build(OVERLAY) if each["kind"] in RIGHTS]
-    subprocess.run(
-        [plane.tools / "kubectl", f"--kubeconfig={plane.admin_kubeconfig}", "apply", "--server-side", "-f", "-"],
-        input=yaml.safe_dump_all(rights).encode(),
-        check=True,
-        capture_output=True,
-    )
 
 
 def own_clock(offset: Path) -> dict[str, str]:

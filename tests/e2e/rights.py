@@ -1,0 +1,28 @@
+"""The accounts that an installation gives to its programs, with the rights that we ship and no others."""
+
+from pathlib import Path
+
+import yaml
+
+from hived_extender.deploy.installation import NAMESPACE, SCHEDULER, deploy_folder
+from hived_extender.deploy.kustomize import build
+from tests.e2e.plane import ControlPlane
+
+KINDS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+HIVED = "hived"
+
+
+def grant_rights(plane: ControlPlane, overlay: str = "ha") -> None:
+    """Make the namespace, the accounts and the roles of an overlay; harmless where they are."""
+    objects = [each for each in build(deploy_folder() / "overlays" / overlay) if each["kind"] in KINDS]
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+
+def service_kubeconfig(plane: ControlPlane) -> Path:
+    """What our service in an installation knows the API server by. Raises KubeError before `grant_rights`."""
+    return plane.service_account_kubeconfig(NAMESPACE, HIVED)
+
+
+def scheduler_kubeconfig(plane: ControlPlane) -> Path:
+    """The same for the kube-scheduler of an installation."""
+    return plane.service_account_kubeconfig(NAMESPACE, SCHEDULER)
