@@ -39,7 +39,6 @@ VALUES: list[dict[str, Any]] = [
     {"overlay": "single", "namespace": "gpu-scheduling", "image": "registry.example:5000/ai/hived:1.2", "replicas": 3},
     {"overlay": "tls", "has_service_monitor": True, "image": "hived@sha256:" + "0a" * 32},
     {"has_service_monitor": True, "scheduler_names": ("ours", "{vc}-queue"), "namespace": "gpu-scheduling"},
-    {"overlay": "tls", "is_kube_scheduler_preempting": True},
     {"scheduler_image": "registry.example/kube-scheduler:v1.33.13", "overlay": "tls"},
 ]
 

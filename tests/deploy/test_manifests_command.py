@@ -51,12 +51,6 @@ def scheduler_names(objects: list[dict[str, Any]]) -> dict[str, list[str]]:
     }
 
 
-def plugins(objects: list[dict[str, Any]]) -> list[str]:
-    (config,) = dict(scheduler_configurations(objects)).values()
-    disabled = config["profiles"][0].get("plugins", {})
-    return [each["name"] for point in disabled.values() for each in point["disabled"]]
-
-
 def test_the_configuration_is_printed_as_it_is(tmp_path: Path) -> None:
     config = write(tmp_path)
     objects = manifests("--config", config)
@@ -162,11 +156,14 @@ def test_a_kube_scheduler_per_vc_needs_names_that_differ(
     assert expected in refusal(write(tmp_path, *names), "--scheduler-per-vc", *options)
 
 
-def test_kube_scheduler_is_configured_for_who_preempts(tmp_path: Path) -> None:
-    by_service = manifests("--config", write(tmp_path))
-    by_scheduler = manifests("--config", write(tmp_path, more="preemptionBy: kube-scheduler\n"), "--overlay", "tls")
-    assert plugins(by_service) == ["NodeResourcesFit", "DefaultPreemption"]
-    assert plugins(by_scheduler) == []
+@pytest.mark.parametrize("who", ["service", "kube-scheduler"])
+def test_kube_scheduler_proposes_every_node_whoever_preempts(who: str, tmp_path: Path) -> None:
+    objects = manifests("--config", write(tmp_path, more=f"preemptionBy: {who}\n"))
+    profiles = [each for _, config in scheduler_configurations(objects) for each in config["profiles"]]
+    assert profiles
+    for profile in profiles:
+        assert profile.keys() == {"schedulerName", "pluginConfig"}
+        assert profile["pluginConfig"] == [{"name": "DefaultPreemption", "args": {"minCandidateNodesPercentage": 100}}]
 
 
 def test_a_configuration_too_large_for_a_config_map_is_refused(tmp_path: Path) -> None:

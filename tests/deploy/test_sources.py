@@ -14,7 +14,6 @@ from hived_extender.deploy.installation import deploy_folder
 from hived_extender.deploy.kustomize import build
 from tests.deploy.installations import DEPLOY, FOLDERS, ROOT
 from tests.deploy.rules import of_kind
-from tests.e2e.scheduling import scheduler_configuration
 
 INSTALL = (ROOT / "docs" / "install.md").read_text()
 RBAC_FILES = sorted(DEPLOY.rglob("*rbac.yaml"))
@@ -92,25 +91,14 @@ def test_tls_adds_options_and_changes_none() -> None:
     assert name in DEFAULT_VERB_CALLERS
 
 
-def test_variants_of_the_kube_scheduler_configuration_differ_in_what_they_are_for() -> None:
-    base, tls, preemption = (
+def test_with_tls_the_configuration_of_kube_scheduler_differs_in_how_it_calls_the_extender() -> None:
+    base, tls = (
         yaml.safe_load((DEPLOY / folder / "kube-scheduler-config.yaml").read_text())
-        for folder in ("base", "components/tls", "components/kube-scheduler-preemption")
+        for folder in ("base", "components/tls")
     )
     assert {key for key in base if base[key] != tls[key]} == {"extenders"}
     changed = {key for key in base["extenders"][0] if base["extenders"][0][key] != tls["extenders"][0][key]}
     assert changed == {"urlPrefix", "enableHTTPS"}
-    assert {key for key in base if base[key] != preemption[key]} == {"profiles"}
-
-
-def test_kube_scheduler_is_installed_as_it_is_tested_on_real_control_planes() -> None:
-    installed = yaml.safe_load((DEPLOY / "base" / "kube-scheduler-config.yaml").read_text())
-    tested = yaml.safe_load(scheduler_configuration("http://hived:9096", ["research"], has_preempt_verb=False))
-    assert installed["profiles"][0]["plugins"] == tested["profiles"][0]["plugins"]
-    same = ("percentageOfNodesToScore", "podInitialBackoffSeconds", "podMaxBackoffSeconds", "clientConnection")
-    assert {key: installed[key] for key in same} == {key: tested[key] for key in same}
-    (ours,), (theirs,) = installed["extenders"], tested["extenders"]
-    assert {key: ours[key] for key in theirs} == theirs
 
 
 def test_the_manifests_of_a_checkout_are_those_of_config_deploy() -> None:

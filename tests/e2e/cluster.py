@@ -167,9 +167,7 @@ class RealCluster:
         served = {f"{SCHEDULER}-{vc}": [vc] for vc in all_vcs} if self._has_scheduler_per_vc else {SCHEDULER: all_vcs}
         account = scheduler_kubeconfig(self.plane)
         for name, vcs in served.items():
-            configuration = scheduler_configuration(
-                self._extender_url or self.url, vcs, preemption_by=self._preemption_by
-            )
+            configuration = scheduler_configuration(self._extender_url or self.url, vcs)
             stack.callback(self.plane.start_scheduler(configuration, account, name=name).stop)
 
     def _wait_served(self) -> None:

@@ -8,27 +8,18 @@ import yaml
 
 from hived_extender.jobs.submission import Submission
 
-_DEPLOY = Path(__file__).parents[2] / "config" / "deploy"
-SHIPPED = {
-    "service": _DEPLOY / "base" / "kube-scheduler-config.yaml",
-    "kube-scheduler": _DEPLOY / "components" / "kube-scheduler-preemption" / "kube-scheduler-config.yaml",
-}
-"""The configuration by who makes victims leave, as `preemptionBy` says it."""
+SHIPPED = Path(__file__).parents[2] / "config" / "deploy" / "base" / "kube-scheduler-config.yaml"
 
 
 def scheduler_configuration(
-    extender_url: str,
-    virtual_clusters: Iterable[str],
-    *,
-    preemption_by: str = "service",
-    tls: dict[str, Any] | None = None,
+    extender_url: str, virtual_clusters: Iterable[str], *, tls: dict[str, Any] | None = None
 ) -> str:
     """The shipped configuration for an extender at `extender_url`, as YAML.
 
     Its profile stands once for each virtual cluster, under the name that submitted pods ask for, and no leader is
     elected among one. `tls` is the extender's tlsConfig, for an address with https.
     """
-    document = yaml.safe_load(SHIPPED[preemption_by].read_text())
+    document = yaml.safe_load(SHIPPED.read_text())
     document["leaderElection"] = {"leaderElect": False}
     [profile] = document["profiles"]
     [extender] = document["extenders"]

@@ -1,8 +1,6 @@
 """Nobody waits longer than need be: from what makes room to the binding, and beside another virtual cluster's queue."""
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +9,15 @@ import yaml
 
 from hived_extender.embedded.nodes import READY
 from hived_extender.jobs.submission import Submission
-from hived_extender.kube import NODES, PODS, KubeClient, KubeError, pod_path
+from hived_extender.kube import NODES, PODS, KubeClient, pod_path
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
+from tests.e2e.pods import is_bound, priority_class, wait_until
 from tests.e2e.throughput import create, pod
 
 PROMPT_S = 2.0
 """From the event that made room to the binding."""
 
-LONGEST_S = 20.0
 CROWD = 300
 
 Json = dict[str, Any]
@@ -51,10 +49,6 @@ def submit(kube: KubeClient, number: int, vc: str, *, gpus: int = 8, priority: i
     return str(one["metadata"]["name"])
 
 
-def is_bound(kube: KubeClient, name: str) -> bool:
-    return bool(kube.get(pod_path("default", name))["spec"].get("nodeName"))
-
-
 def is_told_to_wait(kube: KubeClient, name: str) -> bool:
     return has_waited(kube.get(pod_path("default", name)))
 
@@ -66,15 +60,6 @@ def count_told_to_wait(kube: KubeClient) -> int:
 def has_waited(found: Json) -> bool:
     conditions = found["status"].get("conditions") or ()
     return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
-
-
-def wait_until(is_so: Callable[[], bool], within_s: float = LONGEST_S) -> float:
-    """Seconds until it was so."""
-    began = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - began < within_s
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 def test_a_waiting_pod_is_bound_soon_after_whatever_made_room(plane: ControlPlane, tmp_path: Path) -> None:
@@ -145,15 +130,6 @@ def test_a_crowd_that_waits_in_one_vc_does_not_hold_up_another(
             kube.delete_pod("default", name, grace_period_s=0)
         print(f"b's pods were bound after {sorted(delays)[5]:.2f} s (median), {max(delays):.2f} s at most")
         assert max(delays) < PROMPT_S
-
-
-def priority_class(kube: KubeClient, value: int) -> str:
-    """The name of a PriorityClass with this value, created if need be."""
-    name = f"waits-{value}"
-    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
-    with suppress(KubeError):
-        kube.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
-    return name
 
 
 @pytest.fixture(autouse=True)

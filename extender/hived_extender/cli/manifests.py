@@ -8,7 +8,7 @@ import click
 from hived.errors import UserError
 from hived_config.loader import load
 from hived_config.openpai import inner_text
-from hived_config.settings import PreemptBy, config_path
+from hived_config.settings import config_path
 from hived_extender.cli.documents import as_yaml
 from hived_extender.deploy.installation import NAMESPACE, OVERLAYS, Installation
 
@@ -81,6 +81,5 @@ def command(
         scheduler_names=scheduler_names,
         is_scheduler_per_vc=scheduler_per_vc,
         has_service_monitor=service_monitor,
-        is_kube_scheduler_preempting=settings.preempt_by is PreemptBy.KUBE_SCHEDULER,
     )
     click.echo(as_yaml(installation.objects()))

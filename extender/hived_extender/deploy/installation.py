@@ -54,7 +54,6 @@ class Installation:
     replicas : of the extender; None for what the overlay has
     scheduler_names : schedulerNames to serve, {vc} stands for each virtual cluster; () for the default ones
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own
-    is_kube_scheduler_preempting : `preemptionBy: kube-scheduler` in the configuration
     """
 
     configuration: str
@@ -67,7 +66,6 @@ class Installation:
     scheduler_names: Sequence[str] = ()
     has_service_monitor: bool = False
     is_scheduler_per_vc: bool = False
-    is_kube_scheduler_preempting: bool = False
 
     def objects(self) -> list[Document]:
         """What to apply, in this order. Raises UserError for values that cannot be used."""
@@ -127,9 +125,6 @@ class Installation:
         """The KubeSchedulerConfiguration of the overlay with a profile for every schedulerName."""
         config = _scheduler_config_in(build(deploy_folder() / "overlays" / self.overlay))
         (profile,) = config["profiles"]
-        if self.is_kube_scheduler_preempting:
-            variant = {"resources": ["overlays/ha"], "components": ["components/kube-scheduler-preemption"]}
-            (profile,) = _scheduler_config_in(build(deploy_folder(), variant))["profiles"]
         config["profiles"] = [deepcopy(profile) | {"schedulerName": name} for name in self._expand(virtual_clusters)]
         return yaml.safe_dump(config, sort_keys=False)
 

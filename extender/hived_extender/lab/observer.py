@@ -13,6 +13,7 @@ import msgspec
 from hived.errors import UserError
 from hived_extender.inspection import Cell, Group, Inspector
 from hived_extender.kube import PODS, KubeClient
+from hived_extender.notices import CONDITION_TYPE
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -46,9 +47,9 @@ class SeenPod(msgspec.Struct):
 
     @property
     def waiting_reason(self) -> str:
-        """What the scheduler told a pod that it could not place."""
-        conditions = self.status.conditions or ()
-        return next((one.message for one in conditions if one.type == "PodScheduled" and one.status == "False"), "")
+        """What a pod that could not be placed is told: by the service, or before it says a word by kube-scheduler."""
+        told = {one.type: one.message for one in self.status.conditions or () if one.status == "False"}
+        return told.get(CONDITION_TYPE) or told.get("PodScheduled", "")
 
 
 WAITING, STARTING, RUNNING, DONE, EVICTED, DELETED = "waiting", "starting", "running", "done", "evicted", "deleted"
