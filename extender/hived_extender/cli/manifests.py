@@ -30,9 +30,12 @@ from hived_extender.deploy.installation import NAMESPACE, OVERLAYS, Installation
 @click.option(
     "--scheduler-name", "scheduler_names", multiple=True, metavar="NAME",
     help="schedulerName to serve; {vc} stands for each virtual cluster; may be given again.  "
-    "[default: hived and hivedscheduler-ds-{vc}]",
+    "[default: hived-{vc}, with one scheduler hived, and hivedscheduler-ds-{vc}]",
 )  # fmt: skip
-@click.option("--scheduler-per-vc", is_flag=True, help="One kube-scheduler, and so one queue, per virtual cluster.")
+@click.option(
+    "--scheduler-per-vc/--one-scheduler", default=True, show_default=True,
+    help="A kube-scheduler, and so a queue, for each virtual cluster, or one for all.",
+)  # fmt: skip
 @click.option("--service-monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator.")
 def command(
     *,
@@ -48,15 +51,16 @@ def command(
 ) -> None:
     """Print the manifests that install hived in a cluster, with your configuration.
 
-    The same as `kubectl kustomize config/deploy` with your values, and needs neither a checkout nor kubectl. The
-    configuration is checked first. Apply it again after a change: pods are replaced, jobs run on.
+    The same as `kubectl kustomize config/deploy` with your values and a kube-scheduler for each virtual cluster; needs
+    neither a checkout nor kubectl. The configuration is checked first. Apply it again after a change: pods are
+    replaced, jobs run on.
 
     \b
     Examples:
       hived manifests --config hivedscheduler.yaml | kubectl apply --server-side -f -
       hived manifests --overlay single --image registry.example/hived:0.1.0
       hived manifests --overlay tls --service-monitor
-      hived manifests --scheduler-per-vc --kube-scheduler-image registry.k8s.io/kube-scheduler:v1.33.13
+      hived manifests --one-scheduler --kube-scheduler-image registry.k8s.io/kube-scheduler:v1.33.13
     """
     path = config or config_path(os.environ)
     # What the file leaves to the environment comes from the pod's environment, not from this one.

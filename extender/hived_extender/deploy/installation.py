@@ -1,7 +1,7 @@
 """A user's values -> the objects to apply.
 
 The values become a kustomization above one of the overlays of config/deploy, which `kubectl kustomize` would build to
-the same objects. Only one kube-scheduler per virtual cluster is beyond kustomize: those are copies of the one there is.
+the same objects. A kube-scheduler for each virtual cluster is beyond kustomize: those are copies of the one there is.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class Installation:
     image, scheduler_image : with a tag or a digest; "" for those of config/deploy
     replicas : of the extender; None for what the overlay has
     scheduler_names : schedulerNames to serve, {vc} stands for each virtual cluster; () for the default ones
-    is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own
+    is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own, or one serves all
     """
 
     configuration: str
@@ -65,7 +65,7 @@ class Installation:
     replicas: int | None = None
     scheduler_names: Sequence[str] = ()
     has_service_monitor: bool = False
-    is_scheduler_per_vc: bool = False
+    is_scheduler_per_vc: bool = True
 
     def objects(self) -> list[Document]:
         """What to apply, in this order. Raises UserError for values that cannot be used."""
@@ -136,7 +136,7 @@ class Installation:
         if self.is_scheduler_per_vc and shared:
             raise UserError(
                 f"scheduler name {shared[0]!r}: one kube-scheduler per virtual cluster needs a name for each; expected "
-                f"'{{vc}}' in it, such as '{shared[0]}-{{vc}}'"
+                f"'{{vc}}' in it, such as '{shared[0]}-{{vc}}', or --one-scheduler"
             )
         names = [each for name in names for each in _for_each(name, virtual_clusters)]
         if not names:
@@ -183,18 +183,23 @@ def _scheduler_config_in(documents: Iterable[Document]) -> Document:
     return config
 
 
-def _suffixes(virtual_clusters: Iterable[str]) -> dict[str, str]:
-    """A part of an object's name for every virtual cluster. Raises UserError if two would have the same or one none."""
+def _suffixes(virtual_clusters: Sequence[str]) -> dict[str, str]:
+    """A part of an object's name for every virtual cluster. Raises UserError where names collide or are empty."""
     suffixes: dict[str, str] = {}
+    if not virtual_clusters:
+        raise UserError("there is no virtual cluster to run a kube-scheduler for; give --one-scheduler")
     for vc in virtual_clusters:
         suffix = re.sub(r"[^a-z0-9]+", "-", vc.lower())[:_NAME_LIMIT].strip("-")
         other = next((name for name, taken in suffixes.items() if taken == suffix), None)
         if not suffix:
-            raise UserError(f"virtual cluster {vc!r} has no letter or digit that an object's name may have; rename it")
+            raise UserError(
+                f"virtual cluster {vc!r} has no letter or digit that an object's name may have; rename it, or give "
+                "--one-scheduler"
+            )
         if other is not None:
             raise UserError(
                 f"the kube-schedulers of virtual clusters {other!r} and {vc!r} would both be called "
-                f"{SCHEDULER}-{suffix}; rename one of them, or let one kube-scheduler serve all"
+                f"{SCHEDULER}-{suffix}; rename one of them, or give --one-scheduler"
             )
         suffixes[vc] = suffix
     return suffixes
