@@ -19,6 +19,7 @@ from tests.e2e.failures.observer import Observer, Seen
 from tests.e2e.failures.rebuild import Rebuilt, differences, leader_view
 from tests.e2e.failures.workload import CONFIGURATION, TOP_PRIORITY, Job, JobController, draw_jobs
 from tests.e2e.plane import ControlPlane
+from tests.e2e.processes import Process
 from tests.e2e.rights import grant_rights, service_kubeconfig
 from tests.e2e.tools import faketime
 
@@ -133,9 +134,10 @@ class Arena:
         self._probe_count += 1
         return self.jobs.add(Job(f"probe{self._probe_count}", "probe", TOP_PRIORITY, gpu_count=4))
 
-    def await_leader(self, since: float) -> None:
-        """Wait until a replica leads, and note how long that was after `since`."""
-        self.cluster.leader()
+    def await_leader(self, since: float, besides: Process | None = None) -> None:
+        """Wait until a replica, another one than `besides`, leads, and note how long that was after `since`."""
+        while self.cluster.leader() is besides:
+            time.sleep(0.02)  # a process that is to be frozen may still answer what it was asked before
         self.measured.led_s.append(time.monotonic() - since)
 
     def await_bound(self, job: Job, since: float) -> None:

@@ -226,15 +226,13 @@ class _Connection:
                 return
             body = b"".join([part async for part in _body(self._reader, head, is_request=True)])
             held = self._proxy._take(Side.REQUEST, head)
-            answered = self._proxy._take(Side.ANSWER, head)
             try:
                 if held is not None:
                     await held.stay()
-                is_last = await self._exchange(head, body, held, answered)
+                is_last = await self._exchange(head, body, held)
             finally:
-                for hold in (held, answered):
-                    if hold is not None:
-                        hold.answered.set()
+                if held is not None:
+                    held.answered.set()
 
     def close(self) -> None:
         """Break both connections."""
@@ -242,7 +240,7 @@ class _Connection:
         if self._far is not None:
             self._far[1].transport.abort()
 
-    async def _exchange(self, head: _Head, body: bytes, held: Hold | None, answered: Hold | None) -> bool:
+    async def _exchange(self, head: _Head, body: bytes, held: Hold | None) -> bool:
         reader, writer = await self._server()
         writer.write(head.lines + (_chunk(body) + _chunk(b"") if head.is_chunked else body))
         await writer.drain()
@@ -257,11 +255,17 @@ class _Connection:
             await self._pass_watch(answer, parts)
         else:
             content = b"".join([part async for part in parts])
-            if answered is not None:
-                answered.status = status
-                await answered.stay()
-            self._writer.write(answer.lines + (_chunk(content) + _chunk(b"") if answer.is_chunked else content))
-            await self._writer.drain()
+            # Only now: a request to which no answer comes is not the one that is waited for.
+            kept = self._proxy._take(Side.ANSWER, head)
+            try:
+                if kept is not None:
+                    kept.status = status
+                    await kept.stay()
+                self._writer.write(answer.lines + (_chunk(content) + _chunk(b"") if answer.is_chunked else content))
+                await self._writer.drain()
+            finally:
+                if kept is not None:
+                    kept.answered.set()
         return answer.is_last or head.is_last
 
     async def _server(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -91,8 +91,7 @@ def leader_frozen(arena: Arena) -> None:
         leader.freeze()
         frozen_at = time.monotonic()
         try:
-            arena.await_leader(frozen_at)
-            assert arena.cluster.leader() is not leader
+            arena.await_leader(frozen_at, besides=leader)
             if step == "on its way":
                 _release_refused(hold)
         finally:
