@@ -131,6 +131,14 @@ class Binder:
                 if pod is not None:
                     yield pod
 
+    def ping(self, record: PodRecord) -> str:
+        """Touch one pod; returns its version then, "" if the API server did not do it."""
+        try:
+            return self._mark(record, "annotations").metadata.version
+        except KubeError as error:
+            log.info("no ping", extra={"fields": {"pod": record.key, "reason": str(error)}})
+            return ""
+
     def close(self) -> None:
         """Wait for calls under way; start no more, nor those that still wait for a thread."""
         self._is_closing.set()

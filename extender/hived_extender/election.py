@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 DURATION_S = 4
 RENEW_INTERVAL_S = 0.5
-POLL_INTERVAL_S = 0.25
+POLL_INTERVAL_S = 0.15
 TRUST = 0.8
 LATE = "the Lease was not renewed in time"
 
@@ -125,7 +125,7 @@ class Elector:
                 self._stand()
             else:
                 self._resign("this replica is broken")
-            self._stop.wait(POLL_INTERVAL_S if self._term is None else RENEW_INTERVAL_S)
+            self._stop.wait(RENEW_INTERVAL_S if self._term is not None else self._until_next_look())
 
     def _stand(self) -> None:
         """One round: look at the Lease unless we know it, write it if it is ours or free."""
@@ -179,6 +179,11 @@ class Elector:
         self._standing = standing
         log.warning("not leading", extra={"fields": {"identity": self._lease.identity, "reason": standing}})
         self._on_standing(standing)
+
+    def _until_next_look(self) -> float:
+        """Seconds; a Lease that runs out before the next look is looked at in that moment."""
+        left_s = self._seen_at + self._duration_s - now()
+        return left_s if 0 < left_s < POLL_INTERVAL_S else POLL_INTERVAL_S
 
     @property
     def _holder(self) -> str:

@@ -1,9 +1,9 @@
 """From following to leading and back: what a replica does when it is elected, and when it is not any more.
 
-To lead it must know all that the leader before it did. So it lists nodes and pods anew (`watch.Reflector.relist`),
-fences off what that leader may still be writing (`service.Service.fence`), and only then builds its state and answers.
-A follower has everything else ready: compiled kernels, nodes and pods as its watches told them, annotations already
-read.
+To lead it must know all that the leader before it did. So it changes a pod and waits until its own watch tells of that,
+or where no watch is open lists nodes and pods anew (`watch.Reflector.relist`). Then it fences off what that leader may
+still be writing (`service.Service.fence`), and only then builds its state and answers. A follower has everything else
+ready: compiled kernels, nodes and pods as its watches told them, annotations already read.
 """
 
 import logging
@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 0.05
 RETRY_WAIT_S = 0.5
+PING_S = 1.0
+"""Until a change of our own that no watch tells is taken for a sign that the watch is not what it should be."""
+
+PING_CHECK_S = 0.005
 JOIN_S = 1.0
 
 
@@ -41,8 +45,8 @@ class Leadership:
         on_failure: Callable[[], None],
     ) -> None:
         self._service = service
-        resources: list[Resource[Any]] = [_nodes(service), _pods(service)]
-        self._reflectors = [Reflector(kube, resource, service.metrics) for resource in resources]
+        self._pods = Reflector(kube, _pods(service), service.metrics)
+        self._reflectors: list[Reflector[Any]] = [Reflector(kube, _nodes(service), service.metrics), self._pods]
         self._on_failure = on_failure
         self._is_stopping = False
         self._take_over_thread: threading.Thread | None = None
@@ -87,10 +91,8 @@ class Leadership:
     def _take_over(self, holds: Callable[[], bool]) -> None:
         began = time.monotonic()
         try:
-            for listed in [reflector.relist() for reflector in self._reflectors]:
-                while not listed.wait(CHECK_INTERVAL_S):
-                    if not holds():
-                        return
+            if not self._has_caught_up(holds):
+                self._list_anew(holds)
             fenced: set[str] = set()
             while holds() and not self._fence(fenced):
                 time.sleep(RETRY_WAIT_S)
@@ -102,6 +104,27 @@ class Leadership:
             return
         if self._service.is_ready:
             log.info("took over", extra={"fields": {"seconds": round(time.monotonic() - began, 3)}})
+
+    def _has_caught_up(self, holds: Callable[[], bool]) -> bool:
+        """Wait until the watches have told everything up to now, which a change that we make ourselves shows.
+
+        False if that cannot be known: nothing has been listed yet, a watch is broken, or no pod is there to be changed.
+        """
+        if not all(reflector.is_following for reflector in self._reflectors):
+            return False
+        version = self._service.ping()
+        until = time.monotonic() + PING_S
+        while version and holds() and time.monotonic() < until:
+            if self._pods.has_reached(version):
+                return True
+            time.sleep(PING_CHECK_S)
+        return False
+
+    def _list_anew(self, holds: Callable[[], bool]) -> None:
+        """Have nodes and pods listed as they are now, however long that takes."""
+        for listed in [reflector.relist() for reflector in self._reflectors]:
+            while holds() and not listed.wait(CHECK_INTERVAL_S):
+                pass
 
     def _fence(self, fenced: set[str]) -> bool:
         try:

@@ -129,6 +129,15 @@ class Service:
 
     # Leadership
 
+    def ping(self) -> str:
+        """Change a pod, one that waits if there is any; returns the version that the watch of pods will come to.
+
+        Whoever has been told of that version has been told of everything before. "" if there is no pod to be changed.
+        """
+        with self._lock:
+            records = self._pods.records(PodState.WAITING) or self._pods.records(PodState.BOUND)
+        return self._binder.ping(records[0]) if records else ""
+
     def fence(self, fenced: set[str]) -> None:
         """Make every binding fail that another replica, or an earlier term of this one, may still be writing.
 

@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from hived_extender.kube import KubeError, Listing, WatchEvent
 from hived_extender.metrics import Metrics
+from hived_extender.wire import is_older
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,15 @@ class Reflector(Generic[T]):
         """Wait for the end after `stop`."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
+
+    @property
+    def is_following(self) -> bool:
+        """True while a watch is open, after everything has been listed."""
+        return self._watch is not None
+
+    def has_reached(self, version: str) -> bool:
+        """Has everything been told that happened up to this resourceVersion?"""
+        return bool(self._version) and not is_older(self._version, version)
 
     def relist(self) -> threading.Event:
         """Ask for everything to be listed anew, at once; the event is set when such a list, begun after this call, has

@@ -351,3 +351,47 @@ def test_a_list_is_there_at_once_although_the_watch_is_silent(replicas: Replicas
     reflector.join(DEADLINE_S)
     assert len(lists) == 4
     assert min(taken_s) < 0.1
+
+
+def take_over_with(replicas: Replicas, trouble: Callable[[str, str], object]) -> list[str]:
+    """The follower takes over from a polite leader; what it asks of the API server meanwhile, until it is ready."""
+    replicas.start()
+    second = replicas.start()
+    replicas.create("p")
+    wait_until(lambda: all(reflector.is_following for reflector in second._leadership._reflectors))
+    asked: list[str] = []
+
+    def note(method: str, path: str) -> None:
+        asked.append(f"{method} {path}")
+        trouble(method, path)
+
+    replicas.lines[1].trouble = note
+    replicas.stops[0]()
+    assert second.wait_ready(DEADLINE_S)
+    return asked
+
+
+def test_a_follower_whose_watches_are_open_lists_nothing_to_take_over(replicas: Replicas) -> None:
+    asked = take_over_with(replicas, lambda method, path: None)
+    assert f"PATCH {pod_path('ns', 'p')}" in asked
+    assert f"GET {PODS}" not in asked
+    assert f"GET {NODES}" not in asked
+
+
+def test_a_follower_that_may_change_nothing_lists_everything_to_take_over(replicas: Replicas) -> None:
+    def refuse(method: str, path: str) -> None:
+        if method == "PATCH":
+            raise KubeError(403, "Forbidden", "a policy forbids to change this pod")
+
+    asked = take_over_with(replicas, refuse)
+    assert f"GET {PODS}" in asked
+    assert f"GET {NODES}" in asked
+
+
+def test_a_follower_whose_watch_has_fallen_silent_lists_everything_to_take_over(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leadership, "PING_S", 0.2)
+    monkeypatch.setattr(Reflector, "has_reached", lambda *_: False)
+    asked = take_over_with(replicas, lambda method, path: None)
+    assert f"GET {PODS}" in asked
