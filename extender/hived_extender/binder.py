@@ -19,7 +19,7 @@ from typing import Any, Protocol, cast
 
 from hived.errors import UserError
 from hived.specs import BindInfo
-from hived_extender.annotations import PREFIX, bind_annotations
+from hived_extender.annotations import BIND_INFO, PREFIX, bind_annotations
 from hived_extender.kube import KubeError, pod_path
 from hived_extender.logs import tell_failure
 from hived_extender.metrics import Metrics
@@ -116,6 +116,28 @@ class Binder:
             except KubeError as error:
                 log.warning("retry not asked", extra={"fields": {"pod": record.key, "reason": str(error)}})
                 when_failed()
+
+        self._background.submit(run).add_done_callback(tell_failure)
+
+    def annotate_later(self, record: PodRecord) -> None:
+        """In the background, write the bind info of a bound pod anew, trying a few times."""
+        info = record.bind_info
+        if info is None:
+            return
+        body = {"metadata": {"uid": record.uid, "annotations": {BIND_INFO: bind_annotations(info)[BIND_INFO]}}}
+
+        def run() -> None:
+            for wait_s in FORCE_WAITS_S:
+                if self._is_closing.wait(wait_s):
+                    return
+                try:
+                    self._kube.patch(pod_path(record.namespace, record.name), body)
+                    return
+                except KubeError as error:
+                    if error.is_not_found or error.is_conflict:
+                        return
+                    fields = {"pod": record.key, "reason": str(error)}
+                    log.warning("bind info not written anew", extra={"fields": fields})
 
         self._background.submit(run).add_done_callback(tell_failure)
 

@@ -7,12 +7,15 @@ come late, twice and in any order. Not thread-safe: the service calls everything
 
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
 
 from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived.specs import ClusterSpec, PodPlacement
 from hived.state import Group
 from hived_extender.annotations import LEAF_CELL_ISOLATION, bind_info, isolation_text
 from hived_extender.announcements import Announcer
+from hived_extender.binder import Binder
 from hived_extender.evictor import Evictor
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Metrics
@@ -23,6 +26,8 @@ from hived_extender.record import Recorder
 from hived_extender.wire import Node, Pod, is_older
 
 log = logging.getLogger(__name__)
+
+Members = tuple[tuple[PodPlacement, ...], ...]
 
 
 class Facts:
@@ -36,6 +41,7 @@ class Facts:
         announcer: Announcer,
         nudger: Nudger,
         evictor: Evictor,
+        binder: Binder,
     ) -> None:
         self.ledger: Ledger | None = None
         self.pods = PodTable()
@@ -47,6 +53,7 @@ class Facts:
         self._announcer = announcer
         self._nudger = nudger
         self._evictor = evictor
+        self._binder = binder
 
     # Terms
 
@@ -55,7 +62,7 @@ class Facts:
 
         Pods are replayed by falling priority, so that a group which was preempted lazily finds its cells taken again.
         """
-        ledger = Ledger(self._spec, self._recorder, self._nudger.room_made, self._tell_lazy)
+        ledger = Ledger(self._spec, self._recorder, self._nudger.room_made, self._downgrade)
         for name in ledger.node_names:
             if name in self.healthy_nodes:
                 ledger.set_node(name, True)
@@ -122,6 +129,9 @@ class Facts:
         self._announcer.observe(record, pod.condition(CONDITION_TYPE))
         if pod.node and record.state is not PodState.BOUND:
             self._confirm_or_adopt(record, pod)
+        elif pod.node and self.ledger is None:
+            with suppress(UserError):
+                self._read(record, pod)  # the leader may have written its annotations anew
         elif record.state is PodState.WAITING and record.request is None:
             self._take_note(record, pod)
 
@@ -158,21 +168,27 @@ class Facts:
             self.pods.move(record, PodState.BOUND)
             log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
             self._tell_scheduled(record, self._announcer.scheduled)
+            if record.is_downgraded:
+                self._binder.annotate_later(record)
             return
         self.release(record)
         record.node = pod.node
         self.pods.move(record, PodState.BOUND)
         try:
-            request = record.parse(pod.annotations)
-            info = bind_info(pod.annotations, request.label)
-            if info.node != pod.node:
-                raise UserError(f"[{request.label}]: it runs on {pod.node}, but was placed on {info.node}")
+            self._read(record, pod)
         except UserError as error:
             self._tell_unaccounted(record, error)
             return
-        record.request, record.bind_info = request, info
         if self.ledger is not None:
             self._account(self.ledger, record)
+
+    def _read(self, record: PodRecord, pod: Pod) -> None:
+        """Where a bound pod runs, by its annotations. Raises UserError if they do not say."""
+        request = record.parse(pod.annotations)
+        info = bind_info(pod.annotations, request.label)
+        if info.node != pod.node:
+            raise UserError(f"[{request.label}]: it runs on {pod.node}, but was placed on {info.node}")
+        record.request, record.bind_info = request, info
 
     def _account(self, ledger: Ledger, record: PodRecord) -> None:
         """Tell the core of a bound pod."""
@@ -198,16 +214,39 @@ class Facts:
         self._metrics.recovery_failures.inc()
         log.warning("bound pod not accounted", extra={"fields": {"pod": record.key, "reason": error.message}})
 
-    def _tell_lazy(self, group: Group) -> None:
-        for holder in group.holders:
-            record = self.pods.get(holder.uid) if holder is not None else None
-            if record is not None:
-                self._announcer.lazily_preempted(record, group.name, group.lazy_preemptor or "")
+    def _downgrade(self, group: Group) -> None:
+        """A group has lost its place in its VC: tell its pods, and write that onto them, for a rebuild to know.
+
+        Bind info without preassigned cell types means just that, to HiveD too. A group that finds its place taken when
+        it is replayed keeps its annotations: another configuration may have room for it again.
+        """
+        if self.ledger is None or group.lazy_preemptor in (None, group.name):
+            return
+        records = (self.pods.get(holder.uid) for holder in group.holders if holder is not None)
+        members = None
+        for record in dict.fromkeys(one for one in records if one is not None):
+            self._announcer.lazily_preempted(record, group.name, group.lazy_preemptor or "")
+            if record.bind_info is None:
+                continue
+            members = members or _without_preassigned(record.bind_info.members)
+            record.bind_info = replace(record.bind_info, members=members)
+            record.is_downgraded = True
+            if record.state is PodState.BOUND:
+                self._binder.annotate_later(record)
 
 
-def _replay_order(record: PodRecord) -> tuple[int, str, str]:
+def _without_preassigned(members: Members) -> Members:
+    return tuple(
+        tuple(replace(pod, preassigned_cell_types=("",) * len(pod.preassigned_cell_types)) for pod in member)
+        for member in members
+    )
+
+
+def _replay_order(record: PodRecord) -> tuple[int, bool, str, str]:
+    """By falling priority; of a group, first a pod that says that the group has lost its place."""
     priority = record.request.spec.priority if record.request is not None else 0
-    return -priority, record.namespace, record.name
+    has_place = record.bind_info is not None and all(record.bind_info.members[0][0].preassigned_cell_types)
+    return -priority, has_place, record.namespace, record.name
 
 
 def _is_bound_as_decided(record: PodRecord, pod: Pod) -> bool:

@@ -40,7 +40,9 @@ class PodRecord:
     """One pod of ours, changed only by the service under its lock.
 
     `request` is what it was last seen to ask for. `is_told` says that the core knows of it, which then has to be told
-    of its end as well. `version` is the newest resourceVersion seen.
+    of its end as well; `is_asked` that kube-scheduler has asked about it. `version` is the newest resourceVersion seen.
+    A pod that `is_held` is not to be scheduled yet, or any more. One that `is_downgraded` belongs to a group that was
+    preempted lazily after its place was decided, and `bind_info` says so.
     """
 
     uid: str
@@ -54,6 +56,7 @@ class PodRecord:
     is_told: bool = False
     is_asked: bool = False
     is_held: bool = False
+    is_downgraded: bool = False
     repeat_count: int = 0
     is_force_binding: bool = False
     _parsed: tuple[str, PodRequest | UserError] | None = field(default=None, repr=False)

@@ -111,7 +111,7 @@ class Service:
         self._binder = Binder(kube, self.metrics)
         self._nudger = Nudger(self._wake_those_that_fit, self.patience.nudge_delay_s)
         self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._announcer.blocked)
-        self._facts = Facts(spec, recorder, self.metrics, self._announcer, self._nudger, self._evictor)
+        self._facts = Facts(spec, recorder, self.metrics, self._announcer, self._nudger, self._evictor, self._binder)
         self._pods = self._facts.pods
         self._preemptions = Preemptions(self._pods, self._evictor, self._announcer, self._ask_retry)
         self.reader = Reader(self._lock, self._open_ledger)

@@ -13,7 +13,7 @@ from hived_extender import election
 from hived_extender.election import Elector, LeaseName
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.kube import KubeClient, KubeError
-from tests.extender.world import cluster_spec
+from tests.extender.world import cluster_spec, wait_until
 
 NAMESPACE = "default"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -167,15 +167,6 @@ def lease_path(request: pytest.FixtureRequest) -> str:
 
 def lease_of(request: pytest.FixtureRequest) -> str:
     return request.node.name.replace("_", "-")[:60].strip("-").lower()
-
-
-def wait_until(is_so: Callable[[], object], within_s: float = WITHIN_S) -> float:
-    """Wait; returns how many seconds it took."""
-    began = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - began < within_s
-        time.sleep(0.005)
-    return time.monotonic() - began
 
 
 def keeps_leading(replica: Replica, seconds: float) -> bool:

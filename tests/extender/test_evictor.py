@@ -13,6 +13,7 @@ from hived_extender.evictor import Evictor, PreemptionPolicy
 from hived_extender.kube import KubeError
 from hived_extender.metrics import Metrics
 from hived_extender.pods import PodRecord
+from tests.extender.world import wait_until
 
 PROTECTED = KubeError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
 FORBIDDEN = KubeError(403, "Forbidden", 'pods "v" is forbidden')
@@ -83,13 +84,6 @@ def make() -> Iterator[Callable[..., World]]:
     yield build
     for world in worlds:
         world.evictor.close()
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 5
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_victims_are_asked_once_in_their_order(make: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,11 @@ import msgspec
 import pytest
 
 from hived_extender import pods
+from hived_extender.annotations import BIND_INFO
 from hived_extender.wire import Node, Pod
-from tests.extender.world import NODES, World, node, node_json, pod_json, spec_text, to_pod
+from tests.extender.world import NODES, World, node, node_json, pod_json, spec_text, to_pod, wait_until
+
+LOST = '"preassignedCellTypes":["",'
 
 
 def versioned(name: str, version: int, is_ready: bool) -> Node:
@@ -182,3 +185,53 @@ def test_nodes_before_pods_or_after_make_no_difference() -> None:
     for name in NODES:
         first.service.node_seen(node(name))
     assert first.groups()["ns/p"]["physicalPlacement"] == second.groups()["ns/p"]["physicalPlacement"]
+
+
+def lazily_preempted() -> World:
+    """VC a is full of two lazy groups; one of them has lost its place to `high`, which is bound and then gone."""
+    world = World()
+    for name in ("low-0", "low-1"):
+        world.place(name, spec_text(lazyPreemptionEnable=True))
+    world.place("high", spec_text(priority=5))
+    return world
+
+
+def places(world: World) -> dict[str, bool]:
+    return {name: bool(status.get("virtualPlacement")) for name, status in world.groups().items()}
+
+
+def test_a_group_that_was_preempted_lazily_is_written_down_as_such() -> None:
+    world = lazily_preempted()
+    (loser,) = (name for name, has_place in places(world).items() if not has_place)
+    pod = world.kube.pods[loser.removeprefix("ns/")]
+    wait_until(lambda: LOST in pod["metadata"]["annotations"][BIND_INFO])
+    others = [world.kube.pods[name] for name in world.kube.pods if f"ns/{name}" != loser]
+    assert all(LOST not in other["metadata"]["annotations"][BIND_INFO] for other in others)
+
+
+def test_a_rebuild_does_not_take_a_place_from_who_has_it_now() -> None:
+    world = lazily_preempted()
+    world.delete(world.kube.pods["high"])
+    world.place("newcomer", spec_text())
+    before = places(world)
+    assert before["ns/newcomer"]
+    (loser,) = (name for name, has_place in before.items() if not has_place)
+    pod = world.kube.pods[loser.removeprefix("ns/")]
+    wait_until(lambda: LOST in pod["metadata"]["annotations"][BIND_INFO])
+    rebuilt = World(is_leading=False)
+    rebuilt.service.sync_pods([to_pod(one) for one in world.kube.pods.values()])
+    rebuilt.lead()
+    assert places(rebuilt) == before
+
+
+def test_a_follower_heeds_annotations_that_the_leader_writes_anew() -> None:
+    world, follower = World(), World(is_leading=False)
+    for name in ("low-0", "low-1"):
+        follower.service.pod_seen(to_pod(world.place(name, spec_text(lazyPreemptionEnable=True))[0]))
+    world.place("high", spec_text(priority=5))
+    pods_now = world.kube.pods.values()
+    wait_until(lambda: any(LOST in pod["metadata"]["annotations"][BIND_INFO] for pod in pods_now))
+    for pod in pods_now:
+        follower.service.pod_seen(to_pod(pod))
+    follower.lead()
+    assert places(follower) == places(world)

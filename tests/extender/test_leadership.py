@@ -23,7 +23,7 @@ from hived_extender.running import Extender, start_extender
 from hived_extender.service import Service
 from hived_extender.watch import Reflector, Resource
 from hived_extender.wire import Node, Pod
-from tests.extender.world import CONFIG, cluster_spec, filter_body, pod_json, preempt_body, spec_text
+from tests.extender.world import CONFIG, cluster_spec, filter_body, pod_json, preempt_body, spec_text, wait_until
 
 DURATION_S = 1
 DEADLINE_S = 10.0
@@ -105,15 +105,6 @@ def replicas(tmp_path: Path) -> Iterator[Replicas]:
     config.write_text(CONFIG)
     with EmbeddedCluster(cluster_spec()) as cluster, ExitStack() as stack:
         yield Replicas(config, cluster, stack)
-
-
-def wait_until(is_so: Callable[[], object], within_s: float = DEADLINE_S) -> float:
-    """Wait; returns how many seconds it took."""
-    began = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - began < within_s
-        time.sleep(0.005)
-    return time.monotonic() - began
 
 
 def post(extender: Extender, verb: str, body: bytes) -> Any:

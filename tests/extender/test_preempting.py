@@ -1,7 +1,7 @@
 """Preemption where the service itself makes the victims leave."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from hived_extender.evictor import PreemptionPolicy
 from hived_extender.kube import KubeError
 from hived_extender.service import Patience
-from tests.extender.world import NODES, World, node, preempt_args, spec_text
+from tests.extender.world import NODES, World, node, preempt_args, spec_text, wait_until
 
 BY_SERVICE = PreemptionPolicy(by_service=True)
 
@@ -19,13 +19,6 @@ def world() -> Iterator[World]:
     world = World(preemption=BY_SERVICE, patience=Patience(nudge_delay_s=0.02))
     yield world
     world.service.close()
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 5
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def evicted(world: World) -> set[str]:

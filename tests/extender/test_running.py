@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -19,7 +19,7 @@ from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.kube import KubeClient, pod_path
 from hived_extender.running import Extender, start_embedded, start_extender
 from hived_extender.wire import ENABLE_LIMIT
-from tests.extender.world import CONFIG, NODES, cluster_spec, filter_body, spec_text
+from tests.extender.world import CONFIG, NODES, cluster_spec, filter_body, spec_text, wait_until
 
 DEADLINE_S = 20.0
 
@@ -99,13 +99,6 @@ def place(extender: Extender, pod: Any) -> str:
     body = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
     assert post(extender, "bind", json.dumps(body).encode()) == {"Error": ""}
     return str(node)
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def status_of(url: str) -> int:

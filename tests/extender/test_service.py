@@ -1,7 +1,6 @@
 """The life of a pod between kube-scheduler, the core and the API server."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -11,16 +10,9 @@ from hived_extender.binder import RETRY_ANNOTATION
 from hived_extender.kube import KubeError
 from hived_extender.notices import CONDITION_TYPE
 from hived_extender.service import NO_CHAIN_REASON, Patience
-from tests.extender.world import NODES, World, filter_args, node, pod_json, preempt_args, spec_text, to_pod
+from tests.extender.world import NODES, World, filter_args, node, pod_json, preempt_args, spec_text, to_pod, wait_until
 
 LOST = KubeError(0, "NoAnswer", "connection reset")
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 5
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_filter_answers_one_node_and_the_pod_is_binding() -> None:

@@ -6,7 +6,8 @@ owns nothing.
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -294,3 +295,12 @@ class World:
 
 def _short(result: Any) -> Any:
     return {key: value for key, value in msgspec.to_builtins(result).items() if value}
+
+
+def wait_until(is_so: Callable[[], object], within_s: float = 20.0) -> float:
+    """Look until it is so; returns how many seconds that took. Fails when time is up."""
+    began = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - began < within_s
+        time.sleep(0.005)
+    return time.monotonic() - began

@@ -91,9 +91,9 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
 
 def _group(status: Json) -> Json:
     # Left out: virtualPlacement, for equal virtual cells are interchangeable, and a rebuild takes the first; for whom
-    # and when a group was preempted lazily, which no annotation says: a rebuild only finds its cells taken.
+    # and when a group was preempted lazily, which no annotation says, but not that it has lost its place.
     kept = {key: value for key, value in status.items() if key not in ("virtualPlacement", "lazyPreemptionStatus")}
-    return kept | {"isLazilyPreempted": "lazyPreemptionStatus" in status}
+    return kept | {"hasPlace": bool(status.get("virtualPlacement"))}
 
 
 def _physical(cell: Json) -> Json:
