@@ -87,7 +87,8 @@ def test_a_configuration_is_validated_from_the_wheel(image: Path) -> None:
 
 
 def test_the_manifests_are_printed_from_the_wheel(image: Path) -> None:
-    printed = run(image, "hived", "manifests", "--config", str(ROOT / "config" / "samples" / "racks.yaml"))
+    sample = str(ROOT / "config" / "samples" / "racks.yaml")
+    printed = run(image, "hived", "manifests", "--one-scheduler", "--config", sample)
     assert printed.count("kind: Deployment") == 2
     assert (site_packages(image) / "hived_extender" / "deploy" / "manifests" / "overlays" / "tls").is_dir()
 

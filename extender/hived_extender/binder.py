@@ -65,7 +65,9 @@ class Binder:
     def __init__(self, kube: KubeApi, metrics: Metrics) -> None:
         self._kube = kube
         self._metrics = metrics
+        # Apart, since some of the former wait between their tries.
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "binder")
+        self._wakes = ThreadPoolExecutor(BACKGROUND_THREADS, "wake")
         self._is_closing = threading.Event()
 
     def write(self, record: PodRecord, info: BindInfo, origin: str, may_write: Callable[[], bool]) -> None:
@@ -117,9 +119,9 @@ class Binder:
                 log.warning("retry not asked", extra={"fields": {"pod": record.key, "reason": str(error)}})
                 when_failed()
 
-        self._background.submit(run).add_done_callback(tell_failure)
+        self._wakes.submit(run).add_done_callback(tell_failure)
 
-    def annotate_later(self, record: PodRecord) -> None:
+    def annotate_later(self, record: PodRecord, may_write: Callable[[], bool]) -> None:
         """In the background, write the bind info of a bound pod anew, trying a few times."""
         info = record.bind_info
         if info is None:
@@ -128,7 +130,7 @@ class Binder:
 
         def run() -> None:
             for wait_s in FORCE_WAITS_S:
-                if self._is_closing.wait(wait_s):
+                if self._is_closing.wait(wait_s) or not may_write():
                     return
                 try:
                     self._kube.patch(pod_path(record.namespace, record.name), body)
@@ -141,15 +143,15 @@ class Binder:
 
         self._background.submit(run).add_done_callback(tell_failure)
 
-    def touch(self, records: Iterable[PodRecord]) -> Iterator[Pod]:
+    def touch(self, records: Iterable[PodRecord], *, is_lenient: bool = False) -> Iterator[Pod]:
         """Change the version of every pod now; yields each as it is then. Those that are gone are left out.
 
         A pod that the API server will not have changed, for an admission policy or for want of the right to, is yielded
-        as it is, with an error in the log: one such pod must not keep everybody from being served. Raises KubeError if
-        the API server does not answer.
+        as it is, with an error in the log: one such pod must not keep everybody from being served. Where `is_lenient`,
+        that goes for any refusal, such as that of an admission webhook which is down. Raises KubeError otherwise.
         """
         with ThreadPoolExecutor(BACKGROUND_THREADS, "fence") as pool:
-            for pod in pool.map(self._touch_or_tell, records):
+            for pod in pool.map(lambda record: self._touch_or_tell(record, is_lenient), records):
                 if pod is not None:
                     yield pod
 
@@ -164,7 +166,8 @@ class Binder:
     def close(self) -> None:
         """Wait for calls under way; start no more, nor those that still wait for a thread."""
         self._is_closing.set()
-        self._background.shutdown(wait=True, cancel_futures=True)
+        for pool in (self._background, self._wakes):
+            pool.shutdown(wait=True, cancel_futures=True)
 
     def _bind(self, record: PodRecord, info: BindInfo, may_write: Callable[[], bool]) -> None:
         annotations = bind_annotations(info)
@@ -195,11 +198,11 @@ class Binder:
             raise conflict
         return pod.metadata.version
 
-    def _touch_or_tell(self, record: PodRecord) -> Pod | None:
+    def _touch_or_tell(self, record: PodRecord, is_lenient: bool) -> Pod | None:
         try:
             return self._touch(record)
         except KubeError as error:
-            if error.status not in (400, 403, 422):
+            if error.status not in (400, 403, 422) and not (is_lenient and error.status):
                 raise
             log.error("a pod cannot be fenced", extra={"fields": {"pod": record.key, "reason": str(error)}})
         return cast(Pod, self._kube.get(pod_path(record.namespace, record.name), Pod))

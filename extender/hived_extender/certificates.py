@@ -1,6 +1,6 @@
 """Certificates for the extender and for kube-scheduler: a small authority of their own, and one certificate for each.
 
-The only file that imports `cryptography`. Keys are ECDSA P-256, which every TLS 1.2 client takes and which signs a
+The only file that imports `cryptography`. Keys are ECDSA P-256, which every TLS client takes and which signs a
 handshake in a fraction of RSA's time. Nothing is written here.
 """
 

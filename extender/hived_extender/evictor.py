@@ -12,6 +12,7 @@ that is terminating is left to its kubelet; its cells are given away only when i
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 THREADS = 8
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 10.0
+BUDGET_REFUSALS = (429, 500)
+"""A budget that has no disruption left; several budgets for one pod, which the Eviction API cannot decide between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class Evictor:
             new = [record for record in records if record.uid not in self._asked]
             for record in new:
                 self._asked.add(record.uid)
-                self._push(now, _Victim(record, preemptor, now))
+                self._push(now, _Victim(record, preemptor))
         return new
 
     def gone(self, uid: str) -> None:
@@ -127,14 +130,14 @@ class Evictor:
             if self._is_victim(record.uid):  # again, and whoever wanted it to leave found it asked already
                 self.evict([record], victim.preemptor)
             return
-        waited_s = time.monotonic() - victim.asked_at
+        waited_s = time.monotonic() - victim.refused_at
         by_force = self._policy.budgets is Budgets.OVERRIDE and waited_s >= self._policy.grace_s
         call = self._kube.delete_pod if by_force else self._kube.evict_pod
         try:
             call(record.namespace, record.name, uid=record.uid)
         except KubeError as error:
-            # A conflict: the uid is another pod's by now. That pod is spared; ours is gone, as a watch will tell.
-            if not (error.is_not_found or error.is_conflict):
+            # Where the uid is another pod's by now, ours is gone: a watch will tell, and it is no victim any more.
+            if not error.is_not_found:
                 self._try_again(victim, error)
             return
         how = "deleted" if by_force else "evicted"
@@ -142,6 +145,8 @@ class Evictor:
         log.info("victim asked to leave", extra={"fields": {"pod": record.key, "how": how}})
 
     def _try_again(self, victim: "_Victim", error: KubeError) -> None:
+        if error.status in BUDGET_REFUSALS:
+            victim.refused_at = min(victim.refused_at, time.monotonic())
         self._metrics.evictions.labels("refused").inc()
         fields = {"pod": victim.record.key, "reason": str(error), "wait_s": victim.wait_s}
         log.warning("victim not evicted", extra={"fields": fields})
@@ -153,9 +158,9 @@ class Evictor:
 
 @dataclass(slots=True, eq=False)
 class _Victim:
-    """A pod that has to leave, for whom, since when, and how long to wait after the next refusal."""
+    """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal."""
 
     record: PodRecord
     preemptor: PodRecord
-    asked_at: float
+    refused_at: float = math.inf
     wait_s: float = FIRST_WAIT_S

@@ -27,6 +27,9 @@ from hived_extender.wire import Node, Pod, is_older
 
 log = logging.getLogger(__name__)
 
+NODE_VERSIONS = 10_000
+"""Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
+
 Members = tuple[tuple[PodPlacement, ...], ...]
 
 
@@ -84,7 +87,7 @@ class Facts:
             self.pods.move(record, PodState.WAITING)
             record.node, record.bind_info, record.is_force_binding = "", None, False
         for record in self.pods:
-            record.is_told = False
+            record.is_told = record.is_downgraded = False
 
     # Nodes
 
@@ -94,6 +97,10 @@ class Facts:
         if not is_older(version, self._node_versions.get(name, "")):
             self._node_versions[name] = version
             self._set_health(name, is_healthy)
+            if len(self._node_versions) > NODE_VERSIONS + len(self.healthy_nodes):
+                gone = self._node_versions.keys() - self.healthy_nodes
+                for other in sorted(gone)[: len(gone) // 2]:
+                    del self._node_versions[other]
 
     def sync_nodes(self, names: Collection[str]) -> None:
         """There are no other nodes than these, and what is seen next of them is new."""
@@ -125,14 +132,14 @@ class Facts:
         if is_older(meta.version, record.version) and not is_listed:
             return
         record.version = meta.version
-        record.is_held = pod.is_held
+        was_held, record.is_held = record.is_held, pod.is_held
         self._announcer.observe(record, pod.condition(CONDITION_TYPE))
         if pod.node and record.state is not PodState.BOUND:
             self._confirm_or_adopt(record, pod)
         elif pod.node and self.ledger is None:
             with suppress(UserError):
                 self._read(record, pod)  # the leader may have written its annotations anew
-        elif record.state is PodState.WAITING and record.request is None:
+        elif record.state is PodState.WAITING and (record.request is None or (was_held and not record.is_held)):
             self._take_note(record, pod)
 
     def pod_gone(self, uid: str) -> None:
@@ -153,12 +160,14 @@ class Facts:
         record.is_told = False
 
     def _take_note(self, record: PodRecord, pod: Pod) -> None:
-        """A pod waits that nobody has asked about yet."""
+        """A pod waits that nobody has asked about yet, or could have."""
         try:
-            record.request = record.parse(pod.annotations)
+            request = record.parse(pod.annotations)
         except UserError as error:
-            self._announcer.refused(record, error.message)
+            if self.ledger is not None:
+                self._announcer.refused(record, error.message)
             return
+        record.request = record.request or request
         if self.ledger is not None:
             self._nudger.appeared(record.uid)
 
@@ -169,7 +178,7 @@ class Facts:
             log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
             self._tell_scheduled(record, self._announcer.scheduled)
             if record.is_downgraded:
-                self._binder.annotate_later(record)
+                self._write_anew(record)
             return
         self.release(record)
         record.node = pod.node
@@ -232,7 +241,11 @@ class Facts:
             record.bind_info = replace(record.bind_info, members=members)
             record.is_downgraded = True
             if record.state is PodState.BOUND:
-                self._binder.annotate_later(record)
+                self._write_anew(record)
+
+    def _write_anew(self, record: PodRecord) -> None:
+        ledger = self.ledger
+        self._binder.annotate_later(record, lambda: self.ledger is ledger)
 
 
 def _without_preassigned(members: Members) -> Members:

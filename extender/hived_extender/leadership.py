@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 0.05
 RETRY_WAIT_S = 0.5
+STRICT_TRIES = 10
+"""To fence every pod; then those that the API server refuses to change are left as they are."""
+
 PING_S = 1.0
 """Until a change of our own that no watch tells is taken for a sign that the watch is not what it should be."""
 
@@ -94,8 +97,10 @@ class Leadership:
             if not self._has_caught_up(holds):
                 self._list_anew(holds)
             fenced: set[str] = set()
-            while holds() and not self._fence(fenced):
+            tries = 1
+            while holds() and not self._fence(fenced, is_lenient=tries > STRICT_TRIES):
                 time.sleep(RETRY_WAIT_S)
+                tries += 1
             self._service.lead(holds)
         except Exception:
             if holds():  # else the client was closed under our hands, or nobody needs the outcome any more
@@ -126,9 +131,9 @@ class Leadership:
             while holds() and not listed.wait(CHECK_INTERVAL_S):
                 pass
 
-    def _fence(self, fenced: set[str]) -> bool:
+    def _fence(self, fenced: set[str], *, is_lenient: bool) -> bool:
         try:
-            self._service.fence(fenced)
+            self._service.fence(fenced, is_lenient=is_lenient)
         except KubeError as error:
             log.warning("waiting pods cannot be fenced yet", extra={"fields": {"reason": str(error)}})
             return False

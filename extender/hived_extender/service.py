@@ -138,15 +138,16 @@ class Service:
             records = self._pods.records(PodState.WAITING) or self._pods.records(PodState.BOUND)
         return self._binder.ping(records[0]) if records else ""
 
-    def fence(self, fenced: set[str]) -> None:
+    def fence(self, fenced: set[str], *, is_lenient: bool = False) -> None:
         """Make every binding fail that another replica, or an earlier term of this one, may still be writing.
 
         `fenced` has the uids of pods done before in this term, and gets more: after a KubeError, call again to go on.
-        Cost: one call of the API server for each pod without a node.
+        Where `is_lenient`, pods that the API server refuses to change are left as they are. Cost: one call of the API
+        server for each pod without a node.
         """
         with self._lock:
             waiting = [record for record in self._pods.records(PodState.WAITING) if record.uid not in fenced]
-        for pod in self._binder.touch(waiting):
+        for pod in self._binder.touch(waiting, is_lenient=is_lenient):
             self.pod_seen(pod)
             fenced.add(pod.metadata.uid)
 

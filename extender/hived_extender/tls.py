@@ -49,9 +49,9 @@ class ServerTls:
 
     def _blank_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # A resumed session would bring back a client's certificate as it was judged then, by the CA of then.
-        context.options |= ssl.OP_NO_TICKET
+        # A resumed session would bring back a client's certificate as it was judged then, by the CA of then. TLS 1.3 has
+        # no other way than tickets; those of 1.2 cannot be turned off from here.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0
         if self._client_ca is not None:
             # Optional, since probes and holders of tokens have none; the gate decides what they may call.

@@ -1,5 +1,6 @@
 """Making victims leave, with an API that refuses as told."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -69,7 +70,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evictor._Victim.__init__, "__defaults__", (0.02,))
+    monkeypatch.setattr(evictor._Victim.__init__, "__defaults__", (math.inf, 0.02))
     monkeypatch.setattr(evictor, "LONGEST_WAIT_S", 0.04)
 
 
@@ -171,14 +172,29 @@ def test_an_eviction_that_is_refused_for_another_reason_is_tried_again(
     assert world.blocked == [f"ns/p: ns/v cannot be evicted: {error}"] * 2
 
 
-@pytest.mark.parametrize("error", [KubeError(404, "NotFound", "gone"), KubeError(409, "Conflict", "another uid")])
-def test_a_victim_that_is_gone_already_is_not_asked_again(make: Callable[..., World], error: KubeError) -> None:
+def test_a_victim_that_is_gone_already_is_not_asked_again(make: Callable[..., World]) -> None:
     world = make()
-    world.api.refusals = [error]
+    world.api.refusals = [KubeError(404, "NotFound", "gone")]
     world.evict("v")
     wait_until(lambda: world.api.calls)
     time.sleep(0.1)
     assert (world.api.calls, world.blocked) == ([("evict", "v")], [])
+
+
+def test_a_conflict_is_no_proof_that_a_victim_is_gone(make: Callable[..., World]) -> None:
+    world = make()
+    world.api.refusals = [KubeError(409, "Conflict", "a webhook says so"), None]
+    world.evict("v")
+    wait_until(lambda: world.count("evicted"))
+    assert world.api.calls == [("evict", "v")] * 2
+
+
+def test_only_refusals_of_a_budget_lead_to_force(make: Callable[..., World]) -> None:
+    world = make(grace_s=0.0)
+    world.api.refusals = [KubeError(0, "NoAnswer", "away"), KubeError(503, "", "starting"), None]
+    world.evict("v")
+    wait_until(lambda: world.count("evicted"))
+    assert world.api.calls == [("evict", "v")] * 3
 
 
 def test_slow_evictions_go_on_side_by_side(make: Callable[..., World]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hived_extender.evictor import PreemptionPolicy
 from hived_extender.kube import KubeError
 from hived_extender.service import Patience
-from tests.extender.world import NODES, World, node, preempt_args, spec_text, wait_until
+from tests.extender.world import NODES, World, node, pod_json, preempt_args, spec_text, to_pod, wait_until
 
 BY_SERVICE = PreemptionPolicy(by_service=True)
 
@@ -152,3 +152,18 @@ def test_a_term_that_ends_spares_victims_not_evicted_yet(world: World) -> None:
     world.service.follow("another leads")
     time.sleep(0.7)
     assert world.kube.leaving == []
+
+
+def test_a_pod_whose_gate_is_taken_away_is_preempted_for(world: World) -> None:
+    lend_everything(world)
+    pod = pod_json("gated", spec_text())
+    pod["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+    world.kube.add(pod)
+    world.service.pod_seen(to_pod(pod))
+    time.sleep(0.2)
+    assert evicted(world) == set()
+    del pod["spec"]["schedulingGates"]
+    world.kube.touch(pod)
+    world.service.pod_seen(to_pod(pod))
+    wait_until(lambda: evicted(world))
+    assert len(evicted(world)) == 1

@@ -54,21 +54,16 @@ def test_one_connection_serves_call_after_call(secured: Secured) -> None:
         assert connection.sock.getsockname()[1] == port
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_the_verbs_are_for_the_client_that_is_named(files: Files, secured: Secured, version: ssl.TLSVersion) -> None:
+def test_the_verbs_are_for_the_client_that_is_named(files: Files, secured: Secured) -> None:
     files.client("other", "system:kube-controller-manager")
     for client, expected in (("scheduler", 200), ("other", 403), ("", 401)):
-        context = files.context(client)
-        context.maximum_version = context.minimum_version = version
-        with closing(secured.connect(context=context)) as connection:
+        with closing(secured.connect(context=files.context(client))) as connection:
             assert call_on(connection, "POST", FILTER_PATH, filter_body(secured.world.create("p")))[0] == expected
 
 
-def test_versions_before_1_2_are_refused(files: Files, secured: Secured) -> None:
+def test_versions_before_1_3_are_refused(files: Files, secured: Secured) -> None:
     context = files.context()
-    context.set_ciphers("DEFAULT:@SECLEVEL=0")
-    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(REFUSED), closing(secured.connect(context=context)) as connection:
         connection.connect()
 
@@ -97,14 +92,12 @@ def test_a_certificate_that_does_not_count_gets_no_connection(
 
 def test_no_session_is_resumed(files: Files, secured: Secured) -> None:
     context = files.context("scheduler")
-    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-        context.maximum_version = context.minimum_version = version
-        with closing(secured.connect(context=context)) as connection:
-            call_on(connection, "GET", "/healthz")
-            session = connection.sock.session  # type: ignore[attr-defined]
-        with socket.create_connection(("127.0.0.1", secured.port)) as plain:
-            again = context.wrap_socket(plain, server_hostname="127.0.0.1", session=session)
-            assert not again.session_reused
+    with closing(secured.connect(context=context)) as connection:
+        call_on(connection, "GET", "/healthz")
+        session = connection.sock.session
+    with socket.create_connection(("127.0.0.1", secured.port)) as plain:
+        again = context.wrap_socket(plain, server_hostname="127.0.0.1", session=session)
+        assert not again.session_reused
             again.close()
 
 
