@@ -49,8 +49,8 @@ class ServerTls:
 
     def _blank_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # A resumed session would bring back a client's certificate as it was judged then, by the CA of then. TLS 1.3 has
-        # no other way than tickets; those of 1.2 cannot be turned off from here.
+        # A resumed session would bring back a client's certificate as it was judged then, by the CA of then. TLS 1.3
+        # has tickets for that, which can be turned off; the sessions of TLS 1.2 cannot be from here.
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0
         if self._client_ca is not None:

@@ -64,7 +64,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     """`node_name` is empty until the pod is bound."""
 
     node_name: str | None = None
-    scheduling_gates: list[msgspec.Raw] | None = None
+    scheduling_gates: list[dict[str, Any]] | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
 

@@ -98,7 +98,7 @@ def test_no_session_is_resumed(files: Files, secured: Secured) -> None:
     with socket.create_connection(("127.0.0.1", secured.port)) as plain:
         again = context.wrap_socket(plain, server_hostname="127.0.0.1", session=session)
         assert not again.session_reused
-            again.close()
+        again.close()
 
 
 class TestRenewal:
