@@ -143,19 +143,19 @@ class Arena:
     def await_bound(self, job: Job, since: float) -> None:
         """Wait until a probe is bound, and note how long that was after `since`; it is checked by `finish`."""
         name = job.pod_names()[0]
-        seen = self._wait(lambda: self._bound(name), BIND_BOUND_S)
+        seen = self.wait(lambda: self._bound(name), BIND_BOUND_S)
         self.measured.bound_s.append(max(0.0, seen.bound_at - since) if seen else BIND_BOUND_S)
 
     # -- what must hold --------------------------------------------------------------------------
 
     def await_quiet(self) -> bool:
         """Wait until the jobs that end have ended and nothing moves; False if that takes too long."""
-        return bool(self._wait(self._is_quiet, WORK_BOUND_S))
+        return bool(self.wait(self._is_quiet, WORK_BOUND_S))
 
     def await_done(self) -> bool:
         """Let the jobs that stay end too, and wait for all; False if that takes too long."""
         self.jobs.let_go()
-        return bool(self._wait(lambda: all(job.is_done for job in self.jobs.jobs()), WORK_BOUND_S))
+        return bool(self.wait(lambda: all(job.is_done for job in self.jobs.jobs()), WORK_BOUND_S))
 
     def running(self) -> list[Seen]:
         """The pods that hold devices now."""
@@ -169,7 +169,10 @@ class Arena:
         """
         for _ in range(COMPARISONS):
             rebuilt = Rebuilt(self.cluster.spec, self.plane.kube)
-            found = differences(leader_view(self.cluster.url), rebuilt.view())
+            try:
+                found = differences(leader_view(self.cluster.url), rebuilt.view())
+            except OSError as error:  # the connection led to a replica that had just ended
+                found = [f"the leader does not answer: {error}"]
             could_run = rebuilt.close()
             if not found and not could_run:
                 break
@@ -189,7 +192,7 @@ class Arena:
             )
         return is_still and not moving and self.jobs.has_arrived()
 
-    def _wait(self, look: Callable[[], T], timeout_s: float) -> T:
+    def wait(self, look: Callable[[], T], timeout_s: float) -> T:
         """What `look` finds as soon as that is something, or when time is up."""
         until = time.monotonic() + timeout_s
         while not (found := look()) and time.monotonic() < until:

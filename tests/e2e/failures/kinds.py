@@ -151,13 +151,14 @@ def history_compacted(arena: Arena) -> None:
     arena.pause(1.0, 3.0)
     arena.api.is_open_for_watches = False
     arena.api.cut_watches()
+    unseen = arena.probe()  # so that there is something that the watches have missed
     arena.pause(1.0, 2.0)
     arena.plane.compact()
     arena.plane.apiserver.kill()
     arena.plane.apiserver.start()
     arena.api.is_open_for_watches = True
-    arena.await_bound(arena.probe(), time.monotonic())
-    assert arena.api.expired_count > 0, "no watch was told 410"
+    arena.await_bound(unseen, time.monotonic())
+    assert arena.wait(lambda: arena.api.expired_count, COME_S), "no watch was told 410"
 
 
 def watches_cut(arena: Arena) -> None:
