@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.failures.arena import Measured
 from tests.e2e.tools import VERSIONS
 
-SEED_COUNTS = dict(zip(VERSIONS, map(int, os.environ.get("HIVED_E2E_SEEDS", "2,1").split(",")), strict=True))
+SEED_COUNTS = dict(zip(VERSIONS, map(int, os.environ.get("HIVED_E2E_SEEDS", "1,1").split(",")), strict=True))
 """How often each failure is repeated on each version."""
 
 
