@@ -74,7 +74,7 @@ class _Protocol(HttpToolsProtocol):
     connection.
     """
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own narrows it so
         super().connection_made(transport)
         # Whatever it is told, uvicorn logs every URL once its logger has a handler, and a query may hold a token.
         self.access_log = False

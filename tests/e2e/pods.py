@@ -8,6 +8,18 @@ from hived_extender.kube import KubeClient, KubeError, pod_path
 
 LONGEST_S = 20.0
 
+ONE_NODE = """\
+physicalCluster:
+  cellTypes:
+    NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}
+  physicalCells:
+  - {cellType: NODE, cellAddress: gpu-a}
+virtualClusters:
+  a:
+    virtualCells: [{cellType: NODE, cellNumber: 1}]
+"""
+"""A configuration of one node, all of it one virtual cluster's."""
+
 
 def priority_class(kube: KubeClient, value: int) -> str:
     """The name of a PriorityClass with this value, created if need be; then admission knows it a moment later."""

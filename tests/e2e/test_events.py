@@ -17,17 +17,8 @@ from hived_extender.notices import CONDITION_TYPE
 from hived_extender.wire import ENABLE_LIMIT
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
+from tests.e2e.pods import ONE_NODE
 
-CONFIGURATION = """\
-physicalCluster:
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: gpu-a}
-virtualClusters:
-  a:
-    virtualCells: [{cellType: NODE, cellNumber: 1}]
-"""
 POD_LIST = "/api/v1/namespaces/default/pods"
 EVENT_LIST = "/api/v1/namespaces/default/events"
 WATCHED_S = 10.0
@@ -38,7 +29,7 @@ WATCHED_S = 10.0
 def cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[RealCluster]:
     """One node of four GPUs, all of them for the virtual cluster a."""
     file = tmp_path / "one-node.yaml"
-    file.write_text(CONFIGURATION)
+    file.write_text(ONE_NODE)
     with RealCluster(plane, file) as running:
         yield running
 

@@ -22,20 +22,11 @@ from hived_extender.wire import ENABLE_LIMIT, FILTER_PATH
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import READY_S, SERVE
 from tests.e2e.plane import ControlPlane
+from tests.e2e.pods import ONE_NODE
 from tests.e2e.processes import Process, free_port
 from tests.e2e.rights import grant_rights, scheduler_kubeconfig, service_kubeconfig
 from tests.e2e.scheduling import scheduler_configuration
 
-CONFIGURATION = """\
-physicalCluster:
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: gpu-a}
-virtualClusters:
-  a:
-    virtualCells: [{cellType: NODE, cellNumber: 1}]
-"""
 CORE = "/api/v1/namespaces/default"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CLUSTER = "/v1/inspect/clusterstatus"
@@ -49,7 +40,7 @@ class SecuredService:
         self.files = folder / "certificates"
         self.make_certificates()
         configuration = folder / "hivedscheduler.yaml"
-        configuration.write_text(CONFIGURATION)
+        configuration.write_text(ONE_NODE)
         self.spec = load_cluster(configuration)
         self.port = free_port()
         self._trust = create_default_context(cafile=self.files / "ca.crt")
@@ -98,7 +89,7 @@ class SecuredService:
         connection = HTTPSConnection(LOOPBACK, self.port, context=self._trust, timeout=15)
         connection.connect()
         try:
-            return str(connection.sock.getpeercert()["serialNumber"])  # type: ignore[attr-defined]
+            return str(connection.sock.getpeercert()["serialNumber"])
         finally:
             connection.close()
 

@@ -270,7 +270,7 @@ class TestWithoutAnApiServer:
         for call in (Call("GET", "/", authorization="Bearer x"), Call("GET", "/", Identity("olga"))):
             refusal = gate.decide(call).refusal
             assert refusal is not None
-            assert (refusal.status, b"gave no answer" in bytes(refusal.body)) == (503, True)  # type: ignore[arg-type]
+            assert (refusal.status, b"gave no answer" in bytes(refusal.body)) == (503, True)
 
     @pytest.mark.parametrize("answer", [{}, {"status": None}, {"status": {"authenticated": "yes"}}, {"status": []}])
     def test_an_answer_that_is_no_review_lets_nobody_in(self, answer: dict[str, Any]) -> None:

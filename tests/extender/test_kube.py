@@ -25,8 +25,8 @@ class Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        self.server.seen.append((self.command, url.path, query, dict(self.headers), body))  # type: ignore[attr-defined]
-        status, chunks = self.server.answers.pop(0)  # type: ignore[attr-defined]
+        self.server.seen.append((self.command, url.path, query, dict(self.headers), body))
+        status, chunks = self.server.answers.pop(0)
         self.send_response(status)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()

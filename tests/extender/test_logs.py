@@ -21,7 +21,7 @@ def root() -> Iterator[logging.Logger]:
 def log_line(log_format: str, message: str, exc_info: object = None, **fields: object) -> str:
     stream = io.StringIO()
     logs.configure(log_format, stream=stream)
-    logging.getLogger("part").warning(message, extra={"fields": fields}, exc_info=exc_info)  # type: ignore[arg-type]
+    logging.getLogger("part").warning(message, extra={"fields": fields}, exc_info=exc_info)
     return stream.getvalue()
 
 

@@ -168,7 +168,7 @@ def test_a_pod_that_is_refused_while_it_is_woken_stays_known(woken: list[str]) -
 
 def test_many_pods_are_tried_a_few_at_a_time() -> None:
     sizes: list[int] = []
-    nudger = Nudger(lambda uids: sizes.append(len(uids)) or uids, DELAY_S)  # type: ignore[func-returns-value]
+    nudger = Nudger(lambda uids: sizes.append(len(uids)) or uids, DELAY_S)
     for number in range(150):
         nudger.refused(f"p{number}")
     nudger.room_made()

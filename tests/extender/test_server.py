@@ -209,7 +209,7 @@ def test_stopping_finishes_the_request_under_way_and_refuses_new_ones() -> None:
         entered.set()
         release.wait(5)
 
-    running.world.kube.on_bind = wait_for_release  # type: ignore[assignment]
+    running.world.kube.on_bind = wait_for_release
     pod = running.world.create("p")
     running.world.filter(pod)
     bind = {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "n0"}

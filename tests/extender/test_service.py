@@ -45,7 +45,7 @@ def test_no_lock_is_held_while_the_api_server_is_asked() -> None:
     world = World()
     pod, other = world.create("p"), world.create("q")
     where = world.filter(pod)["NodeNames"][0]
-    world.kube.on_bind = lambda: world.filter(other)  # type: ignore[assignment]
+    world.kube.on_bind = lambda: world.filter(other)
     world.bind(pod, where)
     assert world.pod_counts() == {"Binding": 2}
 

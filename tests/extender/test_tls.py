@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization as form
 
 from hived.errors import UserError
 from hived_extender.certificates import Authority
@@ -37,7 +38,7 @@ def serial(secured: Secured) -> str:
     """The number of the certificate that the server shows to a new connection."""
     with closing(secured.connect()) as connection:
         connection.connect()
-        return str(connection.sock.getpeercert()["serialNumber"])  # type: ignore[attr-defined]
+        return str(connection.sock.getpeercert()["serialNumber"])
 
 
 def filter_status(secured: Secured, client: str) -> int:
@@ -144,7 +145,7 @@ class TestRenewal:
             assert serial(secured) == before
         failures = [record for record in caplog.records if "not renewed" in record.message]
         assert len(failures) == 1
-        assert str(files.key) in failures[0].fields["error"]  # type: ignore[attr-defined]
+        assert str(files.key) in failures[0].fields["error"]
         files.renew()
         assert serial(secured) != before
 
@@ -228,7 +229,6 @@ def test_a_key_of_another_certificate_or_with_a_passphrase_is_an_error(files: Fi
 
 
 def encrypted(key: bytes) -> bytes:
-    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415  # for this test alone
 
     private = form.load_pem_private_key(key, None)
     secret = form.BestAvailableEncryption(b"secret")

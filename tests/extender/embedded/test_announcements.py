@@ -117,57 +117,57 @@ def outcomes(metrics: Metrics, outcome: str) -> float:
 
 def test_a_wait_that_is_repeated_is_one_event_that_counts(announcer: Announcer, http: Http, ref: Ref) -> None:
     announcer.waiting(ref, "no room")
-    eventually(lambda: events(http, ref))
+    assert eventually(lambda: events(http, ref))
     for _ in range(999):
         announcer.waiting(ref, "no room")
-    eventually(lambda: events(http, ref) == {("Waiting", "no room"): 1000})
+    assert eventually(lambda: events(http, ref) == {("Waiting", "no room"): 1000})
     announcer.waiting(ref, "a bad node")
-    eventually(lambda: events(http, ref) == {("Waiting", "no room"): 1000, ("Waiting", "a bad node"): 1})
+    assert eventually(lambda: events(http, ref) == {("Waiting", "no room"): 1000, ("Waiting", "a bad node"): 1})
 
 
 def test_a_thousand_repeats_are_few_writes(announcer: Announcer, kube: Tapped, http: Http, ref: Ref) -> None:
     for _ in range(1000):
         announcer.waiting(ref, "no room")
         time.sleep(0.0002)
-    eventually(lambda: sum(events(http, ref).values()) == 1000)
+    assert eventually(lambda: sum(events(http, ref).values()) == 1000)
     assert sum(method in ("POST", "PATCH") for method, _ in kube.calls) < 20
 
 
 def test_an_event_that_has_expired_is_written_anew(announcer: Announcer, http: Http, ref: Ref) -> None:
     announcer.waiting(ref, "no room")
-    eventually(lambda: events(http, ref))
+    assert eventually(lambda: events(http, ref))
     for event in http.ok("GET", EVENTS, fieldSelector=f"involvedObject.uid={ref.uid}")["items"]:
         http.ok("DELETE", f"{EVENTS}/{event['metadata']['name']}")
     announcer.waiting(ref, "no room")
-    eventually(lambda: events(http, ref) == {("Waiting", "no room"): 1})
+    assert eventually(lambda: events(http, ref) == {("Waiting", "no room"): 1})
 
 
 def test_another_process_counts_the_same_event_up(announcer: Announcer, kube: Tapped, http: Http, ref: Ref) -> None:
     announcer.waiting(ref, "no room")
-    eventually(lambda: events(http, ref))
+    assert eventually(lambda: events(http, ref))
     with contextlib.closing(Announcer(kube, Metrics(), pace=QUICK)) as successor:
         successor.waiting(ref, "no room")
-        eventually(lambda: events(http, ref) == {("Waiting", "no room"): 2})
+        assert eventually(lambda: events(http, ref) == {("Waiting", "no room"): 2})
 
 
 def test_what_happens_to_a_pod_is_told(announcer: Announcer, http: Http, ref: Ref) -> None:
     announcer.preempting(ref, "victims on n1 (2)")
-    eventually(lambda: ours(http, ref) == ("False", "Preempting", "victims on n1 (2)"))
+    assert eventually(lambda: ours(http, ref) == ("False", "Preempting", "victims on n1 (2)"))
     announcer.blocked(ref, "disruption budget default/quorum")
     announcer.scheduled(ref, "n1", (0, 1), vc="research", group="default/train")
     text = "node n1, leaf cells 0,1, virtual cluster research, affinity group default/train"
-    eventually(lambda: ours(http, ref) == ("True", "Allocated", text))
+    assert eventually(lambda: ours(http, ref) == ("True", "Allocated", text))
     announcer.lazily_preempted(ref, "default/train", "default/urgent")
-    eventually(lambda: (ours(http, ref) or ("",) * 3)[1] == "LazyPreempted")
+    assert eventually(lambda: (ours(http, ref) or ("",) * 3)[1] == "LazyPreempted")
     announcer.evicting(ref, Ref("u-1", "elsewhere", "urgent"))
-    eventually(lambda: ("Preempted", "its cells are needed by pod u-1") in events(http, ref))
+    assert eventually(lambda: ("Preempted", "its cells are needed by pod u-1") in events(http, ref))
     assert {("Preempting", "victims on n1 (2)"), ("Scheduled", text)} <= events(http, ref).keys()
     assert len(events(http, ref)) in (4, 5)  # the blocked eviction is not worth telling of a pod that is scheduled
 
 
 def test_an_invalid_annotation_is_a_warning(announcer: Announcer, http: Http, ref: Ref) -> None:
     announcer.refused(ref, "leafCellNumber is missing")
-    eventually(lambda: ours(http, ref) == ("False", "InvalidSpec", "leafCellNumber is missing"))
+    assert eventually(lambda: ours(http, ref) == ("False", "InvalidSpec", "leafCellNumber is missing"))
     (event,) = http.ok("GET", EVENTS, fieldSelector=f"involvedObject.uid={ref.uid}")["items"]
     assert (event["type"], event["reason"]) == ("Warning", "InvalidSpec")
     assert event["source"]["component"] == event["reportingComponent"] == "hived"
@@ -177,7 +177,7 @@ def test_a_pod_that_is_scheduled_at_once_costs_one_write(
     announcer: Announcer, kube: Tapped, http: Http, ref: Ref
 ) -> None:
     announcer.scheduled(ref, "n1", (0,))
-    eventually(lambda: events(http, ref) == {("Scheduled", "node n1, leaf cells 0"): 1})
+    assert eventually(lambda: events(http, ref) == {("Scheduled", "node n1, leaf cells 0"): 1})
     announcer.close()
     assert [method for method, _ in kube.calls] == ["POST"]
     assert ours(http, ref) is None
@@ -187,7 +187,7 @@ def test_conditions_of_others_stay(announcer: Announcer, http: Http, ref: Ref) -
     theirs = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
     http.patch(f"{PODS}/{ref.name}/status", {"status": {"conditions": [theirs]}}, "strategic-merge-patch")
     announcer.waiting(ref, "no room")
-    eventually(lambda: ours(http, ref))
+    assert eventually(lambda: ours(http, ref))
     assert conditions(http, ref)["PodScheduled"].items() >= theirs.items()
 
 
@@ -197,10 +197,10 @@ def test_the_time_of_a_condition_moves_with_its_status_alone(announcer: Announce
     body = {"status": {"conditions": [{**old, "lastTransitionTime": then}]}}
     http.patch(f"{PODS}/{ref.name}/status", body, "strategic-merge-patch")
     announcer.waiting(ref, "a bad node")
-    eventually(lambda: ours(http, ref) == ("False", "Waiting", "a bad node"))
+    assert eventually(lambda: ours(http, ref) == ("False", "Waiting", "a bad node"))
     assert conditions(http, ref)[CONDITION_TYPE]["lastTransitionTime"] == then
     announcer.scheduled(ref, "n1", (0,))
-    eventually(lambda: (ours(http, ref) or ("",))[0] == "True")
+    assert eventually(lambda: (ours(http, ref) or ("",))[0] == "True")
     assert conditions(http, ref)[CONDITION_TYPE]["lastTransitionTime"] > then
 
 
@@ -222,7 +222,7 @@ def test_a_scheduler_that_retries_on_every_change_of_a_pod_finds_an_end(
     thread = threading.Thread(target=retry)
     thread.start()
     announcer.waiting(ref, "no room")
-    eventually(lambda: attempts)
+    assert eventually(lambda: attempts)
     time.sleep(5 * QUICK.repeat_s)
     watcher.close()
     thread.join()
@@ -234,12 +234,12 @@ def test_a_condition_that_another_process_wrote_is_not_written_again(
     announcer: Announcer, kube: Tapped, http: Http, ref: Ref
 ) -> None:
     announcer.waiting(ref, "no room")
-    eventually(lambda: ours(http, ref))
+    assert eventually(lambda: ours(http, ref))
     version = http.ok("GET", f"{PODS}/{ref.name}")["metadata"]["resourceVersion"]
     successor = Announcer(kube, Metrics(), pace=QUICK)
     successor.waiting(ref, "no room")
     successor.close()
-    eventually(lambda: sum(events(http, ref).values()) == 2)
+    assert eventually(lambda: sum(events(http, ref).values()) == 2)
     assert http.ok("GET", f"{PODS}/{ref.name}")["metadata"]["resourceVersion"] == version
 
 
@@ -247,31 +247,31 @@ def test_a_wait_that_another_process_wrote_is_taken_back(
     announcer: Announcer, kube: Tapped, http: Http, ref: Ref
 ) -> None:
     announcer.waiting(ref, "no room")
-    eventually(lambda: ours(http, ref))
+    assert eventually(lambda: ours(http, ref))
     with contextlib.closing(Announcer(kube, Metrics(), pace=QUICK)) as successor:
         successor.observe(ref, PodCondition(CONDITION_TYPE, "False", "Waiting", "no room"))
         successor.scheduled(ref, "n1", (0,))
-        eventually(lambda: (ours(http, ref) or ("",))[0] == "True")
+        assert eventually(lambda: (ours(http, ref) or ("",))[0] == "True")
 
 
 def test_a_wait_is_taken_back_of_a_pod_that_a_dead_process_bound(
     announcer: Announcer, kube: Tapped, http: Http, ref: Ref
 ) -> None:
     announcer.waiting(ref, "no room")
-    eventually(lambda: ours(http, ref))
+    assert eventually(lambda: ours(http, ref))
     written = events(http, ref)
     with contextlib.closing(Announcer(kube, Metrics(), pace=QUICK)) as successor:
         successor.replayed(ref, "n1", (0,))
         successor.observe(ref, PodCondition(CONDITION_TYPE, "False", "Waiting", "no room"))
         assert ours(http, ref) == ("False", "Waiting", "no room")
         successor.replayed(ref, "n1", (0,))
-        eventually(lambda: ours(http, ref) == ("True", "Allocated", "node n1, leaf cells 0"))
+        assert eventually(lambda: ours(http, ref) == ("True", "Allocated", "node n1, leaf cells 0"))
     assert events(http, ref) == written
 
 
 def test_replaying_a_pod_does_not_hide_that_it_was_preempted_lazily(announcer: Announcer, http: Http, ref: Ref) -> None:
     announcer.lazily_preempted(ref, "g", "h")
-    eventually(lambda: ours(http, ref))
+    assert eventually(lambda: ours(http, ref))
     announcer.replayed(ref, "n1", (0,))
     announcer.close()
     assert (ours(http, ref) or ("",) * 3)[1] == "LazyPreempted"
@@ -281,7 +281,7 @@ def test_a_later_pod_of_the_same_name_is_left_alone(announcer: Announcer, http: 
     http.ok("DELETE", f"{PODS}/{ref.name}", gracePeriodSeconds=0)
     later = create(http, ref.name)
     announcer.waiting(ref, "no room")
-    eventually(lambda: events(http, ref))
+    assert eventually(lambda: events(http, ref))
     announcer.close()
     assert ours(http, later) is None
     assert events(http, later) == {}
@@ -291,7 +291,7 @@ def test_what_befell_a_pod_is_told_after_it_is_gone(announcer: Announcer, http: 
     http.ok("DELETE", f"{PODS}/{ref.name}", gracePeriodSeconds=0)
     announcer.evicting(ref, Ref("u-1", "default", "urgent"))
     announcer.forget(ref.uid)
-    eventually(lambda: events(http, ref) == {("Preempted", "its cells are needed by pod u-1"): 1})
+    assert eventually(lambda: events(http, ref) == {("Preempted", "its cells are needed by pod u-1"): 1})
 
 
 def test_a_namespace_that_is_gone_ends_the_attempts(announcer: Announcer, kube: Tapped, metrics: Metrics) -> None:
@@ -350,10 +350,10 @@ def test_what_was_said_while_the_api_server_was_away_is_written_when_it_is_back(
     with caplog.at_level(logging.WARNING):
         for number in range(20):
             announcer.scheduled(Ref(f"u-{number}", "default", f"p-{number}"), "n1", (number,))
-        eventually(lambda: outcomes(metrics, "failed") >= 3)
+        assert eventually(lambda: outcomes(metrics, "failed") >= 3)
     with api_server(port=port) as back:
         http = Http(back.port)
-        eventually(lambda: len(http.ok("GET", EVENTS)["items"]) == 20, 20)
+        assert eventually(lambda: len(http.ok("GET", EVENTS)["items"]) == 20, 20)
         announcer.close()
     assert len([record for record in caplog.records if record.name == "hived_extender.announcements"]) == 1
 
@@ -364,7 +364,7 @@ def test_thousands_of_pods_are_told_of(kube: Tapped, http: Http, metrics: Metric
     for number in range(2000):
         announcer.scheduled(Ref(f"many-{number}", "default", f"many-{number}"), "n1", (number,))
     said = time.monotonic() - started
-    eventually(lambda: outcomes(metrics, "created") == 2000, 60)
+    assert eventually(lambda: outcomes(metrics, "created") == 2000, 60)
     print(f"said in {said / 2000 * 1e6:.0f} us each, written at {2000 / (time.monotonic() - started):.0f} /s")
     announcer.close()
     assert len(kube.calls) == 2000
@@ -375,11 +375,11 @@ def test_a_leader_that_has_resigned_writes_nothing_of_before(metrics: Metrics) -
         port = gone.port
     announcer = Announcer(KubeClient.connect(f"http://127.0.0.1:{port}"), metrics, pace=QUICK)
     announcer.evicting(Ref("u", "default", "before"), Ref("v", "default", "q"))
-    eventually(lambda: outcomes(metrics, "failed") >= 1)
+    assert eventually(lambda: outcomes(metrics, "failed") >= 1)
     announcer.resign()
     with api_server(port=port) as back:
         announcer.evicting(Ref("u", "default", "after"), Ref("v", "default", "q"))
-        eventually(lambda: outcomes(metrics, "created") >= 1)
+        assert eventually(lambda: outcomes(metrics, "created") >= 1)
         announcer.close()
         (event,) = Http(back.port).ok("GET", EVENTS)["items"]
     assert event["involvedObject"]["name"] == "after"
@@ -387,10 +387,10 @@ def test_a_leader_that_has_resigned_writes_nothing_of_before(metrics: Metrics) -
 
 def test_who_leads_again_knows_which_waits_stand(announcer: Announcer, http: Http, ref: Ref) -> None:
     announcer.waiting(ref, "no room")
-    eventually(lambda: ours(http, ref))
+    assert eventually(lambda: ours(http, ref))
     announcer.resign()
     announcer.scheduled(ref, "n1", (0,))
-    eventually(lambda: (ours(http, ref) or ("",))[0] == "True")
+    assert eventually(lambda: (ours(http, ref) or ("",))[0] == "True")
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
@@ -399,9 +399,9 @@ def test_kubectl_shows_folded_events_and_the_condition(
 ) -> None:
     for _ in range(2):
         announcer.waiting(ref, "no room in VC research")
-        eventually(lambda: events(http, ref))
+        assert eventually(lambda: events(http, ref))
         time.sleep(1.1)  # ages are shown in seconds
-    eventually(lambda: sum(events(http, ref).values()) == 2)
+    assert eventually(lambda: sum(events(http, ref).values()) == 2)
     config = tmp_path / "config"
     config.write_text(kubeconfig_text(server.url))
     described = subprocess.run(

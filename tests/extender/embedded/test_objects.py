@@ -218,7 +218,7 @@ def test_a_deletion_may_have_preconditions(http: Http, config_maps: str, precond
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
 def test_a_propagation_policy_is_accepted(http: Http, config_maps: str, policy: str) -> None:
     http.ok("POST", config_maps, config_map("one"))
-    http.ok("DELETE", f"{config_maps}/one", propagationPolicy=policy)
+    assert http.ok("DELETE", f"{config_maps}/one", propagationPolicy=policy)["status"] == "Success"
 
 
 def test_an_unknown_propagation_policy_is_invalid(http: Http, config_maps: str) -> None:

@@ -106,11 +106,12 @@ def test_storing_leaves_the_body_as_it_was() -> None:
 
 
 def test_waiting_misses_nothing_after_it_was_asked_for() -> None:
-    async def scenario() -> None:
+    async def scenario() -> bool:
         store = Store(FIRST_VERSION)
         collection = store.collection("one")
-        waiting = collection.next_change()
+        waiting = asyncio.ensure_future(collection.next_change())
         put(store, collection, "a")
-        await asyncio.wait_for(waiting, 1)
+        await asyncio.wait([waiting], timeout=1)
+        return waiting.done()
 
-    asyncio.run(scenario())
+    assert asyncio.run(scenario())
