@@ -26,8 +26,8 @@ def make_run(seed: int, leaves: int = 0) -> tuple[LockStep, Operations]:
     return LockStep(configs), Operations(choices, configs)
 
 
-def run(seed: int, op_count: int, dump: Path, leaves: int = 0) -> None:
-    """Raises Difference, after writing the run to `dump`."""
+def run(seed: int, op_count: int, dump: Path, leaves: int = 0) -> int:
+    """Returns how many operations both agreed on. Raises Difference, after writing the run to `dump`."""
     lockstep, operations = make_run(seed, leaves)
     try:
         for op in operations.start():
@@ -38,6 +38,7 @@ def run(seed: int, op_count: int, dump: Path, leaves: int = 0) -> None:
     except Difference:
         lockstep.dump(dump / f"seed-{seed}")
         raise
+    return len(lockstep.operations)
 
 
 def main() -> None:
