@@ -35,6 +35,8 @@ spec:
     resources: {{limits: {{cpu: "1"}}}}
 """
 
+BOUNDED_WATCH = ["kubectl", "--watch", "--request-timeout=20s"]
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
@@ -160,7 +162,7 @@ def test_delete_waits_until_the_node_has_stopped_the_pod(kubectl: Kubectl, name:
 def test_wait_and_watch_see_changes(kubectl: Kubectl, cluster: EmbeddedCluster, name: str) -> None:
     assert "condition met" in kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=10s")
     watched = subprocess.Popen(
-        ["kubectl", "--kubeconfig", str(cluster.kubeconfig), "get", "pod", name, "--watch", "--no-headers"],
+        [*BOUNDED_WATCH, "--kubeconfig", str(cluster.kubeconfig), "get", "pod", name, "--no-headers"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -171,7 +173,7 @@ def test_wait_and_watch_see_changes(kubectl: Kubectl, cluster: EmbeddedCluster, 
         assert any("Completed" in line for line in watched.stdout)
     finally:
         watched.terminate()
-        watched.communicate()
+        watched.communicate(timeout=10)
 
 
 def test_cordon_and_drain_empty_a_node(kubectl: Kubectl, name: str) -> None:

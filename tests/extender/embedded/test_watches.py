@@ -1,8 +1,12 @@
 """Watches over real sockets: what is told, in which order, and how a watch ends."""
 
+import asyncio
 import time
 
 import pytest
+
+from hived_extender.embedded.apiserver.store import Store
+from hived_extender.embedded.apiserver.watching import Watch
 
 from .helpers import TABLE, Http, api_server, config_map, pod
 
@@ -189,3 +193,30 @@ def test_the_server_stops_though_somebody_watches() -> None:
             server.stop()
             assert watch.rest() == []
             assert time.monotonic() - began < 2
+
+
+def test_a_client_that_leaves_as_something_changes_ends_its_watch() -> None:
+    async def scenario() -> bool:
+        store = Store(1)
+        collection = store.collection("one")
+        watch = Watch(
+            collection=collection,
+            version=1,
+            current_version=lambda: store.version,
+            initial=b"",
+            accepts=lambda _: True,
+            render=lambda *_: b"a line",
+            timeout_s=60,
+            bookmark=None,
+            bookmark_interval_s=60,
+            ends_initial_list=False,
+            is_stopping=lambda: False,
+        )
+        telling = asyncio.ensure_future(anext(watch.chunks()))
+        await asyncio.sleep(0)
+        store.wake_all()
+        telling.cancel()
+        await asyncio.wait([telling], timeout=1)
+        return telling.cancelled()
+
+    assert asyncio.run(scenario())

@@ -74,7 +74,8 @@ class Watch:
 
     async def _wait(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self.collection.next_change(), max(0.0, seconds))
+            async with asyncio.timeout(seconds):
+                await self.collection.next_change()
         except TimeoutError:
             return
 
