@@ -71,7 +71,9 @@ def configure(log_format: str, level: str = "INFO", stream: TextIO | None = None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # What the compiler of the kernels has to say at DEBUG is megabytes.
+    for library in ("uvicorn", "numba"):
+        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 def tell_failure(future: Future[None]) -> None:

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Iterator
 
+import numba
 import pytest
 
 from hived_extender import logs
@@ -16,6 +17,14 @@ def root() -> Iterator[logging.Logger]:
     handlers, level = list(root.handlers), root.level
     yield root
     root.handlers[:], root.level = handlers, level
+
+
+def test_compiling_a_kernel_is_not_logged_step_by_step(root: logging.Logger) -> None:
+    stream = io.StringIO()
+    logs.configure("text", "DEBUG", stream)
+    logging.getLogger("part").debug("before")
+    assert numba.njit(lambda number: number + 1)(1) == 2
+    assert len(stream.getvalue().splitlines()) == 1
 
 
 def log_line(log_format: str, message: str, exc_info: object = None, **fields: object) -> str:

@@ -3,9 +3,9 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -20,6 +20,7 @@ from hived_extender.kube import KubeClient, pod_path
 from hived_extender.running import Extender, start_embedded, start_extender
 from hived_extender.wire import ENABLE_LIMIT
 from tests.extender.world import CONFIG, NODES, cluster_spec, filter_body, spec_text, wait_until
+from tests.programs import HIVED, hived
 
 DEADLINE_S = 20.0
 
@@ -234,11 +235,11 @@ def test_an_embedded_cluster_runs_the_pods_it_is_given(config: Path) -> None:
 
 
 def test_the_command_serves_until_sigterm_and_exits_with_zero(config: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from hived_extender.cli import main; main()", "serve", "--embedded", str(config)]
-    command += ["--listen", "127.0.0.1:0", "--record", str(tmp_path / "records"), "--log-format", "json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = ["serve", "--embedded", str(config), "--listen", "127.0.0.1:0"]
+    words += ["--record", str(tmp_path / "records"), "--log-format", "json"]
+    with hived(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
-        lines = [line.split() for line in iter(process.stdout.readline, "Ctrl-C ends it.\n")]
+        lines = [line.split() for line in takewhile("Ctrl-C ends it.\n".__ne__, process.stdout)]
         addresses = {words[0]: words[-1] for words in lines if words}
         assert status_of(f"{addresses['extender']}/readyz") == 200
         assert status_of(f"{addresses['API']}/api/v1/nodes/n0") == 200
@@ -250,7 +251,7 @@ def test_the_command_serves_until_sigterm_and_exits_with_zero(config: Path, tmp_
 
 
 def test_the_command_refuses_two_configurations() -> None:
-    command = [sys.executable, "-c", "from hived_extender.cli import main; main()", "serve"]
-    result = subprocess.run([*command, "--config", "a", "--embedded", "b"], capture_output=True, text=True, check=False)
+    words = ["serve", "--config", "a", "--embedded", "b"]
+    result = subprocess.run([*HIVED, *words], capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     assert result.returncode == 2
     assert "exclude each other" in result.stderr

@@ -2,10 +2,10 @@
 
 import json
 import logging
+import os
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +18,7 @@ from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.wire import FILTER_PATH
 from tests.extender.secured import Files, ReviewServer, Secured, bearer
 from tests.extender.world import CONFIG, cluster_spec
+from tests.programs import hived
 
 CLUSTER = "/v1/inspect/clusterstatus"
 GOOD, POOR, BAD = "good-token-5a1f", "poor-token-77b2", "bad-token-c09e"
@@ -128,31 +129,21 @@ def test_no_log_line_holds_a_token_whatever_goes_wrong(
         assert all(token.encode() not in answer for answer in answers)
 
 
-def serve(config: Path, cluster: EmbeddedCluster, *options: str) -> "subprocess.Popen[str]":
-    program = "from hived_extender.cli import main; main()"
-    words = [
-        "serve",
-        "--config",
-        str(config),
-        "--listen",
-        "127.0.0.1:0",
-        "--log-format",
-        "json",
-        "--log-level",
-        "DEBUG",
-    ]
-    environment = {"KUBE_APISERVER_ADDRESS": cluster.api_url, "PATH": "", "PYTHONPATH": ":".join(sys.path)}
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *words, *options], env=environment, stderr=subprocess.PIPE, text=True
-    )
-
-
 def test_the_command_serves_what_it_is_told_and_logs_no_token(files: Files, tmp_path: Path) -> None:
     config = tmp_path / "hivedscheduler.yaml"
     config.write_text(CONFIG)
-    options = ["--tls-cert-file", str(files.certificate), "--tls-private-key-file", str(files.key)]
+    options = ["--config", str(config), "--listen", "127.0.0.1:0", "--log-format", "json", "--log-level", "DEBUG"]
+    options += ["--tls-cert-file", str(files.certificate), "--tls-private-key-file", str(files.key)]
     options += ["--client-ca-file", str(files.ca), "--authorize", "--allowed-client-name", "olga"]
-    with EmbeddedCluster(cluster_spec()) as cluster, serve(config, cluster, *options) as process:
+    with (
+        EmbeddedCluster(cluster_spec()) as cluster,
+        hived(
+            "serve",
+            *options,
+            env=os.environ | {"KUBE_APISERVER_ADDRESS": cluster.api_url, "KUBECONFIG": ""},
+            stderr=subprocess.PIPE,
+        ) as process,
+    ):
         assert process.stderr is not None
         lines: list[str] = []
         while not lines or json.loads(lines[-1])["message"] != "listening":
@@ -161,7 +152,8 @@ def test_the_command_serves_what_it_is_told_and_logs_no_token(files: Files, tmp_
         assert url.startswith("https://")
         served = Served(files, int(url.rsplit(":", 1)[1]))
         deadline = time.monotonic() + 60
-        while served.call("GET", "/readyz")[0] != 200 and time.monotonic() < deadline:
+        while served.call("GET", "/readyz")[0] != 200:
+            assert time.monotonic() < deadline
             time.sleep(0.1)
         # The embedded API server knows no reviews: then nobody comes in.
         assert [served.call("GET", CLUSTER, **bearer(token))[0] for token in TOKENS] == [503, 503, 503]

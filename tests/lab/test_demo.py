@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -17,6 +16,7 @@ from hived_extender.cli import main
 from hived_extender.inspection import Inspector
 from hived_extender.kube import PODS, KubeClient
 from hived_extender.lab.experiment import experiments_folder
+from tests.programs import HIVED, hived
 
 LAB = experiments_folder()
 SHORT_POD = """\
@@ -136,11 +136,9 @@ def test_an_unknown_experiment_is_refused():
 
 
 def test_keep_leaves_the_cluster_up_until_it_is_interrupted(tmp_path):
-    command = [sys.executable, "-c", "from hived_extender.cli import main; main()", "demo", "--keep", "--only"]
     log = tmp_path / "demo.log"
-    with subprocess.Popen(
-        [*command, "sku-types", "--log", str(log)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    ) as demo:
+    words = ["demo", "--keep", "--only", "sku-types", "--log", str(log)]
+    with hived(*words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as demo:
         assert demo.stderr is not None
         variables = {}
         for line in demo.stderr:
@@ -152,11 +150,12 @@ def test_keep_leaves_the_cluster_up_until_it_is_interrupted(tmp_path):
         names = [cell.name for cell in Inspector(variables["HIVED_SERVER"]).physical_cluster()]
         pods = KubeClient.connect(kubeconfig=variables["KUBECONFIG"]).list_objects(PODS, dict).items
         shown = subprocess.run(
-            [*command[:3], "get", "vc", "vision"],
+            [*HIVED, "get", "vc", "vision"],
             env=os.environ | variables,
             capture_output=True,
             text=True,
             check=True,
+            timeout=60,
         )
         demo.send_signal(signal.SIGINT)
         assert demo.wait(timeout=20) == 0

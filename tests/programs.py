@@ -1,0 +1,23 @@
+"""`hived` as a process of its own, beside a test."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+HIVED = [sys.executable, "-c", "from hived_extender.cli import main; main()"]
+
+
+@contextmanager
+def hived(*words: str, **options: Any) -> Iterator["subprocess.Popen[str]"]:
+    """The command `hived` with these words, until the end; `options` are those of `Popen`.
+
+    A program that still runs then is killed. The end of a `Popen` by itself would wait for it, and so for ever if the
+    test fails before it has told the program to stop.
+    """
+    with subprocess.Popen([*HIVED, *words], text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
