@@ -27,17 +27,16 @@ RETRY_S = 2.0
 
 
 class Nudger:
-    """Thread-safe. Remembers every pod that waits, until it is woken or settled.
+    """Thread-safe. Remembers every pod that waits, until it is settled: one that was woken may be overtaken.
 
-    `wake` is called with the uids of a few pods, on a thread of its own and without any lock held; it returns those
-    that it is about to wake.
+    `wake` is called with the uids of a few pods, on a thread of its own and without any lock held.
     """
 
-    def __init__(self, wake: Callable[[Sequence[str]], Sequence[str]], delay_s: float) -> None:
+    def __init__(self, wake: Callable[[Sequence[str]], None], delay_s: float) -> None:
         self._wake = wake
         self._delay_s = delay_s
         self._changed = threading.Condition()
-        self._refusals: dict[str, float] = {}  # uid -> when it was last refused, or tried on the core in vain
+        self._refusals: dict[str, float] = {}  # uid -> when it was last refused, or tried on the core
         self._being_tried: set[str] = set()  # less those that something else was heard of since
         self._last_change = 0.0
         self._due = math.inf
@@ -52,7 +51,7 @@ class Nudger:
             self._sweep_in(self._delay_s)
 
     def not_woken(self, uid: str) -> None:
-        """A pod that could run could not be woken, although `wake` said it would be."""
+        """A pod that could run could not be woken, although `wake` tried to."""
         with self._changed:
             self._note(uid, -math.inf)
             self._sweep_in(RETRY_S)
@@ -118,11 +117,8 @@ class Nudger:
         with self._changed:
             self._being_tried = self._refusals.keys() & uids
         began = time.monotonic()
-        woken = set(self._wake(uids))
+        self._wake(uids)
         with self._changed:
             for uid in self._being_tried:
-                if uid in woken:
-                    del self._refusals[uid]
-                else:
-                    self._refusals[uid] = began
+                self._refusals[uid] = began
             self._being_tried.clear()

@@ -40,9 +40,9 @@ class PodRecord:
     """One pod of ours, changed only by the service under its lock.
 
     `request` is what it was last seen to ask for. `is_told` says that the core knows of it, which then has to be told
-    of its end as well; `is_asked` that kube-scheduler has asked about it. `version` is the newest resourceVersion seen.
-    A pod that `is_held` is not to be scheduled yet, or any more. One that `is_downgraded` belongs to a group that was
-    preempted lazily after its place was decided, and `bind_info` says so.
+    of its end as well; `is_asked` that kube-scheduler has asked about it, and since it was last woken. `version` is the
+    newest resourceVersion seen. A pod that `is_held` is not to be scheduled yet, or any more. One that `is_downgraded`
+    belongs to a group that was preempted lazily after its place was decided, and `bind_info` says so.
     """
 
     uid: str

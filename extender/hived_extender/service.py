@@ -386,7 +386,8 @@ class Service:
             tell_decision(self.metrics, record.key, request, phase, error, started)
             self._announcer.refused(record, error.message)
             raise
-        (self._nudger.settled if isinstance(decision, Bind) else self._nudger.refused)(record.uid)
+        is_placed = isinstance(decision, Bind) and phase is Phase.FILTERING
+        (self._nudger.settled if is_placed else self._nudger.refused)(record.uid)
         tell_decision(self.metrics, record.key, request, phase, decision, started)
         return decision
 
@@ -432,32 +433,33 @@ class Service:
         """
         with self._lock:
             if record.state is state and self._pods.get(record.uid) is record:
+                record.is_asked = True
                 self._nudger.not_woken(record.uid)
 
-    def _wake_those_that_fit(self, uids: Sequence[str]) -> list[str]:
+    def _wake_those_that_fit(self, uids: Sequence[str]) -> None:
         """Try waiting pods on the core: preempt for those that need it, wake those that could run. Takes the lock."""
-        fitting: list[PodRecord] = []
         with suppress(InvariantError), self._exclusive():
             ledger = self._facts.ledger
             for uid in uids:
                 record = self._pods.get(uid)
                 if ledger is not None and record is not None and self._is_worth_waking(ledger, record):
-                    fitting.append(record)
-        for record in fitting:
-            self._ask_retry(record)
-        return [record.uid for record in fitting]
+                    record.is_asked = False  # until kube-scheduler, which is awake now, asks
+                    self._ask_retry(record)
 
     def _is_worth_waking(self, ledger: Ledger, record: PodRecord) -> bool:
         request = record.request
         if record.state is PodState.BINDING:
-            return not record.is_force_binding
+            return record.is_asked and not record.is_force_binding
         if record.state is not PodState.WAITING or request is None or record.is_held:
             return False
         was_preempting = ledger.is_waiting_for_victims(request)
+        may_choose = self._may_choose_nodes(request)
         record.is_told = True
         try:
+            if may_choose and ledger.has_lost_cells(request):
+                ledger.decide(request, Phase.PREEMPTING, None, commit=False)
             decision = ledger.decide(request, Phase.FILTERING, None, commit=False)
-            if isinstance(decision, Preempt) and not was_preempting and not self._may_choose_nodes(request):
+            if isinstance(decision, Preempt) and not was_preempting and not may_choose:
                 return record.is_asked  # it is for kube-scheduler to say where
             if isinstance(decision, Preempt) and self.preemption.by_service:
                 decision = self._preemptions.carry_on(ledger, record, request, decision, None)

@@ -167,3 +167,27 @@ def test_a_pod_whose_gate_is_taken_away_is_preempted_for(world: World) -> None:
     world.service.pod_seen(to_pod(pod))
     wait_until(lambda: evicted(world))
     assert len(evicted(world)) == 1
+
+
+def test_a_pod_that_loses_its_node_when_it_has_been_woken_is_preempted_for_anew(world: World) -> None:
+    lent = lend_everything(world)
+    pod = world.create("p")
+    (lost,) = world.filter(pod)["FailedNodes"]
+    wait_until(lambda: world.kube.leaving)
+    world.delete(lent[lost])
+    wait_until(lambda: [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/p"])
+    # kube-scheduler finds no node for it from now on, and so never asks.
+    world.service.node_seen(node(lost, is_ready=False))
+    wait_until(lambda: len(world.kube.leaving) == 2, within_s=5)
+    assert lost not in world.groups()["ns/p"]["physicalPlacement"]
+
+
+def test_a_pod_is_woken_once_until_kube_scheduler_asks_about_it(world: World) -> None:
+    lent = lend_everything(world)
+    waiting = world.create("p", spec_text(vc="b", priority=-1))
+    world.filter(waiting)
+    for where in ("n0", "n1"):
+        world.delete(lent[where])
+        wait_until(lambda: world.kube.patches)
+        time.sleep(0.1)
+    assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/p"]
