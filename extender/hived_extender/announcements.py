@@ -145,6 +145,7 @@ class Announcer:
 
     def resign(self) -> None:
         """Another replica leads from now on: what is not written yet is for it to say."""
+        self._recorder.forget_counts()
         with self._changed:
             former, self._boards = self._boards, OrderedDict()
             self._queue.clear()

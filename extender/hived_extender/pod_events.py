@@ -101,6 +101,11 @@ class EventRecorder:
         self._remember(path, times)
         return True
 
+    def forget_counts(self) -> None:
+        """Others may count the same events up from now on; each is read again before it is counted."""
+        with self._lock:
+            self._counts.clear()
+
     def _count_up(self, path: str, count: int) -> bool:
         """Return False if the event has expired on the server."""
         try:

@@ -115,6 +115,10 @@ def outcomes(metrics: Metrics, outcome: str) -> float:
     return metrics.registry.get_sample_value("hived_events_total", {"outcome": outcome}) or 0.0
 
 
+def written(metrics: Metrics) -> float:
+    return outcomes(metrics, "created") + outcomes(metrics, "counted")
+
+
 def test_a_wait_that_is_repeated_is_one_event_that_counts(announcer: Announcer, http: Http, ref: Ref) -> None:
     announcer.waiting(ref, "no room")
     assert eventually(lambda: events(http, ref))
@@ -391,6 +395,19 @@ def test_who_leads_again_knows_which_waits_stand(announcer: Announcer, http: Htt
     announcer.resign()
     announcer.scheduled(ref, "n1", (0,))
     assert eventually(lambda: (ours(http, ref) or ("",))[0] == "True")
+
+
+def test_who_leads_again_counts_on_from_what_others_counted(
+    announcer: Announcer, kube: Tapped, metrics: Metrics, http: Http, ref: Ref
+) -> None:
+    other = Announcer(kube, metrics, pace=QUICK)
+    for leader in (announcer, other, announcer):
+        before = written(metrics)
+        leader.waiting(ref, "no room")
+        eventually(lambda before=before: written(metrics) > before)
+        leader.resign()
+    other.close()
+    assert sum(events(http, ref).values()) == 3
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
