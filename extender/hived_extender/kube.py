@@ -325,11 +325,8 @@ class KubeClient:
         """Send a request; returns the response, its body not yet read, or raises KubeError if it is an error."""
         url = f"{self.host}{path}?{urlencode(query)}" if query else self.host + path
         headers = {"Accept": "application/json", "User-Agent": "hived"}
-        # Files of tokens end in a line break, at which http.client would stumble, quoting the token.
-        token = (self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or "").strip()
+        token = self._token()
         if token:
-            if not token.isprintable():
-                raise KubeError(0, "ConfigError", "the token for the API server has a control character in it")
             headers["Authorization"] = token
         if body is not None:
             headers["Content-Type"] = content_type
@@ -352,6 +349,18 @@ class KubeClient:
             raise KubeError(0, "NoAnswer", f"{method} {self.host}{path}: {error}") from error
         response.release_conn()
         raise _refusal(response.status, answer)
+
+    def _token(self) -> str:
+        """What identifies us to the API server, "" if nothing does; a token that has run out is renewed."""
+        try:
+            given = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
+        except Exception as error:  # renewing reads files and runs programs, which fail in many ways
+            raise KubeError(0, "ConfigError", f"the token for the API server cannot be renewed: {error}") from error
+        # Files of tokens end in a line break, at which http.client would stumble, quoting the token.
+        token = given.strip()
+        if not token.isprintable():
+            raise KubeError(0, "ConfigError", "the token for the API server has a control character in it")
+        return token
 
 
 class Watch(Generic[T]):

@@ -223,3 +223,15 @@ def test_a_token_that_cannot_be_sent_is_an_error_without_it(server: Server) -> N
         KubeClient(configuration).get("/api")
     assert "secret" not in str(caught.value)
     assert server.seen == []
+
+
+def test_a_token_that_cannot_be_read_anew_is_an_error_like_any_other(server: Server) -> None:
+    configuration = load_configuration(f"http://127.0.0.1:{server.server_port}")
+
+    def renew(_: object) -> None:
+        raise FileNotFoundError("no such file: /var/run/token")
+
+    configuration.refresh_api_key_hook = renew
+    with pytest.raises(KubeError, match="token for the API server cannot be renewed: no such file"):
+        KubeClient(configuration).get("/api")
+    assert server.seen == []
