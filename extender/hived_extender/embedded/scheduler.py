@@ -166,7 +166,8 @@ class Scheduler:
             uid = self._queue.pop(time.monotonic())
             if uid is None:
                 due = self._queue.next_due()
-                self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
+                if not self._stop.is_set():  # else nobody notifies any more
+                    self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
                 return None
             return self._cluster.pods[uid]
 

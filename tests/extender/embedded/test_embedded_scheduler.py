@@ -458,6 +458,17 @@ def test_an_extender_that_does_not_answer_holds_up_no_stop(http: Http) -> None:
     kube.close()
 
 
+def test_a_stop_between_two_pods_is_noticed(http: Http) -> None:
+    kube = KubeClient.connect(f"http://127.0.0.1:{http.port}")
+    scheduler = Scheduler(kube, "http://127.0.0.1:1", QUICK)
+    scheduler.stop()
+    looking = threading.Thread(target=scheduler._next_pod, daemon=True)
+    looking.start()
+    looking.join(5)
+    assert not looking.is_alive()
+    kube.close()
+
+
 def test_an_extender_that_closes_its_connections_is_called_again(http: Http, extender: Extender) -> None:
     extender.server.RequestHandlerClass.protocol_version = "HTTP/1.0"  # type: ignore[attr-defined]
     for name in ("one", "two", "three"):

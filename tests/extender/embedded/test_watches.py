@@ -1,10 +1,12 @@
 """Watches over real sockets: what is told, in which order, and how a watch ends."""
 
 import asyncio
+import resource
 import time
 
 import pytest
 
+from hived_extender.embedded.apiserver.server import ApiServer
 from hived_extender.embedded.apiserver.store import Store
 from hived_extender.embedded.apiserver.watching import Watch
 
@@ -193,6 +195,18 @@ def test_the_server_stops_though_somebody_watches() -> None:
             server.stop()
             assert watch.rest() == []
             assert time.monotonic() - began < 2
+
+
+def test_a_server_without_an_event_loop_does_not_start() -> None:
+    server = ApiServer()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            server.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        server.stop()
 
 
 def test_a_client_that_leaves_as_something_changes_ends_its_watch() -> None:

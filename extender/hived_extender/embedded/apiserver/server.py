@@ -53,7 +53,7 @@ class ApiServer:
         self.registry = Registry(Store(time.time_ns() // 1000, history_limit))
         self._rest = Rest(self.registry, bookmark_interval_s, expired_as_status)
         self._event_ttl_s = event_ttl_s
-        self._started = threading.Event()
+        self._started: Future[None] = Future()
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[asyncio.Future[None]] = []
         self._thread = threading.Thread(target=self._run, name="embedded-apiserver", daemon=True)
@@ -81,9 +81,9 @@ class ApiServer:
         return f"http://{LOOPBACK}:{self.port}"
 
     def start(self) -> None:
-        """Serve until `stop`; requests are answered when this returns."""
+        """Serve until `stop`; requests are answered when this returns. Raises what kept the event loop from running."""
         self._thread.start()
-        self._started.wait()
+        self._started.result()
 
     def stop(self) -> None:
         """End watches, finish running requests, close the port."""
@@ -119,13 +119,18 @@ class ApiServer:
         self.call(begin)
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
-            self._loop = runner.get_loop()
-            runner.run(self._serve())
+        try:
+            with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
+                self._loop = runner.get_loop()
+                runner.run(self._serve())
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
 
     async def _serve(self) -> None:
         self._tasks.append(asyncio.ensure_future(self._sweep_events()))
-        self._started.set()
+        self._started.set_result(None)
         await self._server.serve([self._socket])
 
     def _shut_down(self) -> None:
