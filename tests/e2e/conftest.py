@@ -14,6 +14,17 @@ NEEDS_A_PLANE = ["test_*.py", "failures/*"]
 collect_ignore_glob = [] if os.environ.get("HIVED_E2E") else NEEDS_A_PLANE
 
 
+LIMIT_S = 900
+"""For one test: the first compiles kernels and starts a control plane, and waits that end by themselves tell more."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all that need a control plane more time than other tests have."""
+    for item in items:
+        if "plane" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(LIMIT_S))
+
+
 @pytest.fixture(scope="session", params=VERSIONS)
 def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """A control plane of each version; what a test leaves in it, `RealCluster` or `clear` removes before the next."""

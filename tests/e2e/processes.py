@@ -1,7 +1,9 @@
 """Programs that are started, stopped, killed, frozen and started again, each known by its pid."""
 
 import contextlib
+import itertools
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -21,11 +23,18 @@ class StartError(Exception):
     """A program ended or was not ready in time; the message ends with the tail of its log."""
 
 
+# Below those that the system gives to whoever connects or wants any port: nobody takes one before its owner listens, or
+# while the owner is away.
+_ports = itertools.count(random.randrange(20_000, 28_000))
+
+
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port on loopback that nobody listens on, another one each time."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            port = next(_ports)
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Process:
