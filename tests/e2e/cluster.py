@@ -23,7 +23,7 @@ from tests.e2e.plane import SCHEDULER, ControlPlane
 from tests.e2e.processes import Process, free_port
 from tests.e2e.rights import grant_rights, scheduler_kubeconfig, service_kubeconfig
 from tests.e2e.scheduling import scheduler_configuration
-from tests.e2e.service_proxy import Replica, ServiceProxy
+from tests.e2e.service_proxy import ServiceProxy
 
 SERVE = "from hived_extender.cli import main; main(prog_name='hived')"
 READY_S = 180.0
@@ -85,7 +85,7 @@ class RealCluster:
         self._configure(configuration)
         self.ports = [free_port() for _ in range(replica_count)]
         self.services = [self._service(number, port, serve_options) for number, port in enumerate(self.ports)]
-        self.proxy = ServiceProxy([Replica(port) for port in self.ports])
+        self.proxy = ServiceProxy(self.ports)
 
     def __enter__(self) -> "RealCluster":
         with ExitStack() as stack:
@@ -117,14 +117,16 @@ class RealCluster:
         """The configuration that the nodes were made from."""
         return self._spec
 
-    def leader(self, timeout_s: float = READY_S) -> Process:
-        """The replica that is ready, once there is one. Raises TimeoutError."""
-        return self._await(lambda: next(self._standing(" is ready"), None), timeout_s, "no replica leads")
+    def leader(self, besides: Process | None = None) -> Process:
+        """The replica that is ready, another than `besides`, once there is one. Raises TimeoutError."""
+        return self._await(
+            lambda: next((one for one in self._standing(" is ready") if one is not besides), None), "no replica leads"
+        )
 
-    def await_followers(self, timeout_s: float = READY_S) -> None:
+    def await_followers(self) -> None:
         """Wait until every replica but one knows that another leads, and so is ready to take over."""
         count = len(self.services) - 1
-        self._await(lambda: len(list(self._standing(" leads"))) >= count, timeout_s, f"fewer than {count} follow")
+        self._await(lambda: len(list(self._standing(" leads"))) >= count, f"fewer than {count} follow")
 
     def _standing(self, words: str) -> Iterator[Process]:
         """The replicas that say so of themselves."""
@@ -132,20 +134,19 @@ class RealCluster:
             if words in _standing(port):
                 yield service
 
-    def _await(self, look: Callable[[], T], timeout_s: float, otherwise: str) -> T:
-        until = time.monotonic() + timeout_s
+    def _await(self, look: Callable[[], T | None], otherwise: str) -> T:
+        until = time.monotonic() + READY_S
         while not (found := look()):
             if time.monotonic() > until:
-                raise TimeoutError(
-                    f"{otherwise} after {timeout_s:.0f} s\n" + "\n".join(s.tail(5) for s in self.services)
-                )
+                tails = "\n".join(service.tail(5) for service in self.services)
+                raise TimeoutError(f"{otherwise} after {READY_S:.0f} s\n{tails}")
             time.sleep(0.02)
         return found
 
     @property
     def url(self) -> str:
         """Where the service answers, whichever replica that is."""
-        return self.proxy.url()
+        return self.proxy.url
 
     def restart_service(self, configuration: Path) -> None:
         """Stop every replica, and start them with another configuration at the same addresses."""

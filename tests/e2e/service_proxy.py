@@ -1,17 +1,14 @@
 """The Service of the extender: what kube-proxy and readiness probes do for its replicas, in one small TCP forwarder.
 
 Every replica is asked for `/readyz` five times a second; a new connection goes to a replica that said yes last time,
-and is refused if none did. Connections that stand stay with their replica, as they do behind a real Service. Bytes are
-passed on as they are, so TLS is between the client and the replica; probes do not check certificates, as kubelets'.
+and is refused if none did. Connections that stand stay with their replica, as they do behind a real Service.
 """
 
 import asyncio
 import contextlib
-import ssl
 import threading
 import time
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tests.e2e.certificates import LOOPBACK
@@ -21,32 +18,18 @@ PROBE_TIMEOUT_S = 1.0
 CHUNK = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """Where one replica listens on loopback, and whether it speaks TLS."""
-
-    port: int
-    is_tls: bool = False
-
-
 class ServiceProxy:
-    """Forwards `port` to the ready ones of its replicas, from `start` to `stop`.
+    """Forwards a port of its own to those of `replicas` that are ready, all on loopback, from `start` to `stop`."""
 
-    `replicas` may be changed at any time. `ready` is the replicas that answered the last probe with 200.
-    """
-
-    def __init__(self, replicas: Sequence[Replica]) -> None:
-        self.replicas = list(replicas)
-        self.ready: list[Replica] = []
-        self.port = 0
+    def __init__(self, replicas: Sequence[int]) -> None:
+        self._replicas = tuple(replicas)
+        self._ready: list[int] = []
+        self._port = 0
         self._turn = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="service-proxy", daemon=True)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unchecked = ssl.create_default_context()
-        self._unchecked.check_hostname = False
-        self._unchecked.verify_mode = ssl.CERT_NONE
 
     def start(self) -> None:
         """Listen on a free port, and begin to probe."""
@@ -60,16 +43,17 @@ class ServiceProxy:
         self._thread.join(timeout=5)
         self._loop.close()
 
-    def url(self, *, is_tls: bool = False) -> str:
+    @property
+    def url(self) -> str:
         """Its address for clients."""
-        return f"{'https' if is_tls else 'http'}://{LOOPBACK}:{self.port}"
+        return f"http://{LOOPBACK}:{self._port}"
 
     def wait_ready(self, timeout_s: float = 30.0) -> None:
         """Wait until a replica is ready. Raises TimeoutError."""
         until = time.monotonic() + timeout_s
-        while not self.ready:
+        while not self._ready:
             if time.monotonic() > until:
-                raise TimeoutError(f"none of {len(self.replicas)} replicas was ready after {timeout_s:.0f} s")
+                raise TimeoutError(f"none of {len(self._replicas)} replicas was ready after {timeout_s:.0f} s")
             time.sleep(PROBE_INTERVAL_S / 4)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
@@ -77,7 +61,7 @@ class ServiceProxy:
 
     async def _open(self) -> None:
         self._server = await asyncio.start_server(self._accept, LOOPBACK, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._port = self._server.sockets[0].getsockname()[1]
         self._spawn(self._probe_all())
 
     async def _close(self) -> None:
@@ -95,16 +79,14 @@ class ServiceProxy:
 
     async def _probe_all(self) -> None:
         while True:
-            replicas = list(self.replicas)
-            answers = await asyncio.gather(*map(self._probe, replicas))
-            self.ready = [replica for replica, is_ready in zip(replicas, answers, strict=True) if is_ready]
+            answers = await asyncio.gather(*map(self._probe, self._replicas))
+            self._ready = [replica for replica, is_ready in zip(self._replicas, answers, strict=True) if is_ready]
             await asyncio.sleep(PROBE_INTERVAL_S)
 
-    async def _probe(self, replica: Replica) -> bool:
+    async def _probe(self, replica: int) -> bool:
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
-                tls = self._unchecked if replica.is_tls else None
-                reader, writer = await asyncio.open_connection(LOOPBACK, replica.port, ssl=tls)
+                reader, writer = await asyncio.open_connection(LOOPBACK, replica)
                 try:
                     writer.write(b"GET /readyz HTTP/1.1\r\nHost: replica\r\nConnection: close\r\n\r\n")
                     status = (await reader.readline()).split(b" ")
@@ -128,15 +110,15 @@ class ServiceProxy:
         finally:
             writer.transport.abort()
 
-    def _next(self) -> Replica | None:
-        ready = self.ready
+    def _next(self) -> int | None:
+        ready = self._ready
         self._turn += 1
         return ready[self._turn % len(ready)] if ready else None
 
 
-async def _join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, replica: Replica) -> None:
+async def _join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, replica: int) -> None:
     """Pass bytes both ways until both sides have nothing more to say, or one breaks."""
-    far_reader, far_writer = await asyncio.open_connection(LOOPBACK, replica.port)
+    far_reader, far_writer = await asyncio.open_connection(LOOPBACK, replica)
     try:
         await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
     finally:

@@ -10,7 +10,7 @@ from tests.e2e.failures.arena import Arena
 from tests.e2e.failures.http_proxy import Hold, Side, Spoil
 from tests.e2e.processes import Process
 
-COME_S = 30.0
+COME_S = 60.0
 """So long a request that is bound to come may take."""
 
 OUTAGE_S = float(os.environ.get("HIVED_E2E_OUTAGE_S", "10"))
