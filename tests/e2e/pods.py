@@ -1,34 +1,102 @@
-"""Pods of tests on a control plane: which Kubernetes priority they have, whether they run, what is waited for."""
+"""Pods and clusters of tests on a control plane: what they ask for or consist of, and waiting for what is to come."""
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+import yaml
+
+from hived_extender.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.submission import Submission
 from hived_extender.kube import KubeClient, KubeError, pod_path
+from hived_extender.wire import ENABLE_LIMIT
 
-LONGEST_S = 20.0
+POD_LIST = "/api/v1/namespaces/default/pods"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+CREATORS = 8
 
-ONE_NODE = """\
-physicalCluster:
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: gpu-a}
-virtualClusters:
-  a:
-    virtualCells: [{cellType: NODE, cellNumber: 1}]
-"""
-"""A configuration of one node, all of it one virtual cluster's."""
+LONGEST_S = 60.0
+"""What comes at all comes within that, also on a machine that does much else."""
+
+BUSY_S = 5.0
+"""What is promised within two seconds, where the machine runs a whole cluster besides."""
+
+Json = dict[str, Any]
+
+
+def configuration(folder: Path, shares: Mapping[str, int], *, gpus: int = 8, **settings: Any) -> Path:
+    """A file for our service: nodes n0, n1, ... of so many GPUs and CPUs, and how many each virtual cluster has."""
+    document = settings | {
+        "physicalCluster": {
+            "skuTypes": {"GPU": {"gpu": 1, "cpu": 1, "memory": "8Gi"}},
+            "cellTypes": {"NODE": {"childCellType": "GPU", "childCellNumber": gpus, "isNodeLevel": True}},
+            "physicalCells": [{"cellType": "NODE", "cellAddress": f"n{each}"} for each in range(sum(shares.values()))],
+        },
+        "virtualClusters": {
+            vc: {"virtualCells": [{"cellType": "NODE", "cellNumber": count}]} for vc, count in shares.items()
+        },
+    }
+    file = folder / "hivedscheduler.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def pod(
+    name: str,
+    *,
+    vc: str = "a",
+    gpus: int = 1,
+    annotations: Mapping[str, str] | None = None,
+    limits: Mapping[str, str] | None = None,
+    fields: Mapping[str, Any] | None = None,
+    **wishes: Any,
+) -> Json:
+    """A pod of ours, to create.
+
+    Parameters
+    ----------
+    vc, gpus, wishes : what it asks our scheduler for; `wishes` as its annotation spells them, `priority` is 0 otherwise
+    annotations, limits : beside its own
+    fields : further ones of its `spec`, or others
+    """
+    asked = {"virtualCluster": vc, "priority": 0, "leafCellNumber": gpus} | wishes
+    resources = {"limits": {ENABLE_LIMIT: "1", **(limits or {})}}
+    return {
+        "metadata": {"name": name, "annotations": {SCHEDULING_SPEC: json.dumps(asked), **(annotations or {})}},
+        "spec": {
+            "schedulerName": Submission(user="").scheduler_for(vc),
+            "containers": [{"name": "main", "image": "none", "resources": resources}],
+            **(fields or {}),
+        },
+    }
+
+
+def create(kube: KubeClient, pods: Iterable[Json]) -> None:
+    """Create pods in the namespace default, several at a time."""
+    with ThreadPoolExecutor(CREATORS) as pool:
+        list(pool.map(lambda one: kube.create(POD_LIST, one), pods))
 
 
 def priority_class(kube: KubeClient, value: int) -> str:
-    """The name of a PriorityClass with this value, created if need be; then admission knows it a moment later."""
+    """The name of a PriorityClass with this value, which is there and known to admission."""
     name = f"test-{value}" if value >= 0 else f"test-minus-{-value}"
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
     with suppress(KubeError):
-        kube.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
-        time.sleep(1)
+        kube.create(PRIORITY_CLASSES, body)
+        wait_until(lambda: _is_admitted(kube, pod("trial", fields={"priorityClassName": name})))
     return name
+
+
+def _is_admitted(kube: KubeClient, one: Json) -> bool:
+    try:
+        kube.create(f"{POD_LIST}?dryRun=All", one)
+    except KubeError:
+        return False
+    return True
 
 
 def is_bound(kube: KubeClient, name: str) -> bool:
@@ -36,10 +104,10 @@ def is_bound(kube: KubeClient, name: str) -> bool:
     return bool(kube.get(pod_path("default", name))["spec"].get("nodeName"))
 
 
-def wait_until(is_so: Callable[[], bool], within_s: float = LONGEST_S) -> float:
+def wait_until(is_so: Callable[[], bool], within_s: float = LONGEST_S, every_s: float = 0.02) -> float:
     """Seconds until it was so."""
     began = time.monotonic()
     while not is_so():
         assert time.monotonic() - began < within_s
-        time.sleep(0.02)
+        time.sleep(every_s)
     return time.monotonic() - began

@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
-from hived_extender.jobs.submission import Submission
 from hived_extender.kube import pod_path
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
+from tests.e2e.pods import configuration, create, pod
 from tests.e2e.processes import Process
-from tests.e2e.throughput import GPUS, configuration, create, pod, wait_bound
+from tests.e2e.throughput import wait_bound
 from tests.e2e.tools import VERSIONS, find
 
 REPLICAS = 2
+GPUS = 8
 WAITING_COUNT = 50
 ASK_S = 0.005
 LONGEST_S = 60.0
@@ -43,10 +43,7 @@ ENDS: dict[str, Callable[[Process], None]] = {"kill -9": Process.kill, "polite s
 def measure(plane: ControlPlane, node_count: int, repeat: int) -> dict[str, list[float]]:
     """Seconds without an answer, by how the leader ended."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "hivedscheduler.yaml"
-        document = configuration(node_count)
-        document["virtualClusters"]["nobody"] = {"virtualCells": []}
-        file.write_text(yaml.safe_dump(document))
+        file = configuration(Path(folder), {"a": node_count, "nobody": 0}, gpus=GPUS)
         options = ("--leader-elect",)
         with RealCluster(plane, file, replica_count=REPLICAS, serve_options=options) as cluster:
             question = _fill(plane, node_count)
@@ -55,14 +52,12 @@ def measure(plane: ControlPlane, node_count: int, repeat: int) -> dict[str, list
 
 def _fill(plane: ControlPlane, node_count: int) -> bytes:
     """Half of the GPUs in use, and pods of a VC that has none; returns the filter call of one of those."""
-    name_of = Submission(user="").scheduler_for
     bound_count = node_count * GPUS // 2
-    create(plane.kube, [pod(number, name_of("team")) for number in range(bound_count)])
+    create(plane.kube, [pod(f"p-{number}") for number in range(bound_count)])
     wait_bound(plane.kube, bound_count)
-    waiting = [pod(bound_count + number, name_of("nobody"), vc="nobody") for number in range(WAITING_COUNT)]
-    create(plane.kube, waiting)
-    asked: dict[str, Any] = plane.kube.get(pod_path("default", waiting[0]["metadata"]["name"]))
-    nodes = [f"node-{number:04d}" for number in range(node_count)]
+    create(plane.kube, [pod(f"waiting-{number}", vc="nobody") for number in range(WAITING_COUNT)])
+    asked: dict[str, Any] = plane.kube.get(pod_path("default", "waiting-0"))
+    nodes = [f"n{number}" for number in range(node_count)]
     return msgspec.json.encode({"Pod": asked, "Nodes": None, "NodeNames": nodes})
 
 

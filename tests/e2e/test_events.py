@@ -1,6 +1,5 @@
 """What people are told of a pod on a real API server, and that telling it does not make kube-scheduler try for ever."""
 
-import json
 import re
 import time
 import urllib.request
@@ -10,16 +9,12 @@ from typing import Any
 
 import pytest
 
-from hived_extender.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.submission import Submission
 from hived_extender.kube import pod_path
 from hived_extender.notices import CONDITION_TYPE
-from hived_extender.wire import ENABLE_LIMIT
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
-from tests.e2e.pods import ONE_NODE
+from tests.e2e.pods import POD_LIST, configuration, pod
 
-POD_LIST = "/api/v1/namespaces/default/pods"
 EVENT_LIST = "/api/v1/namespaces/default/events"
 WATCHED_S = 10.0
 """kube-scheduler tries a pod again after a second: a circle of writing and trying would show many times over."""
@@ -28,26 +23,13 @@ WATCHED_S = 10.0
 @pytest.fixture
 def cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[RealCluster]:
     """One node of four GPUs, all of them for the virtual cluster a."""
-    file = tmp_path / "one-node.yaml"
-    file.write_text(ONE_NODE)
-    with RealCluster(plane, file) as running:
+    with RealCluster(plane, configuration(tmp_path, {"a": 1}, gpus=4)) as running:
         yield running
 
 
 def submit(cluster: RealCluster, name: str) -> str:
     """A pod that wants the whole node; returns its uid."""
-    spec = {"virtualCluster": "a", "priority": 0, "leafCellNumber": 4}
-    made = cluster.kube.create(
-        POD_LIST,
-        {
-            "metadata": {"name": name, "annotations": {SCHEDULING_SPEC: json.dumps(spec)}},
-            "spec": {
-                "schedulerName": Submission(user="").scheduler_for("a"),
-                "containers": [{"name": "main", "image": "none", "resources": {"limits": {ENABLE_LIMIT: "1"}}}],
-            },
-        },
-    )
-    return str(made["metadata"]["uid"])
+    return str(cluster.kube.create(POD_LIST, pod(name, gpus=4))["metadata"]["uid"])
 
 
 def condition(cluster: RealCluster, name: str, kind: str = CONDITION_TYPE) -> tuple[str, str]:
@@ -88,4 +70,4 @@ def test_a_pod_says_why_it_waits_and_where_it_runs(cluster: RealCluster) -> None
     cluster.plane.wait_for("the second to run", lambda: condition(cluster, "second", "Ready")[0] == "True")
     cluster.plane.wait_for("the wait to be over", lambda: condition(cluster, "second") == ("True", "Allocated"))
     assert condition(cluster, "second", "PodScheduled")[0] == "True"
-    assert told(cluster, second)["Scheduled"].startswith("node gpu-a, leaf cells 0,1,2,3, virtual cluster a")
+    assert told(cluster, second)["Scheduled"].startswith("node n0, leaf cells 0,1,2,3, virtual cluster a")

@@ -1,6 +1,5 @@
 """Preemption completes, whoever makes the victims leave; kube-scheduler is configured alike for both."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,21 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.embedded.lifetimes import STOP_SECONDS
-from hived_extender.jobs.submission import Submission
 from hived_extender.kube import PODS, KubeClient, KubeError
-from hived_extender.wire import ENABLE_LIMIT
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
-from tests.e2e.pods import is_bound, priority_class, wait_until
+from tests.e2e.pods import BUSY_S, POD_LIST, configuration, is_bound, pod, priority_class, wait_until
 
 NODE_COUNT = 8
 GPUS = 8
-LONGEST_S = 90.0
-PROMPT_S = 2.0
+LONGEST_S = 90
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 BY_SERVICE, BY_SCHEDULER = "EvictionByEvictionAPI", "PreemptionByScheduler"
@@ -34,53 +28,32 @@ FULL = {"cpu": str(GPUS)}
 Json = dict[str, Any]
 
 
-def configuration(folder: Path, shares: dict[str, int], **settings: Any) -> Path:
-    """Nodes of eight GPUs and eight CPUs, so many for each virtual cluster."""
-    document = settings | {
-        "physicalCluster": {
-            "skuTypes": {"GPU": {"gpu": 1, "cpu": 1, "memory": "8Gi"}},
-            "cellTypes": {"NODE": {"childCellType": "GPU", "childCellNumber": GPUS, "isNodeLevel": True}},
-            "physicalCells": [{"cellType": "NODE", "cellAddress": f"n{each}"} for each in range(sum(shares.values()))],
-        },
-        "virtualClusters": {
-            vc: {"virtualCells": [{"cellType": "NODE", "cellNumber": count}]} for vc, count in shares.items()
-        },
-    }
-    file = folder / "hivedscheduler.yaml"
-    file.write_text(yaml.safe_dump(document))
-    return file
-
-
 def submit(
     kube: KubeClient,
     group: str,
     *,
-    vc: str = "a",
-    priority: int,
     count: int = 1,
     kubernetes_priority: int = 0,
     requests: Json = FULL,
-    stop_s: float = 2,  # long enough to be seen on its way out
-    **spec: Any,
+    stop_s: float = 2,
+    **wishes: Any,
 ) -> list[str]:
     """A gang of pods that take a whole node each; returns their names."""
     members = [{"podNumber": count, "leafCellNumber": GPUS}]
-    spec |= {"virtualCluster": vc, "priority": priority, "leafCellNumber": GPUS}
-    spec["affinityGroup"] = {"name": f"default/{group}", "members": members}
+    fields = {"priorityClassName": priority_class(kube, kubernetes_priority), "terminationGracePeriodSeconds": 60}
     names = [f"{group}-{number}" for number in range(count)]
     for name in names:
-        annotations = {SCHEDULING_SPEC: json.dumps(spec), STOP_SECONDS: str(stop_s)}
-        container = {"name": "main", "image": "none", "resources": {"limits": {ENABLE_LIMIT: "1"} | requests}}
-        pod = {
-            "metadata": {"name": name, "annotations": annotations, "labels": {"group": group}},
-            "spec": {
-                "schedulerName": Submission(user="").scheduler_for(vc),
-                "priorityClassName": priority_class(kube, kubernetes_priority),
-                "terminationGracePeriodSeconds": 60,
-                "containers": [container],
-            },
-        }
-        kube.create("/api/v1/namespaces/default/pods", pod)
+        one = pod(
+            name,
+            gpus=GPUS,
+            annotations={STOP_SECONDS: str(stop_s)},
+            limits=requests,
+            fields=fields,
+            affinityGroup={"name": f"default/{group}", "members": members},
+            **wishes,
+        )
+        one["metadata"]["labels"] = {"group": group}
+        kube.create(POD_LIST, one)
     return names
 
 
@@ -91,30 +64,38 @@ def run(kube: KubeClient, *arguments: Any, **options: Any) -> list[str]:
     return names
 
 
-def leavers(kube: KubeClient, until_bound: list[str], within_s: float = LONGEST_S) -> dict[str, str]:
+def changes(kube: KubeClient) -> Iterator[tuple[str, Json, bool]]:
+    """Every pod with its name, and whether it is gone: as they are now, then each whenever it changes."""
+    for event in kube.watch(PODS, Json, "0", timeout_s=LONGEST_S):
+        if event.object is not None:
+            yield event.object["metadata"]["name"], event.object, event.type == "DELETED"
+
+
+def leavers(kube: KubeClient, until_bound: list[str]) -> dict[str, str]:
     """Pod -> who made it leave, of all that leave until those pods are bound."""
     left: dict[str, str] = {}
-
-    def look() -> bool:
-        found = {pod["metadata"]["name"]: pod for pod in kube.list_objects(PODS, Json).items}
-        left.update({name: reason(pod) for name, pod in found.items() if "deletionTimestamp" in pod["metadata"]})
-        return all(found[name]["spec"].get("nodeName") for name in until_bound)
-
-    wait_until(look, within_s)
+    waiting = set(until_bound)
+    for name, found, _ in changes(kube):
+        if "deletionTimestamp" in found["metadata"]:
+            left[name] = reason(found)
+        if found["spec"].get("nodeName"):
+            waiting.discard(name)
+        if not waiting:
+            break
+    assert not waiting, f"{sorted(waiting)} are not bound after {LONGEST_S} s; these have left: {left}"
     return left
 
 
-def reason(pod: Json) -> str:
-    conditions = pod["status"].get("conditions") or ()
+def reason(found: Json) -> str:
+    conditions = found["status"].get("conditions") or ()
     return next((each["reason"] for each in conditions if each["type"] == "DisruptionTarget"), "")
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(plane: ControlPlane) -> Iterator[None]:
+def no_budget_left(plane: ControlPlane) -> Iterator[None]:
     yield
     with suppress(KubeError):
         plane.kube.delete(f"{BUDGETS}/keep")
-    plane.clear()
 
 
 @pytest.mark.parametrize("preemptors", [0, 10, -10], ids=["equal", "agreeing", "contrary"])
@@ -213,17 +194,14 @@ def test_cells_are_given_away_when_a_slow_victim_is_gone_and_not_before(plane: C
         run(cluster.kube, "low", priority=1, stop_s=6)
         urgent = submit(cluster.kube, "high", priority=5)
         seen: dict[str, float] = {}
-
-        def look() -> bool:
-            pods = {pod["metadata"]["name"]: pod for pod in cluster.kube.list_objects(PODS, Json).items}
-            if "low-0" not in pods:
-                seen.setdefault("gone", time.monotonic())
-            elif "deletionTimestamp" in pods["low-0"]["metadata"]:
-                seen.setdefault("told", time.monotonic())
-            is_running = bool(pods[urgent[0]]["spec"].get("nodeName"))
-            assert not (is_running and "low-0" in pods)
-            return is_running
-
-        wait_until(look)
-        assert seen["gone"] - seen["told"] > 4
-        assert time.monotonic() - seen["gone"] < PROMPT_S
+        for name, found, is_gone in changes(cluster.kube):
+            if is_gone:
+                seen.setdefault(f"{name} is gone", time.monotonic())
+            elif "deletionTimestamp" in found["metadata"]:
+                seen.setdefault(f"{name} was told", time.monotonic())
+            elif name == urgent[0] and found["spec"].get("nodeName"):
+                seen.setdefault(f"{name} is bound", time.monotonic())
+                break
+        assert list(seen) == ["low-0 was told", "low-0 is gone", "high-0 is bound"]
+        assert seen["low-0 is gone"] - seen["low-0 was told"] > 4
+        assert seen["high-0 is bound"] - seen["low-0 is gone"] < BUSY_S

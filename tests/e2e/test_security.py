@@ -13,16 +13,14 @@ from typing import Any
 import pytest
 
 from hived_config.loader import load_cluster
-from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.embedded.machines import machines_of
-from hived_extender.jobs.submission import Submission
 from hived_extender.kube import pod_path
 from hived_extender.reviews import REMEMBER_GRANTED_S
-from hived_extender.wire import ENABLE_LIMIT, FILTER_PATH
+from hived_extender.wire import FILTER_PATH
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import READY_S, SERVE
 from tests.e2e.plane import ControlPlane
-from tests.e2e.pods import ONE_NODE
+from tests.e2e.pods import BUSY_S, POD_LIST, configuration, pod
 from tests.e2e.processes import Process, free_port
 from tests.e2e.rights import grant_rights, scheduler_kubeconfig, service_kubeconfig
 from tests.e2e.scheduling import scheduler_configuration
@@ -39,9 +37,8 @@ class SecuredService:
         self.plane = plane
         self.files = folder / "certificates"
         self.make_certificates()
-        configuration = folder / "hivedscheduler.yaml"
-        configuration.write_text(ONE_NODE)
-        self.spec = load_cluster(configuration)
+        file = configuration(folder, {"a": 1}, gpus=4)
+        self.spec = load_cluster(file)
         self.port = free_port()
         self._trust = create_default_context(cafile=self.files / "ca.crt")
         options = [f"--listen={LOOPBACK}:{self.port}"]
@@ -49,7 +46,7 @@ class SecuredService:
         options += [f"--client-ca-file={self.files}/ca.crt", "--authorize", "--log-level=DEBUG"]
         self.process = Process(
             "hived-secured",
-            [sys.executable, "-c", SERVE, "serve", f"--config={configuration}", *options],
+            [sys.executable, "-c", SERVE, "serve", f"--config={file}", *options],
             plane.logs / "hived-secured.log",
             is_ready=lambda: self.status("/readyz") == 200,
             environment={
@@ -66,12 +63,12 @@ class SecuredService:
     def start_scheduler(self) -> Process:
         """kube-scheduler, with the extender's tlsConfig."""
         tls = {"caFile": "ca.crt", "certFile": "client.crt", "keyFile": "client.key"}
-        configuration = scheduler_configuration(
+        document = scheduler_configuration(
             f"https://{LOOPBACK}:{self.port}",
             self.spec.virtual_clusters,
             tls={key: str(self.files / name) for key, name in tls.items()},
         )
-        return self.plane.start_scheduler(configuration, scheduler_kubeconfig(self.plane))
+        return self.plane.start_scheduler(document, scheduler_kubeconfig(self.plane))
 
     def status(self, path: str, token: str = "", method: str = "GET") -> int:
         """With what a call is answered; 0 if nobody listens."""
@@ -95,14 +92,7 @@ class SecuredService:
 
     def create_pod(self, name: str) -> None:
         """A pod of one GPU."""
-        limits = {ENABLE_LIMIT: "1"}
-        spec = '{"virtualCluster": "a", "priority": 0, "leafCellNumber": 1}'
-        container = {"name": "main", "image": "none", "resources": {"limits": limits}}
-        pod = {
-            "metadata": {"name": name, "annotations": {SCHEDULING_SPEC: spec}},
-            "spec": {"schedulerName": Submission(user="").scheduler_for("a"), "containers": [container]},
-        }
-        self.plane.kube.create(f"{CORE}/pods", pod)
+        self.plane.kube.create(POD_LIST, pod(name))
 
     def node_of(self, name: str) -> Any:
         """Where a pod is bound, None before."""
@@ -136,15 +126,15 @@ def test_kube_scheduler_binds_through_mutual_tls_also_after_a_renewal(
     scheduler = service.start_scheduler()
     try:
         service.create_pod("first")
-        plane.wait_for("the first pod to be bound", lambda: service.node_of("first") == "gpu-a")
+        plane.wait_for("the first pod to be bound", lambda: service.node_of("first") == "n0")
         before = service.serial()
         service.make_certificates("--force")
         assert service.serial() != before
         service.create_pod("second")
-        plane.wait_for("the second pod to be bound", lambda: service.node_of("second") == "gpu-a")
+        plane.wait_for("the second pod to be bound", lambda: service.node_of("second") == "n0")
         scheduler = service.start_scheduler()
         service.create_pod("third")
-        plane.wait_for("the third pod to be bound", lambda: service.node_of("third") == "gpu-a")
+        plane.wait_for("the third pod to be bound", lambda: service.node_of("third") == "n0")
     finally:
         scheduler.stop()
 
@@ -169,7 +159,7 @@ def test_the_api_server_decides_who_may_look_and_nobody_else_comes_in(
         plane.kube.delete(f"{RBAC}/clusterrolebindings/test-viewer")
         began = time.monotonic()
         plane.wait_for("the right to be gone", lambda: service.status(CLUSTER, viewer) == 403)
-        assert time.monotonic() - began < REMEMBER_GRANTED_S + 2
+        assert time.monotonic() - began < REMEMBER_GRANTED_S + BUSY_S
         log = service.process.log.read_text()
         assert all(token not in log for token in (viewer, nobody, "forged"))
     finally:

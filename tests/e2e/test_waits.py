@@ -5,18 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from hived_extender.embedded.nodes import READY
-from hived_extender.jobs.submission import Submission
 from hived_extender.kube import NODES, PODS, KubeClient, pod_path
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
-from tests.e2e.pods import is_bound, priority_class, wait_until
-from tests.e2e.throughput import create, pod
-
-BUSY_S = 5.0
-"""From the event that made room to the binding: two seconds are promised, and here the machine runs a whole cluster."""
+from tests.e2e.pods import BUSY_S, POD_LIST, configuration, create, is_bound, pod, priority_class, wait_until
 
 CROWD = 300
 LARGE_CROWD = 1000
@@ -28,30 +22,9 @@ SETTLED_S = 5.0
 Json = dict[str, Any]
 
 
-def configuration(shares: dict[str, int]) -> Json:
-    """8-GPU nodes, so many for each virtual cluster."""
-    node_count = sum(shares.values())
-    return {
-        "physicalCluster": {
-            "cellTypes": {"NODE": {"childCellType": "GPU", "childCellNumber": 8, "isNodeLevel": True}},
-            "physicalCells": [{"cellType": "NODE", "cellAddress": f"n{number}"} for number in range(node_count)],
-        },
-        "virtualClusters": {
-            vc: {"virtualCells": [{"cellType": "NODE", "cellNumber": count}]} for vc, count in shares.items()
-        },
-    }
-
-
-def write(folder: Path, shares: dict[str, int]) -> Path:
-    file = folder / "hivedscheduler.yaml"
-    file.write_text(yaml.safe_dump(configuration(shares)))
-    return file
-
-
-def submit(kube: KubeClient, number: int, vc: str, *, gpus: int = 8, priority: int = 0) -> str:
-    one = pod(number, Submission(user="").scheduler_for(vc), vc=vc, gpus=gpus, priority=priority)
-    create(kube, [one])
-    return str(one["metadata"]["name"])
+def submit(kube: KubeClient, name: str, vc: str, *, gpus: int = 8) -> str:
+    kube.create(POD_LIST, pod(name, vc=vc, gpus=gpus))
+    return name
 
 
 def is_told_to_wait(kube: KubeClient, name: str) -> bool:
@@ -68,24 +41,24 @@ def has_waited(found: Json) -> bool:
 
 
 def test_a_waiting_pod_is_bound_soon_after_whatever_made_room(plane: ControlPlane, tmp_path: Path) -> None:
-    with RealCluster(plane, write(tmp_path, {"a": 1, "b": 1})) as cluster:
+    with RealCluster(plane, configuration(tmp_path, {"a": 1, "b": 1})) as cluster:
         kube = cluster.kube
-        first = submit(kube, 1, "a")
+        first = submit(kube, "first", "a")
         wait_until(lambda: is_bound(kube, first))
-        second = submit(kube, 2, "a")
+        second = submit(kube, "second", "a")
         wait_until(lambda: is_told_to_wait(kube, second))
         time.sleep(3)  # kube-scheduler has given it up by now
 
         kube.delete_pod("default", first, grace_period_s=0)
         assert wait_until(lambda: is_bound(kube, second)) < BUSY_S, "a pod has ended"
 
-        other = submit(kube, 3, "b")
+        other = submit(kube, "other", "b")
         wait_until(lambda: is_bound(kube, other))
         where = kube.get(pod_path("default", other))["spec"]["nodeName"]
         kube.delete_pod("default", other, grace_period_s=0)
         kube.patch(f"{NODES}/{where}", {"spec": {"unschedulable": True}})
         time.sleep(1)  # everybody has been told
-        third = submit(kube, 4, "b")
+        third = submit(kube, "third", "b")
         wait_until(lambda: is_told_to_wait(kube, third))
         time.sleep(3)
         kube.patch(f"{NODES}/{where}", {"spec": {"unschedulable": None}})
@@ -95,7 +68,7 @@ def test_a_waiting_pod_is_bound_soon_after_whatever_made_room(plane: ControlPlan
         kube.patch(f"{NODES}/{where}", {"metadata": {"annotations": {READY: "false"}}})
         wait_until(lambda: not plane.is_node_ready(where))
         time.sleep(1)
-        fourth = submit(kube, 5, "b")
+        fourth = submit(kube, "fourth", "b")
         wait_until(lambda: is_told_to_wait(kube, fourth))
         time.sleep(3)
         kube.patch(f"{NODES}/{where}", {"metadata": {"annotations": {READY: None}}})
@@ -107,10 +80,10 @@ def test_a_waiting_pod_is_bound_soon_after_a_configuration_that_has_room_for_it(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
     (tmp_path / "after").mkdir()
-    after = write(tmp_path / "after", {"a": 2, "b": 0})
-    with RealCluster(plane, write(tmp_path, {"a": 1, "b": 1})) as cluster:
+    after = configuration(tmp_path / "after", {"a": 2, "b": 0})
+    with RealCluster(plane, configuration(tmp_path, {"a": 1, "b": 1})) as cluster:
         kube = cluster.kube
-        pods = [submit(kube, number, "a") for number in (1, 2)]
+        pods = [submit(kube, name, "a") for name in ("first", "second")]
         wait_until(lambda: any(is_bound(kube, name) for name in pods))
         wait_until(lambda: any(is_told_to_wait(kube, name) for name in pods))
         time.sleep(3)
@@ -127,27 +100,19 @@ def test_a_crowd_that_waits_in_one_vc_does_not_hold_up_another(
     plane: ControlPlane, tmp_path: Path, crowd_size: int, crowd_priority: int, has_scheduler_per_vc: bool
 ) -> None:
     """Also where the crowd has the higher Kubernetes priority, by which kube-scheduler sorts its queue."""
-    file = write(tmp_path, {"a": 1, "b": 4})
+    file = configuration(tmp_path, {"a": 1, "b": 4})
     with RealCluster(plane, file, has_scheduler_per_vc=has_scheduler_per_vc) as cluster:
         kube = cluster.kube
-        scheduler = Submission(user="").scheduler_for("a")
-        crowd = [pod(number, scheduler, vc="a", gpus=8) for number in range(crowd_size)]
-        for one in crowd:
-            one["spec"]["priorityClassName"] = priority_class(kube, crowd_priority)
-        create(kube, crowd)
-        wait_until(lambda: count_told_to_wait(kube) == crowd_size - 1, 120)
+        fields = {"priorityClassName": priority_class(kube, crowd_priority)}
+        create(kube, [pod(f"crowd-{number}", gpus=8, fields=fields) for number in range(crowd_size)])
+        wait_until(lambda: count_told_to_wait(kube) == crowd_size - 1, 300, every_s=1)
         time.sleep(SETTLED_S)
         delays = []
-        for number in range(crowd_size, crowd_size + 10):
-            name = submit(kube, number, "b", gpus=2)
+        for number in range(10):
+            name = submit(kube, f"b-{number}", "b", gpus=2)
             delays.append(wait_until(lambda name=name: is_bound(kube, name)))
             kube.delete_pod("default", name, grace_period_s=0)
         median = sorted(delays)[5]
         print(f"b's pods were bound after {median:.2f} s (median), {max(delays):.2f} s at most")
         # Beside a large crowd the API server, on the same few cores, takes seconds for some of the bindings themselves.
         assert median < BUSY_S
-
-
-@pytest.fixture(autouse=True)
-def no_pods_left(plane: ControlPlane) -> None:
-    plane.clear()

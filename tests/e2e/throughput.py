@@ -10,68 +10,26 @@ import argparse
 import os
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from hived_extender.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.submission import Submission
 from hived_extender.kube import PODS, KubeClient
-from hived_extender.wire import ENABLE_LIMIT, Pod
+from hived_extender.wire import Pod
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
+from tests.e2e.pods import configuration, create, pod
 from tests.e2e.tools import VERSIONS, find
 
-CREATORS = 8
 LONGEST_S = 600.0
-GPUS = 8
-
-
-def configuration(node_count: int) -> dict[str, Any]:
-    """One chain of 8-GPU nodes, all of them one virtual cluster's."""
-    cells = [{"cellType": "NODE", "cellAddress": f"node-{number:04d}"} for number in range(node_count)]
-    return {
-        "physicalCluster": {
-            "cellTypes": {"NODE": {"childCellType": "GPU", "childCellNumber": GPUS, "isNodeLevel": True}},
-            "physicalCells": cells,
-        },
-        "virtualClusters": {"team": {"virtualCells": [{"cellType": "NODE", "cellNumber": node_count}]}},
-    }
-
-
-def pod(number: int, scheduler: str, *, vc: str = "team", gpus: int = 1, priority: int = 0) -> dict[str, Any]:
-    """A pod of its own that asks for leaf cells."""
-    spec = {"virtualCluster": vc, "priority": priority, "leafCellNumber": gpus}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"p-{number:05d}", "annotations": {SCHEDULING_SPEC: yaml.safe_dump(spec)}},
-        "spec": {
-            "schedulerName": scheduler,
-            "containers": [{"name": "main", "image": "none", "resources": {"limits": {ENABLE_LIMIT: "1"}}}],
-        },
-    }
 
 
 def measure(plane: ControlPlane, node_count: int, pod_count: int) -> float:
     """Pods bound per second."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "hivedscheduler.yaml"
-        file.write_text(yaml.safe_dump(configuration(node_count)))
-        with RealCluster(plane, file):
-            assert plane.scheduler is not None
-            plane.scheduler.stop()
-            create(plane.kube, [pod(number, Submission(user="").scheduler_for("team")) for number in range(pod_count)])
-            plane.scheduler.start()
-            return rate(wait_bound(plane.kube, pod_count))
-
-
-def create(kube: KubeClient, pods: list[dict[str, Any]]) -> None:
-    """Create pods, several at a time."""
-    with ThreadPoolExecutor(CREATORS) as pool:
-        list(pool.map(lambda one: kube.create("/api/v1/namespaces/default/pods", one), pods))
+    with tempfile.TemporaryDirectory() as folder, RealCluster(plane, configuration(Path(folder), {"a": node_count})):
+        assert plane.scheduler is not None
+        plane.scheduler.stop()
+        create(plane.kube, [pod(f"p-{number}") for number in range(pod_count)])
+        plane.scheduler.start()
+        return rate(wait_bound(plane.kube, pod_count))
 
 
 def wait_bound(kube: KubeClient, pod_count: int) -> list[float]:

@@ -8,10 +8,10 @@ from hived_extender.annotations import LEAF_CELL_ISOLATION
 from hived_extender.embedded.lifetimes import RUN_SECONDS
 from hived_extender.embedded.machines import Machine
 from hived_extender.kube import KubeClient
-from hived_extender.wire import ENABLE_LIMIT
 from tests.e2e.failures.observer import Observer
 from tests.e2e.failures.rebuild import differences
 from tests.e2e.plane import ControlPlane
+from tests.e2e.pods import POD_LIST, pod
 
 
 @pytest.fixture
@@ -27,12 +27,7 @@ def observer(plane: ControlPlane) -> Iterator[Observer]:
 
 def run_pod(plane: ControlPlane, name: str, **annotations: str) -> None:
     """A pod of ours that somebody bound."""
-    limits = {"limits": {ENABLE_LIMIT: "1"}}
-    pod = {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"nodeName": "gpu-a", "containers": [{"name": "main", "image": "none", "resources": limits}]},
-    }
-    plane.kube.create("/api/v1/namespaces/default/pods", pod)
+    plane.kube.create(POD_LIST, pod(name, annotations=annotations, fields={"nodeName": "gpu-a"}))
 
 
 def test_a_device_that_is_given_twice_is_noticed(plane: ControlPlane, observer: Observer) -> None:

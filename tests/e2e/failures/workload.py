@@ -14,12 +14,10 @@ from typing import Any
 
 from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.embedded.lifetimes import RUN_SECONDS
-from hived_extender.jobs.submission import Submission
 from hived_extender.kube import KubeClient, KubeError, pod_path
-from hived_extender.wire import ENABLE_LIMIT
 from tests.e2e.failures.observer import Observer, Seen
+from tests.e2e.pods import POD_LIST, pod
 
-POD_LIST = "/api/v1/namespaces/default/pods"
 TICK_S = 0.1
 TOP_PRIORITY = 10
 STAYING = 0
@@ -74,27 +72,17 @@ class Job:
 
     def pod(self, name: str) -> dict[str, Any]:
         """One of them, to create."""
-        spec = {
-            "virtualCluster": self.vc,
-            "priority": self.priority,
-            "leafCellNumber": self.gpu_count,
-            "lazyPreemptionEnable": self.is_lazy,
-            "affinityGroup": {
-                "name": self.group,
-                "members": [{"podNumber": self.pod_count, "leafCellNumber": self.gpu_count}],
-            },
-        }
-        annotations = {SCHEDULING_SPEC: json.dumps(spec)}
-        if self.run_s != STAYING:
-            annotations[RUN_SECONDS] = str(self.run_s)
-        return {
-            "metadata": {"name": name, "annotations": annotations},
-            "spec": {
-                "schedulerName": Submission(user="").scheduler_for(self.vc),
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{"name": "main", "image": "none", "resources": {"limits": {ENABLE_LIMIT: "1"}}}],
-            },
-        }
+        members = [{"podNumber": self.pod_count, "leafCellNumber": self.gpu_count}]
+        return pod(
+            name,
+            vc=self.vc,
+            gpus=self.gpu_count,
+            annotations={} if self.run_s == STAYING else {RUN_SECONDS: str(self.run_s)},
+            fields={"terminationGracePeriodSeconds": 1},
+            priority=self.priority,
+            lazyPreemptionEnable=self.is_lazy,
+            affinityGroup={"name": self.group, "members": members},
+        )
 
 
 def draw_jobs(chance: random.Random, job_count: int, over_s: float) -> list[Job]:
