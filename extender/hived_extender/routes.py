@@ -6,7 +6,7 @@ a JSON string.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Protocol
@@ -216,8 +216,13 @@ def _json_array(items: Iterator[Any]) -> Iterator[bytes]:
 
 
 def _all_vcs(service: Service) -> Iterator[bytes]:
+    """`{name:[cell,...],...}`. The names are fetched now, so that an error still has a status code."""
+    return _vcs_of(service, service.reader.virtual_cluster_names())
+
+
+def _vcs_of(service: Service, names: Iterable[str]) -> Iterator[bytes]:
     separator = b"{"
-    for vc in service.reader.virtual_cluster_names():
+    for vc in names:
         yield separator + encode(vc) + b":"
         yield from _json_array(service.reader.virtual_cells(vc))
         separator = b","

@@ -165,8 +165,12 @@ def test_the_verbs_of_a_follower_say_who_leads(replicas: Replicas) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["affinitygroups/", "clusterstatus", "clusterstatus/physicalcluster", "clusterstatus/virtualclusters/a"]
-)
+    "path",
+    [
+        "affinitygroups/", "clusterstatus", "clusterstatus/physicalcluster", "clusterstatus/virtualclusters/",
+        "clusterstatus/virtualclusters/a",
+    ],
+)  # fmt: skip
 def test_a_follower_can_be_looked_at_no_more_than_it_knows(replicas: Replicas, path: str) -> None:
     replicas.start()
     second = replicas.start()
