@@ -23,6 +23,9 @@ KEEP_ALIVE_S = 120
 DRAIN_TIMEOUT_S = 20
 GOODBYE_TIMEOUT_S = 0.5
 
+HEAD_LIMIT = 1024 * 1024
+"""Bytes of a request's line and headers, as in Go's servers. The parser itself would take any number."""
+
 
 class HttpServer:
     """uvicorn on a thread of its own, with a socket that listens already. `url` is where a client on this machine
@@ -71,8 +74,10 @@ class HttpServer:
 
 class _Protocol(HttpToolsProtocol):
     """uvicorn leaves the client's certificate out of the scope: here `state` says who is there, found out once per
-    connection.
+    connection. Nor does it limit the headers of a request, which come before anybody has to say who they are.
     """
+
+    _head_size: int | None = None  # bytes since a request began or had the last piece of its body; None between two
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own narrows it so
         super().connection_made(transport)
@@ -81,6 +86,25 @@ class _Protocol(HttpToolsProtocol):
         connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         certificate = connection.getpeercert() if connection is not None else None
         self.app_state = {**self.app_state, CALLER: identity_of(certificate) if certificate else None}
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_size = 0
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._head_size = 0  # headers may come after a body too
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._head_size = None
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_size is not None and not self.transport.is_closing():
+            self._head_size += len(data)
+            if self._head_size > HEAD_LIMIT:
+                self.send_400_response(f"the headers have more than {HEAD_LIMIT} bytes")
 
     def shutdown(self) -> None:
         """Over TLS a close waits for the client's goodbye: one that is asleep must not hold up the end."""

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from flask import Flask, Response
 
 from hived.errors import UserError
 from hived_extender.app import create_app
-from hived_extender.server import HttpServer, listen
+from hived_extender.server import HEAD_LIMIT, HttpServer, listen
 from hived_extender.service import Patience
 from hived_extender.shim import Shim
 from tests.extender.world import World, filter_body, pod_json, preempt_body, spec_text
@@ -26,9 +26,9 @@ BODY_TIMEOUT_S = 0.3
 class Running:
     """A world whose service is served."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, body_limit: int = BODY_LIMIT) -> None:
         self.world = world
-        shim = Shim(create_app(world.service), world.service, body_limit=BODY_LIMIT, body_timeout_s=BODY_TIMEOUT_S)
+        shim = Shim(create_app(world.service), world.service, body_limit=body_limit, body_timeout_s=BODY_TIMEOUT_S)
         self.server = HttpServer(shim, listen("127.0.0.1:0"))
         self.server.start()
         self.address = ("127.0.0.1", int(self.server.url.rsplit(":", 1)[1]))
@@ -146,6 +146,32 @@ def test_a_body_without_announced_length_is_refused_when_it_gets_too_large(runni
     chunk = b"%x\r\n%s\r\n" % (1000, b"x" * 1000)
     head = b"POST /v1/extender/bind HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert running.raw(head + chunk * 110).startswith(b"HTTP/1.1 413")
+
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+TRAILERS = b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
+
+
+@pytest.mark.parametrize("piece", [b"X: " + b"y" * 1000 + b"\r\n", b"X" * 1000], ids=["many", "one"])
+@pytest.mark.parametrize("head", [HEAD, HEAD + b"X: ", TRAILERS, b"GET /"], ids=["head", "value", "trailers", "path"])
+def test_headers_without_end_are_given_up(running: Running, head: bytes, piece: bytes) -> None:
+    with socket.create_connection(running.address, timeout=10) as connection:
+        connection.sendall(head)
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 10 * HEAD_LIMIT:
+                sent += connection.send(piece * 50)
+    assert sent < 10 * HEAD_LIMIT
+
+
+def test_a_body_is_no_header_however_large() -> None:
+    large = Running(World(), body_limit=3 * HEAD_LIMIT)
+    try:
+        with closing(large.connect()) as connection:
+            assert call(connection, "POST", "/x", b"x" * 2 * HEAD_LIMIT)[0] == 404
+            assert call(connection, "GET", "/healthz")[0] == 200
+    finally:
+        large.server.stop()
 
 
 @pytest.mark.parametrize(
