@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from hived_config.loader import load
 from hived_config.settings import config_path
@@ -66,7 +67,8 @@ CHECK_INTERVAL_S = 1.0
     help="Run beside other replicas: only the holder of a Lease in the API server answers.",
 )  # fmt: skip
 @click.option(
-    "--lease-namespace", metavar="NAME", envvar="POD_NAMESPACE", default="default", show_default="$POD_NAMESPACE",
+    "--lease-namespace", metavar="NAME", envvar="POD_NAMESPACE", default="default",
+    show_default="$POD_NAMESPACE, else default",
     help="Where that Lease is.",
 )  # fmt: skip
 @click.option("--lease-name", metavar="NAME", default="hived-scheduler", show_default=True, help="What it is called.")
@@ -113,6 +115,8 @@ def command(
     if embedded is not None and leader_elect:
         raise click.UsageError("an embedded cluster has one scheduler: --embedded goes without --leader-elect")
     _check_combination(embedded, tls_cert_file, tls_private_key_file, client_ca_file, authorize)
+    _check_company("--client-ca-file", client_ca_file is not None, "allowed_client_name")
+    _check_company("--leader-elect", leader_elect, "lease_namespace", "lease_name", "lease_duration")
     logs.configure(log_format, log_level)
     with _stop_signal() as stop:
         if embedded is not None:
@@ -148,6 +152,14 @@ def _check_combination(
             "--authorize needs --client-ca-file and the files of TLS: tokens must not travel in the clear, and "
             "kube-scheduler can show nothing but a client certificate"
         )
+
+
+def _check_company(option: str, is_given: bool, *parameters: str) -> None:
+    """Raises UsageError for parameters on the command line that mean nothing without `option`."""
+    context = click.get_current_context()
+    for name in parameters:
+        if not is_given and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} has no effect without {option}: give both")
 
 
 def _serve_embedded(config: Path, listen: str, record: Path | None, stop: threading.Event) -> None:
