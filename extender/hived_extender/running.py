@@ -97,11 +97,14 @@ class Extender:
         log.info("listening", extra={"fields": {"url": self.url, "api_server": self._kube.host}})
         self._beginning.start()
 
-    def wait_ready(self, timeout_s: float = math.inf) -> bool:
-        """Wait until this replica leads; False if it still does not after `timeout_s`, was stopped or has failed."""
+    def wait_ready(self, timeout_s: float = math.inf, stop: threading.Event | None = None) -> bool:
+        """Wait until this replica leads; False if it still does not after `timeout_s`, if `stop` was set, or if it was
+        stopped or has failed.
+        """
         deadline = time.monotonic() + timeout_s
         while not self.service.is_ready:
-            if self._is_stopping.wait(READY_CHECK_S) or not self.is_serving or time.monotonic() > deadline:
+            has_ended = (stop or self._is_stopping).wait(READY_CHECK_S) or not self.is_serving
+            if has_ended or time.monotonic() > deadline:
                 return False
         return True
 
@@ -181,10 +184,15 @@ class Embedded:
 
 @contextmanager
 def start_embedded(
-    config_file: Path, *, listen: str = f"{LOOPBACK}:0", record_dir: Path | None = None
+    config_file: Path,
+    *,
+    listen: str = f"{LOOPBACK}:0",
+    record_dir: Path | None = None,
+    stop: threading.Event | None = None,
 ) -> Iterator[Embedded]:
     """A whole cluster in this process: API server, nodes, extender, scheduler; ready when entered, gone at the end.
 
+    Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to do with it.
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
     cluster = EmbeddedCluster(load_cluster(config_file))
@@ -193,7 +201,7 @@ def start_embedded(
         kube = KubeClient.connect(cluster.api_url)
         publish(kube, config_file)
         with start_extender(config_file, kube, listen=listen, record_dir=record_dir) as extender:
-            if not extender.wait_ready():
+            if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
                 raise UserError("the extender has not become ready; see the log")
             cluster.start_scheduler(extender.url)
             try:

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from itertools import takewhile
@@ -232,6 +233,23 @@ def test_an_embedded_cluster_runs_the_pods_it_is_given(config: Path) -> None:
         wait_until(lambda: kube.get(pod_path("ns", "p"))["status"].get("phase") == "Running")
         assert kube.get(pod_path("ns", "p"))["spec"]["nodeName"] in NODES
         kube.close()
+
+
+def test_an_embedded_cluster_that_is_told_to_stop_does_not_wait_until_it_is_ready(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, has_ended = threading.Event(), threading.Event()
+
+    def compile_for_long() -> None:
+        stop.set()
+        has_ended.wait(DEADLINE_S)
+
+    monkeypatch.setattr("hived_extender.running.compile_kernels", compile_for_long)
+    began = time.monotonic()
+    with start_embedded(config, stop=stop) as running:
+        assert not running.extender.service.is_ready
+    has_ended.set()
+    assert time.monotonic() - began < DEADLINE_S / 2
 
 
 def test_the_command_serves_until_sigterm_and_exits_with_zero(config: Path, tmp_path: Path) -> None:

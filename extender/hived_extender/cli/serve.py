@@ -164,8 +164,9 @@ def _check_company(option: str, is_given: bool, *parameters: str) -> None:
 
 def _serve_embedded(config: Path, listen: str, record: Path | None, stop: threading.Event) -> None:
     address = listen or f"{LOOPBACK}:{load(config).settings.listen_on()[1]}"
-    with start_embedded(config, listen=address, record_dir=record) as running:
-        click.echo(_introduction(running.cluster.api_url, str(running.cluster.kubeconfig), running.extender.url))
+    with start_embedded(config, listen=address, record_dir=record, stop=stop) as running:
+        if not stop.is_set():
+            click.echo(_introduction(running.cluster.api_url, str(running.cluster.kubeconfig), running.extender.url))
         _serve_until(stop, running.extender)
 
 
