@@ -3,6 +3,7 @@
 import re
 import ssl
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import TypeVar
 from urllib.error import HTTPError, URLError
@@ -233,6 +234,11 @@ class Inspector:
         except (URLError, OSError) as error:
             reason = error.reason if isinstance(error, URLError) else error
             raise UserError(f"no answer from {self._server}: {reason}; is hived serve running there?", 503) from error
+        except HTTPException as error:
+            found = type(error).__name__
+            raise UserError(
+                f"{self._server} does not answer as hived does: expected HTTP, found {found}", 502
+            ) from error
 
     def _decode(self, path: str, answer_type: type[T]) -> T:
         try:
@@ -251,5 +257,5 @@ def _refusal(error: HTTPError) -> str:
     """The message of an error answer: a JSON text from the service, or whatever stands between us and it."""
     try:
         return msgspec.json.decode(error.read(), type=str)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, OSError, HTTPException):
         return f"{error.url} answered {error.code} {error.reason}"

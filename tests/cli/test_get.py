@@ -1,6 +1,7 @@
 """`hived get` shows what the inspect paths serve; here a loopback server plays back answers in the recorded shape."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -211,6 +212,31 @@ def test_a_service_that_cannot_be_reached_is_named(address, message):
     result = run("get", "cluster", "--server", address)
     assert result.exit_code == 1
     assert result.stderr.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"SSH-2.0-x\r\n", "does not answer as hived does: expected HTTP, found BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", "expected HTTP, found IncompleteRead"),
+        (b"HTTP/1.1 500 Oh\r\nContent-Length: 9\r\n\r\n[]", "answered 500 Oh"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\xff", "does not answer as hived does: "),
+    ],
+)
+def test_what_is_no_answer_of_the_service_is_told(answer, message):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def play() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        player = threading.Thread(target=play, daemon=True)
+        player.start()
+        result = run("get", "cluster", "--server", f"127.0.0.1:{listener.getsockname()[1]}")
+        player.join(10)
+    assert (result.exit_code, message in result.stderr) == (1, True), result.output
 
 
 @pytest.mark.parametrize(
