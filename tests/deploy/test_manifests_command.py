@@ -138,6 +138,11 @@ def test_names_of_the_users_take_the_place_of_ours(tmp_path: Path) -> None:
     assert scheduler_names(objects) == {f"{SCHEDULER}-config": ["gpus", "one-gpus", "two-gpus"]}
 
 
+@pytest.mark.parametrize("options", [[], ["--one-scheduler"]], ids=["per VC", "one"])
+def test_an_empty_name_is_refused(options: list[str], tmp_path: Path) -> None:
+    assert "scheduler name '': expected" in refusal(write(tmp_path), "--scheduler-name", "", *options)
+
+
 def test_a_kube_scheduler_per_vc_has_names_a_lease_and_labels_of_its_own(tmp_path: Path) -> None:
     objects = manifests("--config", write(tmp_path, "ML_Ops", "two"))
     assert scheduler_names(objects) == {

@@ -132,6 +132,8 @@ class Installation:
         """The schedulerNames for these virtual clusters; with one kube-scheduler, those of all of them."""
         default = SCHEDULER_NAMES_PER_VC if self.is_scheduler_per_vc else SCHEDULER_NAMES
         names = self.scheduler_names or default
+        if not all(names):
+            raise UserError("scheduler name '': expected what pods have as schedulerName, such as 'gpus-{vc}'")
         shared = [name for name in names if "{vc}" not in name]
         if self.is_scheduler_per_vc and shared:
             raise UserError(
