@@ -57,6 +57,13 @@ def test_an_experiment_is_named_after_its_folder_without_the_number(tmp_path):
         ("{A: {running: 1}}", "{B: {running: 1}}", "step 2: job B was not submitted before"),
         ("  jobs: {A: {running: 1}}", "  because: it must", "step 2: nothing is checked; expected jobs or bad_nodes"),
         ("expect: E", "return_node: n1", "step 2: node n1 was not deleted before"),
+        ("expect: E", "delete_node: n1\n- return_node: n1\n- return_node: n1", "step 4: node n1 was not deleted"),
+        (
+            "submit: {job: A, file: a.yaml}\n- expect: E",
+            "adopt: {job: A, file: a.yaml}\n- resubmit: A",
+            "step 2: job A has no job file to submit again",
+        ),
+        ("file: a.yaml}\n- expect: E", "file: a.yaml, refused: x}\n- resubmit: A", "step 2: job A has no job file"),
         ("submit: {job: A", "adopt: {job: b", "step 1: job 'b': expected a capital letter, but not X"),
         ("job: A", "job: X", "step 1: job 'X': expected a capital letter, but not X"),
         ("job: A", "job: AB", "step 1: job 'AB': expected a capital letter, but not X"),

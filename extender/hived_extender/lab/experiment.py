@@ -155,6 +155,7 @@ def _load(name: str, folder: Path) -> Loaded:
 def _check(file: Path, experiment: Experiment) -> None:
     """Refuse a step that does nothing or two things, a job that nobody submitted, a node that was not deleted."""
     submitted: set[str] = set()
+    with_file: set[str] = set()
     deleted: set[str] = set()
     for number, step in enumerate(experiment.steps, start=1):
         begun = step.submit or step.adopt
@@ -165,12 +166,18 @@ def _check(file: Path, experiment: Experiment) -> None:
             raise UserError(f"{file}: step {number}: expected exactly one of {', '.join(ACTIONS)}, found {actions}")
         if begun:
             submitted.add(begun.job)
+        if step.submit and not step.submit.refused:
+            with_file.add(step.submit.job)
         if step.delete_node:
             deleted.add(step.delete_node)
-        if step.return_node and step.return_node not in deleted:
-            raise UserError(f"{file}: step {number}: node {step.return_node} was not deleted before")
+        if step.return_node:
+            if step.return_node not in deleted:
+                raise UserError(f"{file}: step {number}: node {step.return_node} was not deleted before")
+            deleted.remove(step.return_node)
         named = {*step.jobs, *(job for job in (step.finish, step.delete, step.resubmit) if job)}
         if unknown := named - submitted:
             raise UserError(f"{file}: step {number}: job {', '.join(sorted(unknown))} was not submitted before")
+        if step.resubmit and step.resubmit not in with_file:
+            raise UserError(f"{file}: step {number}: job {step.resubmit} has no job file to submit again")
         if step.expect is not None and not step.jobs and step.bad_nodes is None:
             raise UserError(f"{file}: step {number}: nothing is checked; expected jobs or bad_nodes")

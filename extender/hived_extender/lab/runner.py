@@ -183,7 +183,7 @@ class _Run:
         for manifest in manifests:
             stored = self._cluster.kube.create(_PODS, manifest)
             metadata = stored["metadata"]
-            group = pod_request("", metadata["name"], NAMESPACE, metadata["annotations"]).spec.group.name
+            group = pod_request("", metadata["name"], NAMESPACE, metadata.get("annotations", {})).spec.group.name
             self._observer.follow(PodHistory(job=adoption.job, name=metadata["name"], uid=metadata["uid"], group=group))
 
     def _judge_refusal(self, submission: Submission, message: str) -> None:
