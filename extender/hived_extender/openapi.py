@@ -93,14 +93,18 @@ _ANSWERS: dict[str, dict[str, Any]] = {
     "/v1/inspect/clusterstatus/virtualclusters/": _ref("VirtualClusters"),
     "/v1/inspect/clusterstatus/virtualclusters/{name}": _array(_ref("VirtualCell")),
     "/healthz": _object({"status": _TEXT, "fault": _TEXT}),
-    "/readyz": _object({"status": _TEXT}),
+    "/readyz": _object({"status": _TEXT, "reason": _TEXT}),
     "/openapi.json": {"type": "object"},
 }
 
 _ERRORS: dict[str, tuple[str, ...]] = {
     PREEMPT_PATH: ("400", "500", "503"),
-    "/v1/inspect/affinitygroups/{name}": ("400",),
-    "/v1/inspect/clusterstatus/virtualclusters/{name}": ("400",),
+    "/v1/inspect/affinitygroups/": ("503",),
+    "/v1/inspect/affinitygroups/{name}": ("400", "503"),
+    "/v1/inspect/clusterstatus": ("503",),
+    "/v1/inspect/clusterstatus/physicalcluster": ("503",),
+    "/v1/inspect/clusterstatus/virtualclusters/": ("503",),
+    "/v1/inspect/clusterstatus/virtualclusters/{name}": ("400", "503"),
 }
 
 _STATUSES = {"/healthz": "500", "/readyz": "503"}

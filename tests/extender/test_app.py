@@ -204,6 +204,17 @@ def test_the_openapi_document_describes_every_path_with_resolvable_references(cl
     assert {reference.removeprefix("#/components/schemas/") for reference in references} <= set(schemas)
 
 
+def test_the_openapi_document_knows_what_a_replica_answers_that_does_not_lead() -> None:
+    client = create_app(World(is_leading=False).service).test_client()
+    document = get(client, "/openapi.json")
+    for route in ROUTES:
+        if route.method == "GET":
+            status = str(client.get(route.path.replace("{name}", "x")).status_code)
+            assert status in document["paths"][route.path]["get"]["responses"], route.path
+    properties = document["paths"]["/readyz"]["get"]["responses"]["503"]["content"]["application/json"]["schema"]
+    assert set(client.get("/readyz").json) <= set(properties["properties"])
+
+
 def _references(value: Any) -> Any:
     if isinstance(value, dict):
         if isinstance(value.get("$ref"), str):
