@@ -125,7 +125,7 @@ class Facts:
             return
         if self.pods.has_ended(meta.uid) and not is_listed:
             return
-        if not pod.is_ours or pod.is_completed:
+        if not pod.is_ours or pod.is_over:
             self.pod_gone(meta.uid)
             return
         record = self.pods.get(meta.uid) or self.pods.add(meta.uid, meta.name, meta.namespace)
@@ -143,7 +143,7 @@ class Facts:
             self._take_note(record, pod)
 
     def pod_gone(self, uid: str) -> None:
-        """A pod was deleted, or has completed."""
+        """A pod was deleted, has completed or will never begin."""
         record = self.pods.remove(uid)
         if record is not None:
             self._nudger.settled(uid)

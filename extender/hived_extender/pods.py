@@ -41,8 +41,8 @@ class PodRecord:
 
     `request` is what it was last seen to ask for. `is_told` says that the core knows of it, which then has to be told
     of its end as well; `is_asked` that kube-scheduler has asked about it, and since it was last woken. `version` is the
-    newest resourceVersion seen. A pod that `is_held` is not to be scheduled yet, or any more. One that `is_downgraded`
-    belongs to a group that was preempted lazily after its place was decided, and `bind_info` says so.
+    newest resourceVersion seen. A pod that `is_held` is not to be scheduled yet. One that `is_downgraded` belongs to a
+    group that was preempted lazily after its place was decided, and `bind_info` says so.
     """
 
     uid: str

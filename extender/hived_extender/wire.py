@@ -116,13 +116,16 @@ class Pod(msgspec.Struct):
 
     @property
     def is_held(self) -> bool:
-        """True if it has a scheduling gate, or is being deleted: kube-scheduler leaves it alone."""
-        return bool(self.metadata.deletion_timestamp or (self.spec and self.spec.scheduling_gates))
+        """True if it has a scheduling gate: kube-scheduler leaves it alone."""
+        return bool(self.spec and self.spec.scheduling_gates)
 
     @property
-    def is_completed(self) -> bool:
-        """True if it will never run again and so holds nothing."""
-        return self.status is not None and self.status.phase in {"Succeeded", "Failed"}
+    def is_over(self) -> bool:
+        """True if it will never run again and so holds nothing: it has completed, or is being deleted and has no node,
+        nor will the API server let it have one.
+        """
+        has_completed = self.status is not None and self.status.phase in {"Succeeded", "Failed"}
+        return has_completed or bool(self.metadata.deletion_timestamp and not self.node)
 
     def condition(self, kind: str) -> PodCondition | None:
         """Its condition of this type, None if it has none."""

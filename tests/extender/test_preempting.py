@@ -116,6 +116,22 @@ def test_victims_are_spared_when_the_preemptor_is_gone_before_they_are_evicted(w
     assert world.kube.leaving == []
 
 
+def test_victims_are_spared_when_the_preemptor_is_being_deleted_and_something_holds_it_up(world: World) -> None:
+    lend_everything(world)
+    before = world.snapshot()[0]
+    world.kube.refusals += [KubeError(429, "TooManyRequests", "disruption budget")]
+    pod = world.create("p")
+    world.filter(pod)
+    wait_until(lambda: not world.kube.refusals)
+    # Pods of jobs have a finalizer, and keep it until somebody finds that they will not start any more.
+    pod["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["batch.kubernetes.io/job-tracking"]}
+    world.kube.touch(pod)
+    world.see(pod)
+    time.sleep(0.7)
+    assert world.kube.leaving == []
+    assert world.snapshot()[0] == before
+
+
 def test_a_lazily_preempted_group_can_be_a_victim(world: World) -> None:
     for name in ("low-0", "low-1"):
         world.place(name, spec_text(lazyPreemptionEnable=True))

@@ -162,9 +162,15 @@ def test_a_pod_whose_limit_is_zero_is_not_ours() -> None:
     assert not decode_pod().is_ours
 
 
-@pytest.mark.parametrize(("phase", "completed"), [("Succeeded", True), ("Failed", True), ("Running", False)])
-def test_succeeded_and_failed_pods_are_completed(phase: str, completed: bool) -> None:
-    assert decode_pod(status={"phase": phase}).is_completed is completed
+@pytest.mark.parametrize(("phase", "is_over"), [("Succeeded", True), ("Failed", True), ("Running", False)])
+def test_succeeded_and_failed_pods_are_over(phase: str, is_over: bool) -> None:
+    assert decode_pod(status={"phase": phase}).is_over is is_over
+
+
+def test_a_pod_that_is_being_deleted_is_over_if_it_has_no_node() -> None:
+    leaving = {"metadata": POD["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert decode_pod(**leaving, spec={}).is_over
+    assert not decode_pod(**leaving, spec={"nodeName": "n"}).is_over
 
 
 @pytest.mark.parametrize(
