@@ -180,12 +180,10 @@ class KubeClient:
         """Another client of the same API server, with a pool of its own, that waits this long for an answer."""
         return KubeClient(self._configuration, request_timeout_s=request_timeout_s)
 
-    def list_objects(
-        self, path: str, item_type: type[T], *, label_selector: str = "", field_selector: str = ""
-    ) -> Listing[T]:
+    def list_objects(self, path: str, item_type: type[T], *, field_selector: str = "") -> Listing[T]:
         """All objects under `path`, fetched in pages; raises KubeError (410 if a page token expired on the way)."""
         decoder = msgspec.json.Decoder(item_type)
-        query = _selectors(label_selector, field_selector) | {"limit": str(LIST_PAGE_SIZE)}
+        query = _selector(field_selector) | {"limit": str(LIST_PAGE_SIZE)}
         items: list[T] = []
         while True:
             page = _decode(self._page_decoder, self._request("GET", path, query))
@@ -203,7 +201,6 @@ class KubeClient:
         item_type: type[T],
         resource_version: str,
         *,
-        label_selector: str = "",
         field_selector: str = "",
         timeout_s: int = 300,
         read_timeout_s: float = 120.0,
@@ -213,7 +210,7 @@ class KubeClient:
         Raises KubeError, now or while it is read: with status 410 when the version has expired, 0 when the connection
         broke or stayed silent for `read_timeout_s`; continue from the last event's version in that case.
         """
-        query = _selectors(label_selector, field_selector) | {
+        query = _selector(field_selector) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
@@ -407,9 +404,8 @@ class Watch(Generic[T]):
         return None if item is None else WatchEvent(envelope.type, item, version)
 
 
-def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    given = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {key: value for key, value in given.items() if value}
+def _selector(field_selector: str) -> dict[str, str]:
+    return {"fieldSelector": field_selector} if field_selector else {}
 
 
 def _delete_options(uid: str, grace_period_s: int | None) -> dict[str, Any]:
