@@ -21,8 +21,6 @@ from tests.e2e.processes import Process, StartError, free_port
 from tests.e2e.rights import HIVED, grant_rights, scheduler_kubeconfig, service_kubeconfig
 
 DEPLOY = Path(__file__).parents[2] / "config" / "deploy"
-INSTALLED_LOG = "kube-scheduler-installed.log"
-"""Of its own: a kube-scheduler whose API server has just been started again is refused for a moment, and logs that."""
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -134,7 +132,7 @@ def test_a_pod_is_bound_and_another_preempted_with_these_accounts_and_files(
         finally:
             scheduler.stop()
     assert node_of(plane, "urgent") in {"machine-1", "machine-2"}
-    assert "forbidden" not in (plane.logs / INSTALLED_LOG).read_text()
+    assert "forbidden" not in (plane.logs / f"{SCHEDULER}.log").read_text()
 
 
 def kube_scheduler(plane: ControlPlane, objects: list[dict[str, Any]], url: str, folder: Path) -> Process:
@@ -150,7 +148,7 @@ def kube_scheduler(plane: ControlPlane, objects: list[dict[str, Any]], url: str,
         for each in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     ]
     serving = ["--bind-address=127.0.0.1", f"--secure-port={free_port()}"]
-    log = plane.logs / INSTALLED_LOG
+    log = plane.logs / f"{SCHEDULER}.log"
     return Process(SCHEDULER, [plane.tools / "kube-scheduler", *arguments, *serving], log)
 
 
