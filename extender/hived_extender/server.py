@@ -129,12 +129,16 @@ def tune_process() -> None:
 
 
 def listen(address: str) -> socket.socket:
-    """A socket that listens at `[host]:port`; port 0 takes any free one. Raises UserError if that is impossible."""
+    """A socket that listens at `[host]:port`; port 0 takes any free one. Without a host it listens on every interface,
+    by IPv6 and IPv4 where there are both. Raises UserError if that is impossible.
+    """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not port.isdecimal() or int(port) > 65535:
         raise UserError(f"cannot listen on {address!r}: expected [host]:port")
     try:
+        if not host and socket.has_dualstack_ipv6():
+            return socket.create_server(("", int(port)), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True)
         family = socket.getaddrinfo(host or "0.0.0.0", int(port), type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, int(port)), family=family, backlog=1024)
     except OSError as error:
@@ -145,5 +149,7 @@ def listen(address: str) -> socket.socket:
 
 def _url(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
+    if host == "::" and not listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY):
+        host = "0.0.0.0"
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"

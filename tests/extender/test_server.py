@@ -271,6 +271,20 @@ def test_an_address_that_cannot_be_used_is_an_error(address: str) -> None:
         listen(address)
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_without_a_host_both_families_are_served() -> None:
+    world = World()
+    server = HttpServer(Shim(create_app(world.service), world.service), listen(":0"))
+    server.start()
+    try:
+        host, _, port = server.url.removeprefix("http://").rpartition(":")
+        for each in (host, "::1"):
+            with closing(http.client.HTTPConnection(each, int(port), timeout=10)) as connection:
+                assert call(connection, "GET", "/healthz") == (200, {"status": "ok"})
+    finally:
+        server.stop()
+
+
 def test_filter_calls_are_answered_while_16_bindings_wait_for_the_api_server(running: Running) -> None:
     world = running.world
     pods = [world.create(f"p{number}", spec_text(leaf_cells=1, priority=-1)) for number in range(16)]
