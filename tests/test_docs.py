@@ -47,6 +47,9 @@ def test_exactly_the_keys_of_the_configuration_are_documented(heading: str, keys
         ("webServerAddress", Settings().web_server_address),
         ("forcePodBindThreshold", Settings().force_pod_bind_threshold),
         ("waitingPodSchedulingBlockMilliSec", Settings().waiting_pod_block_ms),
+        ("preemptionBy", Settings().preempt_by.value),
+        ("podDisruptionBudgets", Settings().disruption_budgets.value),
+        ("evictionGraceSeconds", Settings().eviction_grace_s),
     ],
 )
 def test_the_default_of_a_setting_is_documented(key: str, default: object) -> None:
