@@ -74,6 +74,10 @@ class Authority:
         """When everything that it has signed ends at the latest."""
         return self._certificate.not_valid_after_utc
 
+    def end(self, days: int) -> datetime:
+        """When a certificate for so many days from now ends."""
+        return min(_end(days), self.expires_at)
+
     def server(self, hosts: Sequence[str], days: int) -> KeyPair:
         """A certificate for a server that is reached by these names and addresses; the first is its common name."""
         names = x509.SubjectAlternativeName([_host(host) for host in hosts])
@@ -87,8 +91,7 @@ class Authority:
         self, subject: x509.Name, days: int, purpose: x509.ObjectIdentifier, *extensions: x509.ExtensionType
     ) -> KeyPair:
         key = ec.generate_private_key(ec.SECP256R1())
-        end = min(_end(days), self.expires_at)
-        builder = _builder(subject, key.public_key(), self._certificate.subject, end)
+        builder = _builder(subject, key.public_key(), self._certificate.subject, self.end(days))
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
         for extension in (x509.ExtendedKeyUsage([purpose]), self._authority_key(), *extensions):

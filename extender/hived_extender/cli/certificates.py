@@ -3,6 +3,7 @@
 import base64
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -54,7 +55,7 @@ def command(*, out: Path | None, as_secrets: bool, service: str, namespace: str,
         click.echo(_secrets(namespace, authority.pair.certificate, server, client), nl=False)
         return
     _write(out, authority, server, client, force)
-    click.echo(_introduction(out, service, namespace, days))
+    click.echo(_introduction(out, service, namespace, authority.end(days)))
 
 
 def _authority(folder: Path) -> Authority:
@@ -114,7 +115,7 @@ def _secret(name: str, namespace: str, ca: bytes, pair: KeyPair) -> dict[str, ob
     }
 
 
-def _introduction(folder: Path, service: str, namespace: str, days: int) -> str:
+def _introduction(folder: Path, service: str, namespace: str, end: datetime) -> str:
     return f"""\
 {folder}/ca.crt       the CA: for --client-ca-file, and for kube-scheduler's tlsConfig.caFile
 {folder}/ca.key       its key: not needed to run; keep it where nobody else can read it
@@ -134,5 +135,5 @@ and tell kube-scheduler in the extender's entry of its configuration:
   enableHTTPS: true
   tlsConfig: {{caFile: {folder}/ca.crt, certFile: {folder}/client.crt, keyFile: {folder}/client.key}}
 
-Renew both before {days} days are over: hived certificates --out {folder} --force, with the same --service and
+Renew both before {end:%Y-%m-%d}: hived certificates --out {folder} --force, with the same --service and
 --namespace. The extender takes a renewed certificate up by itself; kube-scheduler has to be restarted."""
