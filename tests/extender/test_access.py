@@ -15,7 +15,7 @@ from hived_extender.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from hived_extender.routes import HEALTH_PATH, READINESS_PATH, ROUTES
 from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH
 from tests.extender.secured import Files, ReviewServer, Secured, bearer, call_on
-from tests.extender.world import filter_body, preempt_body
+from tests.extender.world import filter_body, preempt_body, wait_until
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 VERBS = (FILTER_PATH, PREEMPT_PATH, BIND_PATH)
@@ -291,8 +291,7 @@ class TestWithoutAnApiServer:
         ]
         for thread in waiting:
             thread.start()
-        while not reviews.asked:
-            time.sleep(0.01)
+        wait_until(lambda: reviews.asked)
         connection = secured.connect("scheduler")
         call_on(connection, "GET", HEALTH_PATH)
         pod = secured.world.create("p")
