@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -73,7 +74,8 @@ def test_the_story_says_what_was_submitted_expected_and_seen(story):
     part = click.unstyle(story.output).split("4/10  Gang")[1].split("5/10")[0]
     assert "submit   B: gang.yaml, 2 tasks of 2 GPUs as a gang, VC vision, prod" in part
     assert "because  one of its two tasks would fit, but it could do nothing alone" in part
-    assert "AA     ..     B waits: insufficient capacity when scheduling in VC vision" in part
+    # On a busy machine the two tasks are seen to wait one after the other, and told of apart.
+    assert re.search(r"AA     \.\.     B[01]? waits: insufficient capacity when scheduling in VC vision", part)
     assert "BB     BB     " in part
     assert "pass     after " in part
 
