@@ -8,7 +8,8 @@ touched. That costs microseconds for a pod that still has to wait, where waking 
 a whole cycle and the API server several writes.
 
 A new pod is tried too if kube-scheduler has not asked about it by then: it does not ask about a pod that its own
-filters leave no node for, and only the service can know that others are to make room.
+filters leave no node for, and only the service can know that others are to make room. For the same reason a pod that
+could run, and has not been asked about since, is tried again after others got their nodes: its own may be among them.
 """
 
 import logging
@@ -25,18 +26,22 @@ SLICE = 64
 RETRY_S = 2.0
 """Until pods are tried again that could not be woken: the API server may be away."""
 
+OVERTAKEN_S = 5.0
+"""Until pods are tried again that could run, after others got their nodes. There may be thousands of them."""
+
 
 class Nudger:
     """Thread-safe. Remembers every pod that waits, until it is settled: one that was woken may be overtaken.
 
-    `wake` is called with the uids of a few pods, on a thread of its own and without any lock held.
+    `wake` is called with the uids of a few pods, on a thread of its own and without any lock held; it returns those
+    that could run and might have to be preempted for later.
     """
 
-    def __init__(self, wake: Callable[[Sequence[str]], None], delay_s: float) -> None:
+    def __init__(self, wake: Callable[[Sequence[str]], Sequence[str]], delay_s: float) -> None:
         self._wake = wake
         self._delay_s = delay_s
         self._changed = threading.Condition()
-        self._refusals: dict[str, float] = {}  # uid -> when it was last refused, or tried on the core
+        self._refusals: dict[str, float] = {}  # uid -> when it was last refused, or tried on the core in vain
         self._being_tried: set[str] = set()  # less those that something else was heard of since
         self._last_change = 0.0
         self._due = math.inf
@@ -66,6 +71,8 @@ class Nudger:
         with self._changed:
             self._refusals.pop(uid, None)
             self._being_tried.discard(uid)
+            if self._refusals:
+                self._sweep_in(OVERTAKEN_S)
 
     def room_made(self) -> None:
         """Something changed that may let a refused pod in."""
@@ -117,8 +124,8 @@ class Nudger:
         with self._changed:
             self._being_tried = self._refusals.keys() & uids
         began = time.monotonic()
-        self._wake(uids)
+        fitting = set(self._wake(uids))
         with self._changed:
             for uid in self._being_tried:
-                self._refusals[uid] = began
+                self._refusals[uid] = -math.inf if uid in fitting else began
             self._being_tried.clear()

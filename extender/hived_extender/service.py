@@ -22,7 +22,7 @@ from typing import Protocol
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Phase
-from hived.specs import ClusterSpec, PodRequest
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived_extender.announcements import Announcer, AnnouncerApi
 from hived_extender.binder import Binder, KubeApi
 from hived_extender.counts import count_groups, count_leaf_cells, count_preempting_pods
@@ -436,20 +436,31 @@ class Service:
                 record.is_asked = True
                 self._nudger.not_woken(record.uid)
 
-    def _wake_those_that_fit(self, uids: Sequence[str]) -> None:
-        """Try waiting pods on the core: preempt for those that need it, wake those that could run. Takes the lock."""
+    def _wake_those_that_fit(self, uids: Sequence[str]) -> list[str]:
+        """Try waiting pods on the core: preempt for those that need it, wake those that could run. Takes the lock.
+
+        Returns those that could run, but for which the service is to make room should others take their place before
+        kube-scheduler asks about them.
+        """
+        fitting: list[str] = []
         with suppress(InvariantError), self._exclusive():
             ledger = self._facts.ledger
             for uid in uids:
                 record = self._pods.get(uid)
-                if ledger is not None and record is not None and self._is_worth_waking(ledger, record):
+                if ledger is None or record is None or not self._is_for_scheduler(ledger, record):
+                    continue
+                if record.request is not None and self._may_choose_nodes(record.request):
+                    fitting.append(uid)
+                if record.is_asked:
                     record.is_asked = False  # until kube-scheduler, which is awake now, asks
                     self._ask_retry(record)
+        return fitting
 
-    def _is_worth_waking(self, ledger: Ledger, record: PodRecord) -> bool:
+    def _is_for_scheduler(self, ledger: Ledger, record: PodRecord) -> bool:
+        """Could the pod run, or is at least nothing left that the service can do for it by itself?"""
         request = record.request
         if record.state is PodState.BINDING:
-            return record.is_asked and not record.is_force_binding
+            return not record.is_force_binding
         if record.state is not PodState.WAITING or request is None or record.is_held:
             return False
         was_preempting = ledger.is_waiting_for_victims(request)
@@ -460,7 +471,7 @@ class Service:
                 ledger.decide(request, Phase.PREEMPTING, None, commit=False)
             decision = ledger.decide(request, Phase.FILTERING, None, commit=False)
             if isinstance(decision, Preempt) and not was_preempting and not may_choose:
-                return record.is_asked  # it is for kube-scheduler to say where
+                return True  # it is for kube-scheduler to say where
             if isinstance(decision, Preempt) and self.preemption.by_service:
                 decision = self._preemptions.carry_on(ledger, record, request, decision, None)
         except UserError:
@@ -469,11 +480,12 @@ class Service:
             self._preemptions.tell(record, decision)
         if isinstance(decision, Wait) and not record.is_asked:
             self._announcer.waiting(record, decision.reason or NO_CHAIN_REASON)
-        return isinstance(decision, Bind) and record.is_asked
+        return isinstance(decision, Bind)
 
     def _may_choose_nodes(self, request: PodRequest) -> bool:
         """May the service make room for a pod wherever its cells are, without asking kube-scheduler?"""
-        return self.preemption.by_service and request.spec.ignore_suggested_nodes
+        is_guaranteed = request.spec.priority > OPPORTUNISTIC_PRIORITY
+        return self.preemption.by_service and is_guaranteed and request.spec.ignore_suggested_nodes
 
     def _gauges(self) -> Gauges:
         """Takes the lock."""

@@ -19,8 +19,9 @@ def woken() -> list[str]:
 
 @pytest.fixture
 def nudger(woken: list[str]) -> Iterator[Nudger]:
-    def wake(uids: Sequence[str]) -> None:
+    def wake(uids: Sequence[str]) -> list[str]:
         woken.extend(uids)
+        return []
 
     nudger = Nudger(wake, DELAY_S)
     yield nudger
@@ -68,10 +69,29 @@ def test_a_pod_is_tried_again_after_the_next_change_only(nudger: Nudger, woken: 
     assert woken == ["p", "p"]
 
 
+def test_a_pod_that_could_run_is_tried_again_after_others_have_their_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nudge, "OVERTAKEN_S", DELAY_S)
+    tried: list[str] = []
+
+    def wake(uids: Sequence[str]) -> list[str]:
+        tried.extend(uids)
+        return [uid for uid in uids if uid == "fits"]
+
+    nudger = Nudger(wake, DELAY_S)
+    nudger.appeared("fits")
+    nudger.appeared("too big")
+    pass_by()
+    assert tried == ["fits", "too big"]
+    nudger.settled("another")
+    pass_by()
+    nudger.close()
+    assert tried == ["fits", "too big", "fits"]
+
+
 def test_a_waking_that_fails_is_not_the_last(nudger: Nudger, woken: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     failed = threading.Event()
 
-    def explode(uids: Sequence[str]) -> None:
+    def explode(uids: Sequence[str]) -> list[str]:
         monkeypatch.undo()
         failed.set()
         raise ValueError(uids)
@@ -101,10 +121,11 @@ def test_a_waking_that_fails_before_it_is_over_is_not_the_last(monkeypatch: pyte
     monkeypatch.setattr(nudge, "RETRY_S", DELAY_S)
     woken: list[str] = []
 
-    def wake(uids: Sequence[str]) -> None:
+    def wake(uids: Sequence[str]) -> list[str]:
         if not woken:
             nudger.not_woken("p")
         woken.extend(uids)
+        return []
 
     nudger = Nudger(wake, DELAY_S)
     nudger.refused("p")
@@ -125,10 +146,11 @@ def test_a_change_is_not_held_up_by_a_pod_that_could_not_be_woken(nudger: Nudger
 def test_a_pod_that_appears_while_others_are_tried_is_tried_too() -> None:
     tried: list[str] = []
 
-    def wake(uids: Sequence[str]) -> None:
+    def wake(uids: Sequence[str]) -> list[str]:
         if not tried:
             nudger.appeared("late")
         tried.extend(uids)
+        return []
 
     nudger = Nudger(wake, DELAY_S)
     nudger.appeared("early")
@@ -138,10 +160,11 @@ def test_a_pod_that_appears_while_others_are_tried_is_tried_too() -> None:
 
 
 def test_a_pod_that_is_refused_while_it_is_woken_stays_known(woken: list[str]) -> None:
-    def wake(uids: Sequence[str]) -> None:
+    def wake(uids: Sequence[str]) -> list[str]:
         if not woken:
             nudger.refused("p")
         woken.extend(uids)
+        return []
 
     nudger = Nudger(wake, DELAY_S)
     nudger.refused("p")
@@ -155,7 +178,7 @@ def test_a_pod_that_is_refused_while_it_is_woken_stays_known(woken: list[str]) -
 
 def test_many_pods_are_tried_a_few_at_a_time() -> None:
     sizes: list[int] = []
-    nudger = Nudger(lambda uids: sizes.append(len(uids)), DELAY_S)
+    nudger = Nudger(lambda uids: sizes.append(len(uids)) or [], DELAY_S)
     for number in range(150):
         nudger.refused(f"p{number}")
     nudger.room_made()
@@ -167,10 +190,11 @@ def test_many_pods_are_tried_a_few_at_a_time() -> None:
 def test_the_end_waits_for_a_waking_under_way() -> None:
     begun, woken = threading.Event(), []
 
-    def wake(uids: Sequence[str]) -> None:
+    def wake(uids: Sequence[str]) -> list[str]:
         begun.set()
         time.sleep(DELAY_S)
         woken.extend(uids)
+        return []
 
     nudger = Nudger(wake, 0.0)
     nudger.refused("p")

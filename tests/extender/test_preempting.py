@@ -198,6 +198,17 @@ def test_a_pod_that_loses_its_node_when_it_has_been_woken_is_preempted_for_anew(
     assert lost not in world.groups()["ns/p"]["physicalPlacement"]
 
 
+def test_a_pod_whose_place_is_taken_before_anybody_asks_about_it_is_preempted_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hived_extender.nudge.OVERTAKEN_S", 0.1)
+    world.create("p")
+    time.sleep(0.1)  # it was tried, and there was room
+    lend_everything(world)  # by kube-scheduler, which finds no node for the pod then
+    wait_until(lambda: world.kube.leaving, within_s=5)
+    assert world.groups()["ns/p"]["state"] == "Preempting"
+
+
 def test_a_pod_is_woken_once_until_kube_scheduler_asks_about_it(world: World) -> None:
     lent = lend_everything(world)
     waiting = world.create("p", spec_text(vc="b", priority=-1))
