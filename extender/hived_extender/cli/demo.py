@@ -1,7 +1,6 @@
 """`hived demo`: the lab's experiments, one after the other, each on an embedded cluster of its own."""
 
 import logging
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 from hived.errors import UserError
 from hived.warm import compile_kernels
 from hived_extender import logs
+from hived_extender.cli.signals import stop_signal
 from hived_extender.cli.tables import table
 from hived_extender.lab.cluster import LabCluster
 from hived_extender.lab.experiment import experiments_folder, load_experiments
@@ -97,10 +97,8 @@ def _print_list(folder: Path) -> None:
 def _stay(cluster: LabCluster) -> None:
     """Say how to look around, on stderr so that it does not mix with an answer; then wait for Ctrl-C."""
     click.echo(_GUIDE.format(kubeconfig=cluster.kubeconfig, server=cluster.url), err=True)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    stop.wait()
+    with stop_signal() as stop:
+        stop.wait()
 
 
 _GUIDE = """

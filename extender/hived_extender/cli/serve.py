@@ -2,11 +2,8 @@
 
 import os
 import secrets
-import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -16,6 +13,7 @@ from hived_config.loader import load
 from hived_config.settings import config_path
 from hived_extender import logs
 from hived_extender.access import DEFAULT_VERB_CALLERS, Security
+from hived_extender.cli.signals import stop_signal
 from hived_extender.election import DURATION_S, LeaseName
 from hived_extender.running import LOOPBACK, Extender, start_embedded, start_extender
 from hived_extender.server import tune_process
@@ -118,7 +116,7 @@ def command(
     _check_company("--client-ca-file", client_ca_file is not None, "allowed_client_name")
     _check_company("--leader-elect", leader_elect, "lease_namespace", "lease_name", "lease_duration")
     logs.configure(log_format, log_level)
-    with _stop_signal() as stop:
+    with stop_signal() as stop:
         if embedded is not None:
             _serve_embedded(embedded, listen, record, stop)
         else:
@@ -179,18 +177,6 @@ def _serve_until(stop: threading.Event, extender: Extender) -> None:
         if extender.service.is_ready and not is_tuned:
             tune_process()
             is_tuned = True
-
-
-@contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set."""
-    stop = threading.Event()
-    previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _introduction(api_url: str, kubeconfig: str, extender_url: str) -> str:
