@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.cli import main
 from hived_extender.embedded.apiserver.server import ApiServer
+from hived_extender.jobs import creation
 from hived_extender.jobs.configuration import publish
 from hived_extender.kube import PODS, KubeClient, KubeError
 from hived_extender.running import start_embedded
@@ -271,6 +272,33 @@ def test_a_gang_of_several_that_is_refused_counts_those_taken_back(run, kube, wr
         kube.delete_pod("default", f"train-worker-{index}", grace_period_s=0)
     result = run(job, "--config", configuration)
     assert result.stderr.endswith("; the 3 pods created before it were deleted again\n")
+
+
+@pytest.mark.parametrize(("priority", "is_heard"), [(61, True), (62, False)])
+def test_pods_wait_for_admission_to_hear_of_their_priority_class(
+    run, kube, job, configuration, monkeypatch, priority, is_heard
+):
+    create = KubeClient.create
+    unheard, refusals = [], []
+
+    def hear_late(self, path, body):
+        if path == creation.PRIORITY_CLASSES:
+            unheard.append(body)
+            return body
+        if is_heard and len(refusals) == 3 and unheard:
+            create(self, creation.PRIORITY_CLASSES, unheard.pop())
+        try:
+            return create(self, path, body)
+        except KubeError as error:
+            refusals.append(error)
+            raise
+
+    monkeypatch.setattr(creation, "ADMISSION_S", 0.5)
+    monkeypatch.setattr(KubeClient, "create", hear_late)
+    result = run(job, "--config", configuration, "--priority", str(priority))
+    assert len(refusals) >= 3
+    assert result.exit_code == (0 if is_heard else 1)
+    assert (f"no PriorityClass with name hived-priority-{priority}" in result.stderr) != is_heard
 
 
 POD = f"""\

@@ -1,5 +1,6 @@
 """Creating what was planned, in the order in which Kubernetes needs it."""
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from urllib.parse import quote
@@ -9,6 +10,11 @@ from hived_extender.jobs.submission import Manifest, PlannedPod, priority_classe
 from hived_extender.kube import KubeClient, KubeError
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+ADMISSION_S = 10.0
+"""For the admission of pods to hear of a new PriorityClass: it reads them from a watch, each API server its own."""
+
+ADMISSION_CHECK_S = 0.1
 
 
 def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) -> list[Manifest]:
@@ -29,7 +35,7 @@ def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) ->
     for pod in pods:
         where, name = _place(namespace, pod)
         try:
-            created.append(kube.create(f"/api/v1/namespaces/{quote(where, safe='')}/pods", pod.manifest))
+            created.append(_create_pod(kube, where, pod))
         except KubeError as error:
             reason = f"pod {where}/{name}: {error}"
             if error.is_conflict:
@@ -41,6 +47,18 @@ def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) ->
             _take_back(kube, created)
             raise
     return created
+
+
+def _create_pod(kube: KubeClient, namespace: str, pod: PlannedPod) -> Manifest:
+    until = time.monotonic() + ADMISSION_S
+    while True:
+        try:
+            return kube.create(f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", pod.manifest)
+        except KubeError as error:
+            is_early = error.status == 403 and f"no PriorityClass with name {pod.priority_class_name} " in error.message
+            if not is_early or time.monotonic() > until:
+                raise
+        time.sleep(ADMISSION_CHECK_S)
 
 
 def _place(namespace: str, pod: PlannedPod) -> tuple[str, str]:
