@@ -22,7 +22,7 @@ from typing import Protocol
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Phase
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
+from hived.specs import ClusterSpec, PodRequest
 from hived_extender.announcements import Announcer, AnnouncerApi
 from hived_extender.binder import Binder, KubeApi
 from hived_extender.counts import count_groups, count_leaf_cells, count_preempting_pods
@@ -33,9 +33,10 @@ from hived_extender.ledger import Ledger
 from hived_extender.metrics import Gauges, Metrics
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, UnknownPodError
-from hived_extender.preemptions import Preemptions, pick_victims
+from hived_extender.preemptions import pick_victims
 from hived_extender.reader import Reader
 from hived_extender.record import Recorder
+from hived_extender.waiting import NO_CHAIN_REASON, WaitingPods
 from hived_extender.wire import (
     WAITING_KEY,
     BindArgs,
@@ -52,7 +53,6 @@ from hived_extender.wire import (
 
 log = logging.getLogger(__name__)
 
-NO_CHAIN_REASON = "no cell chain could be tried"
 RECOVERING = "bound pods are still being replayed"
 
 
@@ -109,11 +109,14 @@ class Service:
         self._fault = ""
         self._announcer = Announcer(kube, self.metrics)
         self._binder = Binder(kube, self.metrics)
-        self._nudger = Nudger(self._wake_those_that_fit, self.patience.nudge_delay_s)
+        self._nudger = Nudger(self._try_on_core, self.patience.nudge_delay_s)
         self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._announcer.blocked)
         self._facts = Facts(spec, recorder, self.metrics, self._announcer, self._nudger, self._evictor, self._binder)
         self._pods = self._facts.pods
-        self._preemptions = Preemptions(self._pods, self._evictor, self._announcer, self._ask_retry)
+        self._waiting = WaitingPods(
+            self._exclusive, self._facts, self.preemption, self._evictor, self._binder, self._announcer, self._nudger
+        )
+        self._preemptions = self._waiting.preemptions
         self.reader = Reader(self._lock, self._open_ledger)
         self.metrics.observe(self._gauges)
 
@@ -272,7 +275,7 @@ class Service:
             decision = self._schedule(ledger, record, args.pod, Phase.PREEMPTING, suggested)
             if isinstance(decision, Bind):
                 # Nothing is in the way any more, and no event will tell kube-scheduler so.
-                self._ask_retry(record)
+                self._waiting.ask_retry(record)
             elif isinstance(decision, Preempt) and by_service:
                 self._preemptions.evict(record, decision)
             elif isinstance(decision, Preempt):
@@ -417,75 +420,16 @@ class Service:
         def done(is_bound: bool) -> None:
             record.is_force_binding = False
             if not is_bound:
-                self._try_later(record, PodState.BINDING)
+                self._waiting.not_told(record, PodState.BINDING)
 
         record.is_force_binding = True
         fields = {"pod": record.key, "node": record.node, "repeats": record.repeat_count, "offered": is_offered}
         log.info("force bind", extra={"fields": fields})
         self._binder.write_later(record, info, self._guard(ledger), done)
 
-    def _ask_retry(self, record: PodRecord) -> None:
-        self._binder.ask_retry_later(record, lambda: self._try_later(record, PodState.WAITING))
-
-    def _try_later(self, record: PodRecord, state: PodState) -> None:
-        """The API server could not be told of a pod; if nothing happened to it since, it must not be forgotten. Takes
-        the lock.
-        """
-        with self._lock:
-            if record.state is state and self._pods.get(record.uid) is record:
-                record.is_asked = True
-                self._nudger.not_woken(record.uid)
-
-    def _wake_those_that_fit(self, uids: Sequence[str]) -> list[str]:
-        """Try waiting pods on the core: preempt for those that need it, wake those that could run. Takes the lock.
-
-        Returns those that could run, but for which the service is to make room should others take their place before
-        kube-scheduler asks about them.
-        """
-        fitting: list[str] = []
-        with suppress(InvariantError), self._exclusive():
-            ledger = self._facts.ledger
-            for uid in uids:
-                record = self._pods.get(uid)
-                if ledger is None or record is None or not self._is_for_scheduler(ledger, record):
-                    continue
-                if record.request is not None and self._may_choose_nodes(record.request):
-                    fitting.append(uid)
-                if record.is_asked:
-                    record.is_asked = False  # until kube-scheduler, which is awake now, asks
-                    self._ask_retry(record)
-        return fitting
-
-    def _is_for_scheduler(self, ledger: Ledger, record: PodRecord) -> bool:
-        """Could the pod run, or is at least nothing left that the service can do for it by itself?"""
-        request = record.request
-        if record.state is PodState.BINDING:
-            return not record.is_force_binding
-        if record.state is not PodState.WAITING or request is None or record.is_held:
-            return False
-        was_preempting = ledger.is_waiting_for_victims(request)
-        may_choose = self._may_choose_nodes(request)
-        record.is_told = True
-        try:
-            if may_choose and ledger.has_lost_cells(request):
-                ledger.decide(request, Phase.PREEMPTING, None, commit=False)
-            decision = ledger.decide(request, Phase.FILTERING, None, commit=False)
-            if isinstance(decision, Preempt) and not was_preempting and not may_choose:
-                return True  # it is for kube-scheduler to say where
-            if isinstance(decision, Preempt) and self.preemption.by_service:
-                decision = self._preemptions.carry_on(ledger, record, request, decision, None)
-        except UserError:
-            return False
-        if isinstance(decision, Preempt) and not was_preempting:
-            self._preemptions.tell(record, decision)
-        if isinstance(decision, Wait) and not record.is_asked:
-            self._announcer.waiting(record, decision.reason or NO_CHAIN_REASON)
-        return isinstance(decision, Bind)
-
-    def _may_choose_nodes(self, request: PodRequest) -> bool:
-        """May the service make room for a pod wherever its cells are, without asking kube-scheduler?"""
-        is_guaranteed = request.spec.priority > OPPORTUNISTIC_PRIORITY
-        return self.preemption.by_service and is_guaranteed and request.spec.ignore_suggested_nodes
+    def _try_on_core(self, uids: Sequence[str]) -> list[str]:
+        """Takes the lock."""
+        return self._waiting.try_on_core(uids)
 
     def _gauges(self) -> Gauges:
         """Takes the lock."""

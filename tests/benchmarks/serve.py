@@ -1,7 +1,8 @@
 """The extender's service behind its real server, as a process: `python -m tests.benchmarks.serve --config FILE`.
 
-It starts as `hived serve` does, except that nodes and pods come from files and not from an API server. When it is ready
-it prints one line of JSON and serves until its standard input ends.
+It starts as `hived serve` does, except that nodes and pods come from files and not from an API server: the bound pods
+as a list, before it leads, the waiting ones afterwards, as from a watch. When it is ready it prints one line of JSON and
+serves until its standard input ends.
 """
 
 import argparse
@@ -68,9 +69,12 @@ def main() -> None:
     mark("nodes")
     pods = read_pods(options.pods)
     mark("reading pods")
-    service.sync_pods(pods)
-    mark("pods")
+    service.sync_pods([pod for pod in pods if pod.node])
     service.lead(lambda: True)
+    mark("pods")
+    for pod in pods:
+        if not pod.node:
+            service.pod_seen(pod)
     del pods
     tune_process()
     server = HttpServer(Shim(create_app(service), service), listen("127.0.0.1:0"))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from hived_extender.app import create_app
 from hived_extender.routes import ROUTES
-from hived_extender.service import NO_CHAIN_REASON, RECOVERING
+from hived_extender.service import RECOVERING
+from hived_extender.waiting import NO_CHAIN_REASON
 from tests.extender.world import World, filter_body, pod_json, preempt_body, spec_text
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,8 @@ from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULIN
 from hived_extender.binder import RETRY_ANNOTATION
 from hived_extender.kube import KubeError
 from hived_extender.notices import CONDITION_TYPE
-from hived_extender.service import NO_CHAIN_REASON, Patience
+from hived_extender.service import Patience
+from hived_extender.waiting import NO_CHAIN_REASON
 from tests.extender.world import NODES, World, filter_args, node, pod_json, preempt_args, spec_text, to_pod, wait_until
 
 LOST = KubeError(0, "NoAnswer", "connection reset")
