@@ -15,12 +15,16 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+KEPT_FOLDERS = 8
+"""Versions whose compiled kernels stay on disk, 20 MB each: those that were used last."""
 
 ENTRY_KERNELS: list[Any] = []
 """Every entry kernel of the modules imported so far; `hived.warm` checks that it compiled them all."""
@@ -43,8 +47,12 @@ def _cache_folder() -> Path:
     folder = Path("/nonexistent")
     try:
         folder = _base_folder() / ("kernels-" + _source_digest())
+        is_new = not folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
+        os.utime(folder)
+        if is_new:
+            _remove_old_versions(folder.parent)
     except (OSError, RuntimeError):
         copy = Path(tempfile.mkdtemp(prefix="hived-kernels-"))
         atexit.register(shutil.rmtree, copy, ignore_errors=True)
@@ -52,6 +60,14 @@ def _cache_folder() -> Path:
             shutil.copytree(folder, copy, dirs_exist_ok=True)
         return copy
     return folder
+
+
+def _remove_old_versions(base: Path) -> None:
+    """Every edit of a kernel and every new version makes a folder, which nothing else would ever remove."""
+    with suppress(OSError):  # another process may be doing the same
+        folders = sorted(base.glob("kernels-*"), key=lambda folder: folder.stat().st_mtime)
+        for folder in folders[:-KEPT_FOLDERS]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _base_folder() -> Path:
@@ -75,3 +91,14 @@ def entry_kernel(function: Kernel) -> Kernel:
     compiled = numba.njit(error_model="numpy", cache=True)(function)
     ENTRY_KERNELS.append(compiled)
     return cast(Kernel, compiled)
+
+
+def forget_sources() -> None:
+    """Free what compiled kernels were made from, about 23 MB; to be called once all are compiled.
+
+    numba keeps LLVM's own form of every kernel for linking it into others, which nothing does with an entry kernel. It
+    has no name of its own for that; should another version keep it elsewhere, nothing is freed.
+    """
+    for entry in ENTRY_KERNELS:
+        for compiled in getattr(entry, "overloads", {}).values():
+            compiled.library._shared_module = None

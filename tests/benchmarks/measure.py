@@ -16,7 +16,7 @@ from hived.events import NodeHealthChanged, PodAllocated
 from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived.state import State
-from hived_extender.server import tune_process
+from hived_extender.server import settle_process, tune_process
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, cluster_spec
 from tests.benchmarks.driver import Driver
 from tests.benchmarks.figures import Figures
@@ -55,9 +55,10 @@ class Measurement:
 
     def run(self) -> Figures:
         """Raises RuntimeError or InvariantError if the core does not do what the load relies on."""
-        spec = self.start()
-        self.figures.values["memory/ready"] = resident_mb()
         tune_process()
+        spec = self.start()
+        settle_process()
+        self.figures.values["memory/ready"] = resident_mb()
         gpu_count = self.node_count * GPUS_PER_NODE
         self.fill(gpu_count // 2)
         self.probe_gangs("half")

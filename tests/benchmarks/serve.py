@@ -1,12 +1,11 @@
 """The extender's service behind its real server, as a process: `python -m tests.benchmarks.serve --config FILE`.
 
 It starts as `hived serve` does, except that nodes and pods come from files and not from an API server: the bound pods
-as a list, before it leads, the waiting ones afterwards, as from a watch. When it is ready it prints one line of JSON and
-serves until its standard input ends.
+as a list, before it leads, the waiting ones afterwards, as from a watch. When it is ready it prints one line of JSON
+and serves until its standard input ends.
 """
 
 import argparse
-import gc
 import json
 import sys
 import time
@@ -19,7 +18,7 @@ from hived_config.loader import load_cluster
 from hived_extender import logs
 from hived_extender.app import create_app
 from hived_extender.kube import KubeClient
-from hived_extender.server import HttpServer, listen, tune_process
+from hived_extender.server import HttpServer, listen, settle_process, tune_process
 from hived_extender.service import Service
 from hived_extender.shim import Shim
 from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod
@@ -57,12 +56,12 @@ def main() -> None:
 
     mark("import")
     logs.configure("json", "INFO")
+    tune_process()
     compile_kernels()
     mark("kernels")
     spec = load_cluster(options.config)
     mark("configuration")
     service = Service(spec, KubeClient.connect(NOWHERE))
-    mark("state")
     names = sorted(node for pool in spec.physical_cells for rack in pool.children for node in
                    (cell.address for cell in rack.children))  # fmt: skip
     service.sync_nodes([healthy_node(name) for name in names])
@@ -70,16 +69,16 @@ def main() -> None:
     pods = read_pods(options.pods)
     mark("reading pods")
     service.sync_pods([pod for pod in pods if pod.node])
-    service.lead(lambda: True)
     mark("pods")
+    service.lead(lambda: True)
+    mark("term")
     for pod in pods:
         if not pod.node:
             service.pod_seen(pod)
     del pods
-    tune_process()
     server = HttpServer(Shim(create_app(service), service), listen("127.0.0.1:0"))
     server.start()
-    gc.collect()
+    settle_process()
     print(json.dumps({"url": server.url, "seconds": marks, "resident_mb": resident_mb()}), flush=True)
     sys.stdin.read()
     server.stop()

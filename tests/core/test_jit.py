@@ -112,3 +112,25 @@ def test_kernels_are_plain_functions_when_compiling_is_switched_off(monkeypatch:
 
     assert jit.kernel(double) is double
     assert jit.entry_kernel(double) is double
+
+
+def test_the_kernels_of_old_versions_are_removed_when_a_new_one_comes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    for age in range(2 * jit.KEPT_FOLDERS):
+        folder = tmp_path / f"kernels-{age}"
+        folder.mkdir()
+        os.utime(folder, (1e9 - age, 1e9 - age))
+    (tmp_path / "other").mkdir()
+    new = jit._cache_folder()
+    kept = {f"kernels-{age}" for age in range(jit.KEPT_FOLDERS - 1)}
+    assert {folder.name for folder in tmp_path.iterdir()} == kept | {new.name, "other"}
+
+
+def test_a_version_that_is_in_use_counts_as_new(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    folder = jit._cache_folder()
+    os.utime(folder, (0, 0))
+    assert jit._cache_folder() == folder
+    assert folder.stat().st_mtime > 0

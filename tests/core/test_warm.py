@@ -1,6 +1,8 @@
 """Every kernel can be compiled ahead of time."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numba
@@ -8,7 +10,7 @@ import pytest
 
 import hived
 from hived import warm
-from hived.jit import ENTRY_KERNELS
+from hived.jit import ENTRY_KERNELS, forget_sources
 from tests.core.kernels import IS_INTERPRETED
 
 
@@ -33,3 +35,27 @@ def test_a_kernel_that_the_story_misses_is_named(monkeypatch: pytest.MonkeyPatch
 def test_the_command_says_how_many_kernels_are_ready(capsys: pytest.CaptureFixture[str]) -> None:
     warm.main()
     assert re.fullmatch(rf"{len(ENTRY_KERNELS)} kernels ready after [\d.]+ s\n", capsys.readouterr().err)
+
+
+@pytest.mark.skipif(IS_INTERPRETED, reason="nothing is compiled")
+def test_compiled_kernels_do_without_their_sources() -> None:
+    warm.compile_kernels()
+    forget_sources()
+    compiled = [result for kernel in ENTRY_KERNELS for result in kernel.overloads.values()]
+    assert {result.library._shared_module for result in compiled} == {None}
+    assert warm.compile_kernels() == len(ENTRY_KERNELS)
+
+
+def test_no_kernel_calls_an_entry_kernel_whose_source_may_be_forgotten() -> None:
+    entries = {kernel.__name__ for kernel in ENTRY_KERNELS}
+    calls = {name: called & entries for name, called in _kernels_and_what_they_call()}
+    assert len(calls) > len(entries)
+    assert not [name for name, called in calls.items() if called]
+
+
+def _kernels_and_what_they_call() -> Iterator[tuple[str, set[str]]]:
+    for source in Path(hived.__file__).parent.glob("*.py"):
+        for node in ast.parse(source.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.decorator_list:
+                names = (call.func for call in ast.walk(node) if isinstance(call, ast.Call))
+                yield node.name, {name.id for name in names if isinstance(name, ast.Name)}

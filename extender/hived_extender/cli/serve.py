@@ -16,7 +16,7 @@ from hived_extender.access import DEFAULT_VERB_CALLERS, Security
 from hived_extender.cli.signals import stop_signal
 from hived_extender.election import DURATION_S, LeaseName
 from hived_extender.running import LOOPBACK, Extender, start_embedded, start_extender
-from hived_extender.server import tune_process
+from hived_extender.server import settle_process, tune_process
 from hived_extender.tls import ServerTls
 
 CHECK_INTERVAL_S = 1.0
@@ -116,6 +116,7 @@ def command(
     _check_company("--client-ca-file", client_ca_file is not None, "allowed_client_name")
     _check_company("--leader-elect", leader_elect, "lease_namespace", "lease_name", "lease_duration")
     logs.configure(log_format, log_level)
+    tune_process()
     with stop_signal() as stop:
         if embedded is not None:
             _serve_embedded(embedded, listen, record, stop)
@@ -170,13 +171,13 @@ def _serve_embedded(config: Path, listen: str, record: Path | None, stop: thread
 
 def _serve_until(stop: threading.Event, extender: Extender) -> None:
     """Serve until told to stop; a server that ends by itself is a failure."""
-    is_tuned = False
+    is_settled = False
     while not stop.wait(CHECK_INTERVAL_S):
         if not extender.is_serving:
             raise click.ClickException("the HTTP server or the recovery has ended unexpectedly; see the log")
-        if extender.service.is_ready and not is_tuned:
-            tune_process()
-            is_tuned = True
+        if extender.service.is_ready and not is_settled:
+            settle_process()
+            is_settled = True
 
 
 def _introduction(api_url: str, kubeconfig: str, extender_url: str) -> str:
