@@ -6,13 +6,14 @@ a JSON string.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Protocol
 
 from hived import __version__
 from hived.errors import HivedError, UserError
+from hived.status import CellStatus, iter_physical_cluster, iter_virtual_cluster
 from hived_extender import metrics
 from hived_extender.openapi import openapi_document
 from hived_extender.pods import UnknownPodError
@@ -113,23 +114,24 @@ def affinity_group(service: Service, body: bytes, name: str = "") -> Answer:
 
 def cluster_status(service: Service, body: bytes, name: str = "") -> Answer:
     """The physical cluster and every virtual cluster."""
-    physical = _json_array(service.reader.physical_cells())
-    return Answer(chain([b'{"physicalCluster":'], physical, [b',"virtualClusters":'], _all_vcs(service), [b"}"]))
+    cells = service.reader.cells()
+    physical = _json_array(iter_physical_cluster(cells))
+    return Answer(chain([b'{"physicalCluster":'], physical, [b',"virtualClusters":'], _all_vcs(cells), [b"}"]))
 
 
 def physical_cluster(service: Service, body: bytes, name: str = "") -> Answer:
     """The trees of physical cells."""
-    return Answer(_json_array(service.reader.physical_cells()))
+    return Answer(_json_array(iter_physical_cluster(service.reader.cells())))
 
 
 def virtual_clusters(service: Service, body: bytes, name: str = "") -> Answer:
     """The trees of virtual cells of every virtual cluster."""
-    return Answer(_all_vcs(service))
+    return Answer(_all_vcs(service.reader.cells()))
 
 
 def virtual_cluster(service: Service, body: bytes, name: str = "") -> Answer:
     """The trees of virtual cells of one virtual cluster."""
-    return Answer(_json_array(service.reader.virtual_cells(name)))
+    return Answer(_json_array(iter_virtual_cluster(service.reader.cells(), name)))
 
 
 def health(service: Service, body: bytes, name: str = "") -> Answer:
@@ -215,15 +217,11 @@ def _json_array(items: Iterator[Any]) -> Iterator[bytes]:
     return chain([b"[", *head], rest, [b"]"])
 
 
-def _all_vcs(service: Service) -> Iterator[bytes]:
-    """`{name:[cell,...],...}`. The names are fetched now, so that an error still has a status code."""
-    return _vcs_of(service, service.reader.virtual_cluster_names())
-
-
-def _vcs_of(service: Service, names: Iterable[str]) -> Iterator[bytes]:
+def _all_vcs(cells: CellStatus) -> Iterator[bytes]:
+    """`{name:[cell,...],...}`."""
     separator = b"{"
-    for vc in names:
+    for vc in cells.topology.vc_names:
         yield separator + encode(vc) + b":"
-        yield from _json_array(service.reader.virtual_cells(vc))
+        yield from _json_array(iter_virtual_cluster(cells, vc))
         separator = b","
     yield b"}" if separator == b"," else b"{}"

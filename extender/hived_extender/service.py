@@ -117,7 +117,7 @@ class Service:
             self._exclusive, self._facts, self.preemption, self._evictor, self._binder, self._announcer, self._nudger
         )
         self._preemptions = self._waiting.preemptions
-        self.reader = Reader(self._lock, self._open_ledger)
+        self.reader = Reader(self._open_ledger)
         self.metrics.observe(self._gauges)
 
     @property

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.status import iter_physical_cluster, iter_virtual_cluster
 from hived_extender.evictor import PreemptionPolicy
 from hived_extender.inspection import GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS
 from hived_extender.kube import LIVE_PODS, NODES, PODS, KubeClient
@@ -39,8 +40,9 @@ class Rebuilt:
     def view(self) -> Json:
         """Its state as `canonical` has it."""
         reader = self.service.reader
-        virtual = {vc: list(reader.virtual_cells(vc)) for vc in reader.virtual_cluster_names()}
-        return canonical(list(reader.affinity_groups()), list(reader.physical_cells()), virtual)
+        cells = reader.cells()
+        virtual = {vc: list(iter_virtual_cluster(cells, vc)) for vc in cells.topology.vc_names}
+        return canonical(list(reader.affinity_groups()), list(iter_physical_cluster(cells)), virtual)
 
     def close(self) -> list[str]:
         """End it; returns the waiting pods that could run, or make room for themselves, each with how.
