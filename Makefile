@@ -31,8 +31,8 @@ demo: $(READY) ## see the guarantees at work on an embedded cluster, no Kubernet
 test: $(READY) ## all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-test-nojit: $(READY) ## the core's tests with kernels as plain Python
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/core
+test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/core tests/extender/test_node_names.py
 
 # The programs are built into a cache at first, which takes Go and minutes.
 e2e: $(READY) ## the lab and all scenarios on real Kubernetes control planes of two versions

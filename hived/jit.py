@@ -3,8 +3,9 @@
 `@kernel` marks a function that other kernels call; `@entry_kernel` marks one that Python calls: it is compiled once
 and then loaded from disk. numba's own cache only notices edits in the file of the entry itself, so the folder's name
 carries a digest of every source file of this package: an edit anywhere means another folder, and kernels may call
-kernels of other files. Two rules for kernels: no recursion (numba crashes when it loads a cached recursive kernel),
-and every write to `State.cells.memory` goes through `journal.put`.
+kernels of other files. Those of other packages call only kernels of their own file. Two rules for kernels: no recursion
+(numba crashes when it loads a cached recursive kernel), and every write to `State.cells.memory` goes through
+`journal.put`.
 
 With NUMBA_DISABLE_JIT=1 both decorators leave the function as it is.
 """
@@ -27,7 +28,7 @@ KEPT_FOLDERS = 8
 """Versions whose compiled kernels stay on disk, 20 MB each: those that were used last."""
 
 ENTRY_KERNELS: list[Any] = []
-"""Every entry kernel of the modules imported so far; `hived.warm` checks that it compiled them all."""
+"""Every entry kernel of the modules imported so far; `warm.count_compiled` checks that none was missed."""
 
 
 def _source_digest() -> str:

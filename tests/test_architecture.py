@@ -7,7 +7,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeGuard
 
@@ -132,11 +132,11 @@ def test_the_core_needs_nothing_but_numpy_and_numba(module: str) -> None:
     assert not wrong
 
 
-def decorated(name: str) -> dict[str, ast.FunctionDef]:
-    """Every function of the core with this decorator."""
+def decorated(name: str, modules: Iterable[str] = MODULES) -> dict[str, ast.FunctionDef]:
+    """Every function with this decorator."""
     return {
         node.name: node
-        for module in CORE_MODULES
+        for module in modules
         for node in ast.parse(MODULES[module].read_text()).body
         if isinstance(node, ast.FunctionDef) and any(ast.unparse(each) == name for each in node.decorator_list)
     }
@@ -152,6 +152,24 @@ def test_no_kernel_calls_an_entry_kernel() -> None:
         if isinstance(node, ast.Name) and node.id in entries
     ]
     assert entries
+    assert not wrong
+
+
+def test_a_kernel_outside_the_core_calls_only_kernels_of_its_own_file() -> None:
+    """numba notices edits in that file only, and the digest in the name of the kernels' folder covers only the core."""
+    kernels = decorated("entry_kernel") | decorated("kernel")
+    outside = 0
+    wrong = []
+    for module in MODULES.keys() - set(CORE_MODULES):
+        own = decorated("entry_kernel", [module]) | decorated("kernel", [module])
+        outside += len(own)
+        wrong += [
+            f"{name} calls {node.id}"
+            for name, kernel in own.items()
+            for node in ast.walk(kernel)
+            if isinstance(node, ast.Name) and node.id in kernels.keys() - own.keys()
+        ]
+    assert outside
     assert not wrong
 
 

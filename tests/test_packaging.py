@@ -96,7 +96,7 @@ def test_the_manifests_are_printed_from_the_wheel(image: Path) -> None:
 def test_the_kernels_are_compiled_and_not_compiled_again(image: Path) -> None:
     compiled = kernels(image)
     assert compiled
-    run(image, "python", "-m", "hived.warm")
+    run(image, "python", "-m", "hived_extender.warm")
     assert kernels(image) == compiled
 
 

@@ -19,8 +19,8 @@ from hived.specs import BindInfo, ClusterSpec, PodRequest
 from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
 from hived_extender.annotations import BIND_INFO, bind_annotations
+from hived_extender.node_names import Mask
 from hived_extender.record import Recorder
-from hived_extender.wire import Mask
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from hived.specs import PodRequest
 from hived_extender.announcements import Announcer
 from hived_extender.evictor import Evictor
 from hived_extender.ledger import Ledger
+from hived_extender.node_names import Mask
 from hived_extender.pods import PodRecord, PodTable
-from hived_extender.wire import Mask, MetaPod, MetaVictims, PreemptResult
+from hived_extender.wire import MetaPod, MetaVictims, PreemptResult
 
 log = logging.getLogger(__name__)
 

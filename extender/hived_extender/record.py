@@ -21,7 +21,7 @@ import numpy as np
 
 from hived.events import Phase
 from hived.specs import PodRequest, PodSpec
-from hived_extender.wire import Mask
+from hived_extender.node_names import Mask
 
 log = logging.getLogger(__name__)
 

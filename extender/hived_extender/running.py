@@ -11,7 +11,6 @@ from pathlib import Path
 from socket import socket
 
 from hived.errors import UserError
-from hived.warm import compile_kernels
 from hived_config.loader import Configuration, load, load_cluster
 from hived_config.settings import PreemptBy
 from hived_extender import server
@@ -28,6 +27,7 @@ from hived_extender.record import Recorder
 from hived_extender.server import HttpServer
 from hived_extender.service import Patience, Service
 from hived_extender.shim import Shim
+from hived_extender.warm import compile_kernels
 
 log = logging.getLogger(__name__)
 

@@ -31,6 +31,7 @@ from hived_extender.evictor import EvictionApi, Evictor, PreemptionPolicy
 from hived_extender.facts import Facts
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Gauges, Metrics
+from hived_extender.node_names import Mask, NodeNames
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, UnknownPodError
 from hived_extender.preemptions import pick_victims
@@ -42,9 +43,7 @@ from hived_extender.wire import (
     BindArgs,
     FilterArgs,
     FilterResult,
-    Mask,
     Node,
-    NodeNames,
     Pod,
     PreemptArgs,
     PreemptResult,

@@ -2,19 +2,14 @@
 
 Keys of the extender protocol are Go field names; what kube-scheduler leaves unset arrives as `null`, and what Go leaves
 unset is sent as `null` by us. Decoding knows the exact names only, and tries again without regard to case, as Go does,
-when a message does not fit. `NodeNames`, up to thousands of names in every call, stays undecoded until `NodeNames.mask`
-has found out whether it is simply the list of the last call.
+when a message does not fit. The node names of a call, up to tens of thousands, stay undecoded (`node_names`).
 """
 
 import re
-from collections import deque
 from collections.abc import Mapping
-from itertools import repeat
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from hived.errors import UserError
 from hived_extender.annotations import PREFIX
@@ -29,12 +24,9 @@ BIND_PATH = "/v1/extender/bind"
 WAITING_KEY = "hivedscheduler"
 """Stands for a node in `FailedNodes` when no particular node is to blame."""
 
-REMEMBERED_LISTS = 4
-
 _QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?")
 
 T = TypeVar("T")
-Mask = npt.NDArray[np.bool_]
 
 
 class Metadata(msgspec.Struct):
@@ -236,7 +228,6 @@ _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind) for kind in (FilterArgs, PreemptArgs, BindArgs)
 }
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_names_decoder = msgspec.json.Decoder(list[str])
 _encoder = msgspec.json.Encoder()
 
 
@@ -266,54 +257,6 @@ def is_positive(quantity: str | int | float) -> bool:
     """True if a Kubernetes quantity ("1", "500m", "2Ki", 1) is greater than zero; anything else is not."""
     match = _QUANTITY.fullmatch(str(quantity).strip())
     return match is not None and float(match[1]) > 0
-
-
-class NodeNames:
-    """Turns lists of node names, still JSON, into masks over the configured nodes.
-
-    kube-scheduler mostly sends the list of the call before (or, with a nominated node, one of two lists in turn), so
-    the last few are kept and recognised by their bytes.
-    """
-
-    def __init__(self, node_index: Mapping[str, int]) -> None:
-        self._node_index = node_index
-        self._recent: deque[tuple[bytes, Mask | None]] = deque(maxlen=REMEMBERED_LISTS)
-
-    def mask(self, raw: msgspec.Raw) -> Mask | None:
-        """Which configured nodes the list names: bool, shape (node_count,), read-only; None means all of them.
-
-        Raises UserError if it is no list of strings. Cost: a comparison of bytes if the list is among the last few,
-        else O(length).
-        """
-        data = bytes(raw)
-        for known, mask in self._recent:
-            if known == data:
-                return mask
-        try:
-            names = _names_decoder.decode(data)
-        except (ValueError, RecursionError) as error:
-            hint = " (the extender needs nodeCacheCapable: true)" if data == b"null" else ""
-            raise UserError(f"NodeNames must be a list of node names: {error}{hint}") from None
-        mask = self.mask_of(names)
-        self._recent.appendleft((data, mask))
-        return mask
-
-    def mask_of(self, names: list[str]) -> Mask | None:
-        """As `mask`, from names already decoded; names that are not configured are ignored."""
-        node_count = len(self._node_index)
-        mask = np.zeros(node_count + 1, dtype=np.bool_)
-        # Names that are not configured all land in the spare last place. Nobody writes to a mask, yet it is not made
-        # read-only: that is another type to numba, which would compile a kernel anew while kube-scheduler waits.
-        mask[np.fromiter(map(self._node_index.get, names, repeat(node_count)), np.intp, len(names))] = True
-        mask = mask[:node_count]
-        if mask.all():
-            return None
-        return mask
-
-    def contains(self, mask: Mask | None, node: str) -> bool:
-        """True if a mask includes a node."""
-        index = self._node_index.get(node)
-        return index is not None and (mask is None or bool(mask[index]))
 
 
 def _with_exact_keys(body: bytes, kind: type[Any]) -> bytes:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from hived.warm import compile_kernels
+from hived_extender.warm import compile_kernels
 from tests.benchmarks.clusters import GPUS_PER_NODE
 from tests.benchmarks.measure import Measurement
 from tests.benchmarks.web import WebMeasurement

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from hived.warm import compile_kernels
 from hived_config.loader import load_cluster
 from hived_extender import logs
 from hived_extender.app import create_app
@@ -21,6 +20,7 @@ from hived_extender.kube import KubeClient
 from hived_extender.server import HttpServer, listen, settle_process, tune_process
 from hived_extender.service import Service
 from hived_extender.shim import Shim
+from hived_extender.warm import compile_kernels
 from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod
 from tests.benchmarks.process import resident_mb
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived.warm import compile_kernels
+from hived_extender.warm import compile_kernels
 from tests.e2e.plane import ControlPlane
 from tests.e2e.tools import VERSIONS, find
 

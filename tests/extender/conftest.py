@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived.warm import compile_kernels
+from hived_extender.warm import compile_kernels
 
 
 @pytest.fixture(scope="session", autouse=True)

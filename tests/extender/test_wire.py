@@ -18,7 +18,6 @@ from hived_extender.wire import (
     MetaPod,
     MetaVictims,
     Node,
-    NodeNames,
     Pod,
     PreemptArgs,
     PreemptResult,
@@ -28,11 +27,6 @@ from hived_extender.wire import (
 )
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "annotations": None, "creationTimestamp": None}}
-NAMES = NodeNames({"a": 0, "b": 1, "c": 2})
-
-
-def raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(json.dumps(value).encode())
 
 
 def decode_pod(**parts: object) -> Pod:
@@ -99,43 +93,6 @@ def test_a_body_that_does_not_fit_is_the_callers_error(body: bytes) -> None:
 def test_any_bytes_are_arguments_or_the_callers_error(body: bytes, kind: type[Any]) -> None:
     with suppress(UserError):
         assert isinstance(decode_args(body, kind), kind)
-
-
-def test_a_mask_marks_the_configured_nodes_and_ignores_others() -> None:
-    mask = NAMES.mask(raw(["c", "stranger", "a"]))
-    assert mask is not None
-    assert mask.tolist() == [True, False, True]
-    assert [NAMES.contains(mask, name) for name in ("a", "b", "stranger")] == [True, False, False]
-
-
-def test_all_configured_nodes_need_no_mask() -> None:
-    assert NAMES.mask(raw(["c", "stranger", "a", "b"])) is None
-    assert NAMES.contains(None, "a")
-    assert not NAMES.contains(None, "stranger")
-
-
-def test_a_list_seen_lately_gives_the_same_mask_even_when_another_came_between() -> None:
-    names = NodeNames({"a": 0, "b": 1})
-    first = names.mask(raw(["a"]))
-    names.mask(raw(["b"]))
-    assert names.mask(raw(["a"])) is first
-
-
-def test_a_mask_has_the_type_for_which_kernels_are_compiled() -> None:
-    mask = NAMES.mask(raw(["a"]))
-    assert mask is not None
-    assert mask.flags.writeable
-
-
-@pytest.mark.parametrize("value", [None, "a", [1], {"a": 1}, [["a"]]])
-def test_node_names_that_are_no_list_of_text_are_the_callers_error(value: object) -> None:
-    with pytest.raises(UserError, match="NodeNames must be a list of node names"):
-        NAMES.mask(raw(value))
-
-
-def test_missing_node_names_point_to_the_setting_that_is_wrong() -> None:
-    with pytest.raises(UserError, match="nodeCacheCapable: true"):
-        NAMES.mask(raw(None))
 
 
 @pytest.mark.parametrize("quantity", ["1", 1, 0.5, "500m", "1Ki", "1e3", "+2", ".5", "2."])

@@ -12,11 +12,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from hived.warm import compile_kernels
 from hived_extender.cli import main
 from hived_extender.inspection import Inspector
 from hived_extender.kube import PODS, KubeClient
 from hived_extender.lab.experiment import experiments_folder
+from hived_extender.warm import compile_kernels
 from tests.programs import HIVED, hived
 
 LAB = experiments_folder()

@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from hived.warm import compile_kernels
 from hived_extender.lab.cluster import LabCluster
 from hived_extender.lab.experiment import Loaded
 from hived_extender.lab.report import Report
 from hived_extender.lab.runner import run_experiment
+from hived_extender.warm import compile_kernels
 from tests.e2e.scenarios import SCENARIOS
 
 

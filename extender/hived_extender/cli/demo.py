@@ -9,7 +9,6 @@ import click
 import msgspec
 
 from hived.errors import UserError
-from hived.warm import compile_kernels
 from hived_extender import logs
 from hived_extender.cli.signals import stop_signal
 from hived_extender.cli.tables import table
@@ -17,6 +16,7 @@ from hived_extender.lab.cluster import LabCluster
 from hived_extender.lab.experiment import experiments_folder, load_experiments
 from hived_extender.lab.report import Report
 from hived_extender.lab.runner import run_all
+from hived_extender.warm import compile_kernels
 
 NOTICE_AFTER_S = 2.0
 
