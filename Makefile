@@ -50,8 +50,8 @@ check: $(READY) ## lint, format, types and import layers
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
 
-bench: $(READY) ## how fast the core is, from 128 to 16,384 nodes
-	$(BIN)/python -m tests.benchmarks
+bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets are missed
+	$(BIN)/python -m tests.benchmarks --cold
 
 soak: $(READY) ## 200,000 random operations, with every invariant checked after each
 	$(BIN)/python -m tests.property.soak --ops 200000

@@ -16,8 +16,9 @@ from typing import Any
 
 from tests.benchmarks.figures import Summary
 from tests.benchmarks.machine import describe_machine
-from tests.benchmarks.report import table
+from tests.benchmarks.report import table, target_table
 from tests.benchmarks.run import CLOCKS
+from tests.benchmarks.targets import missed
 
 ALL_SIZES = (128, 1024, 4096, 16384)
 
@@ -83,9 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n".join(f"{key}: {value}" for key, value in report["machine"].items()), end="\n\n")
     if old:
         print(f"x: ratio to commit {old['machine']['commit']}, {old['clock']} clock; now {options.clock}\n")
+    print(target_table(figures))
     print(table(figures, figures_of(old) if old else None))
     if options.json:
-        options.json.write_text(json.dumps(report | {"nodes": figures}, indent=1) + "\n")
+        names = [{"figure": target.title.strip(), "nodes": count} for target, count in missed(figures)]
+        options.json.write_text(json.dumps(report | {"nodes": figures, "missed": names}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

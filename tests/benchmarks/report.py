@@ -1,12 +1,10 @@
-"""The table: which figures are shown, in which order and form."""
+"""The tables: which figures are shown, in which order and form."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.benchmarks.figures import Summary, growth
-
-Sizes = Mapping[int, Mapping[str, Summary]]
-"""Node count -> key of a row -> figures."""
+from tests.benchmarks.figures import growth
+from tests.benchmarks.targets import TARGETS, Sizes, Target, missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +86,41 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
 )  # fmt: skip
 
 
+def target_table(sizes: Sizes) -> str:
+    """Each figure that has a target, with the target and HiveD's figure below, and at the end what is missed."""
+    counts = sorted(sizes)
+    body = [["**Figure, target, HiveD's own**", *(f"{count:,}" for count in counts), "growth"]]
+    for target in TARGETS:
+        measured = {count: target.figures(sizes, count) for count in counts}
+        limits, hived = ({count: of.get(count, ()) for count in counts} for of in (target.limits, target.hived))
+        if not any(measured.values()):
+            continue
+        body.append([target.title, *map(_numbers, measured.values()), _exponent(_firsts(measured))])
+        body.append(["    target", *map(_numbers, limits.values()), ""])
+        if any(hived.values()):
+            body.append(["    HiveD", *map(_numbers, hived.values()), _exponent(_firsts(hived))])
+    verdicts = [f"missed: {_verdict(target, sizes, count)}" for target, count in missed(sizes)]
+    return "\n".join([*_aligned(body), "", *(verdicts or ["no target is missed"]), ""])
+
+
+def _verdict(target: Target, sizes: Sizes, count: int) -> str:
+    reached, limit = _numbers(target.figures(sizes, count)), _numbers(target.limits[count])
+    return f"{target.title.strip()}, {count:,} nodes: {reached}, target {limit}"
+
+
+def _numbers(figures: tuple[float, ...]) -> str:
+    return "/".join(map(_number, figures)) or "-"
+
+
+def _firsts(rows: dict[int, tuple[float, ...]]) -> dict[int, float]:
+    return {count: figures[0] for count, figures in rows.items() if figures}
+
+
+def _exponent(figures: dict[int, float]) -> str:
+    exponent = growth(figures)
+    return "" if exponent is None else f"{exponent:.2f}"
+
+
 def table(sizes: Sizes, old: Sizes | None = None) -> str:
     """The figures in Markdown, one column for each size; with `old`, the ratio new / old behind each figure."""
     counts = sorted(sizes)
@@ -99,7 +132,8 @@ def table(sizes: Sizes, old: Sizes | None = None) -> str:
         body = [[f"**{title}**", *(f"{count:,}" for count in counts), "growth"]]
         for row in shown:
             cells = [_cell(row, count, sizes, old) for count in counts]
-            body.append([row.title, *cells, _growth(row, sizes)])
+            firsts = {count: sizes[count][row.key][row.parts[0]] for count in counts if row.key in sizes[count]}
+            body.append([row.title, *cells, _exponent(firsts)])
         lines += [*_aligned(body), ""]
     return "\n".join(lines)
 
@@ -108,16 +142,11 @@ def _cell(row: Row, count: int, sizes: Sizes, old: Sizes | None) -> str:
     summary = sizes[count].get(row.key)
     if summary is None:
         return "-"
-    text = "/".join(_number(summary[part]) for part in row.parts)
+    text = _numbers(tuple(summary[part] for part in row.parts))
     before = (old or {}).get(count, {}).get(row.key)
     if before is None or not before[row.parts[0]]:
         return text
     return f"{text} (x{summary[row.parts[0]] / before[row.parts[0]]:.2f})"
-
-
-def _growth(row: Row, sizes: Sizes) -> str:
-    exponent = growth({count: rows[row.key][row.parts[0]] for count, rows in sizes.items() if row.key in rows})
-    return "" if exponent is None else f"{exponent:.2f}"
 
 
 def _number(figure: float) -> str:

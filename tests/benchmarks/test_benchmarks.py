@@ -9,7 +9,8 @@ from tests.benchmarks.__main__ import ALL_SIZES, main
 from tests.benchmarks.clusters import NODES_PER_POOL, NODES_PER_RACK, cluster_spec, config_text, promised_cells
 from tests.benchmarks.figures import growth, summarise
 from tests.benchmarks.measure import Measurement
-from tests.benchmarks.report import SECTIONS, table
+from tests.benchmarks.report import SECTIONS, table, target_table
+from tests.benchmarks.targets import TARGETS, missed
 from tests.benchmarks.workload import GANGS, KINDS, JobSource
 
 SMALLEST_SIZE = ALL_SIZES[0]
@@ -101,3 +102,24 @@ def test_a_comparison_shows_the_ratio_to_the_old_figure() -> None:
 def test_a_figure_that_was_not_measured_is_a_dash() -> None:
     lines = table({128: {}, 1024: {"load/any": {"p50": 0.25, "p99": 1.0}}}).splitlines()
     assert [cell.strip() for cell in lines[-1].split("|")[1:5]] == ["any pod", "-", "0.250/1", ""]
+
+
+def test_a_target_that_is_missed_is_named_with_figure_and_limit() -> None:
+    sizes = {128: {"load/any": {"p50": 0.05, "p99": 0.6}}, 1024: {"load/any": {"p50": 0.1, "p99": 0.7}}}
+    assert [(target.keys, count) for target, count in missed(sizes)] == [(("load/any",), 128)]
+    lines = target_table(sizes).splitlines()
+    title = "schedule + allocate one pod, mixed load, ms p50/p99"
+    assert f"missed: {title}, 128 nodes: 0.050/0.600, target 0.100/0.500" in lines
+    assert [line.split("|")[1].strip() for line in lines[2:5]] == [title, "target", "HiveD"]
+
+
+def test_of_several_rows_with_one_target_the_worst_counts() -> None:
+    node = next(target for target in TARGETS if len(target.keys) == 4)
+    rows = {key: {"p50": i * 0.006} for i, key in enumerate(node.keys, 1)}
+    assert node.is_missed({128: rows}, 128)
+    assert not node.is_missed({128: rows | {node.keys[-1]: {"p50": 0.019}}}, 128)
+
+
+def test_every_target_is_of_a_row_that_is_measured() -> None:
+    keys = {row.key for _, rows in SECTIONS for row in rows}
+    assert {key for target in TARGETS for key in target.keys} <= keys
