@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hived.errors import UserError
@@ -103,6 +103,7 @@ json_values = st.recursive(
 ).map(lambda value: json.dumps(value).encode())
 
 
+@settings(max_examples=400)
 @given(list_texts() | broken_texts() | json_values | st.binary(max_size=40))
 def test_any_bytes_give_what_the_plain_way_gives(data: bytes) -> None:
     assert answered(data) == expected(data)
@@ -138,7 +139,22 @@ def test_lists_in_any_order_are_plain(separators: tuple[str, str]) -> None:
         assert (np.ones(len(LARGE), bool) if mask is None else mask).tolist() == [name in present for name in LARGE]
 
 
-@pytest.mark.parametrize("data", [b'["\\u0061"]', '["ü"]'.encode(), b'["a\tb"]', b'["a",]', b"[]]", b"[", b"", b"null"])
+@pytest.mark.parametrize(
+    "data", [b"[]", b" [ ] ", b'["a"]', b'\t["a"\r,\n"b"] ', b'["", "a b", "~!#[]^_`"]', b'["\x7f"]']
+)
+def test_lists_of_plain_names_need_no_msgspec(data: bytes) -> None:
+    assert is_plain(data)
+    assert answered(data) == expected(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"null", b"[", b"[]]", b"[] x", b'["a"', b'["a', b'["a",', b'["a",]', b'["a"]x', b'["a"]]', b'["a""b"]',
+        b'["a" "b"]', b'["a":"b"]', b'["a"x"b"]', b'[a]', b'[1]', b'["\\u0061"]', b'["\\""]', '["ü"]'.encode(),
+        b'["\xff"]', b'["\0"]', b'["a\tb"]', b'["\x1f"]', b'\x0b["a"]', b'["a"]\0',
+    ],
+)  # fmt: skip
 def test_what_is_not_plain_is_left_to_msgspec(data: bytes) -> None:
     assert not is_plain(data)
     assert answered(data) == expected(data)
