@@ -38,7 +38,9 @@ def compile_from_nothing() -> float:
     """Seconds that the very first process after an installation spends on compiling all kernels."""
     with tempfile.TemporaryDirectory(prefix="hived-bench-") as folder:
         started = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "hived.warm"], env=os.environ | {"NUMBA_CACHE_DIR": folder}, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "hived_extender.warm"], env=os.environ | {"NUMBA_CACHE_DIR": folder}, check=True
+        )
         return time.perf_counter() - started
 
 
@@ -75,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figures: dict[int, dict[str, Summary]] = {size: {} for size in sizes}
     if options.cold:
         figures[min(sizes)]["process/compile"] = {"value": compile_from_nothing()}
-    subprocess.run([sys.executable, "-m", "hived.warm"], check=True)
+    subprocess.run([sys.executable, "-m", "hived_extender.warm"], check=True)
     for size in sizes:
         for part in parts:
             figures[size] |= measure(part, size, options)
