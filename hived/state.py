@@ -90,6 +90,7 @@ class Cells(Block):
     journal_value: IntArray  # shape (capacity,): the value before
     journal_control: npt.NDArray[np.int64]  # [is_recording, length]
     view_order: IntArray  # current order of each view, laid out as view_cell
+    view_place: IntArray  # view_order[view_place[c]] == c for cells of sorted views; shape (cells,)
     view_keys: npt.NDArray[np.int64]  # keys of `view_order` at the last sort
     changed: IntArray  # cells of each view that changed since, laid out as view_cell; see `views`
     changed_count: IntArray  # how many of them, per view
@@ -191,7 +192,7 @@ def empty_state(spec: ClusterSpec) -> State:
         memory=memory, **views,
         journal_position=np.empty(INITIAL_JOURNAL_LENGTH, np.int64),
         journal_value=np.empty(INITIAL_JOURNAL_LENGTH, np.int32), journal_control=np.zeros(2, np.int64),
-        view_order=arrays.view_cell.copy(),
+        view_order=arrays.view_cell.copy(), view_place=np.zeros(cells, np.int32),
         view_keys=np.zeros(len(arrays.view_cell), np.int64), changed=np.zeros(len(arrays.view_cell), np.int32),
         changed_count=np.zeros(len(arrays.view_node_leaves), np.int32), is_changed=np.zeros(cells, np.int32),
         is_sorted=np.zeros(len(arrays.view_node_leaves), np.int32),

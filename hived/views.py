@@ -3,7 +3,7 @@
 A view is re-sorted before each walk, stably and in place, and its order is kept even if nothing comes of the search.
 Few nodes change between two searches, so cells note when something that their place depends on changes, and only those
 are moved. Invariant: after `sort_view`, `view_order` is what a stable sort of the order before it by `view_key` gives,
-and `view_keys` holds those keys.
+`view_keys` holds those keys, and `view_order[view_place[c]] == c` for each cell c of the view.
 
 An undo may take back only changes that were made after the last sort; `forget_order` must follow any other undo.
 """
@@ -78,6 +78,12 @@ def view_key(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignor
 
 
 @kernel
+def least_key(used: int) -> int:
+    """No node with a lower key has so few used leaves; nodes with a higher one may have more all the same."""
+    return (_MOST_LEAVES - int(used)) << _ALIKE_SHIFT
+
+
+@kernel
 def used_in_key(key: int) -> int:
     """The number of used leaves that a key was made from."""
     return _MOST_LEAVES - ((key & (_NON_SUGGESTED - 1)) >> _ALIKE_SHIFT) + (key & _HIGHER_MASK)
@@ -97,8 +103,9 @@ def sort_view(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, igno
 @kernel
 def _sort_whole(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_suggested: bool) -> None:
     """Stable insertion sort, which is one sweep if little changed; a merge sort as soon as it is not."""
-    order = s.view_order[t.view_start[view] : t.view_start[view + 1]]
-    keys = s.view_keys[t.view_start[view] : t.view_start[view + 1]]
+    start = t.view_start[view]
+    order = s.view_order[start : t.view_start[view + 1]]
+    keys = s.view_keys[start : t.view_start[view + 1]]
     count = len(order)
     for i in range(count):
         keys[i] = view_key(t, s, order[i], suggested, ignore_suggested)
@@ -118,7 +125,9 @@ def _sort_whole(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ig
             by_key = np.argsort(keys, kind="mergesort")
             order[:] = order[by_key]
             keys[:] = keys[by_key]
-            return
+            break
+    for i in range(count):
+        s.view_place[order[i]] = start + i
 
 
 @kernel
@@ -129,45 +138,33 @@ def _move_changed(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray) 
     in one run of equal keys keep their order, before and behind the cells that were there.
     """
     start, end = t.view_start[view], t.view_start[view + 1]
-    count = s.changed_count[view]
-    places = np.empty(count, np.int32)
-    for i in range(count):
-        places[i] = _place_of(s.view_order, start, end, s.changed[start + i])
-    for i in range(1, count):
-        place, cell, k = places[i], s.changed[start + i], i
-        while k > 0 and places[k - 1] > place:
-            places[k] = places[k - 1]
-            s.changed[start + k] = s.changed[start + k - 1]
+    changed = s.changed[start : start + s.changed_count[view]]
+    for i in range(1, len(changed)):
+        cell, k = changed[i], i
+        while k > 0 and s.view_place[changed[k - 1]] > s.view_place[cell]:
+            changed[k] = changed[k - 1]
             k -= 1
-        places[k] = place
-        s.changed[start + k] = cell
-    for i in range(count - 1, -1, -1):
-        cell = s.changed[start + i]
-        key = view_key(t, s, cell, suggested, True)
-        place = _place_of(s.view_order, start, end, cell)
+        changed[k] = cell
+    for i in range(len(changed) - 1, -1, -1):
+        key = view_key(t, s, changed[i], suggested, True)
+        place = s.view_place[changed[i]]
         if key > s.view_keys[place]:
             while place + 1 < end and s.view_keys[place + 1] < key:
-                s.view_keys[place] = s.view_keys[place + 1]
-                s.view_order[place] = s.view_order[place + 1]
+                _put_at(s, place, s.view_order[place + 1], s.view_keys[place + 1])
                 place += 1
-            s.view_keys[place] = key
-            s.view_order[place] = cell
-    for i in range(count):
-        cell = s.changed[start + i]
-        key = view_key(t, s, cell, suggested, True)
-        place = _place_of(s.view_order, start, end, cell)
+            _put_at(s, place, changed[i], key)
+    for i in range(len(changed)):
+        key = view_key(t, s, changed[i], suggested, True)
+        place = s.view_place[changed[i]]
         if key < s.view_keys[place]:
             while place > start and s.view_keys[place - 1] > key:
-                s.view_keys[place] = s.view_keys[place - 1]
-                s.view_order[place] = s.view_order[place - 1]
+                _put_at(s, place, s.view_order[place - 1], s.view_keys[place - 1])
                 place -= 1
-            s.view_keys[place] = key
-            s.view_order[place] = cell
+            _put_at(s, place, changed[i], key)
 
 
 @kernel
-def _place_of(order: IntArray, start: int, end: int, cell: int) -> int:
-    for place in range(start, end):
-        if order[place] == cell:
-            return place
-    return NO_CELL
+def _put_at(s: Cells, place: int, cell: int, key: int) -> None:
+    s.view_order[place] = cell
+    s.view_place[cell] = place
+    s.view_keys[place] = key

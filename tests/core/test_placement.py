@@ -138,7 +138,7 @@ def random_use(source: random.Random, priority: int) -> tuple[State, int]:
     cells.bad[:6] = [source.random() < 0.15 for _ in range(6)]
     for place in range(6):
         node = arrays.view_cell[arrays.view_start[view] + place]
-        own = [source.choice([-2, -2, -2, -1, 0, 5]) for _ in range(4)]
+        own = [source.choice([-2, -2, -2, -1 if priority < 0 else 0, 0, 5]) for _ in range(4)]
         cells.priority[arrays.first_leaf[node] : arrays.first_leaf[node] + 4] = own
         cells.used[node] = sum(leaf > FREE_PRIORITY for leaf in own)
         if priority < 0:

@@ -9,7 +9,7 @@ import pytest
 from hived.specs import ClusterSpec
 from hived.state import State, empty_state
 from hived.topology import NO_CELL
-from hived.views import BoolArray, forget_order, note_change, sort_view, used_in_key, view_key
+from hived.views import BoolArray, forget_order, least_key, note_change, sort_view, used_in_key, view_key
 from tests.core.builders import quota, rack_cluster
 from tests.core.kernels import callable_kernel
 
@@ -17,6 +17,7 @@ sort_view = callable_kernel(sort_view)
 note_change = callable_kernel(note_change)
 view_key = callable_kernel(view_key)
 used_in_key = callable_kernel(used_in_key)
+least_key = callable_kernel(least_key)
 
 NODES = 40
 
@@ -157,3 +158,32 @@ def test_sorting_one_view_leaves_the_others_alone() -> None:
         note_change(view.state.arrays, view.state.cells, cell)
     view.sort(np.ones(0, np.bool_), True)
     assert other.in_core() == other.order
+
+
+@pytest.mark.parametrize("most_changes", [1, 40])
+def test_every_cell_knows_its_place(most_changes: int) -> None:
+    source = random.Random(most_changes)
+    view = virtual_view()
+    everything = np.ones(0, np.bool_)
+    start = view.state.arrays.view_start[view.view]
+    for _ in range(30):
+        for cell in source.sample(view.order, source.randint(0, most_changes)):
+            view.change(source, cell)
+        view.sort(everything, True)
+        places = [int(view.state.cells.view_place[cell]) - start for cell in view.in_core()]
+        assert places == list(range(NODES))
+
+
+def test_no_node_before_the_least_key_has_so_few_used_leaves() -> None:
+    source = random.Random(3)
+    view = virtual_view()
+    for cell in view.order:
+        view.change(source, cell)
+    view.sort(np.ones(0, np.bool_), True)
+    arrays, cells = view.state.arrays, view.state.cells
+    start, end = arrays.view_start[view.view], arrays.view_start[view.view + 1]
+    keys = cells.view_keys[start:end]
+    for used in range(5):
+        before = keys[keys < least_key(used)]
+        assert all(used_in_key(key) > used for key in before.tolist())
+        assert keys[0] < least_key(used) or used_in_key(keys[0]) <= used
