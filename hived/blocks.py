@@ -53,7 +53,7 @@ class Block:
         arrays = {name: arrays[name] for name in names}
         for name, array in arrays.items():
             setattr(self, name, array)
-        self._arrays = arrays
+        self.names = tuple(names)
         self._table = np.array([(array.ctypes.data, len(array)) for array in arrays.values()], np.int64)
         self._address = self._table.ctypes.data
         self._numba_type_ = BlockType(
@@ -62,7 +62,7 @@ class Block:
 
     def with_arrays(self, **changed: npt.NDArray[Any]) -> Self:
         """A block that differs in some arrays."""
-        return type(self)(**(self._arrays | changed))
+        return type(self)(**({name: getattr(self, name) for name in self.names} | changed))
 
 
 @typeof_impl.register(Block)

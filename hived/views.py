@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hived.jit import entry_kernel, kernel
 from hived.state import Cells
-from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.topology import NO_CELL, TopologyArrays
 
 BoolArray = npt.NDArray[np.bool_]
 LongArray = npt.NDArray[np.int64]

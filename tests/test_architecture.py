@@ -30,7 +30,7 @@ ALLOWED_PACKAGES: dict[str, set[str]] = {
 # The core, lowest layer first. A module may import from lower layers, never from its own or a higher one, except that
 # the plain values of the first layer may use each other.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "specs", "events", "decisions", "jit", "blocks"),
+    ("errors", "specs", "events", "decisions", "jit", "blocks", "work"),
     ("topology",),
     ("layout",),
     ("state", "matching"),

@@ -1,0 +1,267 @@
+"""Counts what an event costs, in work instead of time: the same events give the same numbers on every machine.
+
+    with counted(state) as work:
+        handle(state, event)
+
+Nothing is counted by hand, because a loop that somebody adds by accident would not count itself. Kernels run as plain
+Python (NUMBA_DISABLE_JIT=1), where every line can be observed; arrays and containers of the state are exchanged, while
+counting lasts, for ones that notice being walked. The rest of the core knows nothing of it, so compiled kernels hold no
+trace of a counter.
+"""
+
+import gc
+import inspect
+import sys
+import tracemalloc
+from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+from hived.blocks import Block
+from hived.jit import ENTRY_KERNELS
+
+_FOLDER = __file__.removesuffix("work.py")
+
+
+@dataclass(slots=True)
+class Work:
+    """What was done. `operations` and `elements` are exact; `allocated` can vary by some hundred bytes."""
+
+    operations: int = 0  # lines run in files of this package; every round of a loop or comprehension counts
+    elements: int = 0  # of arrays that operations on whole arrays touched, and of the state's containers that were met
+    allocated: int = 0  # bytes in use at the worst moment, beyond those at the start
+
+
+_work = Work()  # what counts now
+
+
+@contextmanager
+def counted(*owners: object) -> Iterator[Work]:
+    """Count until the end of the block; cannot be nested.
+
+    owners : dataclasses, such as a `State`. Arrays, dicts, lists and tuples in their fields, and in those of blocks and
+    dataclasses that they hold, are exchanged until the end. Arrays that are made meanwhile count for ever.
+
+    Raises RuntimeError if kernels are compiled: there is nothing to observe then.
+    """
+    global _work  # noqa: PLW0603 - arrays cannot carry whom to tell
+    if not all(map(inspect.isfunction, ENTRY_KERNELS)):
+        raise RuntimeError("work cannot be counted in compiled kernels; start Python with NUMBA_DISABLE_JIT=1")
+    with ExitStack() as afterwards:
+        for owner in owners:
+            _exchange(owner, _watched)
+            afterwards.callback(_exchange, owner, _plain)
+        for name in _MAKERS:
+            maker = getattr(np, name)
+            setattr(np, name, _counted_maker(maker))
+            afterwards.callback(setattr, np, name, maker)
+        if gc.isenabled():  # when it runs must make no difference
+            gc.disable()
+            afterwards.callback(gc.enable)
+        _work = work = Work()
+        tracemalloc.start()
+        afterwards.callback(tracemalloc.stop)
+        before = tracemalloc.get_traced_memory()[0]
+        afterwards.callback(sys.settrace, sys.gettrace())
+        sys.settrace(_trace_call)
+        yield work
+        sys.settrace(None)
+        work.allocated = tracemalloc.get_traced_memory()[1] - before
+
+
+# Lines.
+
+_is_ours: dict[CodeType, bool] = {}
+
+
+def _trace_call(frame: FrameType, _event: str, _argument: object) -> Callable[..., Any] | None:
+    code = frame.f_code
+    if code not in _is_ours:
+        _is_ours[code] = code.co_filename.startswith(_FOLDER) and code.co_filename != __file__
+    return _trace_line if _is_ours[code] else None
+
+
+def _trace_line(_frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+    if event == "line":
+        _work.operations += 1
+    return _trace_line
+
+
+# Arrays. Their single elements are left to the lines that read or write them.
+
+_MAKERS = ("arange", "array", "empty", "full", "ones", "zeros")
+_CHEAP = {"getfield", "item", "reshape", "searchsorted", "setflags", "squeeze", "swapaxes", "transpose", "view"}
+"""Methods, and functions of their names, that do not touch every element."""
+
+
+class _Array(np.ndarray[Any, Any]):
+    """An array that counts the elements that operations on the whole of it, or on a part, touch."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        options = {name: _unwrapped(option) for name, option in options.items()}
+        result = getattr(ufunc, method)(*_unwrapped(inputs), **options)
+        _work.elements += max(map(_size, (*inputs, result)))
+        return _wrapped(result)
+
+    def __array_function__(self, function: Any, _types: Any, arguments: Any, options: Any) -> Any:
+        options = {name: _unwrapped(option) for name, option in options.items()}
+        result = function(*_unwrapped(arguments), **options)
+        if function.__name__ not in _CHEAP:
+            _work.elements += _size(arguments) + _size(result)
+        return _wrapped(result)
+
+    def __getitem__(self, key: Any) -> Any:
+        result = super().__getitem__(key)
+        if _is_selection(key):
+            _work.elements += max(_size(key), _size(result))
+        return result
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if _is_selection(key):
+            _work.elements += _size(key)
+        elif not isinstance(key, int | np.integer):
+            _work.elements += _size(super().__getitem__(key))
+        super().__setitem__(key, value)
+
+    def __iter__(self) -> Iterator[Any]:
+        return _walk(super().__iter__())
+
+
+def _counted_method(name: str) -> Callable[..., Any]:
+    def method(self: _Array, *arguments: Any, **options: Any) -> Any:
+        _work.elements += self.size
+        return _wrapped(getattr(_unwrapped(self), name)(*arguments, **options))
+
+    return method
+
+
+for _name, _method in vars(np.ndarray).items():
+    if callable(_method) and not _name.startswith("_") and _name not in _CHEAP:
+        setattr(_Array, _name, _counted_method(_name))
+
+
+def _counted_maker(maker: Callable[..., Any]) -> Callable[..., Any]:
+    def make(*arguments: Any, **options: Any) -> Any:
+        made = maker(*arguments, **options)
+        _work.elements += made.size
+        return _wrapped(made)
+
+    return make
+
+
+def _is_selection(key: Any) -> bool:
+    """Does an index name its elements one by one, so that they are copied?"""
+    if isinstance(key, tuple):
+        return any(map(_is_selection, key))
+    return isinstance(key, np.ndarray | list)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, tuple | list):
+        return sum(map(_size, value))
+    return value.size if isinstance(value, np.ndarray) else 1
+
+
+def _wrapped(value: Any) -> Any:
+    if type(value) is tuple:
+        return tuple(map(_wrapped, value))
+    return value.view(_Array) if type(value) is np.ndarray else value
+
+
+def _unwrapped(value: Any) -> Any:
+    if type(value) is tuple or type(value) is list:
+        return type(value)(map(_unwrapped, value))
+    return value.view(np.ndarray) if isinstance(value, _Array) else value
+
+
+# Containers. An element counts when it is met; what walks a container in C asks these for their elements one by one.
+
+
+def _walk(elements: Iterator[Any]) -> Iterator[Any]:
+    for element in elements:
+        _work.elements += 1
+        yield element
+
+
+class _Dict(dict[Any, Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return _walk(super().__iter__())
+
+    def keys(self) -> Any:
+        return KeysView(self)
+
+    def values(self) -> Any:
+        return ValuesView(self)
+
+    def items(self) -> Any:
+        return ItemsView(self)
+
+    def copy(self) -> dict[Any, Any]:
+        return dict(self)
+
+
+class _List(list[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return _walk(super().__iter__())
+
+    def __contains__(self, element: object) -> bool:
+        return any(each == element for each in self)
+
+    def index(self, element: Any, *bounds: Any) -> int:
+        found = super().index(element, *bounds)
+        _work.elements += found + 1
+        return found
+
+    def copy(self) -> list[Any]:
+        return list(self)
+
+
+class _Tuple(tuple[Any, ...]):
+    def __iter__(self) -> Iterator[Any]:
+        return _walk(super().__iter__())
+
+    def __contains__(self, element: object) -> bool:
+        return any(each == element for each in self)
+
+    def index(self, element: Any, *bounds: Any) -> int:
+        found = super().index(element, *bounds)
+        _work.elements += found + 1
+        return found
+
+
+# Putting all this around a state.
+
+
+def _exchange(owner: object, convert: Callable[[Any], Any]) -> None:
+    """Convert the arrays and containers below a dataclass or a block, in their places."""
+    names = owner.names if isinstance(owner, Block) else [field.name for field in fields(owner)]  # type: ignore[arg-type]
+    for name in names:
+        value = getattr(owner, name)
+        if isinstance(value, Block) or is_dataclass(value):
+            _exchange(value, convert)
+        else:
+            object.__setattr__(owner, name, convert(value))  # the topology is frozen
+
+
+def _watched(value: Any) -> Any:
+    if type(value) is dict:
+        return _Dict({key: _watched(each) for key, each in value.items()})
+    if type(value) is list:
+        return _List(map(_watched, value))
+    if type(value) is tuple:
+        return _Tuple(map(_watched, value))
+    return _wrapped(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Dict):
+        return {key: _plain(each) for key, each in dict.items(value)}
+    if isinstance(value, _List):
+        return list(map(_plain, list.__iter__(value)))
+    if isinstance(value, _Tuple):
+        return tuple(map(_plain, tuple.__iter__(value)))
+    return _unwrapped(value)
