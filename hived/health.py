@@ -13,7 +13,7 @@ import numpy as np
 
 from hived.binding import bind_bad_child, bind_cell, overlaps_plan, unbind_cell
 from hived.buddy import append_bad, append_cell, give_free_cell, is_free, remove_bad, remove_cell, take_free_cell
-from hived.jit import entry_kernel, kernel
+from hived.jit import entry_kernel, kernel, linked_kernel
 from hived.journal import put
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import Cells
@@ -26,7 +26,7 @@ _NOTHING = 0
 _OPERATION, _SUBJECT, _VC, _IS_DOOMED, _CURSOR, _LISTED_LEVEL = range(6)
 
 
-@kernel
+@linked_kernel
 def settle(t: TopologyArrays, s: Cells, operation: int, subject: int, vc: int, is_doomed: int) -> bool:
     """Run one operation and all that it sets off; returns whether VC safety held at each of its own steps.
 

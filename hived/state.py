@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.blocks import Block
+from hived.jit import link_kernels
 from hived.layout import build_topology
 from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
 from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays
@@ -198,6 +199,7 @@ def empty_state(spec: ClusterSpec) -> State:
         is_sorted=np.zeros(len(arrays.view_node_leaves), np.int32),
         mark=np.zeros(cells, np.int32),
     )  # fmt: skip
+    link_kernels(arrays, mutable)
     return State(spec, topology, mutable, vc_names=list(topology.vc_names))
 
 
