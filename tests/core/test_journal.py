@@ -11,6 +11,7 @@ import pytest
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Phase
+from hived.health import set_node_health
 from hived.journal import JournalFull, mark, put, remember, start_recording, stop_recording, undo_changes
 from hived.scheduler import check_invariants
 from hived.state import State, empty_state
@@ -257,3 +258,22 @@ def interrupted_state() -> State:
     leaves = state.groups["more urgent"].physical
     set_nodes(state, state.topology.node_names[int(state.arrays.node[leaves[0]])], is_healthy=False)
     return state
+
+
+def test_a_full_journal_interrupts_doomed_cells_wherever_they_are() -> None:
+    """Errors cross from the kernel that is compiled once into those that call it."""
+    interruptions = 0
+    for capacity in itertools.count(1):
+        state = small_journal(healthy_state(rack_cluster(quota("A", {"RACK": 2}))), capacity)
+        before = fingerprint(state)
+        start_recording(state)
+        try:
+            set_node_health(state.arrays, state.cells, 0, 1)
+        except JournalFull:
+            interruptions += 1
+            undo_changes(state, (0, 0))
+            assert fingerprint(state) == before
+            continue
+        break
+    assert interruptions > 10
+    assert state.cells.doomed_total.any()

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numba
 import pytest
 
 import hived
 from hived import warm
-from hived.jit import ENTRY_KERNELS, forget_sources
+from hived.jit import ENTRY_KERNELS, LINKED_KERNELS, forget_sources
 from tests.core.kernels import IS_INTERPRETED
 
 
@@ -48,9 +49,18 @@ def test_the_command_says_how_many_kernels_are_ready(capsys: pytest.CaptureFixtu
 def test_compiled_kernels_do_without_their_sources() -> None:
     warm.compile_kernels()
     forget_sources()
-    compiled = [result for kernel in core_kernels() for result in kernel.overloads.values()]
+    kernels = [*core_kernels(), *LINKED_KERNELS.values()]
+    compiled = [result for kernel in kernels for result in kernel.overloads.values()]
     assert {result.library._shared_module for result in compiled} == {None}
     assert warm.compile_kernels() == len(core_kernels())
+
+
+@pytest.mark.skipif(IS_INTERPRETED, reason="nothing is compiled")
+def test_a_linked_kernel_is_compiled_once_and_known_by_its_name() -> None:
+    warm.compile_kernels()
+    assert LINKED_KERNELS.keys() == {"hived.settle"}
+    assert len(LINKED_KERNELS["hived.settle"].overloads) == 1
+    assert llvmlite.binding.address_of_symbol("hived.settle")
 
 
 def test_no_kernel_calls_an_entry_kernel_whose_source_may_be_forgotten() -> None:
