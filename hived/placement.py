@@ -176,8 +176,6 @@ def place_group(
         if outcome == PLACED:
             _pick_all_leaves(t, s, attempt, sizes, counts, nodes, leaves)
             return outcome, blocker
-        if (
-            priority <= MIN_GUARANTEED_PRIORITY
-        ):  # nobody here has a lower one, the second attempt would end as the first
-            break
+        if priority <= MIN_GUARANTEED_PRIORITY:
+            break  # nobody here has a lower one: the second attempt would end as the first
     return outcome, blocker
