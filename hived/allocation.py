@@ -8,7 +8,7 @@ Arrays of leaves may hold NO_CELL: leaves that are not configured any more.
 from hived.binding import bind_path, forget_placement, unbind_path
 from hived.errors import InvariantError
 from hived.health import ALLOCATE, RELEASE, settle
-from hived.jit import entry_kernel, kernel
+from hived.jit import entry_kernel, kernel, linked_kernel
 from hived.journal import put
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, Cells, CellState
@@ -77,7 +77,7 @@ def set_state(t: TopologyArrays, s: Cells, cell: int, state: int) -> None:
                     return
 
 
-@kernel
+@linked_kernel
 def allocate_leaf(t: TopologyArrays, s: Cells, physical: int, virtual: int, priority: int, vc: int) -> bool:
     """Give a leaf to a VC, through `virtual` or, if that is NO_CELL, opportunistically; returns whether it is safe.
 

@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from hived.decisions import Bind
-from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.decisions import Bind, Decision
+from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.health import bind_doomed_in_chain, relieve_chains
-from hived.jit import ENTRY_KERNELS
+from hived.jit import ENTRY_KERNELS, forget_sources
 from hived.scheduler import handle, new_state
 from hived.specs import (
     CellTypeSpec,
@@ -32,23 +32,23 @@ def compile_kernels() -> int:
     """Compile what is not compiled yet; returns the number of entry kernels. RuntimeError if the story misses one."""
     state = new_state(_cluster())
     for node in state.topology.node_names:
-        handle(state, NodeHealthChanged(node, is_healthy=True))
+        _handle(state, NodeHealthChanged(node, is_healthy=True))
     _run(state, _pod("lent", priority=-1, pods=2))
     _run(state, _pod("lazy", priority=0, lazy=True))
     _run(state, _pod("urgent", priority=5))
     guest = _pod("preemptor", priority=9, pods=3)
-    handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
+    _handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
     rival = _pod("rival", priority=10, pods=3)
-    handle(state, ScheduleRequested(rival, Phase.PREEMPTING))
-    handle(state, PodDeleted(rival))
-    handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
+    _handle(state, ScheduleRequested(rival, Phase.PREEMPTING))
+    _handle(state, PodDeleted(rival))
+    _handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
     for name in ("lent", "lazy", "urgent"):
         for pod in list(state.groups[name].holders) if name in state.groups else []:
             if pod is not None:
-                handle(state, PodDeleted(pod))
+                _handle(state, PodDeleted(pod))
     _run(state, guest, Phase.PREEMPTING)
     _run(state, _pod("pinned", priority=0, pinned_cell_id="pin"))
-    handle(state, NodeHealthChanged(state.topology.node_names[0], is_healthy=False))
+    _handle(state, NodeHealthChanged(state.topology.node_names[0], is_healthy=False))
     _run(state, _pod("impossible", priority=0, pods=64))
     bind_doomed_in_chain(state.arrays, state.cells, 0)
     relieve_chains(state.arrays, state.cells)
@@ -88,10 +88,17 @@ def _pod(name: str, priority: int, pods: int = 1, lazy: bool = False, pinned_cel
     )  # fmt: skip
 
 
+def _handle(state: State, event: Event) -> Decision:
+    """Kernels forget their sources as they come, so that the next ones find the memory free."""
+    decision = handle(state, event)
+    forget_sources()
+    return decision
+
+
 def _run(state: State, pod: PodRequest, phase: Phase = Phase.FILTERING) -> None:
-    decision = handle(state, ScheduleRequested(pod, phase))
+    decision = _handle(state, ScheduleRequested(pod, phase))
     if isinstance(decision, Bind):
-        handle(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
+        _handle(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
 
 
 def main(compile_all: Callable[[], int] = compile_kernels) -> None:
