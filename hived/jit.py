@@ -128,6 +128,7 @@ def linked_kernel(function: Kernel) -> Kernel:
 
         return types.boolean(*kinds), generate
 
+    call.__name__ = function.__name__
     return cast(Kernel, intrinsic(call))
 
 
