@@ -1,6 +1,7 @@
 """Pod annotations: what is read, what is refused and with which text, and that nothing at all can break the reader."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -287,3 +288,74 @@ def test_any_text_gives_a_value_or_a_user_error(text: str) -> None:
             assert isinstance(call(), result_type)
         except UserError as error:
             error.message.encode()
+
+
+AS_THE_REFERENCE_WRITES = """\
+node: n1
+leafCellIsolation:
+- 0
+- 1
+cellChain: RACK-1.V100
+affinityGroupBindInfo:
+- podPlacements:
+  - physicalNode: n1
+    physicalLeafCellIndices:
+    - 9
+    preassignedCellTypes:
+    - NODE
+- podPlacements:
+  - physicalNode: n1
+    physicalLeafCellIndices:
+    - 0
+    - 1
+    preassignedCellTypes:
+    - NODE
+    - ""
+"""
+
+lines = AS_THE_REFERENCE_WRITES.splitlines(keepends=True)
+changes = st.lists(
+    st.tuples(
+        st.integers(0, len(AS_THE_REFERENCE_WRITES)),
+        st.integers(0, 3),
+        st.text(alphabet="affinityGroupBindInfo:&*!|>'\"%@-,?# \n\tab01~<", max_size=3) | st.sampled_from(lines),
+    ),
+    max_size=3,
+)
+
+
+def outcome(text: str) -> object:
+    try:
+        return bound(text)
+    except UserError as error:
+        return error.message
+
+
+class TestGroupPartByItself:
+    """The group part of bind info in YAML is read once for all pods of the group, with the same outcome."""
+
+    @pytest.mark.parametrize("is_first", [False, True])
+    def test_it_is_read_by_itself_as_the_reference_writes_it(self, is_first: bool) -> None:
+        text = "".join(lines[5:] + lines[:5]) if is_first else AS_THE_REFERENCE_WRITES
+        assert bound(text) == replace(INFO, cell_chain="RACK-1.V100")
+        assert bound(text).members is bound(text.replace("node: n1", "node: n2", 1)).members
+        parts = a._parted(text)
+        assert parts is not None
+        assert parts[1] == "".join(lines[5:])
+
+    @pytest.mark.parametrize(
+        "change", ["node: *x", "node: 'n1'", "--- n1", "node: n1 # one", "affinityGroupBindInfo: []"]
+    )
+    def test_not_if_other_parts_are_more_than_plain(self, change: str) -> None:
+        assert a._parted(AS_THE_REFERENCE_WRITES.replace("node: n1", change, 1)) is None
+
+    @settings(max_examples=500, deadline=None)
+    @given(changes)
+    def test_the_outcome_is_that_of_reading_all_of_it(self, edits: list[tuple[int, int, str]]) -> None:
+        text = AS_THE_REFERENCE_WRITES
+        for place, length, inserted in edits:
+            text = text[:place] + inserted + text[place + length :]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(a, "_parted", lambda _: None)
+            whole = outcome(text)
+        assert outcome(text) == whole
