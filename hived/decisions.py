@@ -20,10 +20,14 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Cells are chosen, but these pods (uids, ascending, by node name, ascending) must leave first."""
+    """Cells are chosen, but these pods (uids, ascending, by node name, ascending) must leave first.
+
+    `lazily_preempted` names the groups that had to leave their VC when the cells were reserved.
+    """
 
     victims_by_node: Mapping[str, tuple[str, ...]]
     cancelled: tuple[str, ...] = ()
+    lazily_preempted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,8 @@ def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait
     if event.phase is Phase.FILTERING:
         undo_changes(state, before)
         return Preempt(victims)
-    return Preempt(victims, start_preemption(state, pod, found.physical, found.virtual))
+    cancelled = start_preemption(state, pod, found.physical, found.virtual)
+    return Preempt(victims, cancelled, found.lazily_preempted)
 
 
 def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:

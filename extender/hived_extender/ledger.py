@@ -132,12 +132,8 @@ class Ledger:
         if decision.cancelled:
             log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})
             self._on_room()
-        if isinstance(decision, Applied):
+        if isinstance(decision, Applied | Preempt):  # what a Bind names is yet to be done
             self._note_lazy_preemptions(decision.lazily_preempted)
-        elif isinstance(event, ScheduleRequested) and event.phase is Phase.PREEMPTING and self.state.lazy_group_count:
-            # What a preemption does is done at once, and the decision to preempt does not name these groups.
-            lazy = [group.name for group in self.state.groups.values() if group.lazy_preemptor is not None]
-            self._note_lazy_preemptions(name for name in lazy if name not in self.lazy_times)
         return decision
 
     def _note_lazy_preemptions(self, names: Iterable[str]) -> None:
