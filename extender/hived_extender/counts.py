@@ -1,24 +1,34 @@
-"""Numbers read off the core's state for `/metrics`. Cost O(groups + preassigned cells), mostly in numpy."""
+"""Numbers read off the core's state for `/metrics`."""
 
-from hived.state import GroupState, State
+from collections.abc import Iterable
+
+from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL
 
 
-def count_groups(state: State) -> dict[str, int]:
+def count_groups(groups: Iterable[Group]) -> dict[str, int]:
     """How many groups are in each state, by its name."""
     counts = dict.fromkeys((group_state.value for group_state in GroupState), 0)
-    for group in state.groups.values():
+    for group in groups:
         counts[group.state.value] += 1
     return counts
 
 
-def count_preempting_pods(state: State) -> int:
+def count_preempting_pods(groups: Iterable[Group]) -> int:
     """How many pods wait for the victims of their group's preemption."""
-    return sum(len(group.preempting_pods) for group in state.groups.values())
+    return sum(len(group.preempting_pods) for group in groups)
+
+
+def count_bad_nodes(state: State) -> int:
+    """Configured nodes that are not healthy."""
+    return int(state.cells.node_bad.sum())
 
 
 def count_leaf_cells(state: State) -> dict[tuple[str, str], int]:
-    """Leaf cells by virtual cluster and use ("used", "free"); opportunistic pods use nobody's in particular."""
+    """Leaf cells by virtual cluster and use ("used", "free"); opportunistic pods use nobody's in particular.
+
+    Cost O(preassigned cells), in numpy.
+    """
     topology = state.topology
     counts = {(vc, use): 0 for vc in topology.vc_names for use in ("used", "free")}
     for forest in topology.forests:

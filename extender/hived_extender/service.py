@@ -25,7 +25,7 @@ from hived.events import Phase
 from hived.specs import ClusterSpec, PodRequest
 from hived_extender.announcements import Announcer, AnnouncerApi
 from hived_extender.binder import Binder, KubeApi
-from hived_extender.counts import count_groups, count_leaf_cells, count_preempting_pods
+from hived_extender.counts import count_bad_nodes, count_groups, count_leaf_cells, count_preempting_pods
 from hived_extender.decision_log import tell_decision
 from hived_extender.evictor import EvictionApi, Evictor, PreemptionPolicy
 from hived_extender.facts import Facts
@@ -431,16 +431,19 @@ class Service:
         return self._waiting.try_on_core(uids)
 
     def _gauges(self) -> Gauges:
-        """Takes the lock."""
+        """Takes the lock, but not while it looks at tens of thousands of groups, which may change meanwhile."""
         with self._lock:
             pods = self._pods.counts()
-            ledger = self._facts.ledger
-            preempting = count_preempting_pods(ledger.state) if ledger else 0
-            return Gauges(
-                pods=pods | {"Waiting": pods["Waiting"] - preempting, "Preempting": preempting},
-                groups=count_groups(ledger.state) if ledger else {},
-                leaf_cells=count_leaf_cells(ledger.state) if ledger else {},
-                bad_node_count=len(set(ledger.node_names) - self._facts.healthy_nodes) if ledger else 0,
-                is_ready=self.is_ready,
-                is_healthy=not self._fault,
-            )
+            state = self._facts.ledger.state if self._facts.ledger else None
+            groups = list(state.groups.values()) if state else []
+            leaf_cells = count_leaf_cells(state) if state else {}
+            bad_node_count = count_bad_nodes(state) if state else 0
+        preempting = min(count_preempting_pods(groups), pods["Waiting"])
+        return Gauges(
+            pods=pods | {"Waiting": pods["Waiting"] - preempting, "Preempting": preempting},
+            groups=count_groups(groups) if state else {},
+            leaf_cells=leaf_cells,
+            bad_node_count=bad_node_count,
+            is_ready=self.is_ready,
+            is_healthy=not self._fault,
+        )
