@@ -6,17 +6,21 @@
 Nothing is counted by hand, because a loop that somebody adds by accident would not count itself. Kernels run as plain
 Python (NUMBA_DISABLE_JIT=1), where every line can be observed; arrays and containers of the state are exchanged, while
 counting lasts, for ones that notice being walked. The rest of the core knows nothing of it, so compiled kernels hold no
-trace of a counter.
+trace of a counter. What is built around the core can be counted together with it.
+
+Not seen is a walk in C that allocates nothing, over bytes, text or a container that was made meanwhile; one that
+allocates is seen by its bytes. Other threads than the one that counts are not observed.
 """
 
 import gc
 import inspect
 import sys
 import tracemalloc
+from collections import OrderedDict
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,15 +28,13 @@ import numpy as np
 from hived.blocks import Block
 from hived.jit import ENTRY_KERNELS
 
-_FOLDER = __file__.removesuffix("work.py")
-
 
 @dataclass(slots=True)
 class Work:
     """What was done. `operations` and `elements` are exact; `allocated` can vary by some hundred bytes."""
 
-    operations: int = 0  # lines run in files of this package; every round of a loop or comprehension counts
-    elements: int = 0  # of arrays that operations on whole arrays touched, and of the state's containers that were met
+    operations: int = 0  # lines run in files of the packages; every round of a loop or comprehension counts
+    elements: int = 0  # of arrays that operations on whole arrays touched, and of the owners' containers that were met
     allocated: int = 0  # bytes in use at the worst moment, beyond those at the start
 
 
@@ -40,21 +42,25 @@ _work = Work()  # what counts now
 
 
 @contextmanager
-def counted(*owners: object) -> Iterator[Work]:
+def counted(*owners: object, packages: tuple[ModuleType, ...] = ()) -> Iterator[Work]:
     """Count until the end of the block; cannot be nested.
 
-    owners : dataclasses, such as a `State`. Arrays, dicts, lists and tuples in their fields, and in those of blocks and
-    dataclasses that they hold, are exchanged until the end. Arrays that are made meanwhile count for ever.
+    owners : dataclasses, such as a `State`, or objects of `packages`. Arrays, dicts, lists, sets and tuples in their
+    fields, and in those of blocks, dataclasses and objects of `packages` that they hold, are exchanged until the end;
+    nobody else may use them meanwhile. Arrays that are made meanwhile count for ever.
+
+    packages : whose lines count besides those of the core
 
     Raises RuntimeError if kernels are compiled: there is nothing to observe then.
     """
-    global _work  # noqa: PLW0603 - arrays cannot carry whom to tell
+    global _work, _folders  # noqa: PLW0603 - arrays cannot carry whom to tell
     if not all(map(inspect.isfunction, ENTRY_KERNELS)):
         raise RuntimeError("work cannot be counted in compiled kernels; start Python with NUMBA_DISABLE_JIT=1")
+    names = {package.__name__ for package in packages}
     with ExitStack() as afterwards:
         for owner in owners:
-            _exchange(owner, _watched)
-            afterwards.callback(_exchange, owner, _plain)
+            _exchange(owner, _watched, names, set())
+            afterwards.callback(_exchange, owner, _plain, names, set())
         for name in _MAKERS:
             maker = getattr(np, name)
             setattr(np, name, _counted_maker(maker))
@@ -63,6 +69,8 @@ def counted(*owners: object) -> Iterator[Work]:
             gc.disable()
             afterwards.callback(gc.enable)
         _work = work = Work()
+        _folders = (_folder_of(__file__), *(_folder_of(package.__file__ or "") for package in packages))
+        _is_ours.clear()
         tracemalloc.start()
         afterwards.callback(tracemalloc.stop)
         before = tracemalloc.get_traced_memory()[0]
@@ -75,13 +83,18 @@ def counted(*owners: object) -> Iterator[Work]:
 
 # Lines.
 
+_folders: tuple[str, ...] = ()  # whose files count now
 _is_ours: dict[CodeType, bool] = {}
+
+
+def _folder_of(file: str) -> str:
+    return file.removesuffix("__init__.py").removesuffix("work.py")
 
 
 def _trace_call(frame: FrameType, _event: str, _argument: object) -> Callable[..., Any] | None:
     code = frame.f_code
     if code not in _is_ours:
-        _is_ours[code] = code.co_filename.startswith(_FOLDER) and code.co_filename != __file__
+        _is_ours[code] = code.co_filename.startswith(_folders) and code.co_filename != __file__
     return _trace_line if _is_ours[code] else None
 
 
@@ -187,7 +200,7 @@ def _walk(elements: Iterator[Any]) -> Iterator[Any]:
         yield element
 
 
-class _Dict(dict[Any, Any]):
+class _Mapping(dict[Any, Any]):
     def __iter__(self) -> Iterator[Any]:
         return _walk(super().__iter__())
 
@@ -200,8 +213,41 @@ class _Dict(dict[Any, Any]):
     def items(self) -> Any:
         return ItemsView(self)
 
+
+class _Dict(_Mapping):
     def copy(self) -> dict[Any, Any]:
         return dict(self)
+
+
+class _OrderedDict(_Mapping, OrderedDict[Any, Any]):
+    pass
+
+
+class _Set(set[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return _walk(super().__iter__())
+
+
+_SET_METHODS = (
+    "__and__", "__or__", "__sub__", "__xor__", "__rand__", "__ror__", "__rsub__", "__rxor__", "__le__", "__lt__",
+    "__ge__", "__gt__", "__eq__", "copy", "difference", "intersection", "isdisjoint", "issubset", "issuperset",
+    "symmetric_difference", "union",
+)  # fmt: skip
+"""They walk over the set itself, all in C; some may get by with less."""
+
+
+def _counted_set_method(name: str) -> Callable[..., Any]:
+    method = getattr(set, name)
+
+    def count(self: _Set, *others: Any) -> Any:
+        _work.elements += len(self)
+        return method(self, *others)
+
+    return count
+
+
+for _name in _SET_METHODS:
+    setattr(_Set, _name, _counted_set_method(_name))
 
 
 class _List(list[Any]):
@@ -233,25 +279,41 @@ class _Tuple(tuple[Any, ...]):
         return found
 
 
-# Putting all this around a state.
+# Putting all this around a state, or around what is built around one.
 
 
-def _exchange(owner: object, convert: Callable[[Any], Any]) -> None:
-    """Convert the arrays and containers below a dataclass or a block, in their places."""
-    names = owner.names if isinstance(owner, Block) else [field.name for field in fields(owner)]  # type: ignore[arg-type]
-    for name in names:
+def _exchange(owner: object, convert: Callable[[Any], Any], packages: set[str], done: set[int]) -> None:
+    """Convert the arrays and containers below an owner, in their places."""
+    done.add(id(owner))
+    for name in _names(owner):
         value = getattr(owner, name)
-        if isinstance(value, Block) or is_dataclass(value):
-            _exchange(value, convert)
-        else:
+        if not _is_owner(value, packages):
             object.__setattr__(owner, name, convert(value))  # the topology is frozen
+        elif id(value) not in done:
+            _exchange(value, convert, packages, done)
+
+
+def _is_owner(value: object, packages: set[str]) -> bool:
+    kind = type(value)
+    is_ours = kind.__module__.partition(".")[0] in packages and hasattr(value, "__dict__")
+    return is_ours or isinstance(value, Block) or is_dataclass(kind)
+
+
+def _names(owner: Any) -> list[str]:
+    if isinstance(owner, Block):
+        return list(owner.names)
+    return [field.name for field in fields(owner)] if is_dataclass(owner) else list(vars(owner))
 
 
 def _watched(value: Any) -> Any:
     if type(value) is dict:
         return _Dict({key: _watched(each) for key, each in value.items()})
+    if type(value) is OrderedDict:
+        return _OrderedDict((key, _watched(each)) for key, each in value.items())
     if type(value) is list:
         return _List(map(_watched, value))
+    if type(value) is set:
+        return _Set(value)
     if type(value) is tuple:
         return _Tuple(map(_watched, value))
     return _wrapped(value)
@@ -260,8 +322,12 @@ def _watched(value: Any) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, _Dict):
         return {key: _plain(each) for key, each in dict.items(value)}
+    if isinstance(value, _OrderedDict):
+        return OrderedDict((key, _plain(each)) for key, each in OrderedDict.items(value))
     if isinstance(value, _List):
         return list(map(_plain, list.__iter__(value)))
+    if isinstance(value, _Set):
+        return set(set.__iter__(value))
     if isinstance(value, _Tuple):
         return tuple(map(_plain, tuple.__iter__(value)))
     return _unwrapped(value)

@@ -37,6 +37,8 @@ def pod_text(pod: PodRequest, bind_info: BindInfo | None = None) -> str:
     ]}  # fmt: skip
     wanted = {"virtualCluster": spec.virtual_cluster, "priority": spec.priority,
               "leafCellNumber": spec.leaf_cell_count, "affinityGroup": group}  # fmt: skip
+    if spec.lazy_preemption:
+        wanted["lazyPreemptionEnable"] = True
     annotations = {SCHEDULING_SPEC: json.dumps(wanted)} | (bind_annotations(bind_info) if bind_info else {})
     return json.dumps({
         "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": annotations},

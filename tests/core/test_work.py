@@ -41,6 +41,18 @@ ELEMENTS = {
     "state.topology.node_names.index(state.topology.node_names[9])": 10,
     "max(state.topology._addresses)": CELLS,
     "next(iter(state.topology.node_index))": 1,
+    # those of an object of another package
+    "list(shelf.ordered.values())": NODES,
+    "shelf.ordered.popitem(last=False)": 0,
+    "shelf.ordered.move_to_end('gpu-node-00009')": 0,
+    "sorted(shelf.names)": NODES,
+    "[*shelf.names]": NODES,
+    "shelf.names - {'x'}": NODES,
+    "{'x'} - shelf.names": NODES,
+    "shelf.names | {'x'}": NODES,
+    "shelf.names.isdisjoint(())": NODES,
+    "'x' in shelf.names": 0,
+    "list(shelf.itself.inner.names)": NODES,
     # one element, a view, a bisection, a look-up: not the whole
     "state.cells.used[7]": 0,
     "state.cells.used[7] = 1": 0,
@@ -60,14 +72,28 @@ OTHERS = {
     "a megabyte twice, one after the other": "bytes(10 ** 6); bytes(10 ** 6)",
     "two megabytes": "one, two = bytes(10 ** 6), bytes(10 ** 6)",
     "an array of a megabyte": "np.zeros(10 ** 6, np.int8)",
+    "a line of another package": "shelf.look()",
     "a node": "handle(state, NodeHealthChanged('gpu-node-00009', False))",
     "the node again": "handle(state, NodeHealthChanged('gpu-node-00009', True))",
     "the node a third time": "handle(state, NodeHealthChanged('gpu-node-00009', False))",
 }
 
+SHELF = """
+from collections import OrderedDict
+
+class Shelf:
+    def __init__(self, names, inner=None):
+        self.names, self.ordered = set(names), OrderedDict.fromkeys(names)
+        self.itself, self.inner = self, inner
+
+    def look(self):
+        return None
+"""
+
 PROGRAM = """
 import json, sys
 import numpy as np
+import shelves
 from hived.events import NodeHealthChanged
 from hived.groups import check_members
 from hived.scheduler import check_invariants, handle, new_state
@@ -83,25 +109,33 @@ state = new_state(cluster_spec(128))
 add_all_nodes(state)
 CELLS = len(state.cells.used)
 before = state.cells.memory.tobytes()
+names = state.topology.node_names
+shelf = shelves.Shelf(names, shelves.Shelf(names))
 found = {}
 for name, statement in json.load(sys.stdin).items():
     known = dict(globals())
-    with counted(state) as work:
+    with counted(state, shelf, packages=(shelves,)) as work:
         exec(statement, known)
     found[name] = [work.operations, work.elements, work.allocated]
     if "handle" not in statement:
         state.cells.used[:] = 0
-found["types"] = sorted({type(each).__name__ for owner in (state, state.topology, state.cells, state.arrays)
+    shelf.ordered["gpu-node-00000"] = None
+found["types"] = sorted({type(each).__name__ for owner in (
+        state, state.topology, state.cells, state.arrays, shelf, shelf.inner)
     for each in (getattr(owner, name) for name in dir(owner) if not name.startswith("__"))
-    if isinstance(each, (np.ndarray, dict, list, tuple))} | {type(np.zeros(1)).__name__})
+    if isinstance(each, (np.ndarray, dict, list, set, tuple))} | {type(np.zeros(1)).__name__})
 check_invariants(state)
 print(json.dumps(found))
 """
 
 
-def run(statements: Mapping[str, str], is_compiled: bool) -> "subprocess.CompletedProcess[str]":
-    """Count each statement on one state of 128 nodes."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_DISABLE_JIT": str(int(not is_compiled))}
+def run(folder: Path, statements: Mapping[str, str], is_compiled: bool) -> "subprocess.CompletedProcess[str]":
+    """Count each statement on one state of 128 nodes, and on an object of a package that is made in `folder`."""
+    package = folder / "shelves"
+    package.mkdir()
+    (package / "__init__.py").write_text(SHELF)
+    path = os.pathsep.join([str(folder), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path, "NUMBA_DISABLE_JIT": str(int(not is_compiled))}
     return subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, input=json.dumps(statements),
         capture_output=True, text=True, timeout=300, check=False,
@@ -109,9 +143,11 @@ def run(statements: Mapping[str, str], is_compiled: bool) -> "subprocess.Complet
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, list[int]]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
     """Operations, elements and bytes of each statement."""
-    done = run({statement: statement for statement in ELEMENTS} | OTHERS, is_compiled=False)
+    done = run(
+        tmp_path_factory.mktemp("other"), {statement: statement for statement in ELEMENTS} | OTHERS, is_compiled=False
+    )
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
@@ -125,7 +161,11 @@ def test_lines_of_the_core_are_counted(found: dict[str, list[int]]) -> None:
     assert found["address"][0] > 0
 
 
-def test_lines_outside_of_the_core_are_not_counted(found: dict[str, list[int]]) -> None:
+def test_lines_of_another_package_are_counted(found: dict[str, list[int]]) -> None:
+    assert found["a line of another package"][0] == 1
+
+
+def test_lines_outside_of_the_packages_are_not_counted(found: dict[str, list[int]]) -> None:
     assert found["lines of others"][0] == 0
 
 
@@ -152,9 +192,9 @@ def test_bytes_are_those_of_the_worst_moment(found: dict[str, list[int]]) -> Non
 
 
 def test_nothing_of_the_counter_is_left_afterwards(found: dict[str, list[int]]) -> None:
-    assert found["types"] == ["dict", "list", "ndarray", "tuple"]
+    assert found["types"] == ["OrderedDict", "dict", "list", "ndarray", "set", "tuple"]
 
 
-def test_compiled_kernels_are_refused() -> None:
-    done = run({"": ""}, is_compiled=True)
+def test_compiled_kernels_are_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, {"": ""}, is_compiled=True)
     assert "start Python with NUMBA_DISABLE_JIT=1" in done.stderr

@@ -1,4 +1,5 @@
-"""Counts the work of single operations at one size: `python -m tests.growth.count start|pods --nodes N`, prints JSON.
+"""Counts the work of single operations at one size: `python -m tests.growth.count start|pods|service --nodes N`, prints
+JSON.
 
 Each size takes a process of its own, with kernels as plain Python (NUMBA_DISABLE_JIT=1). The cluster is the
 benchmark's, and so that sizes can be compared, it is in the same situation at each: beta and gamma are full, alpha has
@@ -8,8 +9,6 @@ operations that are done more than once, the most that one took is kept.
 
 import argparse
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -19,11 +18,12 @@ from hived.decisions import Bind, Preempt, Wait
 from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
-from hived.work import Work, counted
 from tests.benchmarks.clusters import GPUS_PER_NODE, NODES_PER_POOL, cluster_spec, promised_cells
 from tests.benchmarks.driver import Driver
 from tests.benchmarks.measure import add_all_nodes, vc_quota
 from tests.benchmarks.workload import HIGH_PRIORITY, LOW_PRIORITY, JobKind, JobSource
+from tests.growth.meter import Meter
+from tests.growth.service import ServiceCount
 
 GANG, SMALL_GANG, NODE, GPU = JobKind(128, 8, 0), JobKind(8, 8, 0), JobKind(1, 8, 0), JobKind(1, 1, 0)
 VC = "alpha"
@@ -32,14 +32,14 @@ PRIORITY = LOW_PRIORITY + 1
 """Of the load; pods of a lower one, and of this one, can preempt nobody."""
 
 
-class Count:
-    """One cluster, and what its operations took."""
+class Count(Meter):
+    """The core with one cluster, and what its operations took."""
 
     def __init__(self, node_count: int) -> None:
+        super().__init__()
         self.node_count = node_count
         self.spec = cluster_spec(node_count)
         self.source = JobSource(seed=1)
-        self.work: dict[str, Work] = {}
 
     def start(self) -> None:
         """From the configuration to a cluster whose nodes are all healthy."""
@@ -65,14 +65,6 @@ class Count:
         self.waiting()
         self.preemption()
         check_invariants(state)
-
-    @contextmanager
-    def counting(self, name: str, *owners: object) -> Iterator[None]:
-        """Count what happens as one operation of this name."""
-        with counted(*owners) as work:
-            yield
-        known = asdict(self.work.get(name, work))
-        self.work[name] = Work(**{meter: max(count, known[meter]) for meter, count in asdict(work).items()})
 
     # the load, uncounted
 
@@ -217,10 +209,10 @@ class Count:
 def main() -> None:
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("start", "pods"))
+    parser.add_argument("part", choices=("start", "pods", "service"))
     parser.add_argument("--nodes", type=int, required=True, help="a multiple of 128")
     arguments = parser.parse_args()
-    count = Count(arguments.nodes)
+    count = ServiceCount(arguments.nodes) if arguments.part == "service" else Count(arguments.nodes)
     getattr(count, arguments.part)()
     print(json.dumps({name: asdict(work) for name, work in count.work.items()}))
 
