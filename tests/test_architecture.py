@@ -60,7 +60,7 @@ ONLY_IN = {
     "kubernetes": {"hived_extender.kube"},
     "yaml": {"hived_config", "hived_extender"},
     "numba": {"hived.jit", "hived.blocks"},
-    "llvmlite": {"hived.blocks"},
+    "llvmlite": {"hived.jit", "hived.blocks"},
     "cryptography": {"hived_extender.certificates"},
 }
 
