@@ -29,7 +29,9 @@ from numba.extending import intrinsic
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 KEPT_FOLDERS = 8
-"""Versions whose compiled kernels stay on disk, 20 MB each: those that were used last."""
+"""Versions whose compiled kernels stay on disk, 6 MB each: those that were used last."""
+
+_DIGEST_LENGTH = 16
 
 _FOUR_NUMBERS = (types.int64,) * 4
 
@@ -45,7 +47,7 @@ def _source_digest() -> str:
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.name.encode())
         digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:_DIGEST_LENGTH]
 
 
 def _cache_folder() -> Path:
@@ -73,9 +75,13 @@ def _cache_folder() -> Path:
 
 
 def _remove_old_versions(base: Path) -> None:
-    """Every edit of a kernel and every new version makes a folder, which nothing else would ever remove."""
+    """Every edit of a kernel and every new version makes a folder, which nothing else would ever remove.
+
+    Who names a folder with NUMBA_CACHE_DIR may keep other things there, so only names that we give are touched.
+    """
+    ours = "kernels-" + "[0-9a-f]" * _DIGEST_LENGTH
     with suppress(OSError):  # another process may be doing the same
-        folders = sorted(base.glob("kernels-*"), key=lambda folder: folder.stat().st_mtime)
+        folders = sorted(base.glob(ours), key=lambda folder: folder.stat().st_mtime)
         for folder in folders[:-KEPT_FOLDERS]:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -109,7 +115,7 @@ def linked_kernel(function: Kernel) -> Kernel:
     It takes two blocks and four numbers, and returns a truth value. `link_kernels` must have run before any kernel that
     calls it: machine code that refers to a name which nobody knows cannot be loaded.
     """
-    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # as above
         return function
     symbol = f"hived.{function.__name__}"
     LINKED_KERNELS[symbol] = numba.njit(error_model="numpy", cache=True)(function)

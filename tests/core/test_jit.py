@@ -119,13 +119,22 @@ def test_the_kernels_of_old_versions_are_removed_when_a_new_one_comes(
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     for age in range(2 * jit.KEPT_FOLDERS):
-        folder = tmp_path / f"kernels-{age}"
+        folder = tmp_path / f"kernels-{age:016x}"
         folder.mkdir()
         os.utime(folder, (1e9 - age, 1e9 - age))
-    (tmp_path / "other").mkdir()
     new = jit._cache_folder()
-    kept = {f"kernels-{age}" for age in range(jit.KEPT_FOLDERS - 1)}
-    assert {folder.name for folder in tmp_path.iterdir()} == kept | {new.name, "other"}
+    kept = {f"kernels-{age:016x}" for age in range(jit.KEPT_FOLDERS - 1)}
+    assert {folder.name for folder in tmp_path.iterdir()} == kept | {new.name}
+
+
+def test_what_others_keep_beside_the_kernels_is_not_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    others = {"kernels-of-mine", "kernels-v2", "other"} | {f"kernels-{year}" for year in range(2000, 2020)}
+    for name in others:
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (0, 0))
+    new = jit._cache_folder()
+    assert {folder.name for folder in tmp_path.iterdir()} == others | {new.name}
 
 
 def test_a_version_that_is_in_use_counts_as_new(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
