@@ -116,6 +116,8 @@ class Nudger:
                 stale = [uid for uid, refused in self._refusals.items() if refused <= self._last_change]
             try:
                 for first in range(0, len(stale), SLICE):
+                    if self._is_closed:
+                        return
                     began = time.monotonic()
                     self._try(stale[first : first + SLICE])
                     # A lock is not handed over to whoever waits for it: without a pause this thread would get it again.

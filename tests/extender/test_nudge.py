@@ -204,6 +204,24 @@ def test_the_end_waits_for_a_waking_under_way() -> None:
     assert woken == ["p"]
 
 
+def test_the_end_waits_for_no_more_than_the_waking_under_way() -> None:
+    begun, tried = threading.Event(), []
+
+    def wake(uids: Sequence[str]) -> list[str]:
+        tried.extend(uids)
+        begun.set()
+        time.sleep(DELAY_S)
+        return []
+
+    nudger = Nudger(wake, 0.0)
+    for number in range(1000):
+        nudger.refused(f"p{number}")
+    nudger.room_made()
+    assert begun.wait(5)
+    nudger.close()
+    assert len(tried) < 1000
+
+
 def test_a_later_change_wakes_again(nudger: Nudger, woken: list[str]) -> None:
     for _ in range(2):
         nudger.refused("p")
