@@ -34,8 +34,10 @@ class Connection:
                 body.append(self._receive())
                 missing -= len(body[-1])
         else:
-            while not body[-1].endswith(b"0\r\n\r\n"):
+            end_of_body = body[0][-5:]
+            while end_of_body != b"0\r\n\r\n":
                 body.append(self._receive())
+                end_of_body = (end_of_body + body[-1])[-5:]
         spent = perf_counter_ns() - started
         if b" 200 " not in head.splitlines()[0]:
             raise RuntimeError(f"the server answered {head.decode()}: {b''.join(body)[:500].decode()}")
@@ -56,13 +58,12 @@ def request_bytes(method: str, path: str, body: bytes = b"") -> bytes:
 
 
 def read_status_forever(url: str) -> None:
-    """Says "reading" once the first answer is there."""
+    """Prints a line for each answer."""
     request = request_bytes("GET", STATUS)
     with closing(Connection(url)) as connection:
-        connection.call(request)
-        print("reading", flush=True)
         while True:
             connection.call(request)
+            print("read", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from typing import Any, Self
 
 from hived.specs import BindInfo, PodRequest
@@ -25,8 +26,18 @@ from tests.benchmarks.workload import LOW_PRIORITY, SMALLEST
 
 FILTER = "/v1/extender/filter"
 START_REPEATS = 3
-CALLS = {"same list": 200, "other list": 60, "status": 100}
+CALLS = {"same list": 200, "other list": 60}
 """Calls at 128 nodes; up to four times as many on larger clusters."""
+
+STATUSES = 2
+"""Answers that the reader of the status gets while calls go on, each of the physical and all virtual clusters."""
+
+LEAST_BESIDE_STATUS = 100
+MOST_BESIDE_STATUS = 250
+"""Calls at 128 nodes until the reader has them; up to 32 times as many, as one of 16,384 nodes takes seconds."""
+
+PAUSE_S = 0.001
+"""Between calls beside the status: without, it would take longer than there are pods to ask about."""
 
 
 def pod_text(pod: PodRequest, bind_info: BindInfo | None = None) -> str:
@@ -93,17 +104,20 @@ class WebMeasurement:
         self._load = Measurement(node_count, seed, progress)
         self._progress = progress
         self._calls = {name: count * min(4, node_count // 128) for name, count in CALLS.items()}
+        self._beside_status = MOST_BESIDE_STATUS * min(32, node_count // 128)
         self.figures = Figures()
 
     def run(self) -> Figures:
         """Raises RuntimeError if the server does not do what the load relies on."""
         with tempfile.TemporaryDirectory(prefix="hived-bench-") as folder:
-            config, half, full = (Path(folder, name) for name in ("config.yaml", "half.jsonl", "full.jsonl"))
+            config, half, busy, full = (Path(folder, name) for name in ("config", "half", "busy", "full"))
             config.write_text(config_text(self._load.node_count))
             self.starts(config)
-            waiting = self.write_loads(half, full)
+            waiting = self.write_loads(half, busy, full)
             with Server.running(config, half) as server:
                 self.filter_calls(server, waiting)
+            with Server.running(config, busy) as server:
+                self.filter_calls_beside_status(server, waiting)
             self._progress("a full cluster recovers from annotations")
             with Server.running(config, full) as server:
                 self.figures.values["web/recovery"] = server.seconds["pods"] + server.seconds["term"]
@@ -124,26 +138,31 @@ class WebMeasurement:
             self.figures.values[f"process/{name}"] = middle.seconds[name]
         self.figures.values["web/memory ready"] = middle.resident_mb
 
-    def write_loads(self, half: Path, full: Path) -> list[PodRequest]:
-        """Files of the bound pods of a half full and of a full cluster; the former with pods that wait, returned."""
+    def write_loads(self, half: Path, busy: Path, full: Path) -> list[PodRequest]:
+        """Files of the bound pods of a half full and of a full cluster; the former with pods that wait, returned.
+
+        As waiting pods are tried in the background, `half` has no more of them than are needed; `busy` has all.
+        """
         load = self._load
         load.start()
         gpu_count = load.node_count * GPUS_PER_NODE
         load.fill(gpu_count // 2)
         rooms = {vc: load.quota[vc] - load.driver.gpus_by_vc[vc] for vc in VC_NAMES}
         waiting = []
-        for _ in range(sum(self._calls.values())):
+        few = sum(self._calls.values())
+        for _ in range(max(few, self._beside_status)):
             roomiest = max(rooms, key=rooms.__getitem__)
             rooms[roomiest] -= 1
             waiting.append(load.source.make(SMALLEST, roomiest, LOW_PRIORITY).pods[0])
         lines = [pod_text(pod, bind_info) for pod, bind_info in load.driver.placed.values()]
-        half.write_text("\n".join([*lines, *map(pod_text, waiting)]))
+        half.write_text("\n".join([*lines, *map(pod_text, waiting[:few])]))
+        busy.write_text("\n".join([*lines, *map(pod_text, waiting)]))
         load.fill(gpu_count)
         full.write_text("\n".join(pod_text(pod, bind_info) for pod, bind_info in load.driver.placed.values()))
         return waiting
 
     def filter_calls(self, server: Server, waiting: Sequence[PodRequest]) -> None:
-        """With the node list of the call before, with another one, and while somebody reads the status in a loop."""
+        """With the node list of the call before, and with another one."""
         names = list(self._load.driver.state.topology.node_names)
         same = names_text(names)
         pods = iter(waiting)
@@ -157,11 +176,21 @@ class WebMeasurement:
             for i in range(self._calls["other list"]):
                 turned = names_text(names[i + 1 :] + names[: i + 1])
                 self._filter(connection, next(pods), turned, "web/filter other list")
-            self._progress("filter calls beside status")
-            with _reading_status(server.url):
-                for _ in range(self._calls["status"]):
-                    self._filter(connection, next(pods), same, "web/filter beside status")
         self.figures.values["web/memory half"] = resident_mb(server.process.pid)
+
+    def filter_calls_beside_status(self, server: Server, waiting: Sequence[PodRequest]) -> None:
+        """While somebody reads the status in a loop, until it has been read as a whole."""
+        self._progress("filter calls beside status")
+        same = names_text(self._load.driver.state.topology.node_names)
+        with closing(Connection(server.url)) as connection, StatusReader.running(server.url) as reader:
+            for number, pod in enumerate(waiting):
+                if number >= LEAST_BESIDE_STATUS and reader.answers >= STATUSES:
+                    break
+                self._filter(connection, pod, same, "web/filter beside status")
+                sleep(PAUSE_S)
+            if not reader.answers:
+                raise RuntimeError(f"{len(waiting)} filter calls ended before the status of all cells was read once")
+            self.figures.values["web/statuses"] = reader.answers
 
     def _filter(self, connection: Connection, pod: PodRequest, names: bytes, key: str) -> None:
         body = b'{"Pod":%s,"Nodes":null,"NodeNames":%s}' % (pod_text(pod).encode(), names)
@@ -171,14 +200,31 @@ class WebMeasurement:
         self.figures.samples.setdefault(key, []).append(spent)
 
 
-@contextmanager
-def _reading_status(url: str) -> Iterator[None]:
-    """A process that reads the status of all cells again and again."""
-    command = [sys.executable, "-m", "tests.benchmarks.client", url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+class StatusReader:
+    """A process that reads the status of all cells again and again. `answers` grows with each that it gets."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            yield
-        finally:
-            process.terminate()
+        self.answers = 0
+        self._lines = process.stdout
+        self._thread = threading.Thread(target=self._count)
+        self._thread.start()
+
+    @classmethod
+    @contextmanager
+    def running(cls, url: str) -> Iterator[Self]:
+        """Start a process and wait for its first answer, which does not count; stop it at the end."""
+        command = [sys.executable, "-m", "tests.benchmarks.client", url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            reader = cls(process)
+            try:
+                yield reader
+            finally:
+                process.terminate()
+                reader._thread.join()
+
+    def _count(self) -> None:
+        for _ in self._lines:
+            self.answers += 1
