@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.clusters import NODES_PER_POOL
 from tests.benchmarks.figures import Summary
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.report import table, target_table
@@ -49,10 +50,39 @@ def figures_of(report: dict[str, Any]) -> dict[int, dict[str, Summary]]:
     return {int(count): rows for count, rows in report["nodes"].items()}
 
 
+def _sizes(text: str) -> list[int]:
+    sizes = sorted({int(size) for size in text.split(",") if size.strip().isdecimal()})
+    if len(sizes) != text.count(",") + 1 or any(size % NODES_PER_POOL or not size for size in sizes):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of different multiples of {NODES_PER_POOL}, such as {NODES_PER_POOL},1024"
+        )
+    return sizes
+
+
+def _new_file(text: str) -> Path:
+    """Measuring takes minutes: what cannot be written is to be known before."""
+    if not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no folder {Path(text).absolute().parent}")
+    return Path(text)
+
+
+def _old_report(text: str) -> dict[str, Any]:
+    try:
+        report: dict[str, Any] = json.loads(Path(text).read_text())
+        figures = figures_of(report)
+        table(figures, figures)  # whether it can be compared with
+        _ = report["machine"]["commit"], report["clock"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise argparse.ArgumentTypeError(f"{text} is no file that --json wrote: {error!r}") from None
+    return report
+
+
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__.splitlines()[0])
     sizes = ",".join(map(str, ALL_SIZES))
-    parser.add_argument("--nodes", default=sizes, help="sizes, multiples of 128, with commas [default: %(default)s]")
+    parser.add_argument(
+        "--nodes", type=_sizes, default=sizes, help="sizes, multiples of 128, with commas [default: %(default)s]"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the load [default: %(default)s]")
     parser.add_argument(
         "--clock", choices=CLOCKS, default="wall",
@@ -62,16 +92,17 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--cold", action="store_true", help="also compile all kernels from nothing, which takes a minute"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures, with machine and commit")
-    parser.add_argument("--compare", type=Path, metavar="OLD.json", help="show ratios to the figures of this file")
+    parser.add_argument("--json", type=_new_file, metavar="FILE", help="write all figures, with machine and commit")
+    parser.add_argument(
+        "--compare", type=_old_report, metavar="OLD.json", help="show ratios to the figures of this file"
+    )
     parser.add_argument("--profile", action="store_true", help="instead: where the time of the mixed load goes")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_options(arguments)
-    sizes = [int(size) for size in options.nodes.split(",")]
-    old = json.loads(options.compare.read_text()) if options.compare else None
+    sizes, old = options.nodes, options.compare
     parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web"]
     report: dict[str, Any] = {"machine": describe_machine(), "seed": options.seed, "clock": options.clock}
     figures: dict[int, dict[str, Summary]] = {size: {} for size in sizes}
@@ -94,4 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.benchmarks.figures import growth
-from tests.benchmarks.targets import TARGETS, Sizes, Target, missed
+from tests.benchmarks.targets import TARGETS, Sizes, Target, missed, unmeasured
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,7 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
         _value("web/filter cpu", "  of that on a processor, mean"),
         Row("web/filter other list", "another node list"),
         Row("web/filter beside status", "longest while all cells are read in a loop", ("max",)),
+        _value("web/statuses", "  how often they were read meanwhile"),
     )),
     ("Resident memory, MB", (
         _value("memory/ready", "core, ready"),
@@ -87,7 +88,7 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
 
 
 def target_table(sizes: Sizes) -> str:
-    """Each figure that has a target, with the target and HiveD's figure below, and at the end what is missed."""
+    """Each figure that has a target, with the target and HiveD's figure below; at the end what is missed or unknown."""
     counts = sorted(sizes)
     body = [["**Figure, target, HiveD's own**", *(f"{count:,}" for count in counts), "growth"]]
     for target in TARGETS:
@@ -100,7 +101,8 @@ def target_table(sizes: Sizes) -> str:
         if any(hived.values()):
             body.append(["    HiveD", *map(_numbers, hived.values()), _exponent(_firsts(hived))])
     verdicts = [f"missed: {_verdict(target, sizes, count)}" for target, count in missed(sizes)]
-    return "\n".join([*_aligned(body), "", *(verdicts or ["no target is missed"]), ""])
+    unknown = [f"not measured: {target.title.strip()}, {count:,} nodes" for target, count in unmeasured(sizes)]
+    return "\n".join([*_aligned(body), "", *(verdicts or ["no target is missed"]), *unknown, ""])
 
 
 def _verdict(target: Target, sizes: Sizes, count: int) -> str:

@@ -47,6 +47,14 @@ def missed(sizes: Sizes) -> Iterator[tuple[Target, int]]:
                 yield target, count
 
 
+def unmeasured(sizes: Sizes) -> Iterator[tuple[Target, int]]:
+    """The targets for a size that was measured, but without the figure."""
+    for target in TARGETS:
+        for count in sorted(target.limits.keys() & sizes.keys()):
+            if not target.figures(sizes, count):
+                yield target, count
+
+
 def _limits(*numbers: float | tuple[float, ...] | None) -> Limits:
     """One for each of the four sizes, None where there is nothing to compare with."""
     return {

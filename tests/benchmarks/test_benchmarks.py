@@ -1,6 +1,7 @@
 """The harness itself: that it measures what it says. How long anything took decides nothing here."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,11 @@ def test_every_row_has_a_figure_except_gangs_that_do_not_fit_and_what_was_not_as
 def test_every_gpu_was_used_by_a_pod_that_came_back_from_its_annotations(report: dict[str, dict[str, float]]) -> None:
     assert 0 < report["load/pods"]["value"] <= SMALLEST_SIZE * 8
     assert report["full/delete"]["count"] > 0
+
+
+def test_the_status_is_read_as_a_whole_beside_filter_calls(report: dict[str, dict[str, float]]) -> None:
+    assert report["web/statuses"]["value"] >= 1
+    assert report["web/filter beside status"]["count"] >= 100
 
 
 @pytest.mark.parametrize("node_count", ALL_SIZES)
@@ -102,6 +108,44 @@ def test_a_comparison_shows_the_ratio_to_the_old_figure() -> None:
 def test_a_figure_that_was_not_measured_is_a_dash() -> None:
     lines = table({128: {}, 1024: {"load/any": {"p50": 0.25, "p99": 1.0}}}).splitlines()
     assert [cell.strip() for cell in lines[-1].split("|")[1:5]] == ["any pod", "-", "0.250/1", ""]
+
+
+@pytest.mark.parametrize("nodes", ["", "many", "100", "0", "-128", "128,", "128,128"])
+def test_sizes_that_cannot_be_measured_are_refused_before_anything_is(
+    nodes: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([f"--nodes={nodes}"])
+    assert f"{nodes!r} is no list of different multiples of 128" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "garbage", "[]", "{}", '{"nodes": {}}', '{"nodes": {"128": {"load/any": {}}}}']
+)
+def test_a_file_that_cannot_be_compared_with_is_refused_before_anything_is_measured(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / "old.json").write_text(text)
+    with pytest.raises(SystemExit):
+        main(["--compare", str(tmp_path / "old.json")])
+    assert "old.json is no file that --json wrote" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--json", str(tmp_path / "nowhere" / "new.json")])
+    assert f"there is no folder {tmp_path / 'nowhere'}" in capsys.readouterr().err
+
+
+def test_a_target_without_a_figure_is_named() -> None:
+    title = "first pod of 128x8, ms"
+    assert f"not measured: {title}, 1,024 nodes" in target_table({1024: {}}).splitlines()
+    assert "not measured" not in target_table({256: {}})
+    figures = {1024: {"half/first of 128x8": {"p50": 1.0}}}
+    assert f"not measured: {title}, 1,024 nodes" not in target_table(figures).splitlines()
 
 
 def test_a_target_that_is_missed_is_named_with_figure_and_limit() -> None:
