@@ -43,6 +43,7 @@ class Ledger:
         self.state = new_state(spec)
         self.lazy_times: dict[str, str] = {}
         self.last_event: Event | None = None
+        self._tried: dict[tuple[object, ...], Bind | Wait] = {}  # by what was asked for since the last change
         self._recorder = recorder
         self._on_room = on_room
         self._on_lazy = on_lazy
@@ -98,6 +99,27 @@ class Ledger:
             self._apply(PodAllocated(request, decision.bind_info, decision.lazily_preempted))
         return decision
 
+    def try_waiting(self, request: PodRequest) -> Bind | Preempt | Wait:
+        """What `decide` says in the Filtering phase of a pod that waits, on any node.
+
+        Until the next change, pods that ask for the same wait, or could run in the same place, as the first of them.
+        Cost of the others: a look into a table; there may be thousands of them.
+        """
+        spec = request.spec
+        if spec.group.name in self.state.groups:
+            return self.decide(request, Phase.FILTERING, None, commit=False)
+        wanted = (
+            spec.virtual_cluster, spec.priority, spec.leaf_cell_count, spec.group.members, spec.pinned_cell_id,
+            spec.leaf_cell_type, spec.lazy_preemption, spec.ignore_suggested_nodes,
+        )  # fmt: skip
+        known = self._tried.get(wanted)
+        if known is not None:
+            return known
+        decision = self.decide(request, Phase.FILTERING, None, commit=False)
+        if not isinstance(decision, Preempt):
+            self._tried[wanted] = decision
+        return decision
+
     def is_waiting_for_victims(self, request: PodRequest) -> bool:
         """True if the pod's group reserves cells, all of them healthy; a preemption that lost a node is begun anew."""
         return self._reserves(request) and not self.has_lost_cells(request)
@@ -128,6 +150,8 @@ class Ledger:
 
     def _apply(self, event: Event) -> Decision:
         self.last_event = event
+        if not (isinstance(event, ScheduleRequested) and event.phase is Phase.FILTERING):
+            self._tried.clear()
         decision = handle(self.state, event)
         if decision.cancelled:
             log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})

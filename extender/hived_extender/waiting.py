@@ -44,7 +44,7 @@ class WaitingPods:
         """Preempt for those of the pods that need it, wake those that could run. Takes the lock.
 
         Returns those that could run, but for which the service is to make room should others take their place before
-        kube-scheduler asks about them. Cost: a decision for each pod.
+        kube-scheduler asks about them. Cost: a decision for all that ask alike, one for each that has to preempt.
         """
         fitting: list[str] = []
         with suppress(InvariantError), self._exclusive():
@@ -86,7 +86,7 @@ class WaitingPods:
         try:
             if may_choose and ledger.has_lost_cells(request):
                 ledger.decide(request, Phase.PREEMPTING, None, commit=False)
-            decision = ledger.decide(request, Phase.FILTERING, None, commit=False)
+            decision = ledger.try_waiting(request)
             if isinstance(decision, Preempt) and not was_preempting and not may_choose:
                 return True  # it is for kube-scheduler to say where
             if isinstance(decision, Preempt) and self._policy.by_service:
