@@ -21,6 +21,7 @@ from hived.specs import BindInfo, PodRequest, VirtualCellSpec, VirtualClusterSpe
 from hived.state import State
 from hived_extender import logs, routes
 from hived_extender.kube import KubeClient
+from hived_extender.nudge import SLICE
 from hived_extender.service import Service
 from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod
 from tests.benchmarks.clusters import NODES_PER_RACK, cluster_spec
@@ -38,9 +39,6 @@ SHARES = {ROOMY: 2, "beta": 4, FULL: 4}
 
 PRIORITY = LOW_PRIORITY + 1
 """Of the load; pods of a lower one can preempt nobody."""
-
-SLICE = 8
-"""Waiting pods that are tried on the core at once."""
 
 _pods = msgspec.json.Decoder(Pod)
 
