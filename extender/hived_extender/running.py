@@ -124,7 +124,7 @@ class Extender:
         try:
             # Compiling, if it has not been done yet, takes longer than kube-scheduler waits for an answer.
             started = time.monotonic()
-            log.info("loading kernels; the first time after installation they are compiled, which takes about a minute")
+            log.info("loading kernels; the first time after installation they are compiled, which takes up to a minute")
             compile_kernels()
             log.info("loaded", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
             if not self._is_stopping.is_set():
