@@ -250,33 +250,28 @@ for _name in _SET_METHODS:
     setattr(_Set, _name, _counted_set_method(_name))
 
 
-class _List(list[Any]):
+class _Sequence:
+    """What lists and tuples have in common; each of them comes second, as the base that does the work."""
+
     def __iter__(self) -> Iterator[Any]:
-        return _walk(super().__iter__())
+        return _walk(super().__iter__())  # type: ignore[misc]  # that base has it
 
     def __contains__(self, element: object) -> bool:
         return any(each == element for each in self)
 
     def index(self, element: Any, *bounds: Any) -> int:
-        found = super().index(element, *bounds)
+        found: int = super().index(element, *bounds)  # type: ignore[misc]  # likewise
         _work.elements += found + 1
         return found
 
+
+class _List(_Sequence, list[Any]):
     def copy(self) -> list[Any]:
         return list(self)
 
 
-class _Tuple(tuple[Any, ...]):
-    def __iter__(self) -> Iterator[Any]:
-        return _walk(super().__iter__())
-
-    def __contains__(self, element: object) -> bool:
-        return any(each == element for each in self)
-
-    def index(self, element: Any, *bounds: Any) -> int:
-        found = super().index(element, *bounds)
-        _work.elements += found + 1
-        return found
+class _Tuple(_Sequence, tuple[Any, ...]):
+    pass
 
 
 # Putting all this around a state, or around what is built around one.

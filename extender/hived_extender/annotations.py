@@ -1,20 +1,17 @@
 """Pod annotations <-> `PodRequest` and `BindInfo` (SEMANTICS 3.2, 3.3).
 
 Annotations are written by users, by the reference and by us, so anything may stand in them. Text is decoded as JSON
-first, which is what we write and costs microseconds; whatever is not plain JSON of the right types goes through a YAML
-reader that keeps scalars as written and is bounded in size, depth and alias expansion. Whatever the text, the outcome
-is a value or a `UserError`.
+first, which is what we write and costs microseconds; whatever is not plain JSON of the right types is read as YAML
+(`annotation_yaml`). Whatever the text, the outcome is a value or a `UserError`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated
 
 import msgspec
-import yaml
 
 from hived.errors import UserError
 from hived.specs import (
@@ -27,6 +24,7 @@ from hived.specs import (
     PodRequest,
     PodSpec,
 )
+from hived_extender.annotation_yaml import OLD_SPELLINGS, convert, read_yaml
 
 PREFIX = "hivedscheduler.microsoft.com/"
 SCHEDULING_SPEC = PREFIX + "pod-scheduling-spec"
@@ -37,26 +35,9 @@ OLD_LEAF_CELL_ISOLATION = PREFIX + "pod-gpu-isolation"
 MAX_COUNT = 2**31 - 1
 """Counts are 32-bit in the annotations; sums of them saturate here (FORMAT 7, C5)."""
 
-YAML_SIZE_LIMIT = 256 * 1024
-"""Characters; Kubernetes itself refuses more than this for all annotations of an object together."""
-
-YAML_NODE_LIMIT = 200_000
-YAML_DEPTH_LIMIT = 32
 GROUP_CACHE_SIZE = 1024
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=MAX_COUNT)]
-_OLD_SPELLINGS = {
-    "gpuType": "leafCellType",
-    "gpuNumber": "leafCellNumber",
-    "gpuIsolation": "leafCellIsolation",
-    "physicalGpuIndices": "physicalLeafCellIndices",
-}
-_INTEGERS = frozenset({"priority", "leafCellNumber", "podNumber", "leafCellIsolation", "physicalLeafCellIndices"})
-_FLAGS = {
-    **dict.fromkeys(("y", "yes", "true", "on"), True),
-    **dict.fromkeys(("n", "no", "false", "off"), False),
-}
-_FLAG_KEYS = frozenset({"gangReleaseEnable", "lazyPreemptionEnable", "ignoreK8sSuggestedNodes"})
 
 
 class _Member(msgspec.Struct, rename="camel"):
@@ -209,7 +190,7 @@ def _merge_members(members: list[_Member]) -> tuple[MemberSpec, ...]:
 
 
 def _has_old_spelling(text: str) -> bool:
-    return any(old in text for old in _OLD_SPELLINGS)
+    return any(old in text for old in OLD_SPELLINGS)
 
 
 def _decode_spec(text: str) -> _Spec:
@@ -218,7 +199,7 @@ def _decode_spec(text: str) -> _Spec:
             return _spec_decoder.decode(text)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             pass  # not JSON of the expected types: YAML decides, and words the error
-    return _convert(text, _read_yaml(text), _Spec)
+    return convert(text, read_yaml(text), _Spec)
 
 
 def _bind_info(annotations: Mapping[str, str]) -> BindInfo:
@@ -243,10 +224,10 @@ def _decode_bind_info(text: str) -> tuple[_BindInfo, tuple[tuple[PodPlacement, .
             pass  # as for the spec
     with suppress(UserError):
         if parts := _parted(text):
-            return _convert(parts[0], _read_yaml(parts[0]), _BindInfo), _decode_yaml_group(parts[1])
-    tree = _read_yaml(text)
+            return convert(parts[0], read_yaml(parts[0]), _BindInfo), _decode_yaml_group(parts[1])
+    tree = read_yaml(text)
     group = tree.pop(_GROUP_KEY, []) if isinstance(tree, dict) else []
-    return _convert(text, tree, _BindInfo), _decode_members(_encoder.encode(group))
+    return convert(text, tree, _BindInfo), _decode_members(_encoder.encode(group))
 
 
 _GROUP_KEY = "affinityGroupBindInfo"
@@ -271,7 +252,7 @@ def _decode_yaml_group(block: str) -> tuple[tuple[PodPlacement, ...], ...]:
     """Raises UserError also for what makes sense only together with the rest."""
     if not _PLAIN_LINES.fullmatch(block):
         raise UserError("not plain")
-    tree = _read_yaml(block)
+    tree = read_yaml(block)
     return _decode_members(_encoder.encode(tree[_GROUP_KEY] if isinstance(tree, dict) else tree))
 
 
@@ -335,153 +316,3 @@ def _encode_members(key: _ByIdentity) -> msgspec.Raw:
         for placements in key.members
     ]
     return msgspec.Raw(_encoder.encode(wire))
-
-
-@dataclass(frozen=True, slots=True)
-class _Scalar:
-    """A scalar as written. Unquoted text alone may mean a number, a truth value or null."""
-
-    text: str
-    is_plain: bool
-
-    @property
-    def is_null(self) -> bool:
-        return self.is_plain and self.text in {"", "~", "null", "Null", "NULL"}
-
-
-_Tree: TypeAlias = "_Scalar | list[_Tree] | dict[str, _Tree]"
-_Value: TypeAlias = "bool | int | str | list[_Value] | dict[str, _Value] | None"
-_T = TypeVar("_T")
-
-
-def _yaml_error(text: str, problem: object) -> UserError:
-    shown = text[:200].encode("utf-8", "backslashreplace").decode()
-    return UserError(f'Failed to unmarshal YAML "{shown}" to Object: {problem}')
-
-
-def _read_yaml(text: str) -> _Value:
-    """The document as plain values: known numbers and truth values converted, all other scalars as written.
-
-    A null document is an empty mapping, and null entries of a mapping count as absent.
-    """
-    if len(text) > YAML_SIZE_LIMIT:
-        raise _yaml_error(text, f"{len(text)} characters, at most {YAML_SIZE_LIMIT} are read")
-    try:
-        text.encode()
-        tree = _Composer(text).document()
-    except (yaml.YAMLError, UnicodeError, _TooBig) as error:
-        raise _yaml_error(text, error) from None
-    return {} if isinstance(tree, _Scalar) and tree.is_null else _typed(tree, "")
-
-
-def _convert(text: str, tree: _Value, into: type[_T]) -> _T:
-    try:
-        return msgspec.convert(tree, into)
-    except msgspec.ValidationError as error:
-        raise _yaml_error(text, error) from None
-
-
-class _TooBig(Exception):
-    """The document exceeds a limit that no honest annotation reaches."""
-
-
-class _Composer:
-    """Builds a tree from PyYAML's event stream, which unlike its own composer needs no recursion.
-
-    Invariant: `_node_count` counts every node of the tree with aliases expanded, and never exceeds the limit; so
-    walking the tree is bounded although aliased branches are shared.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._events = yaml.parse(text, Loader=yaml.CSafeLoader)
-        self._anchors: dict[str, tuple[_Tree, int]] = {}
-        self._node_count = 0
-
-    def document(self) -> _Tree:
-        root: _Tree = _Scalar("", True)
-        for event in self._events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                root = self._node(next(self._events), 0)
-                break
-        for event in self._events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                raise yaml.YAMLError("more than one document")
-        return root
-
-    def _node(self, event: yaml.Event, depth: int) -> _Tree:
-        if isinstance(event, yaml.AliasEvent):
-            if event.anchor not in self._anchors:
-                raise yaml.YAMLError(f"undefined alias {event.anchor!r}")
-            node, size = self._anchors[event.anchor]
-            self._count(size)
-            return node
-        start = self._node_count
-        self._count(1)
-        node = self._fresh_node(event, depth)
-        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            self._anchors[event.anchor] = node, self._node_count - start
-        return node
-
-    def _fresh_node(self, event: yaml.Event, depth: int) -> _Tree:
-        if depth > YAML_DEPTH_LIMIT:
-            raise _TooBig(f"nested deeper than {YAML_DEPTH_LIMIT}")
-        if isinstance(event, yaml.ScalarEvent):
-            return _Scalar(event.value, is_plain=event.implicit[0])
-        if isinstance(event, yaml.SequenceStartEvent):
-            return [self._node(child, depth + 1) for child in iter(self._next_in(yaml.SequenceEndEvent), None)]
-        return self._mapping(depth)
-
-    def _next_in(self, end: type[yaml.Event]) -> Callable[[], yaml.Event | None]:
-        def advance() -> yaml.Event | None:
-            event = next(self._events)
-            return None if isinstance(event, end) else event
-
-        return advance
-
-    def _mapping(self, depth: int) -> dict[str, _Tree]:
-        own: dict[str, _Tree] = {}
-        merged: dict[str, _Tree] = {}
-        for event in iter(self._next_in(yaml.MappingEndEvent), None):
-            key = self._node(event, depth + 1)
-            value = self._node(next(self._events), depth + 1)
-            if not isinstance(key, _Scalar):
-                raise yaml.YAMLError("a mapping key is not a scalar")
-            if key == _Scalar("<<", True):
-                for source in reversed(value if isinstance(value, list) else [value]):
-                    if not isinstance(source, dict):
-                        raise yaml.YAMLError("a merge key needs mappings")
-                    merged.update(source)
-            else:
-                own[_OLD_SPELLINGS.get(key.text, key.text)] = value
-        return merged | own
-
-    def _count(self, size: int) -> None:
-        self._node_count += size
-        if self._node_count > YAML_NODE_LIMIT:
-            raise _TooBig(f"more than {YAML_NODE_LIMIT} nodes")
-
-
-def _typed(node: _Tree, key: str) -> _Value:
-    if isinstance(node, dict):
-        entries = {name: _typed(child, name) for name, child in node.items()}
-        return {name: value for name, value in entries.items() if value is not None}
-    if isinstance(node, list):
-        return [_typed(child, key) for child in node]
-    if node.is_null:
-        return None
-    if node.is_plain and key in _INTEGERS:
-        return _number(node.text)
-    if node.is_plain and key in _FLAG_KEYS:
-        return _FLAGS.get(node.text.lower(), node.text)
-    return node.text
-
-
-def _number(text: str) -> int | str:
-    """A YAML 1.1 integer; anything else stays text, for the type check to refuse."""
-    digits = text.replace("_", "")
-    try:
-        if digits.lstrip("+-").startswith("0") and digits.lstrip("+-").isdigit():
-            return int(digits, 8)
-        return int(digits, 0)
-    except ValueError:
-        return text

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hived.errors import UserError
 from hived.specs import BindInfo, GroupSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
 from hived_extender import annotations as a
+from hived_extender.annotation_yaml import YAML_SIZE_LIMIT
 
 MINIMAL = {"virtualCluster": "VC1", "leafCellNumber": 1}
 
@@ -157,7 +158,7 @@ class TestSpec:
             "[" * 100_000,
             '{"a":' * 100_000,
             "- " * 1000 + "x",
-            "x" * (a.YAML_SIZE_LIMIT + 1),
+            "x" * (YAML_SIZE_LIMIT + 1),
         ],
     )
     def test_what_is_no_such_yaml_is_refused(self, text: str) -> None:
