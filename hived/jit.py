@@ -115,7 +115,7 @@ def linked_kernel(function: Kernel) -> Kernel:
     It takes two blocks and four numbers, and returns a truth value. `link_kernels` must have run before any kernel that
     calls it: machine code that refers to a name which nobody knows cannot be loaded.
     """
-    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # as above
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # numba makes the attributes of it at run time
         return function
     symbol = f"hived.{function.__name__}"
     LINKED_KERNELS[symbol] = numba.njit(error_model="numpy", cache=True)(function)

@@ -250,28 +250,33 @@ for _name in _SET_METHODS:
     setattr(_Set, _name, _counted_set_method(_name))
 
 
-class _Sequence:
-    """What lists and tuples have in common; each of them comes second, as the base that does the work."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return _walk(super().__iter__())  # type: ignore[misc]  # that base has it
-
-    def __contains__(self, element: object) -> bool:
-        return any(each == element for each in self)
-
-    def index(self, element: Any, *bounds: Any) -> int:
-        found: int = super().index(element, *bounds)  # type: ignore[misc]  # likewise
-        _work.elements += found + 1
-        return found
-
-
-class _List(_Sequence, list[Any]):
+class _List(list[Any]):
     def copy(self) -> list[Any]:
         return list(self)
 
 
-class _Tuple(_Sequence, tuple[Any, ...]):
+class _Tuple(tuple[Any, ...]):
     pass
+
+
+def _watch_sequence(kind: type[Any], base: type[Any]) -> None:
+    """What lists and tuples have in common."""
+
+    def contains(self: Any, element: object) -> bool:
+        return any(each == element for each in self)
+
+    def index(self: Any, element: Any, *bounds: Any) -> int:
+        found = int(base.index(self, element, *bounds))
+        _work.elements += found + 1
+        return found
+
+    kind.__iter__ = lambda self: _walk(base.__iter__(self))
+    kind.__contains__ = contains
+    kind.index = index
+
+
+_watch_sequence(_List, list)
+_watch_sequence(_Tuple, tuple)
 
 
 # Putting all this around a state, or around what is built around one.

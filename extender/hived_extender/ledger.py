@@ -8,6 +8,7 @@ before it led can never leak into what it decides. Not thread-safe: the service 
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from hived import status
@@ -15,7 +16,7 @@ from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError
 from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import check_changed_request, handle, new_state
-from hived.specs import BindInfo, ClusterSpec, PodRequest
+from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec
 from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
 from hived_extender.annotations import BIND_INFO, bind_annotations
@@ -43,7 +44,7 @@ class Ledger:
         self.state = new_state(spec)
         self.lazy_times: dict[str, str] = {}
         self.last_event: Event | None = None
-        self._tried: dict[tuple[object, ...], Bind | Wait] = {}  # by what was asked for since the last change
+        self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
         self._recorder = recorder
         self._on_room = on_room
         self._on_lazy = on_lazy
@@ -108,10 +109,7 @@ class Ledger:
         spec = request.spec
         if spec.group.name in self.state.groups:
             return self.decide(request, Phase.FILTERING, None, commit=False)
-        wanted = (
-            spec.virtual_cluster, spec.priority, spec.leaf_cell_count, spec.group.members, spec.pinned_cell_id,
-            spec.leaf_cell_type, spec.lazy_preemption, spec.ignore_suggested_nodes,
-        )  # fmt: skip
+        wanted = replace(spec, group=replace(spec.group, name=""))
         known = self._tried.get(wanted)
         if known is not None:
             return known

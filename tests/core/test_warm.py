@@ -28,7 +28,7 @@ def test_every_entry_kernel_in_the_sources_is_compiled() -> None:
     assert sorted(kernel.__name__ for kernel in core_kernels()) == sorted(names)
 
 
-@pytest.mark.skipif(IS_INTERPRETED, reason="nothing is compiled")
+@pytest.mark.skipif(IS_INTERPRETED, reason="with NUMBA_DISABLE_JIT=1 there is no machine code to look at")
 def test_a_kernel_that_the_story_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     @numba.njit
     def forgotten() -> None:
@@ -45,7 +45,7 @@ def test_the_command_says_how_many_kernels_are_ready(capsys: pytest.CaptureFixtu
     assert re.fullmatch(rf"{len(core_kernels())} kernels ready after [\d.]+ s\n", capsys.readouterr().err)
 
 
-@pytest.mark.skipif(IS_INTERPRETED, reason="nothing is compiled")
+@pytest.mark.skipif(IS_INTERPRETED, reason="with NUMBA_DISABLE_JIT=1 there is no machine code to look at")
 def test_compiled_kernels_do_without_their_sources() -> None:
     warm.compile_kernels()
     forget_sources()
@@ -55,7 +55,7 @@ def test_compiled_kernels_do_without_their_sources() -> None:
     assert warm.compile_kernels() == len(core_kernels())
 
 
-@pytest.mark.skipif(IS_INTERPRETED, reason="nothing is compiled")
+@pytest.mark.skipif(IS_INTERPRETED, reason="with NUMBA_DISABLE_JIT=1 there is no machine code to look at")
 def test_linked_kernels_are_compiled_once_and_known_by_their_names() -> None:
     warm.compile_kernels()
     assert {"hived.settle", "hived.allocate_leaf"} == LINKED_KERNELS.keys()
