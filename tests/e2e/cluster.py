@@ -26,6 +26,9 @@ from tests.e2e.scheduling import scheduler_configuration
 from tests.e2e.service_proxy import ServiceProxy
 
 SERVE = "from hived_extender.cli import main; main(prog_name='hived')"
+SYNCHRONOUS_PREEMPTION = "--feature-gates=SchedulerAsyncPreemption=false"
+"""What docs/preemption.md asks for where kube-scheduler deletes the victims."""
+
 READY_S = 180.0
 """Two replicas may have to compile their kernels, at the same time."""
 PROBE_S = 0.3
@@ -167,9 +170,10 @@ class RealCluster:
         all_vcs = sorted(self._spec.virtual_clusters)
         served = {f"{SCHEDULER}-{vc}": [vc] for vc in all_vcs} if self._has_scheduler_per_vc else {SCHEDULER: all_vcs}
         account = scheduler_kubeconfig(self.plane)
+        options = () if self._preemption_by == "service" else (SYNCHRONOUS_PREEMPTION,)
         for name, vcs in served.items():
             configuration = scheduler_configuration(self._extender_url or self.url, vcs)
-            stack.callback(self.plane.start_scheduler(configuration, account, name=name).stop)
+            stack.callback(self.plane.start_scheduler(configuration, account, name=name, options=options).stop)
 
     def _wait_served(self) -> None:
         for service in self.services:

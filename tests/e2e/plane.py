@@ -97,7 +97,9 @@ class ControlPlane:
         """The kube-scheduler that was started without a name of its own, None before."""
         return self.schedulers.get(SCHEDULER)
 
-    def start_scheduler(self, configuration: str, kubeconfig: Path, *, name: str = SCHEDULER) -> Process:
+    def start_scheduler(
+        self, configuration: str, kubeconfig: Path, *, name: str = SCHEDULER, options: Sequence[str] = ()
+    ) -> Process:
         """Start a kube-scheduler with a KubeSchedulerConfiguration; one of this name that runs is stopped first."""
         if name in self.schedulers:
             self.schedulers[name].stop()
@@ -106,7 +108,7 @@ class ControlPlane:
         file = self._folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(document))
         port = free_port()
-        arguments = [f"--config={file}", "--authentication-skip-lookup=true", *self._serving(port)]
+        arguments = [f"--config={file}", "--authentication-skip-lookup=true", *self._serving(port), *options]
         self.schedulers[name] = self._component(SCHEDULER, arguments, port, name=name)
         self.schedulers[name].start()
         return self.schedulers[name]
