@@ -116,13 +116,11 @@ class ControlPlane:
     def kubectl(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run the kubectl of this version as an administrator. Raises CalledProcessError with what kubectl said."""
         command = [str(self.tools / "kubectl"), f"--kubeconfig={self.admin_kubeconfig}", *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
         try:
-            done.check_returncode()
+            return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=True)
         except subprocess.CalledProcessError as error:
-            error.add_note(done.stderr)
+            error.add_note(error.stderr)
             raise
-        return done
 
     def compact(self) -> int:
         """Drop etcd's history up to now, and return the revision up to which it is gone.
