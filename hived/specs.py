@@ -53,11 +53,15 @@ class VirtualCellSpec:
 
 @dataclass(frozen=True, slots=True)
 class VirtualClusterSpec:
-    """The cells that one virtual cluster is promised, in file order."""
+    """The cells that one virtual cluster is promised, in file order.
+
+    `packs_by_topology`: gangs that wish for nothing are kept as near together as can be, not as the reference does it.
+    """
 
     name: str
     virtual_cells: tuple[VirtualCellSpec, ...] = ()
     pinned_cell_ids: tuple[str, ...] = ()
+    packs_by_topology: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,12 @@ class GroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """A pod's scheduling spec with every default filled in (SEMANTICS 3.2); empty text means "not given"."""
+    """A pod's scheduling spec with every default filled in (SEMANTICS 3.2); empty text means "not given".
+
+    Beyond the reference: `within_cell` is a cell type, one cell of which all pods of the group shall be below; where
+    that is not required, the lowest level from it upwards that has room. With `beside`, the name of a group that has
+    its cells, it is the cell which these are in. Cells of an `elastic` pod are the first that others take.
+    """
 
     virtual_cluster: str
     priority: int
@@ -99,6 +108,10 @@ class PodSpec:
     gang_release: bool = False
     lazy_preemption: bool = False
     ignore_suggested_nodes: bool = True
+    within_cell: str = ""
+    within_is_required: bool = True
+    beside: str = ""
+    elastic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -14,6 +14,7 @@ from hived_config.errors import ConfigError, Mistake
 from hived_config.openpai import open_configuration
 from hived_config.physical import PhysicalCells
 from hived_config.reader import Reader, is_null
+from hived_config.rules import PodRules
 from hived_config.settings import SETTING_KEYS, Settings, read_settings
 from hived_config.skus import read_sku_types
 from hived_config.virtual import VirtualClusters
@@ -24,10 +25,11 @@ PHYSICAL_CLUSTER_KEYS = ("skuTypes", "cellTypes", "physicalCells")
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A sound configuration file: the cluster, the server's settings, and what is odd but harmless."""
+    """A sound configuration file: the cluster, the server's settings, how pods are read, and oddities."""
 
     cluster: ClusterSpec
     settings: Settings
+    rules: PodRules = field(default_factory=PodRules)
     warnings: tuple[Mistake, ...] = ()
 
 
@@ -52,7 +54,7 @@ def load_text(text: str, file: str, lenient: bool = False, environ: Mapping[str,
         cluster, settings, noted = _read(text, file, lenient, os.environ if environ is None else environ)
     if cluster is None or not all(mistake.is_warning for mistake in noted):
         raise ConfigError(noted)
-    return Configuration(cluster, settings, tuple(noted))
+    return Configuration(cluster, settings, warnings=tuple(noted))
 
 
 def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:

@@ -40,6 +40,7 @@ from hived_extender.record import Recorder
 from hived_extender.waiting import NO_CHAIN_REASON, WaitingPods
 from hived_extender.wire import (
     WAITING_KEY,
+    AskedPod,
     BindArgs,
     FilterArgs,
     FilterResult,
@@ -337,7 +338,7 @@ class Service:
         """May what was decided in this term still be written? To be asked without the lock."""
         return lambda: self._facts.ledger is ledger and self._holds()
 
-    def _admit(self, pod: Pod) -> PodRecord:
+    def _admit(self, pod: AskedPod) -> PodRecord:
         meta = pod.metadata
         record = self._known(meta.uid, meta.namespace, meta.name)
         if record.state is PodState.BOUND:
@@ -347,7 +348,7 @@ class Service:
         return record
 
     @contextmanager
-    def _telling_refusals(self, pod: Pod, phase: Phase) -> Iterator[None]:
+    def _telling_refusals(self, pod: AskedPod, phase: Phase) -> Iterator[None]:
         """Tell of a request that is refused before the core is asked. An unknown pod may be known in a moment."""
         started = time.perf_counter()
         try:
@@ -369,7 +370,7 @@ class Service:
         return record
 
     def _schedule(
-        self, ledger: Ledger, record: PodRecord, pod: Pod, phase: Phase, suggested: Mask | None
+        self, ledger: Ledger, record: PodRecord, pod: AskedPod, phase: Phase, suggested: Mask | None
     ) -> Bind | Preempt | Wait:
         """Ask the core, carry a Filtering bind out at once, and tell of it."""
         started = time.perf_counter()

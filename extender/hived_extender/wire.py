@@ -40,25 +40,57 @@ class Metadata(msgspec.Struct):
     annotations: dict[str, str] | None = None
 
 
+class PodMetadata(Metadata):
+    """Of a pod, as a watch tells of it."""
+
+    labels: dict[str, str] | None = None
+    created: str | None = msgspec.field(name="creationTimestamp", default=None)
+
+
 class Resources(msgspec.Struct):
     """Of a container; a quantity is text or a number."""
 
     limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
 
 
-class Container(msgspec.Struct):
-    """Only what tells a pod of ours from others."""
+class Container(msgspec.Struct, rename="camel"):
+    """What it asks for; an init container whose `restart_policy` is Always runs beside the others."""
 
+    name: str = ""
     resources: Resources | None = None
+    restart_policy: str | None = None
+
+
+class WorkloadRef(msgspec.Struct, rename="camel"):
+    """Of Kubernetes 1.35: the pod group of a Workload, and which replica of it."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str | None = None
+
+
+class SchedulingGroup(msgspec.Struct, rename="camel"):
+    """Of Kubernetes 1.36 and later: the PodGroup that the pod belongs to."""
+
+    pod_group_name: str | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel"):
     """`node_name` is empty until the pod is bound."""
 
     node_name: str | None = None
+    scheduler_name: str | None = None
     scheduling_gates: list[dict[str, Any]] | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: dict[str, Any] | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
+    workload_ref: WorkloadRef | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class PodCondition(msgspec.Struct):
@@ -77,10 +109,21 @@ class PodStatus(msgspec.Struct):
     conditions: list[PodCondition] | None = None
 
 
+class AskedPod(msgspec.Struct):
+    """The pod that kube-scheduler asks about: what it is comes from the watch."""
+
+    metadata: Metadata
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Never null."""
+        return self.metadata.annotations or {}
+
+
 class Pod(msgspec.Struct):
     """A Kubernetes pod, as far as scheduling needs it."""
 
-    metadata: Metadata
+    metadata: PodMetadata
     spec: PodSpec | None = None
     status: PodStatus | None = None
 
@@ -93,6 +136,11 @@ class Pod(msgspec.Struct):
     def annotations(self) -> Mapping[str, str]:
         """Never null."""
         return self.metadata.annotations or {}
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Never null."""
+        return self.metadata.labels or {}
 
     @property
     def is_ours(self) -> bool:
@@ -163,7 +211,7 @@ class Node(msgspec.Struct):
 class FilterArgs(msgspec.Struct, rename="pascal"):
     """filter: which of these nodes can take the pod?"""
 
-    pod: Pod
+    pod: AskedPod
     node_names: msgspec.Raw
 
 
@@ -180,7 +228,7 @@ class FilterResult(msgspec.Struct, rename="pascal"):
 class PreemptArgs(msgspec.Struct, rename="pascal"):
     """preempt: the candidate nodes are the keys of whichever of the two maps is given."""
 
-    pod: Pod
+    pod: AskedPod
     node_name_to_victims: dict[str, msgspec.Raw] | None = None
     node_name_to_meta_victims: dict[str, msgspec.Raw] | None = None
 

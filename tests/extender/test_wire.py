@@ -36,7 +36,7 @@ def decode_pod(**parts: object) -> Pod:
 def test_filter_arguments_are_read_with_nulls_where_go_has_nil() -> None:
     body = json.dumps({"Pod": POD | {"spec": {"nodeName": "", "initContainers": None}}, "Nodes": None, "NodeNames": []})
     args = decode_args(body.encode(), FilterArgs)
-    assert (args.pod.metadata.uid, args.pod.node, dict(args.pod.annotations)) == ("u", "", {})
+    assert (args.pod.metadata.uid, dict(args.pod.annotations)) == ("u", {})
     assert bytes(args.node_names) == b"[]"
 
 

@@ -1,0 +1,141 @@
+"""What a pod says of the gang that it belongs to, in the terms that all dialects share.
+
+A dialect fills in what its own keys say and leaves the rest None; `merged` puts together what several dialects say of
+one pod. What is still None then has a default, which is the same for every dialect: see each field.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+
+from hived.errors import UserError
+
+
+class MatchPolicy(Enum):
+    """Which of a gang's pods count towards its minimum; the values are what users write.
+
+    ONLY_WAITING counts pods that have no node yet or have not begun to run, the next two those that run and those that
+    succeeded as well. ONCE_SATISFIED lets every pod of a gang that has started in by itself.
+    """
+
+    ONLY_WAITING = "only-waiting"
+    WAITING_AND_RUNNING = "waiting-and-running"
+    WAITING_RUNNING_SUCCEED = "waiting-running-succeed"
+    ONCE_SATISFIED = "once-satisfied"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GangKey:
+    """A gang is known by its namespace and name; the same name in another namespace is another gang."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectRef:
+    """An object that describes a gang. `kind` is its group and kind, such as "podgroups.scheduling.x-k8s.io"."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """All pods of the gang below one cell of a level.
+
+    `level` is a cell type or whatever else names one in the configuration, such as a node's label. If not
+    `is_required`, the lowest common level is taken that has room, `level` the lowest that is tried; "" tries from the
+    node upwards.
+    """
+
+    level: str
+    is_required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """One pod's gang. None: the dialect does not say.
+
+    Attributes
+    ----------
+    dialect : the name of the dialect, as messages have it
+    gang : None for a pod that is in no gang, but has a topology wish or a queue
+    minimum : how many pods have to start together; default 1
+    total : how many pods there will be, for messages only; default `minimum`
+    task : the pod's role
+    task_minimums : how many pods of a role have to be among those that start together, by role; default none
+    groups : gangs that start together or not at all, this one among them; default it alone
+    match_policy : default ONCE_SATISFIED
+    is_strict : whether a refusal undoes what was achieved before; default True
+    waiting_s : after how long a gang that cannot start is told so; default never
+    within : default none
+    queue : a virtual cluster, if one has that name
+    priority_class : the PriorityClass of the gang, where the pods have none
+    source : the object that describes the gang; its status is written there
+    missing : that object does not exist, or not yet; the gang waits for it. Default: False
+    """
+
+    dialect: str
+    gang: GangKey | None = None
+    minimum: int | None = None
+    total: int | None = None
+    task: str | None = None
+    task_minimums: Mapping[str, int] | None = None
+    groups: tuple[GangKey, ...] | None = None
+    match_policy: MatchPolicy | None = None
+    is_strict: bool | None = None
+    waiting_s: float | None = None
+    within: Within | None = None
+    queue: str | None = None
+    priority_class: str | None = None
+    source: ObjectRef | None = None
+    missing: bool | None = None
+
+
+_NAMES = {
+    "gang": "the gang's name",
+    "total": "the total number of pods",
+    "task_minimums": "the minimums of tasks",
+    "groups": "the group of gangs",
+    "match_policy": "the match policy",
+    "is_strict": "the mode",
+    "waiting_s": "the waiting time",
+    "within": "the topology wish",
+    "priority_class": "the priority class",
+}
+
+
+def merged(descriptions: Iterable[Description]) -> Description | None:
+    """What several dialects say of one pod, None if none says anything. UserError where two of them disagree."""
+    result: Description | None = None
+    for one in descriptions:
+        result = one if result is None else _merge(result, one)
+    return result
+
+
+def _merge(one: Description, other: Description) -> Description:
+    said: dict[str, object] = {"dialect": f"{one.dialect} and {other.dialect}"}
+    for field in fields(Description):
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        if field.name == "dialect":
+            continue
+        if mine is not None and theirs is not None and mine != theirs:
+            what = _NAMES.get(field.name, f"the {field.name}")
+            raise UserError(
+                f"its gang dialects disagree: {what} is {_text(mine)} by {one.dialect} and {_text(theirs)} by "
+                f"{other.dialect}; remove one of them or make them agree"
+            )
+        said[field.name] = theirs if mine is None else mine
+    return Description(**said)  # type: ignore[arg-type]  # the fields' own values
+
+
+def _text(value: object) -> str:
+    return str(value.value) if isinstance(value, Enum) else str(value)
