@@ -197,6 +197,14 @@ def occupy_reserved(t: TopologyArrays, s: Cells, physical: IntArray, group: int)
 
 
 @entry_kernel
+def hand_over(s: Cells, physical: IntArray, group: int) -> None:
+    """Used leaves go on in the use of another group of the same VC and priority."""
+    for leaf in physical:
+        if leaf != NO_CELL:
+            put(s, s.using, leaf, group)
+
+
+@entry_kernel
 def downgrade_group(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, vc: int) -> None:
     """Lazily preempt a group: its Used leaves leave the VC and stay in opportunistic use (SEMANTICS 4c.1, C6 f)."""
     for i in range(len(physical)):

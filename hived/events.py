@@ -49,6 +49,17 @@ class PodDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSplit:
+    """The pods of an allocated group go on as groups of one pod: `pods[i]` has what was slot i. No cell moves.
+
+    Who brought the placement, a pod or a stand-in for all of them, is gone unless it is one of `pods`.
+    """
+
+    group: str
+    pods: tuple[PodRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeHealthChanged:
     """The node turned healthy or bad; a deleted node is bad. A node that is not configured is ignored."""
 
@@ -56,4 +67,4 @@ class NodeHealthChanged:
     is_healthy: bool
 
 
-Event = ScheduleRequested | PodAllocated | PodDeleted | NodeHealthChanged
+Event = ScheduleRequested | PodAllocated | PodDeleted | GroupSplit | NodeHealthChanged

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from hived.agreement import check_agreement
 from hived.allocation import occupy_reserved, release_group
 from hived.bind_info import check_bind_info, planned_roots
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
-from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.groups import (
     bind_info_for,
     bind_info_of_slot,
@@ -33,7 +34,8 @@ from hived.journal import JournalFull, grow_journal, mark, start_recording, stop
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
 from hived.restore import restore_group
 from hived.search import Placement, check_request, search
-from hived.specs import ClusterSpec, PodRequest, PodSpec
+from hived.specs import ClusterSpec, PodRequest
+from hived.split import split_group
 from hived.state import CellState, Group, GroupState, State, empty_state
 from hived.topology import NO_CELL
 from hived.views import forget_order
@@ -70,6 +72,9 @@ def handle(state: State, event: Event) -> Decision:
             applied = _allocate(state, event)
         case PodDeleted():
             applied = _delete(state, event.pod)
+        case GroupSplit():
+            split_group(state, event.group, event.pods)
+            applied = Applied()
         case NodeHealthChanged():
             applied = _change_health(state, event)
     if state.cells.strained.any():
@@ -105,7 +110,7 @@ def _decide(state: State, event: ScheduleRequested) -> Decision:
     group = state.groups.get(pod.spec.group.name)
     if group is None:
         return _decide_new(state, event)
-    _check_agreement(state, pod, group)
+    check_agreement(pod, group)
     if group.state is not GroupState.PREEMPTING:
         return _decide_member(state, pod, group)
     if event.phase is Phase.PREEMPTING and not _may_stay(state, event, group):
@@ -185,37 +190,9 @@ def check_changed_request(state: State, pod: PodRequest) -> None:
     if group is None or pod.uid in group.preempting_pods:
         check_request(state, pod)
         return
-    _check_agreement(state, pod, group)
+    check_agreement(pod, group)
     if group.state is not GroupState.PREEMPTING:
         _decide_member(state, pod, group)
-
-
-def _check_agreement(state: State, pod: PodRequest, group: Group) -> None:
-    """Raise UserError unless a pod's spec is that of the group it names (FORMAT C4)."""
-    given, known = pod.spec, group.spec
-    fields = (
-        ("virtualCluster", given.virtual_cluster, known.virtual_cluster),
-        ("priority", given.priority, known.priority),
-        ("members", _members(given), _members(known)),
-        ("pinnedCellId", given.pinned_cell_id, known.pinned_cell_id),
-        ("leafCellType", given.leaf_cell_type, known.leaf_cell_type),
-        ("lazyPreemptionEnable", _text(given.lazy_preemption), _text(known.lazy_preemption)),
-        ("ignoreK8sSuggestedNodes", _text(given.ignore_suggested_nodes), _text(known.ignore_suggested_nodes)),
-    )
-    for name, mine, theirs in fields:
-        if mine != theirs:
-            raise UserError(
-                f"[{pod.label}]: Pod does not match its affinity group {group.name}: "
-                f"{name} is {mine}, group has {theirs}"
-            )
-
-
-def _members(spec: PodSpec) -> str:
-    return ",".join(f"{m.pod_count}x{m.leaf_cell_count}" for m in spec.group.members)
-
-
-def _text(flag: bool) -> str:
-    return "true" if flag else "false"
 
 
 def _allocate(state: State, event: PodAllocated) -> Applied:
@@ -223,7 +200,7 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
     group = state.groups.get(pod.spec.group.name)
     if group is None:
         return _allocate_first(state, event)
-    _check_agreement(state, pod, group)
+    check_agreement(pod, group)
     if group.state is GroupState.PREEMPTING:
         held = group.physical[group.physical != NO_CELL]
         if (state.cells.state[held] != CellState.RESERVED).any():

@@ -88,6 +88,11 @@ class Recorder:
             {"op": "addBound", "pod": pod.uid, "node": node, "spec": spec_fields(pod.spec), "bindInfo": bind_info}
         )
 
+    def split(self, group: str, pods: Sequence[PodRequest]) -> None:
+        """The pods of an allocated group go on as groups of their own, one per slot."""
+        parts = [{"pod": pod.uid, "spec": spec_fields(pod.spec)} for pod in pods]
+        self._write({"op": "split", "group": group, "pods": parts})
+
     def deleted(self, uid: str) -> None:
         """A pod is gone."""
         self._write({"op": "delete", "pod": uid})

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from hived import scheduler, status
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
-from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.specs import BindInfo, ClusterSpec, PodRequest
+from hived.split import split_bind_info
 from hived_extender import annotations
 
 Json: TypeAlias = dict[str, Any]
@@ -193,6 +194,20 @@ class AddBound(_Op, tag="addBound"):
     bind_info: str = ""
 
 
+class SplitPod(msgspec.Struct):
+    """What one slot of a group that is split goes on as."""
+
+    pod: str
+    spec: msgspec.Raw
+
+
+class Split(_Op, tag="split"):
+    """Report that the pods of an allocated group go on as groups of their own, one per slot."""
+
+    group: str
+    pods: list[SplitPod]
+
+
 class Inspect(_Op, tag="inspect"):
     """Ask for a view of the state."""
 
@@ -200,7 +215,7 @@ class Inspect(_Op, tag="inspect"):
 
 
 Operation: TypeAlias = (
-    New | AddNodes | AddNode | UpdateNode | DeleteNode | Schedule | Delete | Restart | AddBound | Inspect
+    New | AddNodes | AddNode | UpdateNode | DeleteNode | Schedule | Delete | Restart | AddBound | Split | Inspect
 )
 _decoder = msgspec.json.Decoder(Header | Operation)
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -311,6 +326,8 @@ class Replay:
                 return self._delete(self._scheduler, operation.pod)
             case AddBound():
                 return self._add_bound(self._scheduler, operation)
+            case Split():
+                return self._split(self._scheduler, operation)
             case Inspect():
                 return {"kind": "json", "json": self._scheduler.inspect(operation.what)}
             case _:
@@ -362,6 +379,22 @@ class Replay:
             annotations.BIND_INFO: operation.bind_info,
         }
         self._allocate(scheduler, operation.pod, texts)
+        return {"kind": "ok"}
+
+    def _split(self, scheduler: Scheduler, operation: Split) -> Json:
+        """The pods that the group had, or the stand-in for them, are forgotten: a restart replays its parts."""
+        specs = {one.pod: {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()} for one in operation.pods}
+        parts = {pod: annotations.pod_request(pod, pod, NAMESPACE, texts) for pod, texts in specs.items()}
+        scheduler.handle(GroupSplit(operation.group, tuple(parts.values())))
+        infos: list[BindInfo] = []
+        for pod, texts in list(self._bound.items()):
+            if annotations.pod_request(pod, pod, NAMESPACE, texts).spec.group.name == operation.group:
+                infos = split_bind_info(annotations.bind_info(texts))
+                self._bound.pop(pod)
+                self._pods.pop(pod, None)
+        self._pods |= parts
+        for pod, info in zip(parts, infos, strict=False):  # none if those pods are unknown by now
+            self._bound[pod] = specs[pod] | annotations.bind_annotations(info)
         return {"kind": "ok"}
 
     def _schedule(self, scheduler: Scheduler, operation: Schedule) -> Json:

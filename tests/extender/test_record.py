@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from hived.decisions import Decision
+from hived.decisions import Bind, Decision
 from hived.errors import UserError
-from hived.events import Event, ScheduleRequested
+from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, ScheduleRequested
 from hived.scheduler import handle
 from hived.state import State
 from hived_config.loader import load_cluster
-from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION
+from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC, pod_request
 from hived_extender.record import Recorder
 from hived_extender.replay import CoreScheduler, Replay, StateDetail, decision_result, read_scenario
 from tests.extender.world import CONFIG, NODES, World, node, pod_json, preempt_args, spec_text, to_pod
@@ -203,3 +203,26 @@ def test_devices_that_only_the_isolation_annotation_names_are_in_the_record(tmp_
     world.service.close()
     assert world.groups()["ns/p"]["allocatedPods"] == ["uid-p"]
     assert replay(tmp_path)[1] == world.snapshot()
+
+
+def test_a_split_is_repeated_by_a_replay(tmp_path: Path) -> None:
+    recorder = start_recorder(tmp_path)
+    core = CoreScheduler(load_cluster(tmp_path / "cluster.yaml"))
+    recorder.began()
+    for name in core.node_names:
+        core.handle(NodeHealthChanged(name, True))
+        recorder.node_changed(name, True)
+    group = {"name": "gang", "members": [{"podNumber": 2, "leafCellNumber": 1}]}
+    spec = {"virtualCluster": "a", "leafCellNumber": 1}
+    whole = pod_request("whole", "whole", "ns", {SCHEDULING_SPEC: json.dumps(spec | {"affinityGroup": group})})
+    decision = core.handle(ScheduleRequested(whole))
+    assert isinstance(decision, Bind)
+    core.handle(PodAllocated(whole, decision.bind_info))
+    recorder.scheduled(whole, Phase.FILTERING, None, core.node_names, commit=True)
+    parts = tuple(pod_request(uid, uid, "ns", {SCHEDULING_SPEC: json.dumps(spec)}) for uid in ("p", "q"))
+    core.handle(GroupSplit("gang", parts))
+    recorder.split("gang", parts)
+    recorder.close()
+    _, state = replay(tmp_path)
+    assert sorted(state[2]) == ["ns/p", "ns/q"]
+    assert state == core.snapshot()

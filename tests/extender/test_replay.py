@@ -144,6 +144,35 @@ def test_a_restart_lists_the_pods_that_cannot_be_replayed() -> None:
     assert [error["pod"] for error in restarted["errors"]] == ["a"]
 
 
+def gang(count: int) -> Op:
+    return {"affinityGroup": {"name": "g", "members": [{"podNumber": count, "leafCellNumber": 1}]}}
+
+
+def split(*pods: str) -> Op:
+    parts = [{"pod": pod, "spec": {"virtualCluster": "VC1", "leafCellNumber": 1}} for pod in pods]
+    return {"op": "split", "group": "g", "pods": parts}
+
+
+def test_the_parts_of_a_split_group_are_pods_of_their_own() -> None:
+    ops = (NEW, NODES, schedule("whole", spec=gang(2)), split("a", "b"))
+    *_, gone, deleted, room = results(*ops, delete("whole"), delete("a"), schedule("c"))
+    assert (gone["kind"], deleted["kind"]) == ("unknownPod", "ok")
+    assert room["bind"]["leafCellIsolation"] == [0]
+
+
+def test_a_restart_replays_the_parts_of_a_split_group() -> None:
+    ops = (NEW, NODES, schedule("whole", spec=gang(2)), split("a", "b"))
+    before = run(*ops, detail=StateDetail.HASH)[-1]
+    after = run(*ops, restart("whole", "a", "b"), detail=StateDetail.HASH)[-1]
+    assert after["state"] == before["state"]
+
+
+def test_a_group_that_is_not_there_is_not_split() -> None:
+    refused, bound = results(NEW, NODES, split("a", "b"), schedule("a", 2))[2:]
+    assert refused["message"] == "affinity group g cannot be split: it is not allocated"
+    assert bound["kind"] == "bind"
+
+
 @pytest.mark.parametrize("first", [NEW | {"config": "wrong"}, restart(config="wrong")])
 def test_without_a_usable_configuration_there_is_no_scheduler(first: Op) -> None:
     records = run(first, NODES, delete("a"), NEW, detail=StateDetail.FULL)

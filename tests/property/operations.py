@@ -20,13 +20,18 @@ KINDS = {
     "restart": 3,
     "inspect": 2,
 }
+KINDS_BEYOND = KINDS | {"split": 5}
 
 
 class Operations:
-    """Makes one operation after the other, learning from the answers which pods wait, run or preempt."""
+    """Makes one operation after the other, learning from the answers which pods wait, run or preempt.
 
-    def __init__(self, choices: Choices, configs: dict[str, ClusterSpec]) -> None:
+    With `beyond`, also what the reference does not have: groups that are split.
+    """
+
+    def __init__(self, choices: Choices, configs: dict[str, ClusterSpec], *, beyond: bool = False) -> None:
         self.choices = choices
+        self._kinds = KINDS_BEYOND if beyond else KINDS
         self._configs = configs
         self._config = next(iter(configs))
         self._use_config()
@@ -40,7 +45,7 @@ class Operations:
         return [{"op": "new", "config": self._config}, {"op": "addNodes"}]
 
     def next(self) -> Op:
-        return self.make(self.choices.weighted(KINDS))
+        return self.make(self.choices.weighted(self._kinds))
 
     def make(self, kind: str) -> Op:
         makers = {
@@ -50,6 +55,7 @@ class Operations:
             "delete victims": self._delete_victims,
             "node": self._node,
             "again": self._again,
+            "split": self._split,
             "bound": self._add_bound,
             "odd": self._odd,
             "restart": self._restart,
@@ -62,6 +68,8 @@ class Operations:
         match op["op"]:
             case "schedule":
                 self._learn_schedule(op, result)
+            case "split" if result["kind"] == "ok":
+                self._learn_split(op)
             case "delete":
                 self._forget(op["pod"])
             case "addBound" if result["kind"] == "ok":
@@ -91,6 +99,22 @@ class Operations:
             self._waiting.remove(pod)
         if pod in self._victims:
             self._victims.remove(pod)
+
+    def _learn_split(self, op: Op) -> None:
+        whole = [pod for pod in self._bound if _group_name(self._specs[pod]) == op["group"]]
+        members = self._bound[whole[0]]["affinityGroupBindInfo"]
+        chain = self._bound[whole[0]]["cellChain"]
+        for pod in whole:
+            self._forget(pod)
+        placements = [placement for member in members for placement in member["podPlacements"]]
+        for part, placement in zip(op["pods"], placements, strict=True):
+            self._specs[part["pod"]] = part["spec"]
+            self._bound[part["pod"]] = {
+                "node": placement["physicalNode"],
+                "leafCellIsolation": placement["physicalLeafCellIndices"],
+                "cellChain": chain,
+                "affinityGroupBindInfo": [{"podPlacements": [placement]}],
+            }
 
     def _use_config(self) -> None:
         spec = self._configs[self._config]
@@ -207,6 +231,27 @@ class Operations:
             return {"op": kind, "node": node, "old": self.choices.chance(50), "new": self.choices.chance(70)}
         return {"op": kind, "node": node} if kind == "deleteNode" else {"op": kind}
 
+    def _split(self) -> Op:
+        """A gang goes on as pods of their own; sometimes its group does not exist, or a pod does not fit its slot."""
+        choices = self.choices
+        gangs = [pod for pod in self._bound if "affinityGroup" in self._specs[pod]]
+        if not gangs:
+            return {"op": "split", "group": "nobody", "pods": []}
+        spec = self._specs[choices.pick(gangs[-8:])]
+        sizes: list[int] = []
+        for member in spec["affinityGroup"]["members"]:
+            sizes += [member["leafCellNumber"]] * member["podNumber"]
+        parts = []
+        for size in sorted(sizes):
+            pod = self._new_pod()
+            part = {key: value for key, value in spec.items() if key != "affinityGroup"} | {"leafCellNumber": size}
+            if choices.chance(2):
+                part |= {"priority": 7}
+            if choices.chance(30):
+                part["affinityGroup"] = {"name": pod, "members": [{"podNumber": 1, "leafCellNumber": size}]}
+            parts.append({"pod": pod, "spec": part})
+        return {"op": "split", "group": spec["affinityGroup"]["name"], "pods": parts}
+
     def _inspect(self) -> Op:
         groups = [f"group:{spec['affinityGroup']['name']}" for spec in self._specs.values() if "affinityGroup" in spec]
         vcs = [f"vc:{vc}" for vc in [*self._vcs, "NOVC"]]
@@ -305,6 +350,10 @@ class Operations:
             "cellChain": choices.pick(self._chains),
             "affinityGroupBindInfo": members,
         }
+
+
+def _group_name(spec: Op) -> str:
+    return spec.get("affinityGroup", {}).get("name", "")
 
 
 def _leaf_count(cell: PhysicalCellSpec) -> int:

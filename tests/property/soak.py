@@ -1,7 +1,7 @@
 """Long random runs of core and oracle in lock step: `python -m tests.property.soak --ops 200000`.
 
-Each run is one cluster with a few hundred operations, fully determined by its seed. A difference stops the soak; the
-run is written to --dump as a scenario with its configurations.
+Each run is one cluster with a few hundred operations, fully determined by its seed; every other one goes beyond what
+the reference has. A difference stops the soak; the run is written to --dump as a scenario with its configurations.
 """
 
 import argparse
@@ -18,17 +18,17 @@ OPS_PER_RUN = 250
 CONFIG_COUNT = 3
 
 
-def make_run(seed: int, leaves: int = 0) -> tuple[LockStep, Operations]:
-    """A cluster, two reconfigurations of it, and a source of operations."""
+def make_run(seed: int, leaves: int = 0, *, beyond: bool = False) -> tuple[LockStep, Operations]:
+    """A cluster, two reconfigurations of it, and a source of operations; `beyond` what the reference has."""
     choices = Choices(Seeded(seed))
     hardware = make_hardware(choices, leaves)
     configs = {f"config{i}.yaml": make_cluster(choices, hardware) for i in range(CONFIG_COUNT)}
-    return LockStep(configs), Operations(choices, configs)
+    return LockStep(configs), Operations(choices, configs, beyond=beyond)
 
 
-def run(seed: int, op_count: int, dump: Path, leaves: int = 0) -> int:
+def run(seed: int, op_count: int, dump: Path, leaves: int = 0, *, beyond: bool = False) -> int:
     """Returns how many operations both agreed on. Raises Difference, after writing the run to `dump`."""
-    lockstep, operations = make_run(seed, leaves)
+    lockstep, operations = make_run(seed, leaves, beyond=beyond)
     try:
         for op in operations.start():
             lockstep.apply(op)
@@ -54,7 +54,7 @@ def main() -> None:
     while done < options.ops:
         count = min(OPS_PER_RUN, options.ops - done)
         try:
-            run(seed, count, options.dump, options.leaves)
+            run(seed, count, options.dump, options.leaves, beyond=seed % 2 == 1)
         except Difference as difference:
             sys.exit(f"seed {seed}: {difference}\nwritten to {options.dump / f'seed-{seed}'}")
         done += count

@@ -14,7 +14,7 @@ from hypothesis.strategies import DataObject
 from tests.property.choices import Choices, Drawn
 from tests.property.clusters import make_cluster, make_hardware
 from tests.property.lockstep import Difference, LockStep
-from tests.property.operations import KINDS, Op, Operations
+from tests.property.operations import KINDS_BEYOND, Op, Operations
 from tests.property.soak import OPS_PER_RUN, run
 
 # The last five reach rules that few runs reach: the relaxed split, a cell emptied for a replayed group, what is caught
@@ -28,6 +28,11 @@ def test_core_and_oracle_agree_on_a_long_random_run(seed: int, tmp_path: Path) -
     assert run(seed, OPS_PER_RUN, tmp_path) >= OPS_PER_RUN
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_they_agree_beyond_what_the_reference_has(seed: int, tmp_path: Path) -> None:
+    assert run(seed, OPS_PER_RUN, tmp_path, beyond=True) >= OPS_PER_RUN
+
+
 class CoreAndOracle(RuleBasedStateMachine):
     """One cluster and a reconfiguration of it; every rule is one operation on both."""
 
@@ -37,11 +42,11 @@ class CoreAndOracle(RuleBasedStateMachine):
         hardware = make_hardware(choices)
         configs = {f"config{i}.yaml": make_cluster(choices, hardware) for i in range(2)}
         self.lockstep = LockStep(configs)
-        self.operations = Operations(choices, configs)
+        self.operations = Operations(choices, configs, beyond=True)
         for op in self.operations.start():
             self.apply(op)
 
-    @rule(data=st.data(), kind=st.sampled_from(sorted(KINDS)))
+    @rule(data=st.data(), kind=st.sampled_from(sorted(KINDS_BEYOND)))
     def operate(self, data: DataObject, kind: str) -> None:
         self.operations.choices = Choices(Drawn(data))
         op = self.operations.make(kind)

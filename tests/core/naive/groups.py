@@ -1,9 +1,9 @@
 """The life of an affinity group: created, preempting, being preempted, lazily preempted, deleted (SEMANTICS 4e, 5)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hived.errors import UserError
-from hived.specs import PodRequest, PodSpec
+from hived.specs import BindInfo, PodRequest, PodSpec
 from tests.core.naive.model import (
     ALLOCATED,
     BEING_PREEMPTED,
@@ -34,6 +34,7 @@ def check_agreement(pod: PodRequest, group: Group) -> None:
             "leafCellType": spec.leaf_cell_type,
             "lazyPreemptionEnable": str(spec.lazy_preemption).lower(),
             "ignoreK8sSuggestedNodes": str(spec.ignore_suggested_nodes).lower(),
+            "withinCell": within_text(spec),
         }
 
     mine, theirs = fields(pod.spec), fields(group.spec)
@@ -43,6 +44,55 @@ def check_agreement(pod: PodRequest, group: Group) -> None:
                 f"[{pod.label}]: Pod does not match its affinity group {group.name}: "
                 f"{name} is {value}, group has {theirs[name]}"
             )
+
+
+def within_text(spec: PodSpec) -> str:
+    return f"{spec.within_cell} ({'required' if spec.within_is_required else 'preferred'})" if spec.within_cell else ""
+
+
+def split(world: World, name: str, pods: Sequence[PodRequest]) -> None:
+    """Each slot of an allocated group goes on as a group of its own, with the cells that it has."""
+    whole = world.groups.get(name)
+    if whole is None or whole.state != ALLOCATED:
+        raise UserError(f"affinity group {name} cannot be split: it is not allocated")
+    refused = f"affinity group {name} cannot be split:"
+    slots = [(size, i) for size in sorted(whole.physical) for i in range(len(whole.physical[size]))]
+    if len(pods) != len(slots):
+        raise UserError(f"{refused} it has {len(slots)} pods, {len(pods)} are given")
+    parts: dict[str, Group] = {}
+    for number, ((size, i), pod) in enumerate(zip(slots, pods, strict=True)):
+        spec = pod.spec
+        if [(m.pod_count, m.leaf_cell_count) for m in spec.group.members] != [(1, size)]:
+            raise UserError(f"{refused} slot {number} has {size} leaf cells for one pod, {pod.label} asks for others")
+        for field, mine, theirs in (
+            ("virtualCluster", spec.virtual_cluster, whole.vc),
+            ("priority", spec.priority, whole.spec.priority),
+            ("pinnedCellId", spec.pinned_cell_id, whole.spec.pinned_cell_id),
+            ("leafCellType", spec.leaf_cell_type, whole.spec.leaf_cell_type),
+            ("lazyPreemptionEnable", spec.lazy_preemption, whole.spec.lazy_preemption),
+        ):
+            if mine != theirs:
+                raise UserError(f"{refused} {pod.label} has another {field}")
+        if spec.group.name in world.groups or spec.group.name in parts:
+            raise UserError(f"{refused} there is a group {spec.group.name} already")
+        placement, chain = whole.placement_of(size, i)
+        info = BindInfo(placement.node, placement.leaf_cell_indices, chain, ((placement,),))
+        parts[spec.group.name] = Group(
+            name=spec.group.name,
+            spec=spec,
+            state=ALLOCATED,
+            physical={size: [whole.physical[size][i]]},
+            virtual={size: [whole.virtual[size][i]]} if whole.virtual is not None else None,
+            allocated={size: [(pod, info)]},
+            lazy_preemptor=whole.lazy_preemptor,
+            created_from=info,
+        )
+    del world.groups[name]
+    world.groups |= parts
+    for part in parts.values():
+        for leaf, _ in part.leaf_pairs():
+            if leaf is not None:
+                leaf.using = part
 
 
 def planned_cells(pairs: Pairs) -> set[Cell]:

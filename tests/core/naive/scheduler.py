@@ -6,7 +6,7 @@ import numpy as np
 
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
-from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from tests.core.naive import inspection, invariants
 from tests.core.naive.groups import (
@@ -18,6 +18,7 @@ from tests.core.naive.groups import (
     lazy_preempt,
     planned_cells,
     reserving_groups,
+    split,
     using_groups,
 )
 from tests.core.naive.mapping import Mapping, map_leaves
@@ -50,6 +51,8 @@ class NaiveScheduler:
                 add_allocated(self.world, event.pod, event.bind_info, event.lazily_preempted)
             case PodDeleted():
                 delete_pod(self.world, event.pod)
+            case GroupSplit():
+                split(self.world, event.group, event.pods)
             case NodeHealthChanged():
                 self.world.set_node_health(event.node, event.is_healthy)
         return Applied()
