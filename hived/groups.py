@@ -71,6 +71,18 @@ def change_state(state: State, group: Group, group_state: GroupState) -> None:
     group.state = group_state
 
 
+def remember_members(state: State, group: Group) -> None:
+    """Let an undo take back what happens to a group's pods from now on: slots taken, preemption begun or ended."""
+    before = (group.state, list(group.holders), {uid: list(slots) for uid, slots in group.slots_of.items()})
+    preempting_pods = dict(group.preempting_pods)
+
+    def restore() -> None:
+        group.state, group.holders, group.slots_of = before
+        group.preempting_pods = preempting_pods
+
+    remember(state, restore)
+
+
 def check_members(spec: PodSpec) -> None:
     """Raise UserError unless the sizes of a pod's group are merged, ascending, and the pod's own is one of them."""
     members = spec.group.members

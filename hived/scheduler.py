@@ -5,9 +5,12 @@ except for the order of the views, for the pod's own cancelled preemption, and f
 phase. A `Bind` is carried out by the event `PodAllocated`.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from hived.agreement import check_agreement
 from hived.allocation import occupy_reserved, release_group
@@ -25,6 +28,7 @@ from hived.groups import (
     leaf_range,
     leave_slots,
     member_slots,
+    remember_members,
     remove_group,
     take_slot,
 )
@@ -38,8 +42,9 @@ from hived.specs import ClusterSpec, PodRequest
 from hived.split import split_group
 from hived.state import CellState, Group, GroupState, State, empty_state
 from hived.topology import NO_CELL
-from hived.views import forget_order
+from hived.views import forget_order, restore_order, save_order
 
+Result = TypeVar("Result")
 _START = (0, 0)
 
 
@@ -63,12 +68,12 @@ def handle(state: State, event: Event) -> Decision:
     impossible or contradictory; nothing has changed then. Raises InvariantError if the state breaks its own rules; a
     schedule request is taken back then, after a half-applied fact the state is not to be used any more.
     """
-    if isinstance(event, ScheduleRequested | PodAllocated):
-        check_members(event.pod.spec)
     match event:
         case ScheduleRequested():
-            return _schedule(state, event)
+            _check_request(state, event)
+            return _while_recording(state, lambda: _decide(state, event))
         case PodAllocated():
+            check_members(event.pod.spec)
             applied = _allocate(state, event)
         case PodDeleted():
             applied = _delete(state, event.pod)
@@ -77,18 +82,59 @@ def handle(state: State, event: Event) -> Decision:
             applied = Applied()
         case NodeHealthChanged():
             applied = _change_health(state, event)
-    if state.cells.strained.any():
-        relieve_chains(state.arrays, state.cells)
+    _relieve(state)
     return applied
 
 
-def _schedule(state: State, event: ScheduleRequested) -> Decision:
+def plan_together(
+    state: State, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None = None
+) -> list[Decision]:
+    """What `handle` would decide of each pod in turn, in the Filtering phase, with those before it that can run bound.
+
+    For what has to start together or not at all, and to ask without consequences: nothing changes, not even the order
+    of the views. Raises UserError as `handle` does, of the first pod that is refused. Cost O(cells) of copying.
+    """
+    order, last_plan = save_order(state.cells), state.last_plan
+    try:
+        return _while_recording(state, lambda: _plan(state, pods, suggested))
+    finally:
+        restore_order(state.cells, order)
+        state.last_plan = last_plan
+
+
+def _plan(state: State, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None) -> list[Decision]:
+    decisions = []
+    for pod in pods:
+        event = ScheduleRequested(pod, Phase.FILTERING, suggested)
+        _check_request(state, event)
+        if pod.spec.group.name in state.groups:
+            remember_members(state, state.groups[pod.spec.group.name])
+        decision = _decide(state, event)
+        if isinstance(decision, Bind):
+            _allocate(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
+            _relieve(state)
+        decisions.append(decision)
+    undo_changes(state, _START)
+    return decisions
+
+
+def _check_request(state: State, event: ScheduleRequested) -> None:
+    check_members(event.pod.spec)
     if event.suggested is not None and event.suggested.shape != (len(state.topology.node_names),):
         raise UserError(f"suggested nodes must be a mask of {len(state.topology.node_names)} nodes")
+
+
+def _relieve(state: State) -> None:
+    if state.cells.strained.any():
+        relieve_chains(state.arrays, state.cells)
+
+
+def _while_recording(state: State, decide: Callable[[], Result]) -> Result:
+    """Let `decide` change the state while the journal records; whatever interrupts it is undone."""
     while True:
         start_recording(state)
         try:
-            return _decide(state, event)
+            return decide()
         except JournalFull:
             _undo_all(state)
             grow_journal(state)

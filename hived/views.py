@@ -24,6 +24,7 @@ _MOST_LEAVES = 1 << 29
 _HIGHER_MASK = (1 << _ALIKE_SHIFT) - 1
 _MOST_MOVES = 16
 _SHIFTS_PER_CELL = 4
+_ORDER = ("view_order", "view_place", "view_keys", "changed", "changed_count", "is_changed", "is_sorted")
 
 
 @kernel
@@ -50,6 +51,17 @@ def _forget_changes(t: TopologyArrays, s: Cells, view: int) -> None:
     for i in range(start, start + s.changed_count[view]):
         s.is_changed[s.changed[i]] = 0
     s.changed_count[view] = 0
+
+
+def save_order(s: Cells) -> list[npt.NDArray[np.int64]]:
+    """Copies of the order of all views and of what keeps it up to date, for `restore_order`. Cost O(cells)."""
+    return [getattr(s, name).copy() for name in _ORDER]
+
+
+def restore_order(s: Cells, saved: list[npt.NDArray[np.int64]]) -> None:
+    """Put the views back in a saved order. All changes of cells made since must have been undone."""
+    for name, values in zip(_ORDER, saved, strict=True):
+        getattr(s, name)[:] = values
 
 
 @kernel

@@ -7,7 +7,7 @@ tests' oracle are driven by one program.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -44,6 +44,9 @@ class Scheduler(Protocol):
     def handle(self, event: Event) -> Decision:
         """Take one event in."""
 
+    def plan(self, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None) -> list[Decision]:
+        """What would be decided of each pod, one after the other, with those before bound; changes nothing."""
+
     def snapshot(self) -> Snapshot:
         """The non-default physical cells, virtual cells and groups (FORMAT 2)."""
 
@@ -72,6 +75,10 @@ class CoreScheduler:
     def handle(self, event: Event) -> Decision:
         """Take one event in."""
         return scheduler.handle(self.state, event)
+
+    def plan(self, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None) -> list[Decision]:
+        """What would be decided of each pod, one after the other, with those before bound; changes nothing."""
+        return scheduler.plan_together(self.state, pods, suggested)
 
     def snapshot(self) -> Snapshot:
         """The non-default physical cells, virtual cells and groups. Cost O(cells)."""
@@ -194,8 +201,8 @@ class AddBound(_Op, tag="addBound"):
     bind_info: str = ""
 
 
-class SplitPod(msgspec.Struct):
-    """What one slot of a group that is split goes on as."""
+class OnePod(msgspec.Struct):
+    """One of several pods that an operation names."""
 
     pod: str
     spec: msgspec.Raw
@@ -205,7 +212,14 @@ class Split(_Op, tag="split"):
     """Report that the pods of an allocated group go on as groups of their own, one per slot."""
 
     group: str
-    pods: list[SplitPod]
+    pods: list[OnePod]
+
+
+class Plan(_Op, tag="plan"):
+    """Ask where several pods could run at once; nothing is carried out."""
+
+    pods: list[OnePod]
+    suggested: Literal["all"] | list[str] | AllExcept = "all"
 
 
 class Inspect(_Op, tag="inspect"):
@@ -215,7 +229,7 @@ class Inspect(_Op, tag="inspect"):
 
 
 Operation: TypeAlias = (
-    New | AddNodes | AddNode | UpdateNode | DeleteNode | Schedule | Delete | Restart | AddBound | Split | Inspect
+    New | AddNodes | AddNode | UpdateNode | DeleteNode | Schedule | Delete | Restart | AddBound | Split | Plan | Inspect
 )
 _decoder = msgspec.json.Decoder(Header | Operation)
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -328,6 +342,8 @@ class Replay:
                 return self._add_bound(self._scheduler, operation)
             case Split():
                 return self._split(self._scheduler, operation)
+            case Plan():
+                return self._plan(self._scheduler, operation)
             case Inspect():
                 return {"kind": "json", "json": self._scheduler.inspect(operation.what)}
             case _:
@@ -383,8 +399,7 @@ class Replay:
 
     def _split(self, scheduler: Scheduler, operation: Split) -> Json:
         """The pods that the group had, or the stand-in for them, are forgotten: a restart replays its parts."""
-        specs = {one.pod: {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()} for one in operation.pods}
-        parts = {pod: annotations.pod_request(pod, pod, NAMESPACE, texts) for pod, texts in specs.items()}
+        parts = _requests(operation.pods)
         scheduler.handle(GroupSplit(operation.group, tuple(parts.values())))
         infos: list[BindInfo] = []
         for pod, texts in list(self._bound.items()):
@@ -393,9 +408,15 @@ class Replay:
                 self._bound.pop(pod)
                 self._pods.pop(pod, None)
         self._pods |= parts
-        for pod, info in zip(parts, infos, strict=False):  # none if those pods are unknown by now
-            self._bound[pod] = specs[pod] | annotations.bind_annotations(info)
+        for one, info in zip(operation.pods, infos, strict=False):  # none if those pods are unknown by now
+            spec = {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()}
+            self._bound[one.pod] = spec | annotations.bind_annotations(info)
         return {"kind": "ok"}
+
+    def _plan(self, scheduler: Scheduler, operation: Plan) -> Json:
+        suggested = suggestion_mask(operation.suggested, scheduler.node_names)
+        decisions = scheduler.plan(list(_requests(operation.pods).values()), suggested)
+        return {"kind": "plan", "decisions": list(map(decision_result, decisions))}
 
     def _schedule(self, scheduler: Scheduler, operation: Schedule) -> Json:
         text = bytes(operation.spec).decode() if operation.annotation is None else operation.annotation
@@ -435,6 +456,11 @@ class Replay:
             state["diff"] = {name: diff for name, diff in changes if diff}
             self._last = current
         return state
+
+
+def _requests(pods: Iterable[OnePod]) -> dict[str, PodRequest]:
+    texts = {one.pod: {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()} for one in pods}
+    return {pod: annotations.pod_request(pod, pod, NAMESPACE, text) for pod, text in texts.items()}
 
 
 def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[NodeHealthChanged]:

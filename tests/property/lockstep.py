@@ -95,7 +95,7 @@ def first_difference(mine: Any, theirs: Any, path: str = "") -> str:
 def is_question(op: Op, result: Json) -> bool:
     """Was this only asked, and nothing carried out? (A preemption may be carried out by asking.)"""
     if op["op"] != "schedule" or op["phase"] != "Filtering":
-        return op["op"] == "inspect"
+        return op["op"] in {"inspect", "plan"}
     return result["kind"] != "bind" or not op["commit"]
 
 

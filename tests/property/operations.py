@@ -20,13 +20,13 @@ KINDS = {
     "restart": 3,
     "inspect": 2,
 }
-KINDS_BEYOND = KINDS | {"split": 5}
+KINDS_BEYOND = KINDS | {"split": 5, "plan": 5}
 
 
 class Operations:
     """Makes one operation after the other, learning from the answers which pods wait, run or preempt.
 
-    With `beyond`, also what the reference does not have: groups that are split.
+    With `beyond`, also what the reference does not have: groups that are split, plans.
     """
 
     def __init__(self, choices: Choices, configs: dict[str, ClusterSpec], *, beyond: bool = False) -> None:
@@ -56,6 +56,7 @@ class Operations:
             "node": self._node,
             "again": self._again,
             "split": self._split,
+            "plan": self._plan,
             "bound": self._add_bound,
             "odd": self._odd,
             "restart": self._restart,
@@ -251,6 +252,14 @@ class Operations:
                 part["affinityGroup"] = {"name": pod, "members": [{"podNumber": 1, "leafCellNumber": size}]}
             parts.append({"pod": pod, "spec": part})
         return {"op": "split", "group": spec["affinityGroup"]["name"], "pods": parts}
+
+    def _plan(self) -> Op:
+        """New groups, and pods of groups that are there; they are forgotten at once."""
+        known, count = dict(self._specs), self._pod_count
+        made = [self.choices.pick([self._new_group, self._new_group, self._next_pod])() for _ in range(3)]
+        pods = [{"pod": op["pod"], "spec": op["spec"]} for op in made]
+        self._specs, self._pod_count = known, count
+        return {"op": "plan", "pods": pods, "suggested": self._suggested()}
 
     def _inspect(self) -> Op:
         groups = [f"group:{spec['affinityGroup']['name']}" for spec in self._specs.values() if "affinityGroup" in spec]

@@ -1,6 +1,7 @@
 """`handle(event) -> Decision`, as the core has it, on the plain model (SEMANTICS 4)."""
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -56,6 +57,22 @@ class NaiveScheduler:
             case NodeHealthChanged():
                 self.world.set_node_health(event.node, event.is_healthy)
         return Applied()
+
+    def plan(self, pods: Sequence[PodRequest], suggested: object) -> list[Decision]:
+        world = self.world
+        saved, groups = world.save(), dict(world.groups)
+        views, last_plan = {key: list(view) for key, view in world.views.items()}, world.last_plan
+        decisions = []
+        try:
+            for pod in pods:
+                decision = self.handle(ScheduleRequested(pod, Phase.FILTERING, suggested))
+                if isinstance(decision, Bind):
+                    self.handle(PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
+                decisions.append(decision)
+        finally:
+            world.restore(saved)
+            world.groups, world.views, world.last_plan = groups, views, last_plan
+        return decisions
 
     def snapshot(self) -> tuple[dict, dict, dict]:
         return inspection.snapshot(self.world)

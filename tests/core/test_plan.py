@@ -1,0 +1,133 @@
+"""What would be decided of several pods at once, without deciding it."""
+
+from random import Random
+
+import pytest
+
+from hived.decisions import Bind, Decision, Preempt, Wait
+from hived.errors import UserError
+from hived.events import Phase
+from hived.scheduler import plan_together
+from hived.state import State
+from tests.core.builders import (
+    busy_state,
+    delete,
+    fingerprint,
+    healthy_state,
+    pod,
+    quota,
+    rack_cluster,
+    random_cluster,
+    request,
+    run,
+    small_journal,
+)
+
+ORDER = ("view_order", "view_place", "view_keys", "changed", "changed_count", "is_changed", "is_sorted", "mark")
+
+
+def everything(state: State) -> tuple[object, ...]:
+    """The whole state, with the order of its views."""
+    return *fingerprint(state), state.last_plan, *(getattr(state.cells, name).tobytes() for name in ORDER)
+
+
+def four_nodes() -> State:
+    return healthy_state(rack_cluster(quota("A", {"RACK.NODE": 2}), quota("B", {"RACK.NODE": 2})))
+
+
+def kinds(decisions: list[Decision]) -> list[type[Decision]]:
+    return list(map(type, decisions))
+
+
+def test_each_pod_finds_what_those_before_it_leave() -> None:
+    state = four_nodes()
+    pods = [pod(f"p{number}") for number in range(3)]
+    first, second, third = plan_together(state, pods)
+    assert isinstance(first, Bind)
+    assert isinstance(second, Bind)
+    assert first.bind_info.node != second.bind_info.node
+    assert isinstance(third, Wait)
+
+
+def test_one_that_cannot_run_leaves_room_to_the_next() -> None:
+    decisions = plan_together(four_nodes(), [pod("big", members=((3, 2),)), pod("small")])
+    assert kinds(decisions) == [Wait, Bind]
+
+
+def test_cells_that_have_victims_are_not_taken() -> None:
+    state = four_nodes()
+    run(state, pod("weak", members=((2, 2),)))
+    strong = [pod(f"strong{number}", priority=1) for number in range(2)]
+    assert kinds(plan_together(state, strong)) == [Preempt, Preempt]
+
+
+def test_a_lazy_preemption_makes_room_for_the_pod_that_it_is_for_alone() -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 1}), quota("B", {"RACK.NODE": 3})))
+    run(state, pod("weak", lazy_preemption=True))
+    first, second = plan_together(state, [pod("strong", priority=1), pod("other", priority=1)])
+    assert isinstance(first, Bind)
+    assert first.lazily_preempted == ("weak",)
+    assert isinstance(second, Wait)
+    assert state.groups["weak"].virtual is not None
+
+
+def test_pods_of_one_gang_take_its_slots_one_after_the_other() -> None:
+    state = four_nodes()
+    members = ((2, 2),)
+    run(state, pod("p0", "gang", members=members))
+    (member,) = plan_together(state, [pod("p1", "gang", members=members)])
+    assert isinstance(member, Bind)
+    with pytest.raises(UserError, match="Requesting more pods than the configured number"):
+        plan_together(state, [pod(f"p{number}", "gang", members=members) for number in (1, 2)])
+
+
+def test_what_is_planned_can_then_be_done() -> None:
+    state = four_nodes()
+    run(state, pod("other", members=((1, 1),)))
+    pods = [pod("one", members=((1, 1),)), pod("two", members=((1, 2),)), pod("three", vc="B", members=((2, 2),))]
+    planned = plan_together(state, pods)
+    assert planned == [run(state, one) for one in pods]
+
+
+def test_a_preempting_group_may_be_asked_and_stays_as_it_is() -> None:
+    state = four_nodes()
+    weak, strong = pod("weak", members=((2, 2),)), pod("s0", "strong", priority=1, members=((2, 2),))
+    run(state, weak)
+    request(state, strong, Phase.PREEMPTING)
+    other = pod("s1", "strong", priority=1, members=((2, 2),))
+    for kind in (Preempt, Bind):
+        before = everything(state)
+        assert kinds(plan_together(state, [other])) == [kind]
+        assert everything(state) == before
+        delete(state, weak)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_at_all_changes(seed: int) -> None:
+    source = Random(seed)
+    spec = random_cluster(seed)
+    state = busy_state(spec, source)
+    request(state, pod("q", vc=min(spec.virtual_clusters)))
+    pods = [
+        pod(
+            f"q{number}",
+            vc=source.choice(sorted(spec.virtual_clusters)),
+            priority=source.choice([-1, 0, 5]),
+            members=((source.choice([1, 2]), source.choice([1, 2])),),
+        )
+        for number in range(6)
+    ]
+    before = everything(state)
+    decisions = plan_together(small_journal(state, 8), pods)
+    assert len(decisions) == 6
+    assert everything(state) == before
+    assert plan_together(state, pods) == decisions
+
+
+def test_a_refused_pod_is_named_and_nothing_changes() -> None:
+    state = four_nodes()
+    request(state, pod("q"))
+    before = everything(state)
+    with pytest.raises(UserError, match=r"q1\(ns/q1\).*VC NOVC does not exists"):
+        plan_together(state, [pod("q0"), pod("q1", vc="NOVC")])
+    assert everything(state) == before
