@@ -1,6 +1,40 @@
-"""From what a pod asks of Kubernetes to what it asks of HiveD: which virtual cluster, priority, cells."""
+"""From what a pod asks of Kubernetes to what it asks of HiveD: which virtual cluster, priority, cells.
 
+Where Kubernetes says too little, an annotation or label of ours decides, then what is left is an error that names it:
+nothing is guessed. Leaf cells are counted by OpenPAI's rule: as many as cover devices, CPU and memory.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
+
+import msgspec
+
+from hived.errors import UserError
+from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_config.rules import PodRules
+from hived_extender.annotations import MAX_COUNT, PREFIX
+from hived_extender.dialects.description import Description, Within
+from hived_extender.jobs.capacity import Capacity, Resources, cluster_capacity, sku, skus_needed, vc_capacity
+from hived_extender.jobs.submission import parse_priority, priority_class_name
+from hived_extender.wire import Container, Pod, PodSpec, amount
+
+VIRTUAL_CLUSTER = PREFIX + "virtual-cluster"
+PRIORITY = PREFIX + "priority"
+LEAF_CELL_TYPE = PREFIX + "leaf-cell-type"
+PINNED_CELL = PREFIX + "pinned-cell-id"
+
+DEVICE_REQUESTS = PREFIX + "device-requests"
+"""What a pod asked for before the admission webhook took the device resource away from its containers."""
+
+DEFAULT = "default"
+"""The VC of who names none; also the queue that Volcano writes where nobody chose one, so that it chooses nothing."""
+
+HOSTNAME = "kubernetes.io/hostname"
+
+_ANY_GPU = re.compile(r"[^/]+/gpu")
+_OWN_CLASSES = {priority_class_name(each): each for each in range(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY + 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +54,278 @@ class Ask:
     ignore_suggested_nodes: bool = True
     within_cell: str = ""
     within_is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Which cells a pod can have: those of `leaf_types`, which are one if not `is_any`. The core tries every type for
+    `is_any`; where that is too many, it has to keep to the nodes that kube-scheduler offers, `is_by_node`.
+    """
+
+    leaf_types: Collection[str]
+    is_any: bool = False
+    is_by_node: bool = False
+    pinned_cell_id: str = ""
+
+
+class _Devices(msgspec.Struct):
+    """Of the annotation DEVICE_REQUESTS."""
+
+    resource: str
+    total: int
+
+
+class Resolver:
+    """Reads what pods ask for, by one configuration. Cost of a pod: O(its containers); of the first of a VC, O(cells)
+    that the file spells out.
+    """
+
+    def __init__(self, cluster: ClusterSpec, rules: PodRules) -> None:
+        self._cluster = cluster
+        self._rules = rules
+        self._resources = rules.resources_in(cluster)
+        self._priorities = _OWN_CLASSES | dict(rules.priority_classes)
+        self._everything = cluster_capacity(cluster)
+        self._capacities: dict[str, Capacity] = {}
+        self._levels = dict(rules.topology_levels)
+        node_types = [name for name, each in cluster.cell_types.items() if each.is_node_level]
+        if len(node_types) == 1:
+            self._levels.setdefault(HOSTNAME, node_types[0])
+
+    def resolve(self, pod: Pod, description: Description | None) -> Ask:
+        """What a pod asks for; `description` is None if it is in no gang and wishes for nothing.
+
+        Raises UserError, which says what to set, where the pod, its gang and the configuration leave that open.
+        """
+        vc = self._virtual_cluster(pod, description)
+        priority = self._priority(pod, description)
+        within = (description and description.within) or Within("", is_required=True)
+        level = self._level(within)
+        devices = self._devices(pod)
+        if devices is None:
+            return Ask(vc, priority, 0, within_cell=level, within_is_required=within.is_required)
+        resource, device_count = devices
+        cells = self._cells(pod, vc, priority, resource)
+        asked = Resources(
+            device_count,
+            min(requested(pod, "cpu"), MAX_COUNT),
+            min(requested(pod, "memory") / 2**20, MAX_COUNT),
+        )
+        return Ask(
+            vc,
+            priority,
+            min(skus_needed(asked, sku(self._cluster, cells.leaf_types)), MAX_COUNT),
+            leaf_cell_type="" if cells.is_any or cells.pinned_cell_id else next(iter(cells.leaf_types)),
+            pinned_cell_id=cells.pinned_cell_id,
+            ignore_suggested_nodes=not self._chooses_nodes(pod, cells),
+            within_cell=level,
+            within_is_required=within.is_required,
+        )
+
+    # ---- who
+
+    def _virtual_cluster(self, pod: Pod, description: Description | None) -> str:
+        known = self._cluster.virtual_clusters
+        said = _said(pod, VIRTUAL_CLUSTER)
+        if said:
+            if said not in known:
+                raise UserError(f"{VIRTUAL_CLUSTER} is {said!r}; set it to a virtual cluster: {_listed(known)}")
+            return said
+        queue = (description and description.queue) or ""
+        if queue in known and queue != DEFAULT:
+            return queue
+        vc = self._rules.vc_of_namespace.get(pod.metadata.namespace, DEFAULT)
+        if vc not in known:
+            names_none = f", its queue {queue!r} names none" if queue else ""
+            raise UserError(
+                f"no virtual cluster{names_none}: set the annotation {VIRTUAL_CLUSTER} to one of {_listed(known)}, or "
+                f"have the configuration list namespace {pod.metadata.namespace} under virtualClusters.NAME.namespaces"
+            )
+        return vc
+
+    def _priority(self, pod: Pod, description: Description | None) -> int:
+        if said := _said(pod, PRIORITY):
+            try:
+                return parse_priority(said)
+            except UserError as error:
+                raise UserError(f"{PRIORITY}: {error.message}") from None
+        spec = pod.spec or PodSpec()
+        own_class = spec.priority_class_name or ""
+        name = own_class or (description and description.priority_class) or ""
+        if name in self._priorities:
+            return self._priorities[name]
+        # Kubernetes has looked up the value of a pod's own class; that of a gang's class is not known here.
+        value = spec.priority if name == own_class else None
+        if not name:
+            value = value or 0
+        if value is not None and value <= 0:
+            return max(value, OPPORTUNISTIC_PRIORITY)
+        worth = "" if value is None else f" (value {value})"
+        raise UserError(
+            f"PriorityClass {name!r}{worth} has no HiveD priority: add it to priorityClasses in the configuration, "
+            f"or set the annotation {PRIORITY} to a number from -1 (opportunistic) to {MAX_GUARANTEED_PRIORITY}"
+        )
+
+    # ---- how much
+
+    def _devices(self, pod: Pod) -> tuple[str, int] | None:
+        """(resource, count) of the devices that a pod asks for, None if it asks for none."""
+        names = {name for each in _containers(pod) for name in _own_requests(each)}
+        asked = {
+            name: ceil(min(count, MAX_COUNT))
+            for name in sorted(names)
+            if (name in self._resources.values() or _ANY_GPU.fullmatch(name)) and (count := requested(pod, name)) > 0
+        }
+        if len(asked) > 1:
+            raise UserError(f"asks for {' and '.join(asked)}; leave one: a pod has cells of one leaf cell type")
+        if not asked:
+            return _taken_away(pod)
+        (found,) = asked.items()
+        return found
+
+    def _cells(self, pod: Pod, vc: str, priority: int, resource: str) -> _Cells:
+        """The leaf cells that mean `resource`; see `Resolver.resolve`."""
+        having = [name for name, means in self._resources.items() if means == resource]
+        if not having:
+            raise UserError(
+                f"asks for {resource}, which no leaf cell type means: set skuTypes.LEAF_CELL_TYPE.resource in the "
+                f"configuration, or ask for {_listed({*self._resources.values()})}"
+            )
+        wanted, pin = _said(pod, LEAF_CELL_TYPE), _said(pod, PINNED_CELL)
+        if wanted and pin:
+            raise UserError(f"{PINNED_CELL} says which cell to use, so remove {LEAF_CELL_TYPE}")
+        if pin:
+            pinned = self._capacity(vc).pinned
+            if pin not in pinned:
+                raise UserError(f"{PINNED_CELL} is {pin!r}; set it to one of virtual cluster {vc}: {_listed(pinned)}")
+            self._check_means(pinned[pin][0], having, resource, PINNED_CELL)
+            return _Cells((pinned[pin][0],), pinned_cell_id=pin)
+        is_guaranteed = priority > OPPORTUNISTIC_PRIORITY
+        owner = f"virtual cluster {vc}" if is_guaranteed else "the cluster"
+        pool = (self._capacity(vc) if is_guaranteed else self._everything).by_type
+        if wanted:
+            if wanted not in pool:
+                raise UserError(f"{LEAF_CELL_TYPE} is {wanted!r}; set it to a type that {owner} has: {_listed(pool)}")
+            self._check_means(wanted, having, resource, LEAF_CELL_TYPE)
+            return _Cells((wanted,))
+        if not any(name in having for name in pool):
+            pinned = self._capacity(vc).pinned if is_guaranteed else {}
+            or_pinned = f", or {PINNED_CELL} to one of its pinned cells: {_listed(pinned)}" if pinned else ""
+            raise UserError(
+                f"asks for {resource}, of which {owner} has no cells; its leaf cell types are {_listed(pool)}: set "
+                f"{VIRTUAL_CLUSTER} to another virtual cluster{or_pinned}"
+            )
+        return self._cells_by_labels(pod, [name for name in pool if name in having], pool, resource)
+
+    def _cells_by_labels(self, pod: Pod, having: list[str], pool: Collection[str], resource: str) -> _Cells:
+        """Of the types that mean the resource, those that the nodeSelector chooses, if it chooses any."""
+        fitting = [name for name in having if not self._is_ruled_out(pod, name)]
+        if not fitting:
+            labels = [f"{name} has {_labels(self._rules.node_labels[name])}" for name in having]
+            raise UserError(f"its nodeSelector rules out every leaf cell type of {resource}: {'; '.join(labels)}")
+        fitting = [name for name in fitting if self._chosen_by(pod, name)] or fitting
+        if len(fitting) == 1:
+            return _Cells(fitting)
+        others = [name for name in pool if name not in fitting]
+        if requested(pod, resource) or all(self._is_ruled_out(pod, name) for name in others):
+            return _Cells(fitting, is_any=True, is_by_node=bool(others))
+        raise UserError(
+            f"asks for {resource}, which several leaf cell types are: set the annotation {LEAF_CELL_TYPE} to one of "
+            f"{_listed(fitting)}, or nodeSelector to labels of one"
+        )
+
+    def _check_means(self, leaf_type: str, having: Collection[str], resource: str, key: str) -> None:
+        if leaf_type not in having:
+            means = self._resources.get(leaf_type, "no device")
+            raise UserError(f"asks for {resource}, but {key} means {leaf_type}, which is {means}; change one of them")
+
+    def _chosen_by(self, pod: Pod, leaf_type: str) -> set[str]:
+        """The keys of the pod's nodeSelector that are labels of this type's nodes."""
+        return _node_selector(pod).keys() & self._rules.node_labels.get(leaf_type, {}).keys()
+
+    def _is_ruled_out(self, pod: Pod, leaf_type: str) -> bool:
+        selector, labels = _node_selector(pod), self._rules.node_labels.get(leaf_type, {})
+        return any(selector[key] != labels[key] for key in self._chosen_by(pod, leaf_type))
+
+    def _chooses_nodes(self, pod: Pod, cells: _Cells) -> bool:
+        """Whether Kubernetes knows better which nodes will do than the leaf cell type says."""
+        chosen = set() if cells.is_any else self._chosen_by(pod, next(iter(cells.leaf_types)))
+        has_affinity = pod.spec is not None and bool(pod.spec.affinity)
+        return cells.is_by_node or has_affinity or not _node_selector(pod).keys() <= chosen
+
+    def _capacity(self, vc: str) -> Capacity:
+        if vc not in self._capacities:
+            self._capacities[vc] = vc_capacity(self._cluster, vc)
+        return self._capacities[vc]
+
+    # ---- where
+
+    def _level(self, within: Within) -> str:
+        """The cell type that a topology wish means; "" stays "": the lowest level that has room."""
+        cell_types = self._cluster.cell_types
+        level = self._levels.get(within.level, within.level)
+        if level and level not in cell_types:
+            raise UserError(
+                f"its topology wish names {within.level!r}, which is no level: add it to topologyLevels in the "
+                f"configuration, as one of {_listed(cell_types)}"
+            )
+        return level
+
+
+def requested(pod: Pod, resource: str) -> float:
+    """How much of a resource Kubernetes sets aside for a pod: for all containers that run at once, or for an init
+    container and those that run on beside it, if that is more.
+    """
+    spec = pod.spec or PodSpec()
+    running = peak = 0.0
+    for each in spec.init_containers or ():
+        own = amount(_own_requests(each).get(resource, 0))
+        peak = max(peak, running + own)
+        if each.restart_policy == "Always":
+            running += own
+    running += sum(amount(_own_requests(each).get(resource, 0)) for each in spec.containers or ())
+    return max(peak, running)
+
+
+def _own_requests(container: Container) -> dict[str, str | int | float]:
+    """What a container requests; a limit stands for a request that is missing."""
+    resources = container.resources
+    return {} if resources is None else (resources.limits or {}) | (resources.requests or {})
+
+
+def _containers(pod: Pod) -> Iterator[Container]:
+    spec = pod.spec or PodSpec()
+    yield from spec.containers or ()
+    yield from spec.init_containers or ()
+
+
+def _taken_away(pod: Pod) -> tuple[str, int] | None:
+    """(resource, count) of the devices that the admission webhook found; None if there were none."""
+    text = pod.annotations.get(DEVICE_REQUESTS)
+    if text is None:
+        return None
+    try:
+        found = msgspec.json.decode(text, type=_Devices)
+    except ValueError as error:
+        raise UserError(f"{DEVICE_REQUESTS} is {text!r}: {error}; the admission webhook writes it, remove it") from None
+    return (found.resource, min(found.total, MAX_COUNT)) if found.total > 0 else None
+
+
+def _said(pod: Pod, key: str) -> str:
+    """What the annotation or the label of this name says, "" if neither does."""
+    annotation, label = (values.get(key, "").strip() for values in (pod.annotations, pod.labels))
+    if annotation and label and annotation != label:
+        raise UserError(f"{key} is {annotation!r} as an annotation and {label!r} as a label; remove one of them")
+    return annotation or label
+
+
+def _node_selector(pod: Pod) -> dict[str, str]:
+    return (pod.spec and pod.spec.node_selector) or {}
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in labels.items())
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "(there is none)"

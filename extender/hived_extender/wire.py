@@ -25,6 +25,9 @@ WAITING_KEY = "hivedscheduler"
 """Stands for a node in `FailedNodes` when no particular node is to blame."""
 
 _QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?")
+_SCALES = {suffix: 10.0 ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", "k", *"MGTPE"), start=-3)} | {
+    f"{prefix}i": 2.0 ** (10 * power) for power, prefix in enumerate("KMGTPE", start=1)
+}
 
 T = TypeVar("T")
 
@@ -301,10 +304,18 @@ def is_older(version: str, known: str) -> bool:
     return version.isdecimal() and known.isdecimal() and int(version) < int(known)
 
 
+def amount(quantity: str | int | float) -> float:
+    """The value of a Kubernetes quantity ("1", "500m", "2Ki", 1); 0 for anything else."""
+    match = _QUANTITY.fullmatch(str(quantity).strip())
+    if match is None:
+        return 0.0
+    suffix = match[3] or ""
+    return float(match[1]) * _SCALES[suffix] if suffix in _SCALES else float(match[1] + suffix)
+
+
 def is_positive(quantity: str | int | float) -> bool:
     """True if a Kubernetes quantity ("1", "500m", "2Ki", 1) is greater than zero; anything else is not."""
-    match = _QUANTITY.fullmatch(str(quantity).strip())
-    return match is not None and float(match[1]) > 0
+    return amount(quantity) > 0
 
 
 def _with_exact_keys(body: bytes, kind: type[Any]) -> bytes:

@@ -21,6 +21,7 @@ from hived_extender.wire import (
     Pod,
     PreemptArgs,
     PreemptResult,
+    amount,
     decode_args,
     encode,
     is_positive,
@@ -145,3 +146,12 @@ def test_a_pod_that_is_being_deleted_is_over_if_it_has_no_node() -> None:
 def test_a_node_is_healthy_when_ready_and_not_cordoned(spec: object, conditions: object, healthy: bool) -> None:
     node = {"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}}
     assert msgspec.json.decode(json.dumps(node), type=Node).is_healthy is healthy
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected"),
+    [(1, 1), ("500m", 0.5), ("2Ki", 2048), ("1.5Gi", 1.5 * 2**30), ("2k", 2000), ("1E", 1e18), ("1E2", 100),
+     ("1e-3", 0.001), ("+.5", 0.5), ("3u", 3e-6), ("", 0), ("-1", 0), ("two", 0), ("1e9999", float("inf"))],
+)  # fmt: skip
+def test_a_quantity_is_read_as_kubernetes_reads_it(quantity: str | int, expected: float) -> None:
+    assert amount(quantity) == pytest.approx(expected)

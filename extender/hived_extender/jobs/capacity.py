@@ -81,7 +81,8 @@ def skus_needed(asked: Resources, offered: SkuTypeSpec) -> int:
     if asked.gpu and not offered.gpu:
         raise UserError(f"asks for {asked.gpu} GPUs, but the SKU has none")
     pairs = ((asked.gpu, offered.gpu), (asked.cpu, offered.cpu), (asked.memory_mib, offered.memory_mib))
-    return max(1, *(ceil(wanted / unit) for wanted, unit in pairs if unit))
+    # 0.1 and 0.2 CPUs are 0.3, though not in floating point.
+    return max(1, *(ceil(round(wanted / unit, 9)) for wanted, unit in pairs if unit))
 
 
 def _leaves(spec: ClusterSpec, cell_type: str) -> tuple[str, int]:
