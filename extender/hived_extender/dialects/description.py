@@ -79,7 +79,7 @@ class Description:
     within : default none
     queue : a virtual cluster, if one has that name
     priority_class : the PriorityClass of the gang, where the pods have none
-    source : the object that describes the gang; its status is written there
+    source : the object that describes the gang; its status is written there. Default: there is none
     missing : that object does not exist, or not yet; the gang waits for it. Default: False
     """
 
@@ -100,9 +100,19 @@ class Description:
     missing: bool | None = None
 
 
+def shown(value: object) -> str:
+    """A value of a description for messages."""
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, Within):
+        return f"{value.level or 'any level'} ({'required' if value.is_required else 'preferred'})"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 _NAMES = {
     "gang": "the gang's name",
     "total": "the total number of pods",
+    "task": "the task",
     "task_minimums": "the minimums of tasks",
     "groups": "the group of gangs",
     "match_policy": "the match policy",
@@ -114,10 +124,14 @@ _NAMES = {
 
 
 def merged(descriptions: Iterable[Description]) -> Description | None:
-    """What several dialects say of one pod, None if none says anything. UserError where two of them disagree."""
+    """What several dialects say of one pod, None if none says anything. UserError where two of them disagree.
+
+    Their objects may differ, if only the objects say the same: the first is the source.
+    """
     result: Description | None = None
     for one in descriptions:
-        result = one if result is None else _merge(result, one)
+        if one != Description(one.dialect):
+            result = one if result is None else _merge(result, one)
     return result
 
 
@@ -127,15 +141,11 @@ def _merge(one: Description, other: Description) -> Description:
         mine, theirs = getattr(one, field.name), getattr(other, field.name)
         if field.name == "dialect":
             continue
-        if mine is not None and theirs is not None and mine != theirs:
+        if mine is not None and theirs is not None and mine != theirs and field.name != "source":
             what = _NAMES.get(field.name, f"the {field.name}")
             raise UserError(
-                f"its gang dialects disagree: {what} is {_text(mine)} by {one.dialect} and {_text(theirs)} by "
+                f"its gang dialects disagree: {what} is {shown(mine)} by {one.dialect} and {shown(theirs)} by "
                 f"{other.dialect}; remove one of them or make them agree"
             )
         said[field.name] = theirs if mine is None else mine
     return Description(**said)  # type: ignore[arg-type]  # the fields' own values
-
-
-def _text(value: object) -> str:
-    return str(value.value) if isinstance(value, Enum) else str(value)

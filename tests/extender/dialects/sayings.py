@@ -1,0 +1,45 @@
+"""Pods and objects for the tests of dialects, and what they are expected to say."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hived_extender import dialects
+from hived_extender.dialects.description import Description, GangKey, ObjectRef
+from hived_extender.wire import Pod, PodMetadata, PodSpec
+
+NAMESPACE = "team"
+TRAIN = GangKey(NAMESPACE, "train")
+
+
+class Cluster(dict[ObjectRef, Mapping[str, Any]]):
+    """Objects that exist."""
+
+    def get(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:  # type: ignore[override]
+        return super().get(ObjectRef(kind, namespace, name))
+
+
+def podgroups(group: str, spec: Any, metadata: Any = None, name: str = "train") -> Cluster:
+    """A cluster with one PodGroup in it."""
+    return Cluster({podgroup_ref(group, name): {"spec": spec, "metadata": metadata or {}}})
+
+
+def podgroup_ref(group: str, name: str = "train") -> ObjectRef:
+    """The PodGroup of an API group."""
+    return ObjectRef(f"podgroups.{group}", NAMESPACE, name)
+
+
+def make_pod(
+    labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, spec: PodSpec | None = None
+) -> Pod:
+    """A pod as the watch tells of it."""
+    return Pod(PodMetadata(name="pod", namespace=NAMESPACE, labels=labels, annotations=annotations), spec or PodSpec())
+
+
+def describe(
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    objects: Cluster | None = None,
+    spec: PodSpec | None = None,
+) -> Description | None:
+    """What all dialects say of such a pod."""
+    return dialects.describe(make_pod(labels, annotations, spec), objects or Cluster())

@@ -1,0 +1,85 @@
+"""Queues and topology wishes of Kueue and KAI, and our own word that wins over them."""
+
+from typing import Any
+
+import pytest
+
+from hived.errors import UserError
+from hived_extender.dialects import kai, kueue, volcano, within
+from hived_extender.dialects.description import Description, Within
+from tests.extender.dialects.sayings import TRAIN, describe, podgroups
+
+RACK = "example.com/rack"
+GANG_OF_FOUR = {"gang": TRAIN, "minimum": 4}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "said"),
+    [
+        ({}, {kueue.REQUIRED: RACK}, {"within": Within(RACK, is_required=True)}),
+        ({}, {kueue.PREFERRED: RACK}, {"within": Within(RACK, is_required=False)}),
+        ({kueue.GROUP_NAME: "train"}, {kueue.TOTAL: "4"}, GANG_OF_FOUR),
+        (
+            {kueue.GROUP_NAME: "train"},
+            {kueue.TOTAL: "4", kueue.REQUIRED: RACK},
+            {"within": Within(RACK, is_required=True), **GANG_OF_FOUR},
+        ),
+    ],
+)
+def test_kueue_says(labels: dict[str, str], annotations: dict[str, str], said: dict[str, Any]) -> None:
+    assert describe(labels, annotations) == Description(kueue.NAME, **said)
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "said"),
+    [
+        ({kai.QUEUE: "research"}, {}, {"queue": "research"}),
+        ({}, {kai.REQUIRED: RACK}, {"within": Within(RACK, is_required=True)}),
+        ({}, {kai.PREFERRED: RACK}, {"within": Within(RACK, is_required=False)}),
+        ({}, {kai.REQUIRED: RACK, kai.PREFERRED: "node"}, {"within": Within(RACK, is_required=True)}),
+    ],
+)
+def test_kai_says(labels: dict[str, str], annotations: dict[str, str], said: dict[str, Any]) -> None:
+    assert describe(labels, annotations) == Description(kai.NAME, **said)
+
+
+@pytest.mark.parametrize(
+    ("text", "wish"),
+    [
+        ("RACK", Within("RACK", is_required=True)),
+        ('{"required": "RACK"}', Within("RACK", is_required=True)),
+        ('{"preferred": "RACK"}', Within("RACK", is_required=False)),
+        ('{"preferred": ""}', Within("", is_required=False)),
+    ],
+)
+def test_our_own_word_says(text: str, wish: Within) -> None:
+    assert describe({}, {within.WITHIN_CELL: text}) == Description(within.NAME, within=wish)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "{}", '{"required": ""}', '{"required": 1}', '{"required": "a", "preferred": "b"}']
+)
+def test_a_bad_word_of_ours_is_told(text: str) -> None:
+    with pytest.raises(UserError) as error:
+        describe({}, {within.WITHIN_CELL: text})
+    assert 'expected a cell type such as RACK, which is required, {"required": "RACK"} or' in str(error.value)
+
+
+def test_our_own_word_wins_over_wishes_that_disagree() -> None:
+    annotations = {kueue.REQUIRED: "a", kai.REQUIRED: "b", within.WITHIN_CELL: "RACK"}
+    said = describe({}, annotations)
+    assert said is not None
+    assert said.within == Within("RACK", is_required=True)
+
+
+def test_our_own_word_wins_over_that_of_an_object() -> None:
+    spec = {"minMember": 2, "networkTopology": {"highestTierAllowed": 2}}
+    annotations = {volcano.GROUP_NAMES[0]: "train", within.WITHIN_CELL: '{"preferred": "RACK"}'}
+    said = describe({}, annotations, podgroups(volcano.KIND.group, spec))
+    assert said is not None
+    assert (said.minimum, said.within) == (2, Within("RACK", is_required=False))
+
+
+def test_wishes_that_disagree_are_told() -> None:
+    with pytest.raises(UserError, match=r"the topology wish is a \(required\) by Kueue and b \(preferred\) by KAI"):
+        describe({}, {kueue.REQUIRED: "a", kai.PREFERRED: "b"})
