@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from hived.decisions import Bind, Decision
-from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.health import bind_doomed_in_chain, relieve_chains
 from hived.jit import ENTRY_KERNELS, forget_sources
 from hived.scheduler import handle, new_state
@@ -47,6 +47,7 @@ def compile_kernels() -> int:
             if pod is not None:
                 _handle(state, PodDeleted(pod))
     _run(state, guest, Phase.PREEMPTING)
+    _handle(state, GroupSplit(guest.spec.group.name, tuple(_pod(f"part-{slot}", priority=9) for slot in range(3))))
     _run(state, _pod("pinned", priority=0, pinned_cell_id="pin"))
     _handle(state, NodeHealthChanged(state.topology.node_names[0], is_healthy=False))
     _run(state, _pod("impossible", priority=0, pods=64))
