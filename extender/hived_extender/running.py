@@ -4,17 +4,19 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
+from typing import Any
 
 from hived.errors import UserError
-from hived_config.loader import Configuration, load, load_cluster
+from hived_config.loader import Configuration, load
 from hived_config.settings import PreemptBy
 from hived_extender import server
 from hived_extender.access import Security
+from hived_extender.admission import Admission, Admitted
 from hived_extender.app import create_app
 from hived_extender.election import LeaseName
 from hived_extender.embedded.cluster import EmbeddedCluster
@@ -27,7 +29,9 @@ from hived_extender.record import Recorder
 from hived_extender.server import HttpServer
 from hived_extender.service import Patience, Service
 from hived_extender.shim import Shim
+from hived_extender.tls import ServerTls
 from hived_extender.warm import compile_kernels
+from hived_extender.webhook import Webhook
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +44,14 @@ REVIEW_TIMEOUT_S = 5.0
 
 READY_CHECK_S = 0.02
 UNPROTECTED = Security()
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookPort:
+    """Where to serve the admission webhook, on the host that the extender listens on. The API server wants TLS."""
+
+    port: int
+    tls: ServerTls
 
 
 class Extender:
@@ -57,8 +69,11 @@ class Extender:
         record_dir: Path | None,
         lease: LeaseName | None,
         security: Security,
+        webhook: HttpServer | None = None,
     ) -> None:
-        """`listener` is the socket to serve. Raises UserError if the record directory cannot be used."""
+        """`listener` is the socket to serve, `webhook` is served beside it. Raises UserError if the record directory
+        cannot be used.
+        """
         self._kube = kube
         self._lease_kube = kube.with_timeout(LEASE_TIMEOUT_S)
         self._review_kube = kube.with_timeout(REVIEW_TIMEOUT_S)
@@ -78,6 +93,7 @@ class Extender:
         )
         app = create_app(self.service, security.gate(self._review_kube))
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
+        self._servers = [self._server] if webhook is None else [self._server, webhook]
         self._leadership = Leadership(self.service, kube, self._lease_kube, lease, self._fail)
         self._beginning = threading.Thread(target=self._begin, name="beginning", daemon=True)
 
@@ -88,13 +104,15 @@ class Extender:
 
     @property
     def is_serving(self) -> bool:
-        """False if the HTTP server, standing for election or a take-over has ended by itself."""
-        return self._server.is_alive and self._leadership.is_alive and not self._has_failed
+        """False if an HTTP server, standing for election or a take-over has ended by itself."""
+        are_alive = all(server.is_alive for server in self._servers)
+        return are_alive and self._leadership.is_alive and not self._has_failed
 
     def start(self) -> None:
         """Begin to answer, to follow the cluster, and to lead as soon as it may."""
-        self._server.start()
-        log.info("listening", extra={"fields": {"url": self.url, "api_server": self._kube.host}})
+        for each in self._servers:
+            each.start()
+            log.info("listening", extra={"fields": {"url": each.url, "api_server": self._kube.host}})
         self._beginning.start()
 
     def wait_ready(self, timeout_s: float = math.inf, stop: threading.Event | None = None) -> bool:
@@ -113,7 +131,8 @@ class Extender:
         self._is_stopping.set()
         self._beginning.join(timeout=1)
         self._leadership.stop()
-        self._server.stop()
+        for each in self._servers:
+            each.stop()
         self.service.close()
         self._kube.close()
         self._lease_kube.close()
@@ -144,6 +163,17 @@ def _recorder(directory: Path, config_file: Path, metrics: Metrics) -> Recorder:
         raise UserError(f"cannot record to {directory}: {error.strerror}; --record wants a folder") from error
 
 
+def _admission(configuration: Configuration) -> Admission:
+    return Admission(configuration.cluster, configuration.rules)
+
+
+def _admitted(admission: Admission, pod: Mapping[str, Any]) -> Admitted:
+    try:
+        return admission.admit(pod)
+    except UserError:
+        return Admitted(pod)  # the API server says what is wrong with it
+
+
 @contextmanager
 def start_extender(
     config_file: Path,
@@ -153,6 +183,7 @@ def start_extender(
     record_dir: Path | None = None,
     lease: LeaseName | None = None,
     security: Security = UNPROTECTED,
+    webhook: WebhookPort | None = None,
 ) -> Iterator[Extender]:
     """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
 
@@ -161,12 +192,18 @@ def start_extender(
     """
     configuration = load(config_file)
     settings = configuration.settings
-    with closing(server.listen(listen or settings.web_server_address)) as listener:
+    address = listen or settings.web_server_address
+    with ExitStack() as stack:
+        listener = stack.enter_context(closing(server.listen(address)))
         try:
             client = kube or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
         except KubeError as error:
             raise UserError(str(error)) from error
-        extender = Extender(config_file, configuration, client, listener, record_dir, lease, security)
+        webhook_server = None
+        if webhook is not None:
+            beside = stack.enter_context(closing(server.listen(f"{address.rpartition(':')[0]}:{webhook.port}")))
+            webhook_server = HttpServer(Webhook(_admission(configuration)), beside, webhook.tls, name="webhook")
+        extender = Extender(config_file, configuration, client, listener, record_dir, lease, security, webhook_server)
         extender.start()
         try:
             yield extender
@@ -189,13 +226,19 @@ def start_embedded(
     listen: str = f"{LOOPBACK}:0",
     record_dir: Path | None = None,
     stop: threading.Event | None = None,
+    has_webhook: bool = False,
 ) -> Iterator[Embedded]:
     """A whole cluster in this process: API server, nodes, extender, scheduler; ready when entered, gone at the end.
 
-    Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to do with it.
+    With `has_webhook` pods are changed when they are created, as the admission webhook does. Once `stop` is set it is
+    entered at once, ready or not: whoever set that has nothing more to do with it.
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
-    cluster = EmbeddedCluster(load_cluster(config_file))
+    configuration = load(config_file)
+    admission = _admission(configuration)
+    cluster = EmbeddedCluster(
+        configuration.cluster, admit_pod=(lambda pod: _admitted(admission, pod)) if has_webhook else None
+    )
     cluster.start()
     try:
         kube = KubeClient.connect(cluster.api_url)

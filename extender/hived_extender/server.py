@@ -9,14 +9,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hived.errors import UserError
 from hived.jit import forget_sources
+from hived_extender.bodies import Receive, Scope, Send
 from hived_extender.callers import CALLER, identity_of
-from hived_extender.shim import Shim
 from hived_extender.tls import ServerTls
 
 KEEP_ALIVE_S = 120
@@ -29,17 +30,30 @@ HEAD_LIMIT = 1024 * 1024
 """Bytes of a request's line and headers, as in Go's servers. The parser itself would take any number."""
 
 
+class Application(Protocol):
+    """What can be served: an ASGI application, closed when the last request has been answered."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+    def close(self) -> None:
+        """Wait for what is still being done."""
+
+
 class HttpServer:
     """uvicorn on a thread of its own, with a socket that listens already. `url` is where a client on this machine
     reaches the server.
     """
 
-    def __init__(self, shim: Shim, listener: socket.socket, tls: ServerTls | None = None) -> None:
-        self._shim = shim
+    def __init__(
+        self, application: Application, listener: socket.socket, tls: ServerTls | None = None, name: str = "http"
+    ) -> None:
+        """`name` is the thread's."""
+        self._application = application
         self._socket = listener
         self.url = _url(self._socket, "https" if tls else "http")
         config = uvicorn.Config(
-            shim,
+            application,
             lifespan="off",
             http=_Protocol,
             ws="none",
@@ -54,7 +68,7 @@ class HttpServer:
         config.load()
         config.ssl = tls.context if tls else None
         self._server = _Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="http")
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name=name)
 
     @property
     def is_alive(self) -> bool:
@@ -71,7 +85,7 @@ class HttpServer:
         if self._thread.ident is not None:
             self._thread.join()
         self._socket.close()
-        self._shim.close()
+        self._application.close()
 
 
 class _Protocol(HttpToolsProtocol):

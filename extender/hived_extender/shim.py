@@ -1,23 +1,24 @@
 """The ASGI application in front of Flask.
 
-The shim reads every body itself, with a limit on size and time, so that a half-sent request holds nothing but its own
-connection. It asks the gate first: who has no access cannot even send a body. Filter, preempt and the health checks are
-answered inline, in microseconds, from bytes by the functions that the Flask routes call too. Everything else goes to
-Flask on a thread. Bind, which waits for the API server, has threads of its own, so that slow readers of long status
-dumps cannot hold it up; so have the gate's questions to the API server.
+The shim reads every body itself (`bodies.py`), so that a half-sent request holds nothing but its own connection. It
+asks the gate first: who has no access cannot even send a body. Filter, preempt and the health checks are answered
+inline, in microseconds, from bytes by the functions that the Flask routes call too. Everything else goes to Flask on a
+thread. Bind, which waits for the API server, has threads of its own, so that slow readers of long status dumps cannot
+hold it up; so have the gate's questions to the API server.
 """
 
 import asyncio
 import io
 import logging
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from flask import Flask
 
 from hived_extender.app import BODY_LIMIT, CLOSE, gate_of
+from hived_extender.bodies import BODY_TIMEOUT_S, CLOSE_HEADER, Message, Receive, Scope, Send, receive_body, send_answer
 from hived_extender.callers import CALLER, Call, Identity, Verdict
 from hived_extender.routes import (
     HEALTH_PATH,
@@ -31,11 +32,10 @@ from hived_extender.routes import (
     readiness,
 )
 from hived_extender.service import Service
-from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, encode
+from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH
 
 log = logging.getLogger(__name__)
 
-BODY_TIMEOUT_S = 10.0
 SEND_TIMEOUT_S = 10.0
 """For a piece of an answer: readers who fell asleep must not keep the threads that make the answers."""
 
@@ -47,29 +47,12 @@ ACCESS_THREADS = 4
 BIND_THREADS = 16
 OTHER_THREADS = 8
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
 INLINE: dict[tuple[str, str], Handler] = {
     ("POST", FILTER_PATH): filter_call,
     ("POST", PREEMPT_PATH): preempt_call,
     ("GET", HEALTH_PATH): health,
     ("GET", READINESS_PATH): readiness,
 }
-
-
-class _Refused(Exception):
-    """The body is too large or too slow; the connection cannot be used any more."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class _ClientGone(Exception):
-    """Nobody is there to answer."""
 
 
 class Shim:
@@ -91,23 +74,14 @@ class Shim:
         """Answer one request."""
         verdict = await self._verdict(scope)
         if verdict.refusal is not None:
-            await _send_answer(send, verdict.refusal)
+            await send_answer(send, verdict.refusal)
             return
-        try:
-            async with asyncio.timeout(self._body_timeout_s):
-                body = await self._read_body(scope, receive)
-        except _Refused as refusal:
-            await _send_answer(send, Answer(encode(str(refusal)), refusal.status), close=True)
-            return
-        except TimeoutError:
-            message = f"the body did not arrive within {self._body_timeout_s:g} s"
-            await _send_answer(send, Answer(encode(message), 408), close=True)
-            return
-        except _ClientGone:
+        body = await receive_body(scope, receive, send, self._body_limit, self._body_timeout_s)
+        if body is None:
             return
         handler = INLINE.get((scope["method"], scope["path"]))
         if handler is not None:
-            await _send_answer(send, await self._answer_inline(handler, body))
+            await send_answer(send, await self._answer_inline(handler, body))
         else:
             await self._call_flask(scope, body, receive, send)
 
@@ -137,24 +111,6 @@ class Shim:
         self._access_threads.shutdown(wait=True, cancel_futures=True)
         self._bind_threads.shutdown(wait=True)
         self._other_threads.shutdown(wait=True)
-
-    async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
-        for name, value in scope["headers"]:
-            if name == b"content-length" and int(value) > self._body_limit:
-                raise _Refused(413, f"the body has {int(value)} bytes, at most {self._body_limit} are read")
-        pieces: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _ClientGone
-            piece = message.get("body", b"")
-            pieces.append(piece)
-            size += len(piece)
-            if size > self._body_limit:
-                raise _Refused(413, f"the body has more than {self._body_limit} bytes")
-            if not message.get("more_body", False):
-                return b"".join(pieces)
 
     async def _call_flask(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
@@ -206,7 +162,7 @@ class _FlaskCall:
             "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
         }
         if self._environ.get(CLOSE):
-            self._start["headers"].append(_CLOSE_HEADER)
+            self._start["headers"].append(CLOSE_HEADER)
         return lambda piece: self._deliver(piece, is_last=False)
 
     def _deliver(self, piece: bytes, is_last: bool) -> None:
@@ -222,19 +178,6 @@ class _FlaskCall:
             start, self._start = self._start, {}
             await self._send(start)
         await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
-
-
-async def _send_answer(send: Send, reply: Answer, *, close: bool = False) -> None:
-    body = reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
-    headers = [(b"content-type", reply.content_type.encode()), (b"content-length", b"%d" % len(body))]
-    headers += [(name.lower().encode(), value.encode()) for name, value in reply.headers]
-    if close or reply.is_elsewhere:
-        headers.append(_CLOSE_HEADER)
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-_CLOSE_HEADER = (b"connection", b"close")
 
 
 def _caller(scope: Scope) -> Identity | None:

@@ -19,8 +19,11 @@ Stamp = tuple[int, int, int]
 class ServerTls:
     """The server's certificate and key, and the CA whose client certificates count. For the event loop's thread."""
 
-    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
-        """Without `client_ca` clients are not asked for a certificate. Raises UserError if a file cannot be used."""
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None, *, options: str = "--tls") -> None:
+        """Without `client_ca` clients are not asked for a certificate. Raises UserError, which names the command line's
+        options that begin with `options`, if a file cannot be used.
+        """
+        self._certificate_option, self._key_option = f"{options}-cert-file", f"{options}-private-key-file"
         self._certificate = certificate
         self._key = key
         self._client_ca = client_ca
@@ -62,14 +65,14 @@ class ServerTls:
 
     def _load(self) -> ssl.SSLContext:
         context = self._blank_context()
-        _require_readable("--tls-cert-file", self._certificate)
-        _require_readable("--tls-private-key-file", self._key)
+        _require_readable(self._certificate_option, self._certificate)
+        _require_readable(self._key_option, self._key)
         try:
             # Without a function OpenSSL would ask for the passphrase on the terminal.
             context.load_cert_chain(self._certificate, self._key, password=lambda: "")
         except (OSError, ValueError) as error:
             raise UserError(
-                f"--tls-cert-file {self._certificate} and --tls-private-key-file {self._key}: expected a PEM "
+                f"{self._certificate_option} {self._certificate} and {self._key_option} {self._key}: expected a PEM "
                 f"certificate and its PEM key without a passphrase, found {_found(error)}"
             ) from error
         if self._client_ca is not None:

@@ -15,7 +15,7 @@ from hived_extender import logs
 from hived_extender.access import DEFAULT_VERB_CALLERS, Security
 from hived_extender.cli.signals import stop_signal
 from hived_extender.election import DURATION_S, LeaseName
-from hived_extender.running import LOOPBACK, Extender, start_embedded, start_extender
+from hived_extender.running import LOOPBACK, Extender, WebhookPort, start_embedded, start_extender
 from hived_extender.server import settle_process, tune_process
 from hived_extender.tls import ServerTls
 
@@ -65,6 +65,25 @@ CHECK_INTERVAL_S = 1.0
     help="Run beside other replicas: only the holder of a Lease in the API server answers.",
 )  # fmt: skip
 @click.option(
+    "--webhook", is_flag=True,
+    help="With --embedded: isolate devices, as the admission webhook does with the pods of a real cluster.",
+)  # fmt: skip
+@click.option(
+    "--webhook-port", metavar="PORT", type=click.IntRange(0, 65535), envvar="WEBHOOK_PORT",
+    show_default="$WEBHOOK_PORT, else no webhook",
+    help="Serve the admission webhook that isolates devices at this port too, with TLS.",
+)  # fmt: skip
+@click.option(
+    "--webhook-tls-cert-file", metavar="FILE", type=click.Path(path_type=Path), envvar="WEBHOOK_TLS_CERT_FILE",
+    show_default="$WEBHOOK_TLS_CERT_FILE, else that of --tls-cert-file",
+    help="Its certificate, for the name of the Service that the API server calls.",
+)  # fmt: skip
+@click.option(
+    "--webhook-tls-private-key-file", metavar="FILE", type=click.Path(path_type=Path),
+    envvar="WEBHOOK_TLS_PRIVATE_KEY_FILE", show_default="$WEBHOOK_TLS_PRIVATE_KEY_FILE, else that of the other port",
+    help="The certificate's key.",
+)  # fmt: skip
+@click.option(
     "--lease-namespace", metavar="NAME", envvar="POD_NAMESPACE", default="default",
     show_default="$POD_NAMESPACE, else default",
     help="Where that Lease is.",
@@ -88,6 +107,10 @@ def command(
     allowed_client_name: tuple[str, ...],
     authorize: bool,
     leader_elect: bool,
+    webhook: bool,
+    webhook_port: int | None,
+    webhook_tls_cert_file: Path | None,
+    webhook_tls_private_key_file: Path | None,
     lease_namespace: str,
     lease_name: str,
     lease_duration: int,
@@ -107,6 +130,8 @@ def command(
       hived serve --listen :9096 --log-format json
       hived serve --leader-elect --lease-namespace hived-system
       hived serve --tls-cert-file tls.crt --tls-private-key-file tls.key --client-ca-file ca.crt --authorize
+      hived serve --webhook-port 9443 --webhook-tls-cert-file tls.crt --webhook-tls-private-key-file tls.key
+      hived serve --embedded hivedscheduler.yaml --webhook
     """
     if config is not None and embedded is not None:
         raise click.UsageError("--config and --embedded exclude each other")
@@ -114,12 +139,13 @@ def command(
         raise click.UsageError("an embedded cluster has one scheduler: --embedded goes without --leader-elect")
     _check_combination(embedded, tls_cert_file, tls_private_key_file, client_ca_file, authorize)
     _check_company("--client-ca-file", client_ca_file is not None, "allowed_client_name")
+    _check_webhook(embedded, webhook, webhook_port is not None)
     _check_company("--leader-elect", leader_elect, "lease_namespace", "lease_name", "lease_duration")
     logs.configure(log_format, log_level)
     tune_process()
     with stop_signal() as stop:
         if embedded is not None:
-            _serve_embedded(embedded, listen, record, stop)
+            _serve_embedded(embedded, listen, record, webhook, stop)
         else:
             tls = None
             if tls_cert_file and tls_private_key_file:
@@ -127,8 +153,27 @@ def command(
             security = Security(tls, allowed_client_name, authorize)
             file = config or config_path(os.environ)
             lease = LeaseName(lease_namespace, lease_name, _identity(), lease_duration) if leader_elect else None
-            with start_extender(file, listen=listen, record_dir=record, security=security, lease=lease) as extender:
+            certificate = webhook_tls_cert_file or tls_cert_file
+            key = webhook_tls_private_key_file or tls_private_key_file
+            with start_extender(
+                file,
+                listen=listen,
+                record_dir=record,
+                security=security,
+                lease=lease,
+                webhook=None if webhook_port is None else _webhook_port(webhook_port, certificate, key),
+            ) as extender:
                 _serve_until(stop, extender)
+
+
+def _webhook_port(port: int, certificate: Path | None, key: Path | None) -> WebhookPort:
+    """Raises UsageError without a certificate and a key, UserError for such as cannot be used."""
+    if certificate is None or key is None:
+        raise click.UsageError(
+            "--webhook-port needs --webhook-tls-cert-file and --webhook-tls-private-key-file: the API server calls "
+            "webhooks with TLS only"
+        )
+    return WebhookPort(port, ServerTls(certificate, key, options="--webhook-tls"))
 
 
 def _identity() -> str:
@@ -153,6 +198,15 @@ def _check_combination(
         )
 
 
+def _check_webhook(embedded: Path | None, is_for_embedded: bool, has_port: bool) -> None:
+    """Raises UsageError where the webhook would not be what it is to be."""
+    if is_for_embedded and embedded is None:
+        raise click.UsageError("--webhook goes with --embedded; for a real cluster give --webhook-port")
+    if embedded is not None and has_port:
+        raise click.UsageError("the embedded cluster calls no webhooks: give --webhook instead of --webhook-port")
+    _check_company("--webhook-port", has_port, "webhook_tls_cert_file", "webhook_tls_private_key_file")
+
+
 def _check_company(option: str, is_given: bool, *parameters: str) -> None:
     """Raises UsageError for parameters on the command line that mean nothing without `option`."""
     context = click.get_current_context()
@@ -161,9 +215,9 @@ def _check_company(option: str, is_given: bool, *parameters: str) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect without {option}: give both")
 
 
-def _serve_embedded(config: Path, listen: str, record: Path | None, stop: threading.Event) -> None:
+def _serve_embedded(config: Path, listen: str, record: Path | None, has_webhook: bool, stop: threading.Event) -> None:
     address = listen or f"{LOOPBACK}:{load(config).settings.listen_on()[1]}"
-    with start_embedded(config, listen=address, record_dir=record, stop=stop) as running:
+    with start_embedded(config, listen=address, record_dir=record, stop=stop, has_webhook=has_webhook) as running:
         if not stop.is_set():
             click.echo(_introduction(running.cluster.api_url, str(running.cluster.kubeconfig), running.extender.url))
         _serve_until(stop, running.extender)

@@ -9,6 +9,7 @@ import yaml
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
+from hived_extender.embedded.apiserver.rest import PodAdmission
 from hived_extender.embedded.apiserver.server import ApiServer
 from hived_extender.embedded.machines import machines_of
 from hived_extender.embedded.nodes import READY, Nodes, Timing
@@ -32,6 +33,7 @@ class EmbeddedCluster:
     kubeconfig_path : where to write the kubeconfig; by default a file in a temporary folder that `stop` removes
     pace : how the scheduler loop retries; `Pace()` is as slow as kube-scheduler
     timing : heartbeats of the nodes
+    admit_pod : what to make of pods that are created; nothing by default
     """
 
     def __init__(
@@ -43,13 +45,14 @@ class EmbeddedCluster:
         kubeconfig_path: Path | None = None,
         pace: Pace = LIVELY,
         timing: Timing | None = None,
+        admit_pod: PodAdmission | None = None,
     ) -> None:
         self._machines = machines_of(spec)
         self._extender_url = extender_url
         self._pace = pace
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._kubeconfig_path = kubeconfig_path
-        self._server = ApiServer(api_port)
+        self._server = ApiServer(api_port, admit_pod=admit_pod)
         self._nodes = Nodes(self._server.registry, timing or Timing())
         self._scheduler: Scheduler | None = None
         self._scheduler_kube: KubeClient | None = None

@@ -5,9 +5,10 @@
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from hived_extender.admission import Admitted
 from hived_extender.embedded.apiserver import discovery, models, pods, statuses
 from hived_extender.embedded.apiserver.formats import Format, continue_token, read_continue_token
 from hived_extender.embedded.apiserver.models import Body, encode, view_of
@@ -45,14 +46,24 @@ class Response:
     warnings: tuple[str, ...] = ()
 
 
+PodAdmission = Callable[[Body], Admitted]
+
+
 class Rest:
     """The verbs over one registry.
 
     `expired_as_status` answers a watch of an expired version with the HTTP status 410, as old API servers did, instead
-    of an ERROR event.
+    of an ERROR event. `admit_pod`, if given, changes pods that are created.
     """
 
-    def __init__(self, registry: Registry, bookmark_interval_s: float, expired_as_status: bool) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        bookmark_interval_s: float,
+        expired_as_status: bool,
+        admit_pod: PodAdmission | None = None,
+    ) -> None:
+        self._admit_pod = admit_pod
         self._registry = registry
         self._bookmark_interval_s = bookmark_interval_s
         self._expired_as_status = expired_as_status
@@ -236,6 +247,9 @@ class Rest:
     def _create(self, request: Request, target: Target) -> Response:
         body = self._in_namespace(target, self._read(request, target.resource))
         warnings = _field_warnings(request, target.resource, body)
+        if target.resource is PODS and self._admit_pod is not None:
+            admitted = self._admit_pod(body)
+            body, warnings = dict(admitted.pod), (*warnings, *admitted.warnings)
         created = self._registry.create(target.resource, body, request.parameters.is_dry_run())
         return self._answer(request, target.resource, created, 201, warnings)
 
