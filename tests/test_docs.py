@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from hived_config import chains, loader, physical, skus, trees, virtual
+from hived_config.rules import GPU_RESOURCE, PRIORITY_WORDS, SCHEDULER_NAMES
 from hived_config.settings import Settings
+from hived_extender import requests
+from hived_extender.annotations import PREFIX
 from hived_extender.announcements import BOARD_LIMIT
 from hived_extender.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
 from hived_extender.pod_events import MESSAGE_LIMIT
@@ -54,6 +57,20 @@ def test_exactly_the_keys_of_the_configuration_are_documented(heading: str, keys
 )
 def test_the_default_of_a_setting_is_documented(key: str, default: object) -> None:
     assert f"| `{key}` | `{default}` |" in rows(CONFIGURATION, "## The document")[key]
+
+
+def test_the_defaults_of_how_pods_are_read_are_documented() -> None:
+    document = rows(CONFIGURATION, "## The document")
+    assert f"`[{', '.join(SCHEDULER_NAMES)}]`" in document["schedulerNames"]
+    numbers = {word: number for word, number in PRIORITY_WORDS.items() if number > 0}
+    assert all(f"`{word}` ({number})" in document["priorityClasses"] for word, number in numbers.items())
+    assert f"| `{GPU_RESOURCE}` |" in rows(CONFIGURATION, "### A SKU type")["resource"]
+
+
+def test_annotations_that_say_what_a_pod_asks_for_are_documented() -> None:
+    section = CONFIGURATION.split("## How other pods are read\n", 1)[1].split("\n### ", 1)[0]
+    annotations = {requests.VIRTUAL_CLUSTER, requests.PRIORITY, requests.LEAF_CELL_TYPE, requests.PINNED_CELL}
+    assert set(re.findall(rf"`({re.escape(PREFIX)}[\w-]+)`", section)) == annotations
 
 
 def test_every_sample_cluster_is_listed() -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -14,12 +14,12 @@ from hived_config.errors import ConfigError, Mistake
 from hived_config.openpai import open_configuration
 from hived_config.physical import PhysicalCells
 from hived_config.reader import Reader, is_null
-from hived_config.rules import PodRules
+from hived_config.rules import POD_RULE_KEYS, PodRules, read_pod_rules
 from hived_config.settings import SETTING_KEYS, Settings, read_settings
-from hived_config.skus import read_sku_types
+from hived_config.skus import SkuTypes, read_sku_types
 from hived_config.virtual import VirtualClusters
 
-DOCUMENT_KEYS = (*SETTING_KEYS, "physicalCluster", "virtualClusters")
+DOCUMENT_KEYS = (*SETTING_KEYS, *POD_RULE_KEYS, "physicalCluster", "virtualClusters")
 PHYSICAL_CLUSTER_KEYS = ("skuTypes", "cellTypes", "physicalCells")
 
 
@@ -51,10 +51,10 @@ def load(path: str | Path, lenient: bool = False, environ: Mapping[str, str] | N
 def load_text(text: str, file: str, lenient: bool = False, environ: Mapping[str, str] | None = None) -> Configuration:
     """As `load`, for the text of a file; messages name it `file`."""
     with gc_paused():
-        cluster, settings, noted = _read(text, file, lenient, os.environ if environ is None else environ)
+        cluster, settings, rules, noted = _read(text, file, lenient, os.environ if environ is None else environ)
     if cluster is None or not all(mistake.is_warning for mistake in noted):
         raise ConfigError(noted)
-    return Configuration(cluster, settings, warnings=tuple(noted))
+    return Configuration(cluster, settings, rules, tuple(noted))
 
 
 def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
@@ -64,19 +64,21 @@ def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
 
 def _read(
     text: str, file: str, lenient: bool, environ: Mapping[str, str]
-) -> tuple[ClusterSpec | None, Settings, list[Mistake]]:
+) -> tuple[ClusterSpec | None, Settings, PodRules, list[Mistake]]:
     """What `load` gives, or why it cannot. The document is gone when this returns, before the collector wakes up."""
     reader = open_configuration(text, file, lenient)
     if is_null(reader.root):
         reader.note(reader.root, "nothing", "a scheduler configuration (a mapping)")
     fields = reader.known_fields(reader.root, "a scheduler configuration (a mapping)", DOCUMENT_KEYS)
     settings = read_settings(reader, fields, environ)
-    cluster = _read_cluster(reader, fields)
-    return cluster, settings, reader.mistakes()
+    cluster, rules = _read_cluster(reader, fields)
+    return cluster, settings, rules, reader.mistakes()
 
 
-def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> ClusterSpec | None:
-    """The cluster among the top-level `fields`; None if a part is missing, which is noted. The others are checked."""
+def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> tuple[ClusterSpec | None, PodRules]:
+    """The cluster among the top-level `fields`, and how its pods are read; no cluster if a part is missing, which is
+    noted. The others are checked.
+    """
     physical_node = _required(reader, reader.root, fields, "physicalCluster", "the physical cluster")
     virtual_node = _required(reader, reader.root, fields, "virtualClusters", "virtual clusters by name")
     parts: Mapping[str, yaml.Node] = {}
@@ -86,12 +88,18 @@ def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> ClusterSpe
         types_node = _required(reader, physical_node, parts, "cellTypes", "cell types by name")
         cells_node = _required(reader, physical_node, parts, "physicalCells", "a list of physical cells")
     types = CellTypes(reader, types_node)
-    skus = read_sku_types(reader, parts["skuTypes"], types) if "skuTypes" in parts else {}
+    skus = read_sku_types(reader, parts["skuTypes"], types) if "skuTypes" in parts else SkuTypes()
     physical = PhysicalCells(reader, types, cells_node)
     virtual = VirtualClusters(reader, physical, virtual_node)
+    rules = replace(
+        read_pod_rules(reader, fields, types),
+        resources=skus.resources,
+        node_labels=skus.node_labels,
+        vc_of_namespace=virtual.vc_of_namespace,
+    )
     if types_node is None or cells_node is None or virtual_node is None:
-        return None
-    return ClusterSpec(types.specs, physical.cells, virtual.specs, skus)
+        return None, rules
+    return ClusterSpec(types.specs, physical.cells, virtual.specs, skus.specs), rules
 
 
 def _required(

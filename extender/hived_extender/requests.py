@@ -29,7 +29,7 @@ DEVICE_REQUESTS = PREFIX + "device-requests"
 """What a pod asked for before the admission webhook took the device resource away from its containers."""
 
 DEFAULT = "default"
-"""The VC of who names none; also the queue that Volcano writes where nobody chose one, so that it chooses nothing."""
+"""The VC of who names none."""
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -132,7 +132,7 @@ class Resolver:
                 raise UserError(f"{VIRTUAL_CLUSTER} is {said!r}; set it to a virtual cluster: {_listed(known)}")
             return said
         queue = (description and description.queue) or ""
-        if queue in known and queue != DEFAULT:
+        if queue in known:
             return queue
         vc = self._rules.vc_of_namespace.get(pod.metadata.namespace, DEFAULT)
         if vc not in known:

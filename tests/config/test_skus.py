@@ -5,6 +5,12 @@ from sound_file import changed, cluster_of, mistakes_of
 
 from hived.specs import SkuTypeSpec
 from hived_config.loader import load_text
+from hived_config.skus import SKU_TYPE_KEYS
+
+A_RESOURCE = "a device resource of Kubernetes, such as nvidia.com/gpu"
+A_LABEL = "the name of a label, such as example.com/gpu-model"
+A_VALUE = "the value of a label: at most 63 letters, digits, '-', '_' and '.'"
+KEYS = ", ".join(SKU_TYPE_KEYS)
 
 
 def with_skus(skus: str) -> str:
@@ -15,6 +21,28 @@ def with_skus(skus: str) -> str:
 def test_sku_types_are_carried_to_job_submission() -> None:
     skus = cluster_of(with_skus("{GPU: {gpu: 1, cpu: 2, memory: 4096Mi}}")).sku_types
     assert skus == {"GPU": SkuTypeSpec(1, 2.0, 4096.0)}
+
+
+@pytest.mark.parametrize(
+    ("written", "gpu"),
+    [("{}", 1), ("{nodeLabels: {a: b}}", 1), ("{cpu: 4}", 0), ("{memory: 1Gi}", 0), ("{cpu: 4, resource: a.b/c}", 1)],
+)
+def test_a_type_is_one_gpu_unless_it_is_described_without(written: str, gpu: int) -> None:
+    assert cluster_of(with_skus(f"{{GPU: {written}}}")).sku_types["GPU"].gpu == gpu
+
+
+@pytest.mark.parametrize(
+    ("written", "resources"),
+    [("{}", {"GPU": "nvidia.com/gpu"}), ("{resource: amd.com/gpu}", {"GPU": "amd.com/gpu"}), ("{cpu: 4}", {})],
+)
+def test_a_type_of_gpus_is_a_device_resource(written: str, resources: dict[str, str]) -> None:
+    configuration = load_text(with_skus(f"{{GPU: {written}}}"), "f", environ={})
+    assert configuration.rules.resources_in(configuration.cluster) == resources
+
+
+def test_labels_of_nodes_are_text_as_written() -> None:
+    rules = load_text(with_skus("{GPU: {nodeLabels: {example.com/a: 010, b: ''}}}"), "f", environ={}).rules
+    assert rules.node_labels == {"GPU": {"example.com/a": "010", "b": ""}}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +62,14 @@ def test_memory_is_a_kubernetes_quantity(written: str, memory_mib: float) -> Non
         ("{cpu: -1}", ".cpu: found -1, expected a number of CPUs"),
         ("{memory: 4Gb}", ".memory: found 4Gb, expected an amount of memory, such as 4096Mi or 32Gi"),
         ("{memory: [1]}", ".memory: found a list, expected an amount of memory, such as 4096Mi or 32Gi"),
-        ("{gpus: 1}", ".gpus: found unknown key 'gpus', expected one of gpu, cpu, memory (did you mean gpu?)"),
+        ("{gpus: 1}", f".gpus: found unknown key 'gpus', expected one of {KEYS} (did you mean gpu?)"),
+        ("{resource: gpu}", f".resource: found gpu, expected {A_RESOURCE}"),
+        ("{resource: }", f".resource: found nothing, expected {A_RESOURCE}"),
+        ("{resource: [a/b]}", f".resource: found a list, expected {A_RESOURCE}"),
+        ("{nodeLabels: a}", ".nodeLabels: found a, expected labels of nodes by name"),
+        ("{nodeLabels: {a b: c}}", f".nodeLabels['a b']: found label 'a b', expected {A_LABEL}"),
+        ("{nodeLabels: {a: [c]}}", f".nodeLabels.a: found a list, expected {A_VALUE}"),
+        ("{nodeLabels: {a: b c}}", f".nodeLabels.a: found b c, expected {A_VALUE}"),
         ("[1]", ": found a list, expected a SKU type (a mapping)"),
     ],
 )

@@ -4,6 +4,7 @@ import pytest
 from sound_file import SOUND, changed, cluster_of, mistakes_of
 
 from hived.specs import VirtualCellSpec, VirtualClusterSpec
+from hived_config.loader import load_text
 from hived_config.physical import MAX_CELL_COUNT
 
 A_CELL = "{cellType: RACK.NODE, cellNumber: 1}"
@@ -11,6 +12,7 @@ B_CELL = "{cellType: NODE.PAIR, cellNumber: 2}"
 PIN = "    - pinnedCellId: pin\n"
 A_PLACE = "f:16: virtualClusters.a.virtualCells[0]"
 B_PLACE = "f:19: virtualClusters.b.virtualCells[0]"
+NAMESPACE = "the name of a namespace: at most 63 of a-z, 0-9 and '-'"
 B_PIN = "virtualClusters.b.pinnedCells[0]"
 
 
@@ -209,3 +211,42 @@ def test_absurdly_many_virtual_cells_are_refused_without_being_built() -> None:
     listed = mistakes_of(changed(B_CELL, "{cellType: NODE, cellNumber: 2147483647}"))
     total = 7 * (2**31 - 1) + 2 * 7
     assert listed[0] == f"f:14: virtualClusters: found {total} virtual cells, expected at most {MAX_CELL_COUNT}"
+
+
+# ---- whose pods, and how they are placed
+
+
+def test_namespaces_belong_to_virtual_clusters() -> None:
+    rules = load_text(changed("  a:\n", "  a:\n    namespaces: [labs, team-1]\n"), "f", environ={}).rules
+    assert rules.vc_of_namespace == {"labs": "a", "team-1": "a"}
+
+
+@pytest.mark.parametrize(
+    ("written", "mistake"),
+    [
+        ("[labs, labs]", "[1]: found namespace 'labs', already of a (line 15), expected each namespace once"),
+        ("[Labs]", f"[0]: found Labs, expected {NAMESPACE}"),
+        ("['']", f"[0]: found the text '', expected {NAMESPACE}"),
+        ("[~]", f"[0]: found nothing, expected {NAMESPACE}"),
+        ("[{a: b}]", f"[0]: found a mapping, expected {NAMESPACE}"),
+        ("labs", ": found labs, expected a list of namespaces"),
+    ],
+)
+def test_namespaces_that_cannot_be_told_apart_are_mistakes(written: str, mistake: str) -> None:
+    text = changed("  a:\n", f"  a:\n    namespaces: {written}\n")
+    assert mistakes_of(text) == [f"f:15: virtualClusters.a.namespaces{mistake}"]
+
+
+@pytest.mark.parametrize(("written", "expected"), [("topology", True), ("", False)])
+def test_a_virtual_cluster_may_be_packed_by_topology(written: str, expected: bool) -> None:
+    clusters = cluster_of(changed("  a:\n", f"  a:\n    placement: {written}\n")).virtual_clusters
+    assert [clusters[name].packs_by_topology for name in "ab"] == [expected, False]
+
+
+@pytest.mark.parametrize(
+    ("written", "found"), [("spread", "spread"), ("[topology]", "a list"), ("true", "the boolean true")]
+)
+def test_another_placement_is_a_mistake(written: str, found: str) -> None:
+    assert mistakes_of(changed("  a:\n", f"  a:\n    placement: {written}\n")) == [
+        f"f:15: virtualClusters.a.placement: found {found}, expected topology, or no such key to place as HiveD does"
+    ]

@@ -121,7 +121,7 @@ def test_pods_are_replaced_when_their_configuration_has_changed(tmp_path: Path) 
 
 def test_one_kube_scheduler_serves_all_names_that_jobs_use(tmp_path: Path) -> None:
     objects = manifests("--config", write(tmp_path, "Research", "two"), "--one-scheduler")
-    expected = ["hived", "hivedscheduler-ds-research", "hivedscheduler-ds-two"]
+    expected = ["hived", "hived-research", "hived-two", "hivedscheduler-ds-research", "hivedscheduler-ds-two"]
     assert scheduler_names(objects) == {f"{SCHEDULER}-config": expected}
 
 
@@ -136,6 +136,27 @@ def test_names_of_the_users_take_the_place_of_ours(tmp_path: Path) -> None:
     names = ("--scheduler-name", "gpus", "--scheduler-name", "{vc}-gpus")
     objects = manifests("--config", write(tmp_path), "--one-scheduler", *names)
     assert scheduler_names(objects) == {f"{SCHEDULER}-config": ["gpus", "one-gpus", "two-gpus"]}
+
+
+def test_names_of_the_configuration_take_the_place_of_ours(tmp_path: Path) -> None:
+    config = write(tmp_path, more="schedulerNames: ['{vc}-gpus']\n")
+    assert scheduler_names(manifests("--config", config)) == {
+        f"{SCHEDULER}-one-config": ["one-gpus"],
+        f"{SCHEDULER}-two-config": ["two-gpus"],
+    }
+    config = write(tmp_path, more="schedulerNames: [gpus]\n")
+    assert scheduler_names(manifests("--config", config, "--one-scheduler")) == {f"{SCHEDULER}-config": ["gpus"]}
+    assert "scheduler name 'gpus': one kube-scheduler per virtual cluster" in refusal(config)
+
+
+def test_a_name_whose_pods_the_configuration_does_not_know_is_warned_of(tmp_path: Path) -> None:
+    config = write(tmp_path, more="schedulerNames: [gpus]\n")
+    names = ("--scheduler-name", "gpus", "--scheduler-name", "{vc}-gpus")
+    result = CliRunner().invoke(main, ["manifests", "--config", config, "--one-scheduler", *names])
+    assert [line.split(" is not")[0] for line in result.stderr.splitlines()] == [
+        "Warning: one-gpus",
+        "Warning: two-gpus",
+    ]
 
 
 @pytest.mark.parametrize("options", [[], ["--one-scheduler"]], ids=["per VC", "one"])

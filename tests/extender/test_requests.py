@@ -112,13 +112,13 @@ def of_gang(**said: Any) -> Description:
         (pod(GPU), None, "default"),
         (pod(GPU, namespace="labs"), None, "research"),
         (pod(GPU), "research", "research"),
-        (pod(GPU, namespace="labs"), "default", "research"),
+        (pod(GPU, namespace="labs"), "default", "default"),
         (pod(GPU, namespace="labs"), "unheard-of", "research"),
         (pod(GPU, namespace="labs", annotations={"virtual-cluster": "default"}), None, "default"),
         (pod(GPU, labels={"virtual-cluster": "default"}), "research", "default"),
         (pod(GPU, annotations={"virtual-cluster": "default"}, labels={"virtual-cluster": "default"}), None, "default"),
     ],
-    ids=["default", "namespace", "queue", "queue default is none", "queue of none", "annotation", "label", "agree"],
+    ids=["default", "namespace", "queue", "queue above namespace", "queue of none", "annotation", "label", "agree"],
 )
 def test_the_nearest_word_about_the_virtual_cluster_counts(one: Pod, queue: str | None, expected: str) -> None:
     assert resolve(one, of_gang(queue=queue)).virtual_cluster == expected

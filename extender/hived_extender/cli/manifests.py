@@ -8,9 +8,11 @@ import click
 from hived.errors import UserError
 from hived_config.loader import load
 from hived_config.openpai import inner_text
+from hived_config.rules import SCHEDULER_NAMES, names_for
 from hived_config.settings import config_path
 from hived_extender.cli.documents import as_yaml
 from hived_extender.deploy.installation import NAMESPACE, OVERLAYS, Installation
+from hived_extender.wire import ENABLE_LIMIT
 
 
 @click.command()
@@ -30,7 +32,7 @@ from hived_extender.deploy.installation import NAMESPACE, OVERLAYS, Installation
 @click.option(
     "--scheduler-name", "scheduler_names", multiple=True, metavar="NAME",
     help="schedulerName to serve; {vc} stands for each virtual cluster; may be given again.  "
-    "[default: hived-{vc}, with one scheduler hived, and hivedscheduler-ds-{vc}]",
+    "[default: schedulerNames of the configuration, else hived-{vc}, hivedscheduler-ds-{vc}; with one scheduler hived]",
 )  # fmt: skip
 @click.option(
     "--scheduler-per-vc/--one-scheduler", default=True, show_default=True,
@@ -74,15 +76,25 @@ def command(
     ):
         if value:
             raise UserError(f"{path}: {key}: found {value!r}; remove it, a pod uses its service account")
+    virtual_clusters = tuple(configuration.cluster.virtual_clusters)
+    rules = configuration.rules
+    for name in names_for(scheduler_names, virtual_clusters):
+        if not rules.serves(name, virtual_clusters):
+            click.echo(
+                f"Warning: {name} is not among schedulerNames of {path}: of its pods only those with the limit "
+                f"{ENABLE_LIMIT} are scheduled; add it there",
+                err=True,
+            )
+    has_names = rules.scheduler_names != SCHEDULER_NAMES
     installation = Installation(
         configuration=inner_text(path.read_text(encoding="utf-8"), str(path)),
-        virtual_clusters=tuple(configuration.cluster.virtual_clusters),
+        virtual_clusters=virtual_clusters,
         overlay=overlay,
         namespace=namespace,
         image=image,
         scheduler_image=kube_scheduler_image,
         replicas=replicas,
-        scheduler_names=scheduler_names,
+        scheduler_names=scheduler_names or (rules.scheduler_names if has_names else ()),
         is_scheduler_per_vc=scheduler_per_vc,
         has_service_monitor=service_monitor,
     )

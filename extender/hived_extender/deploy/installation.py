@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from hived.errors import UserError
+from hived_config.rules import SCHEDULER_NAMES, names_for
 from hived_extender.deploy.kustomize import Document, build
 
 OVERLAYS = ("single", "ha", "tls")
@@ -25,10 +26,6 @@ SCHEDULER = "hived-kube-scheduler"
 
 SCHEDULER_CONFIG = f"{SCHEDULER}-config"
 SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
-
-SCHEDULER_NAMES = ("hived", "hivedscheduler-ds-{vc}")
-SCHEDULER_NAMES_PER_VC = ("hived-{vc}", "hivedscheduler-ds-{vc}")
-"""What pods may ask for as schedulerName, by default: names of ours, and those that `hived submit` and OpenPAI use."""
 
 DIGEST_ANNOTATION = "hived/configuration"
 """Of the pods: they are replaced when their configuration has changed."""
@@ -130,8 +127,9 @@ class Installation:
 
     def _expand(self, virtual_clusters: Sequence[str]) -> list[str]:
         """The schedulerNames for these virtual clusters; with one kube-scheduler, those of all of them."""
-        default = SCHEDULER_NAMES_PER_VC if self.is_scheduler_per_vc else SCHEDULER_NAMES
-        names = self.scheduler_names or default
+        names = self.scheduler_names or [
+            name for name in SCHEDULER_NAMES if "{vc}" in name or not self.is_scheduler_per_vc
+        ]
         if not all(names):
             raise UserError("scheduler name '': expected what pods have as schedulerName, such as 'gpus-{vc}'")
         shared = [name for name in names if "{vc}" not in name]
@@ -140,10 +138,10 @@ class Installation:
                 f"scheduler name {shared[0]!r}: one kube-scheduler per virtual cluster needs a name for each; expected "
                 f"'{{vc}}' in it, such as '{shared[0]}-{{vc}}', or --one-scheduler"
             )
-        names = [each for name in names for each in _for_each(name, virtual_clusters)]
+        names = names_for(names, virtual_clusters)
         if not names:
             raise UserError("there is no virtual cluster to name a scheduler after; give --scheduler-name without {vc}")
-        return list(dict.fromkeys(names))
+        return names
 
     def _with_scheduler_per_vc(self, documents: list[Document]) -> list[Document]:
         """The objects with a copy of each of kube-scheduler's for every virtual cluster instead."""
@@ -205,13 +203,6 @@ def _suffixes(virtual_clusters: Sequence[str]) -> dict[str, str]:
             )
         suffixes[vc] = suffix
     return suffixes
-
-
-def _for_each(scheduler_name: str, virtual_clusters: Iterable[str]) -> list[str]:
-    """The name with {vc} replaced by each virtual cluster, in lower case as `hived submit` has it."""
-    if "{vc}" not in scheduler_name:
-        return [scheduler_name]
-    return [scheduler_name.replace("{vc}", vc.lower()) for vc in virtual_clusters]
 
 
 def _renamed(value: Any, names: Mapping[str, str], key: str = "") -> Any:

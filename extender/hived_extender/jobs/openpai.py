@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_config.rules import PRIORITY_WORDS
 from hived_extender.annotations import LEAF_CELL_ISOLATION
 from hived_extender.jobs.capacity import Capacity, Resources, cluster_capacity, sku, skus_needed, vc_capacity
 from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.submission import (
-    PRIORITY_CLASSES,
     Manifest,
     PlannedPod,
     Submission,
@@ -124,8 +124,8 @@ def _job(root: Section, submission: Submission) -> _Job:
     defaults.skip("deployment")
     hived = extras.section("hivedScheduler")
     word = hived.text("jobPriorityClass", "test")
-    if word not in PRIORITY_CLASSES:
-        raise hived.refuse("jobPriorityClass", f"found {word!r}, expected {', '.join(PRIORITY_CLASSES)}")
+    if word not in PRIORITY_WORDS:
+        raise hived.refuse("jobPriorityClass", f"found {word!r}, expected {', '.join(PRIORITY_WORDS)}")
     flags = {
         "gangReleaseEnable": hived.flag("gangReleaseEnable", False),
         "lazyPreemptionEnable": hived.flag("lazyPreemptionEnable", False),
@@ -136,7 +136,7 @@ def _job(root: Section, submission: Submission) -> _Job:
         name=name,
         user=submission.user,
         virtual_cluster=submission.virtual_cluster or virtual_cluster,
-        priority=PRIORITY_CLASSES[word] if submission.priority is None else submission.priority,
+        priority=PRIORITY_WORDS[word] if submission.priority is None else submission.priority,
         is_gang=extras.flag("gangAllocation", True),
         flags=flags,
     )

@@ -8,10 +8,8 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_config.rules import PRIORITY_WORDS
 from hived_extender.annotations import SCHEDULING_SPEC
-
-PRIORITY_CLASSES = {"crit": 120, "prod": 100, "test": 10, "oppo": OPPORTUNISTIC_PRIORITY}
-"""OpenPAI's words for priorities."""
 
 Manifest = dict[str, Any]
 """A Kubernetes object as plain JSON values."""
@@ -50,14 +48,14 @@ class Submission:
 
 def parse_priority(text: str) -> int:
     """A priority from one of OpenPAI's words or a number from -1 to 1000. Raises UserError for anything else."""
-    if text in PRIORITY_CLASSES:
-        return PRIORITY_CLASSES[text]
+    if text in PRIORITY_WORDS:
+        return PRIORITY_WORDS[text]
     try:
         priority = int(text)
     except ValueError:
         priority = OPPORTUNISTIC_PRIORITY - 1
     if not OPPORTUNISTIC_PRIORITY <= priority <= MAX_GUARANTEED_PRIORITY:
-        words, numbers = ", ".join(PRIORITY_CLASSES), f"{OPPORTUNISTIC_PRIORITY} to {MAX_GUARANTEED_PRIORITY}"
+        words, numbers = ", ".join(PRIORITY_WORDS), f"{OPPORTUNISTIC_PRIORITY} to {MAX_GUARANTEED_PRIORITY}"
         raise UserError(f"priority {text!r}: expected {words} or a number from {numbers}")
     return priority
 

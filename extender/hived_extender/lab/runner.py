@@ -12,13 +12,14 @@ import yaml
 from hived.errors import HivedError, UserError
 from hived.specs import PodRequest
 from hived_config.loader import load_cluster
+from hived_config.rules import PRIORITY_WORDS
 from hived_extender.annotations import pod_request
 from hived_extender.embedded.lifetimes import RUN_SECONDS
 from hived_extender.embedded.nodes import READY
 from hived_extender.inspection import Inspector
 from hived_extender.jobs import plan_file
 from hived_extender.jobs.creation import create_pods
-from hived_extender.jobs.submission import PRIORITY_CLASSES, Manifest, PlannedPod
+from hived_extender.jobs.submission import Manifest, PlannedPod
 from hived_extender.jobs.submission import Submission as Submitter
 from hived_extender.kube import NODES, KubeClient, pod_path
 from hived_extender.lab.checks import failures
@@ -273,7 +274,7 @@ def _describe(pods: list[PlannedPod]) -> str:
     tasks = f"{len(pods)} tasks of" if len(pods) > 1 else "a task of"
     is_gang = len(pods) > 1 and len({spec.group.name for spec in requests}) == 1
     first = requests[0]
-    words = {number: word for word, number in PRIORITY_CLASSES.items()}
+    words = {number: word for word, number in PRIORITY_WORDS.items()}
     parts = [
         f"{tasks} {' and '.join(shapes)}{' as a gang' if is_gang else ''}",
         f"VC {first.virtual_cluster}",
