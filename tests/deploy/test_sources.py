@@ -12,6 +12,7 @@ from hived_extender.access import DEFAULT_VERB_CALLERS
 from hived_extender.cli.serve import command
 from hived_extender.deploy.installation import deploy_folder
 from hived_extender.deploy.kustomize import build
+from hived_extender.dialects import KINDS
 from tests.deploy.installations import DEPLOY, FOLDERS, ROOT
 from tests.deploy.rules import of_kind
 
@@ -59,6 +60,18 @@ def test_every_rule_is_documented_verb_by_verb() -> None:
         (frozenset(rule["verbs"]), frozenset(rule.get("resources") or rule["nonResourceURLs"])) for rule in rules
     }
     assert granted - documented == set()
+
+
+def test_every_kind_of_gang_objects_can_be_followed() -> None:
+    (role,) = [each for name, each in of_kind(build(DEPLOY), "ClusterRole") if name == "ClusterRole/hived"]
+    allowed = {
+        (group, plural)
+        for rule in role["rules"]
+        if {"list", "watch"} <= set(rule["verbs"])
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+    }
+    assert {(kind.group, kind.plural) for kind in KINDS} <= allowed
 
 
 def test_the_image_has_the_version_of_the_program() -> None:
