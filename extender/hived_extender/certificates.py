@@ -156,3 +156,11 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+def ssh_key_pair() -> tuple[bytes, bytes]:
+    """A new key for ssh, private and public, as OpenSSH writes them: a job's pods let each other in with it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    encoding, public = serialization.Encoding, serialization.PublicFormat
+    private = key.private_bytes(encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
+    return private, key.public_key().public_bytes(encoding.OpenSSH, public.OpenSSH) + b"\n"

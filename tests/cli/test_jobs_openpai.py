@@ -280,7 +280,6 @@ def test_a_gang_that_can_never_fit_is_refused(text, message, write, submission):
         (job() + "<<: 5\n", ":16: ['<<']: found 5, expected a mapping to merge"),
         (job() + "name: again\n", ":16: name: found 'name' given twice (first on line 2), expected each key once"),
         (job() + "x: [", ":17: found text that is not YAML (did not find expected node content), expected YAML"),
-        ("a: 1\n", ":1: expected an OpenPAI job (protocolVersion: 2) or a Pod (apiVersion: v1, kind: Pod)"),
         ("- 1\n", ":1: found a list, expected a mapping of names to values"),
         ("", ": is empty; expected a job or a pod manifest"),
     ],

@@ -339,3 +339,99 @@ def test_a_malformed_pod_is_refused_with_its_line_and_nothing_is_created(sound, 
     assert (result.exit_code, type(result.exception)) == (1, SystemExit)
     assert result.stderr.startswith(f"Error: {bad}:{line}: ")
     assert kube.list_objects(PODS, dict).items == []
+
+
+ELASTIC = """\
+apiVersion: elastic.iml.github.io/v1alpha1
+kind: ElasticJob
+metadata: {name: dl}
+spec:
+  suspend: true
+  replicaSpecs:
+    worker:
+      replicas: 2
+      template:
+        spec:
+          containers: [{name: main, image: example/train}]
+"""
+VOLCANO = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: vc}
+spec:
+  plugins: {svc: []}
+  policies: [{event: PodEvicted, action: RestartJob}]
+  tasks:
+  - name: worker
+    replicas: 2
+    template: {spec: {containers: [{name: main, image: example/train}]}}
+"""
+
+
+def pod_names(kube) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in kube.list_objects(PODS, dict).items)
+
+
+@pytest.fixture
+def records(kube) -> Iterator[None]:
+    """What jobs leave in the cluster is gone afterwards."""
+    yield
+    for one in kube.list_objects("/api/v1/configmaps", dict).items:
+        kube.delete(f"/api/v1/namespaces/{one['metadata']['namespace']}/configmaps/{one['metadata']['name']}")
+
+
+def test_a_job_of_another_controller_is_kept_and_owns_its_pods(run, kube, write, records):
+    result = run(write(VOLCANO))
+    assert (result.exit_code, result.stderr) == (0, "Warning: service/vc left out: this cluster has no services\n")
+    assert result.stdout.splitlines() == [
+        "configmap/vc-svc created",
+        "pod/vc-worker-0 created",
+        "pod/vc-worker-1 created",
+        "job vc: PodEvicted -> RestartJob",
+    ]
+    record = kube.get("/api/v1/namespaces/default/configmaps/hived-job-vc")
+    assert json.loads(record["data"]["state.json"]) == {"phase": "Running"}
+    owners = [pod["metadata"]["ownerReferences"][0]["uid"] for pod in kube.list_objects(PODS, dict).items]
+    assert owners == [record["metadata"]["uid"]] * 2
+
+
+def test_a_job_that_is_there_already_is_refused_with_the_way_to_delete_it(run, kube, write, records):
+    run(write(VOLCANO))
+    result = run(write(VOLCANO))
+    message = (
+        "job vc exists already in namespace default; rename the new one, or delete the old one with all its pods: "
+        "kubectl delete configmap -n default hived-job-vc"
+    )
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, f"Error: {message}")
+    assert pod_names(kube) == ["vc-worker-0", "vc-worker-1"]
+
+
+def test_a_job_that_cannot_be_created_as_a_whole_leaves_nothing(run, kube, write, records):
+    run(write(ELASTIC.replace("suspend: true", "suspend: false")))
+    kube.delete("/api/v1/namespaces/default/configmaps/hived-job-dl")
+    kube.delete_pod("default", "dl-edljob-worker-0", grace_period_s=0)
+    result = run(write(ELASTIC.replace("suspend: true", "suspend: false")))
+    assert result.exit_code == 1
+    assert "pod dl-edljob-worker-1 exists already in namespace default" in result.stderr
+    assert pod_names(kube) == ["dl-edljob-worker-1"]
+    with pytest.raises(KubeError):
+        kube.get("/api/v1/namespaces/default/configmaps/hived-job-dl")
+
+
+def test_a_suspended_job_gets_its_pods_when_it_is_resumed(run, kube, server, write, records):
+    result = run(write(ELASTIC), "--priority", "prod")
+    assert result.stdout.splitlines()[0] == "job dl is suspended, no pod was created: hived resume dl"
+    assert pod_names(kube) == []
+    resumed = CliRunner().invoke(main, ["resume", "dl", "--api-server", server.url])
+    assert (resumed.exit_code, resumed.stdout.splitlines()[-1]) == (0, "job dl resumed")
+    assert pod_names(kube) == ["dl-edljob-worker-0", "dl-edljob-worker-1"]
+    assert kube.list_objects(PODS, dict).items[0]["spec"]["priority"] == 100
+    again = CliRunner().invoke(main, ["resume", "dl", "--api-server", server.url])
+    message = "Error: job dl is Running: only a suspended or aborted job can be resumed\n"
+    assert (again.exit_code, again.stderr) == (1, message)
+
+
+def test_resuming_what_is_not_there_says_where_jobs_are_listed(kube, server):
+    result = CliRunner().invoke(main, ["resume", "gone", "-n", "lab", "--api-server", server.url])
+    assert result.exit_code == 1
+    assert "no job gone in namespace lab: no ConfigMap hived-job-gone; jobs are listed by kubectl" in result.stderr

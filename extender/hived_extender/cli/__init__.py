@@ -18,6 +18,7 @@ SUMMARIES = {
     "serve": "Run the scheduler extender, or a whole embedded cluster.",
     "demo": "Run the lab: HiveD's guarantees, shown and checked on an embedded cluster.",
     "submit": "Turn jobs and pod manifests into pods and create them.",
+    "resume": "Create the pods of a job that was submitted suspended, or that was aborted.",
     "get": "Show the cluster, the virtual clusters or the affinity groups.",
     "config": "Check configuration files.",
     "certificates": "Make certificates for TLS between kube-scheduler and the extender.",

@@ -1,20 +1,21 @@
 """`hived submit`: jobs and pod manifests become pods of the cluster."""
 
 import getpass
-import os
 import re
+from collections.abc import Callable, Sequence
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
+from hived_extender.cli.connecting import asks_api_server
 from hived_extender.cli.documents import as_yaml
-from hived_extender.jobs import plan_file
+from hived_extender.jobs import plan_jobs
 from hived_extender.jobs.configuration import find_cluster
-from hived_extender.jobs.creation import create_pods
-from hived_extender.jobs.submission import Manifest, PlannedPod, Submission, parse_priority, priority_classes
+from hived_extender.jobs.creation import Created, create_jobs
+from hived_extender.jobs.policies import summary
+from hived_extender.jobs.submission import Manifest, PlannedJob, Submission, parse_priority, priority_classes
 from hived_extender.kube import KubeClient, KubeError
 
 _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -37,21 +38,10 @@ _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
     help="The cluster's configuration, for SKU types and quotas.  [default: what an embedded cluster publishes, "
     "else ./hivedscheduler.yaml]",
 )
-@click.option(
-    "--kubeconfig",
-    envvar="KUBECONFIG",
-    show_envvar=True,
-    default="",
-    help="How to reach the API server.  [default: ~/.kube/config, else the pod's own account]",
-)
-@click.option(
-    "--api-server", envvar="KUBE_APISERVER_ADDRESS", show_envvar=True, default="", help="Address of the API server."
-)
 @click.option("--dry-run", is_flag=True, help="Print the objects instead of creating them.")
 @click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", help="Form of the answer.")
-@click.pass_context
+@asks_api_server
 def command(
-    context: click.Context,
     *,
     files: tuple[str, ...],
     vc: str | None,
@@ -60,8 +50,7 @@ def command(
     namespace: str,
     scheduler_name: str | None,
     config: str,
-    kubeconfig: str,
-    api_server: str,
+    connect: Callable[..., KubeClient | None],
     dry_run: bool,
     output: str,
 ) -> None:
@@ -81,43 +70,62 @@ def command(
     """
     if not _USER.fullmatch(user):
         raise UserError(f"user {user!r}: expected at most 63 letters, digits, '-', '_' and '.'")
-    is_inherited = context.get_parameter_source("kubeconfig") is ParameterSource.ENVIRONMENT
-    if api_server and is_inherited and not any(map(os.path.isfile, kubeconfig.split(os.pathsep))):
-        kubeconfig = ""  # left over from a cluster that is gone; the address is enough
-    kube = _connect(api_server, kubeconfig, may_fail=dry_run)
+    kube = connect(may_fail=dry_run)
     submission = Submission(
         user=user,
         virtual_cluster=vc,
         priority=None if priority is None else parse_priority(priority),
         scheduler_name=scheduler_name,
         cluster=_find_cluster(config, kube, may_fail=dry_run),
+        namespace=namespace,
     )
-    pods: list[PlannedPod] = []
+    jobs: list[PlannedJob] = []
     for file in files:
-        planned, warnings = plan_file(file, submission)
-        pods += planned
+        planned, warnings = plan_jobs(file, submission)
+        jobs += planned
         for warning in warnings:
             click.echo(f"Warning: {warning}", err=True)
     if kube is None or dry_run:
-        objects = [*priority_classes(pods), *(pod.manifest for pod in pods)]
-        click.echo(_as_json(objects) if output == "json" else as_yaml(objects))
+        _print(_objects(jobs), "yaml" if output == "text" else output)
         return
-    created = create_pods(kube, namespace, pods)
+    created = create_jobs(kube, submission, jobs)
     if output == "text":
-        for pod in created:
-            click.echo(f"pod/{pod['metadata']['name']} created")
+        print_created(created)
+        for job in jobs:
+            _tell_of(job)
     else:
-        click.echo(_as_json(created) if output == "json" else as_yaml(created))
+        _print([*created.others, *created.pods], output)
 
 
-def _connect(api_server: str, kubeconfig: str, may_fail: bool) -> KubeClient | None:
-    try:
-        return KubeClient.connect(api_server, kubeconfig)
-    except KubeError as error:
-        if may_fail:
-            return None
-        reason = error.message.rstrip(".")
-        raise UserError(f"{reason}; give --kubeconfig FILE or --api-server URL, or --dry-run") from error
+def print_created(created: Created) -> None:
+    """A line for everything that was created, and for what was not."""
+    for one in [*created.others, *created.pods]:
+        click.echo(f"{one['kind'].lower()}/{one['metadata']['name']} created")
+    for note in created.notes:
+        click.echo(f"Warning: {note}", err=True)
+
+
+def _tell_of(job: PlannedJob) -> None:
+    """What happens to a job from now on."""
+    if job.document is None:
+        return
+    where = "" if job.namespace == "default" else f" -n {job.namespace}"
+    if job.is_suspended:
+        click.echo(f"job {job.name} is suspended, no pod was created: hived resume {job.name}{where}")
+    if job.rules.policies:
+        click.echo(f"job {job.name}: {summary(job.rules.policies)}")
+
+
+def _objects(jobs: Sequence[PlannedJob]) -> list[Manifest]:
+    """Everything that would be created now, the jobs' records aside."""
+    active = [job for job in jobs if not job.is_suspended]
+    pods = [pod for job in active for pod in job.first_pods()]
+    others = [each for job in active for each in job.objects]
+    return [*priority_classes(pods), *others, *(pod.manifest for pod in pods)]
+
+
+def _print(objects: Sequence[Manifest], output: str) -> None:
+    click.echo(_as_json(objects) if output == "json" else as_yaml(objects))
 
 
 def _find_cluster(config: str, kube: KubeClient | None, may_fail: bool) -> ClusterSpec | None:
@@ -129,6 +137,6 @@ def _find_cluster(config: str, kube: KubeClient | None, may_fail: bool) -> Clust
         return find_cluster(config, None)
 
 
-def _as_json(objects: list[Manifest]) -> str:
-    listing = {"apiVersion": "v1", "kind": "List", "items": objects}
+def _as_json(objects: Sequence[Manifest]) -> str:
+    listing = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
     return msgspec.json.format(msgspec.json.encode(listing)).decode()

@@ -2,11 +2,15 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from hived.errors import UserError
-from hived_extender.jobs.submission import Manifest, PlannedPod, priority_classes
+from hived_extender.jobs.policies import Phase
+from hived_extender.jobs.records import Record, State, create_record, record_of
+from hived_extender.jobs.roles import JOB
+from hived_extender.jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, priority_classes
 from hived_extender.kube import KubeClient, KubeError
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -16,76 +20,219 @@ ADMISSION_S = 10.0
 
 ADMISSION_CHECK_S = 0.1
 
+_PLURALS = {
+    "Pod": "pods",
+    "Service": "services",
+    "ConfigMap": "configmaps",
+    "Secret": "secrets",
+    "ServiceAccount": "serviceaccounts",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+}
+
+
+@dataclass(slots=True)
+class Created:
+    """What was created, as stored, and what the submitter should know of it beside that."""
+
+    pods: list[Manifest] = field(default_factory=list)
+    others: list[Manifest] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
 
 def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) -> list[Manifest]:
-    """Create the priority classes that are missing, then the pods one by one; returns them as stored.
+    """Create plain pods, as `create_jobs` does."""
+    return create_jobs(kube, Submission(user="", namespace=namespace), [PlannedJob(pods)]).pods
 
-    A pod that names a namespace of its own goes there. Raises UserError if two pods have one name, before anything is
-    created, or for a pod that the API server refuses. Then, and when it is interrupted, the pods created before are
-    deleted again, because a gang that lacks a member would hold its cells and wait.
+
+def create_jobs(kube: KubeClient, submission: Submission, jobs: Sequence[PlannedJob]) -> Created:
+    """Create the priority classes that are missing, then job by job its record, what its pods need, and its pods.
+
+    A pod that names a namespace of its own goes there. A suspended job is only recorded. Raises UserError if two pods
+    have one name, before anything is created, or for what the API server refuses. Then, and when it is interrupted,
+    everything created before is deleted again, because a gang that lacks a member would hold its cells and wait.
     """
-    _refuse_equal_names(namespace, pods)
-    for priority_class in priority_classes(pods):
+    active = [job for job in jobs if not job.is_suspended]
+    _refuse_equal_names(submission.namespace, [pod for job in active for pod in job.pods])
+    creation = _Creation(kube, submission.namespace)
+    with creation:
+        records = []
+        for job in jobs:
+            phase = Phase.SUSPENDED if job.is_suspended else Phase.CREATING
+            if job.document is not None:
+                records.append(creation.keep(record_of(job, submission, phase)))
+            if not job.is_suspended:
+                creation.start(job, records[-1] if job.document is not None else None)
+        for record in records:
+            if record.state.phase is Phase.CREATING:
+                record.write(kube, State(Phase.RUNNING))
+    return creation.created
+
+
+def resume_job(kube: KubeClient, record: Record) -> Created:
+    """Create the pods of a job that was suspended or aborted, those of its pods that are still there left as they are.
+
+    Raises UserError for a job that is neither, and for what the API server refuses; then nothing has changed.
+    """
+    if not record.state.phase.is_resumable:
+        raise UserError(
+            f"job {record.name} is {record.state.phase.value}: only a suspended or aborted job can be resumed"
+        )
+    job = record.plan()
+    creation = _Creation(kube, record.namespace)
+    with creation:
+        creation.start(job, record, may_exist=record.state.phase is Phase.ABORTED)
+        record.write(kube, State(Phase.RUNNING))
+    return creation.created
+
+
+def create_again(kube: KubeClient, record: Record, pods: Iterable[PlannedPod]) -> None:
+    """Create pods of a job that are gone; one that is there stays. Raises KubeError."""
+    for pod in pods:
         try:
-            kube.create(PRIORITY_CLASSES, priority_class)
+            kube.create(_collection(record.namespace, pod.manifest), _owned(pod.manifest, record))
         except KubeError as error:
             if not error.is_conflict:
                 raise
-    created: list[Manifest] = []
-    for pod in pods:
-        where, name = _place(namespace, pod)
+
+
+class _Creation:
+    """Creates one thing after another, and deletes them again if it is left by an exception."""
+
+    def __init__(self, kube: KubeClient, namespace: str) -> None:
+        self.created = Created()
+        self._kube = kube
+        self._namespace = namespace
+        self._undo: list[tuple[str, str, str]] = []  # (path, uid, what messages call it)
+        self._classes: set[str] = set()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        text = self._take_back()
+        if isinstance(error, KubeError):
+            raise UserError(f"{error}{text}", error.status) from error
+        if isinstance(error, UserError):
+            raise UserError(error.message + text, error.code) from error
+
+    def keep(self, record: Record) -> Record:
+        """Keep a job's record."""
+        kept = create_record(self._kube, record)
+        self._undo.append((kept.path, kept.uid, ""))
+        return kept
+
+    def start(self, job: PlannedJob, record: Record | None, may_exist: bool = False) -> None:
+        """Create everything that a job is made of."""
+        for priority_class in priority_classes(job.pods):
+            self._create_class(priority_class)
+        for each in job.objects:
+            self._create_object(_owned(each, record))
+        for pod in job.first_pods():
+            self._create_pod(pod, _owned(pod.manifest, record), may_exist)
+
+    def _create_class(self, manifest: Manifest) -> None:
+        name = manifest["metadata"]["name"]
+        if name in self._classes:
+            return
+        self._classes.add(name)
         try:
-            created.append(_create_pod(kube, where, pod))
+            self._kube.create(PRIORITY_CLASSES, manifest)
         except KubeError as error:
+            if not error.is_conflict:
+                raise
+
+    def _create_object(self, manifest: Manifest) -> None:
+        """Something beside the pods: left out if the cluster has no such kind, used again if the job left it before."""
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        what = f"{kind.lower()}/{metadata['name']}"
+        collection = _collection(self._namespace, manifest)
+        try:
+            stored = self._kube.create(collection, manifest)
+        except KubeError as error:
+            if error.is_not_found:
+                self.created.notes.append(f"{what} left out: this cluster has no {_PLURALS[kind]}")
+                return
+            if not error.is_conflict:
+                raise UserError(f"{what}: {error}", error.status) from error
+            path = f"{collection}/{quote(metadata['name'], safe='')}"
+            labels = self._kube.get(path)["metadata"].get("labels") or {}
+            if labels.get(JOB) != metadata["labels"][JOB]:
+                where = metadata["namespace"]
+                raise UserError(f"{what} exists already in namespace {where}, and is not this job's", 409) from error
+            if kind not in ("ConfigMap", "Secret"):
+                return
+            stored = self._kube.replace(path, manifest)
+        self._remember(collection, stored, "")
+        self.created.others.append(stored)
+
+    def _create_pod(self, pod: PlannedPod, manifest: Manifest, may_exist: bool) -> None:
+        where, name = manifest["metadata"].get("namespace", self._namespace), pod.name
+        collection = _collection(self._namespace, manifest)
+        try:
+            stored = self._admitted(collection, pod, manifest)
+        except KubeError as error:
+            if error.is_conflict and may_exist:
+                return
             reason = f"pod {where}/{name}: {error}"
             if error.is_conflict:
                 reason = f"pod {name} exists already in namespace {where}; delete it or rename the job"
             if error.status == 0:
                 reason += f"; it may have been created all the same: look for it with kubectl get pod -n {where} {name}"
-            raise UserError(reason + _take_back(kube, created), error.status) from error
-        except BaseException:
-            _take_back(kube, created)
-            raise
-    return created
+            raise UserError(reason, error.status) from error
+        self._remember(collection, stored, f"{where}/{name}")
+        self.created.pods.append(stored)
+
+    def _admitted(self, collection: str, pod: PlannedPod, manifest: Manifest) -> Manifest:
+        until = time.monotonic() + ADMISSION_S
+        while True:
+            try:
+                return self._kube.create(collection, manifest)
+            except KubeError as error:
+                missing = f"no PriorityClass with name {pod.priority_class_name} "
+                if error.status != 403 or missing not in error.message or time.monotonic() > until:
+                    raise
+            time.sleep(ADMISSION_CHECK_S)
+
+    def _remember(self, collection: str, stored: Mapping[str, Manifest], pod: str) -> None:
+        metadata = stored["metadata"]
+        self._undo.append((f"{collection}/{quote(metadata['name'], safe='')}", metadata["uid"], pod))
+
+    def _take_back(self) -> str:
+        """Delete everything again; what the message about the failure has to say of it."""
+        left, pods = [], 0
+        for path, uid, pod in reversed(self._undo):
+            pods += bool(pod)
+            try:
+                self._kube.delete(path, uid=uid)
+            except KubeError as error:
+                if not error.is_not_found:
+                    left.append(pod or path)
+        if left:
+            return f"; created before and not deleted again: {', '.join(left)}"
+        if not pods:
+            return ""
+        which = "pod created before it was" if pods == 1 else f"{pods} pods created before it were"
+        return f"; the {which} deleted again"
 
 
-def _create_pod(kube: KubeClient, namespace: str, pod: PlannedPod) -> Manifest:
-    until = time.monotonic() + ADMISSION_S
-    while True:
-        try:
-            return kube.create(f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", pod.manifest)
-        except KubeError as error:
-            is_early = error.status == 403 and f"no PriorityClass with name {pod.priority_class_name} " in error.message
-            if not is_early or time.monotonic() > until:
-                raise
-        time.sleep(ADMISSION_CHECK_S)
+def _collection(namespace: str, manifest: Manifest) -> str:
+    version, kind = manifest["apiVersion"], manifest["kind"]
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    where = quote(manifest["metadata"].get("namespace", namespace), safe="")
+    return f"{base}/namespaces/{where}/{_PLURALS[kind]}"
 
 
-def _place(namespace: str, pod: PlannedPod) -> tuple[str, str]:
-    metadata = pod.manifest["metadata"]
-    return metadata.get("namespace", namespace), metadata["name"]
+def _owned(manifest: Manifest, record: Record | None) -> Manifest:
+    if record is None:
+        return manifest
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [record.owner]}}
 
 
 def _refuse_equal_names(namespace: str, pods: Sequence[PlannedPod]) -> None:
-    names = Counter(_place(namespace, pod) for pod in pods)
+    names = Counter((pod.manifest["metadata"].get("namespace", namespace), pod.name) for pod in pods)
     for (where, name), count in names.items():
         if count > 1:
             raise UserError(f"{count} pods are named {name} in namespace {where}; nothing was created")
-
-
-def _take_back(kube: KubeClient, created: Sequence[Manifest]) -> str:
-    """Delete pods again; what the message about the failure has to say of it."""
-    left = []
-    for pod in reversed(created):
-        metadata = pod["metadata"]
-        try:
-            kube.delete_pod(metadata["namespace"], metadata["name"], uid=metadata["uid"])
-        except KubeError as error:
-            if not error.is_not_found:
-                left.append(f"{metadata['namespace']}/{metadata['name']}")
-    if left:
-        return f"; created before and not deleted again: {', '.join(left)}"
-    if not created:
-        return ""
-    which = "pod created before it was" if len(created) == 1 else f"{len(created)} pods created before it were"
-    return f"; the {which} deleted again"

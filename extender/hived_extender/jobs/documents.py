@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from hived.errors import UserError
-from hived_config.document import compose_all, read_stream, read_text
+from hived_config.document import compose, compose_all, read_stream, read_text
 from hived_config.errors import ConfigError
 from hived_config.reader import (
     FALSES,
@@ -193,6 +194,15 @@ class Section:
             return Section(self._document, path, None, self._keys[key])
         return Document(file, Reader(file, roots[0], first_line, path), path, self._document.warnings).section()
 
+    def plain(self, key: str) -> Any:
+        """What stands at `key`, as Kubernetes reads it; None if absent. Raises ConfigError for values without JSON."""
+        self._known.add(key)
+        if key not in self:
+            return None
+        value = plain_value(self._document.reader, self._nodes[key])
+        _raise_noted(self._document.reader)
+        return value
+
     def members(self) -> dict[str, "Section"]:
         """Every name of this mapping with the mapping it stands for."""
         return {key: self.section(key) for key in self}
@@ -210,6 +220,13 @@ class Section:
                 self.warn(key, f"unknown key, ignored{hint}")
             for child in self._children.get(key, ()):
                 child.warn_unknown()
+
+    def warn_unused(self, **reasons: str) -> None:
+        """Warn about each of these keys that is there: it changes nothing, and why."""
+        for key, why in reasons.items():
+            self._known.add(key)
+            if key in self:
+                self.warn(key, f"not honoured: {why}")
 
     def warn(self, key: str, message: str) -> None:
         """Note something about `key` that does not stop the job."""
@@ -249,6 +266,11 @@ def read_documents(file: str) -> list[Document]:
     if not roots:
         raise UserError(f"{name}: is empty; expected a job or a pod manifest")
     return [Document(name, Reader(name, root)) for root in roots]
+
+
+def stored_document(text: str, place: str) -> Document:
+    """A document that was kept as JSON; messages name it `place`. Raises ConfigError if it cannot be read."""
+    return Document(place, Reader(place, compose(text, place)))
 
 
 def _nodes(root: yaml.Node) -> Iterable[yaml.Node]:

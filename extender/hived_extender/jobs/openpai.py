@@ -18,12 +18,15 @@ from hived_extender.jobs.capacity import Capacity, Resources, cluster_capacity, 
 from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.submission import (
     Manifest,
+    PlannedJob,
     PlannedPod,
     Submission,
     priority_class_name,
     scheduling_annotation,
 )
 from hived_extender.wire import ENABLE_LIMIT
+
+NAMES = ("OpenPAI job (protocolVersion: 2)",)
 
 COMPLETION = "openpai/completion"
 """Annotation that keeps a task role's completion rules for whoever watches the pods."""
@@ -83,7 +86,7 @@ def matches(document: Document) -> bool:
     return "protocolVersion" in section and "kind" not in section
 
 
-def plan_pods(document: Document, submission: Submission) -> list[PlannedPod]:
+def plan_job(document: Document, submission: Submission) -> PlannedJob:
     """The pods of a job, role by role in file order.
 
     Raises UserError with file, line and place for anything the job may not ask for; unknown keys become warnings.
@@ -113,7 +116,7 @@ def plan_pods(document: Document, submission: Submission) -> list[PlannedPod]:
     pods = [_pod(role, index, roles, job, submission) for role in roles for index in range(role.instances)]
     if len({pod.manifest["metadata"]["name"] for pod in pods}) < len(pods):
         raise root.refuse("taskRoles", "names that differ only in case or punctuation make pods of the same name")
-    return pods
+    return PlannedJob(pods)
 
 
 def _job(root: Section, submission: Submission) -> _Job:

@@ -13,12 +13,15 @@ from hived_extender.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.submission import (
     Manifest,
+    PlannedJob,
     PlannedPod,
     Submission,
     priority_class_name,
     scheduling_annotation,
 )
 from hived_extender.wire import ENABLE_LIMIT
+
+NAMES = ("Pod (v1)",)
 
 _GPU_RESOURCE = re.compile(r".+\..+/gpu")
 _NO_SCHEDULER = ("", "default-scheduler")
@@ -31,7 +34,7 @@ def matches(document: Document) -> bool:
     return section.text("apiVersion", "") == "v1" and section.text("kind", "") == "Pod"
 
 
-def plan_pods(document: Document, submission: Submission) -> list[PlannedPod]:
+def plan_job(document: Document, submission: Submission) -> PlannedJob:
     """The pod with its scheduling spec complete.
 
     `--vc` and `--priority` win over the annotation; leafCellNumber, if missing, is the number of GPUs in the limits
@@ -65,7 +68,7 @@ def plan_pods(document: Document, submission: Submission) -> list[PlannedPod]:
         manifest["spec"]["priorityClassName"] = priority_class_name(priority)
     if not any(ENABLE_LIMIT in limit for limit in limits):
         _enable(manifest["spec"]["containers"][0])
-    return [PlannedPod(manifest, priority)]
+    return PlannedJob([PlannedPod(manifest, priority)])
 
 
 def _limits(spec: Section) -> list[Section]:

@@ -10,6 +10,7 @@ from hived.errors import UserError
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.rules import PRIORITY_WORDS
 from hived_extender.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.policies import NO_RULES, Rules
 
 Manifest = dict[str, Any]
 """A Kubernetes object as plain JSON values."""
@@ -17,22 +18,59 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlannedPod:
-    """A pod to create, and its HiveD priority."""
+    """A pod to create, its HiveD priority if that is known by now, and the role that it has in its job."""
 
     manifest: Manifest
-    priority: int
+    priority: int | None
+    role: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.manifest["metadata"]["name"])
 
     @property
     def priority_class_name(self) -> str:
-        """The PriorityClass that agrees with its HiveD priority."""
-        return priority_class_name(self.priority)
+        """The PriorityClass that agrees with its HiveD priority; "" if that is not known."""
+        return "" if self.priority is None else priority_class_name(self.priority)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """What one document stands for.
+
+    Attributes
+    ----------
+    pods : in the order in which they are created
+    objects : what the pods find each other by (services, host files, keys); created before them
+    kind, name, namespace, document : of a job that somebody has to look after: its document, as JSON has it, is kept in
+        the cluster. Empty and None for plain pods
+    rules : what to do when its pods end or go
+    width : at most so many of the pods are unfinished at a time; None for all
+    is_suspended : no pod is created until somebody resumes the job
+    """
+
+    pods: Sequence[PlannedPod]
+    objects: Sequence[Manifest] = ()
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    document: Manifest | None = None
+    rules: Rules = NO_RULES
+    width: int | None = None
+    is_suspended: bool = False
+
+    def first_pods(self) -> Sequence[PlannedPod]:
+        """Those to create at the beginning."""
+        return self.pods[: self.width]
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
     """The submitter's wishes; None leaves the decision to the file.
 
-    `cluster` is None when no configuration could be found: kinds that need it say so.
+    `cluster` is None when no configuration could be found: kinds that need it say so. `namespace` is for what
+    names none.
     """
 
     user: str
@@ -40,6 +78,7 @@ class Submission:
     priority: int | None = None
     scheduler_name: str | None = None
     cluster: ClusterSpec | None = None
+    namespace: str = "default"
 
     def scheduler_for(self, virtual_cluster: str) -> str:
         """The scheduler that serves a virtual cluster: OpenPAI runs one kube-scheduler per VC."""
@@ -81,7 +120,11 @@ def _priority_class(priority: int) -> Manifest:
 
 def priority_classes(pods: Sequence[PlannedPod]) -> list[Manifest]:
     """The PriorityClasses of ours that these pods name, each once, highest first."""
-    named = {pod.priority for pod in pods if pod.manifest["spec"].get("priorityClassName") == pod.priority_class_name}
+    named = {
+        pod.priority
+        for pod in pods
+        if pod.priority is not None and pod.manifest["spec"].get("priorityClassName") == pod.priority_class_name
+    }
     return [_priority_class(priority) for priority in sorted(named, reverse=True)]
 
 

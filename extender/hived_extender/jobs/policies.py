@@ -1,0 +1,195 @@
+"""What becomes of a job when its pods end or go: events, actions, and which of them a job asks for. Pure.
+
+The words are those of Volcano, the only kind of job whose users write such policies; what the controllers of other
+kinds do by themselves is said in the same words. Decisions are taken from what is there, not from what happened, so
+that whoever decides can be stopped and started again at any moment: every action removes what it was taken for, or
+ends the job.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Event(Enum):
+    """What a policy reacts to. TASK_FAILED is a pod of the task that failed, as nothing here restarts containers."""
+
+    ANY = "*"
+    POD_FAILED = "PodFailed"
+    POD_EVICTED = "PodEvicted"
+    TASK_COMPLETED = "TaskCompleted"
+    TASK_FAILED = "TaskFailed"
+
+
+class Action(Enum):
+    """What a policy does. The last four end the job; unfinished pods are deleted, with CLEAN_UP finished ones too."""
+
+    RESTART_JOB = "RestartJob"
+    RESTART_TASK = "RestartTask"
+    RESTART_POD = "RestartPod"
+    COMPLETE_JOB = "CompleteJob"
+    CLEAN_UP = "CleanUp"
+    ABORT_JOB = "AbortJob"
+    TERMINATE_JOB = "TerminateJob"
+
+
+class Phase(Enum):
+    """Where a job stands. One that is SUSPENDED or ABORTED can be resumed."""
+
+    CREATING = "Creating"
+    SUSPENDED = "Suspended"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    ABORTED = "Aborted"
+    TERMINATED = "Terminated"
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether `hived resume` starts it."""
+        return self in (Phase.SUSPENDED, Phase.ABORTED)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing is done for its pods any more."""
+        return self in (Phase.COMPLETED, Phase.FAILED, Phase.ABORTED, Phase.TERMINATED)
+
+
+END_OF = {
+    Action.COMPLETE_JOB: Phase.COMPLETED,
+    Action.CLEAN_UP: Phase.COMPLETED,
+    Action.ABORT_JOB: Phase.ABORTED,
+    Action.TERMINATE_JOB: Phase.TERMINATED,
+}
+"""The phase that an action ends the job in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """An action for events of one task ("" for all), or for a pod that failed with an exit code from a range."""
+
+    action: Action
+    events: tuple[Event, ...] = ()
+    task: str = ""
+    exit_codes: tuple[int, int] | None = None
+
+    def fits(self, event: Event, task: str, exit_code: int) -> bool:
+        """Whether it is for this event."""
+        if self.task not in ("", task):
+            return False
+        if self.exit_codes is not None:
+            return event is Event.POD_FAILED and self.exit_codes[0] <= exit_code <= self.exit_codes[1]
+        return event in self.events or Event.ANY in self.events
+
+    def __str__(self) -> str:
+        code = self.exit_codes
+        what = ", ".join(event.value for event in self.events)
+        if code is not None:
+            what = f"exit code {code[0]}" + (f"-{code[1]}" if code[1] > code[0] else "")
+        return f"{what}{' of ' + self.task if self.task else ''} -> {self.action.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The policies of a job; the first that fits counts, those of a task before those of the job.
+
+    `max_retries` is how often pods may be started again for a policy of the job's own; None for any number of times.
+    """
+
+    policies: tuple[Policy, ...] = ()
+    max_retries: int | None = None
+
+
+NO_RULES = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A pod of the job as it is now."""
+
+    name: str
+    uid: str
+    phase: str = "Pending"
+    exit_code: int = 0
+    is_leaving: bool = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has ended for good."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """What to do, with which pods, by name, and for what reason.
+
+    Not `counts`: no policy asks for it, but pods that are gone are made again, as every controller does.
+    """
+
+    action: Action
+    names: tuple[str, ...]
+    reason: str
+    counts: bool = True
+
+
+def decide(rules: Rules, tasks: Mapping[str, str], seen: Mapping[str, SeenPod]) -> Reaction | None:
+    """What a running job needs; None if nothing.
+
+    `tasks` has the task of every pod, by name, that shall be there; `seen` the pods that are.
+    """
+    policies = sorted(rules.policies, key=lambda policy: not policy.task)
+    for event, name, task in _events(tasks, seen):
+        exit_code = seen[name].exit_code if name in seen else 0
+        policy = next((one for one in policies if one.fits(event, task, exit_code)), None)
+        if policy is not None:
+            reason = _reason(event, name, task, exit_code)
+            return Reaction(policy.action, _targets(policy.action, name, tasks), reason)
+    missing = tuple(name for name in tasks if name not in seen)
+    if missing:
+        return Reaction(Action.RESTART_POD, missing, "", counts=False)
+    return None
+
+
+def outcome(tasks: Mapping[str, str], seen: Mapping[str, SeenPod]) -> Phase | None:
+    """How a job has ended all of whose pods have; None while one has not."""
+    pods = [seen.get(name) for name in tasks]
+    if not all(pod is not None and pod.is_finished for pod in pods):
+        return None
+    return Phase.FAILED if any(pod is not None and pod.phase == "Failed" for pod in pods) else Phase.COMPLETED
+
+
+def _events(tasks: Mapping[str, str], seen: Mapping[str, SeenPod]) -> Iterator[tuple[Event, str, str]]:
+    """(event, pod, task) for everything that is the matter."""
+    for name, task in tasks.items():
+        pod = seen.get(name)
+        if pod is None or (pod.is_leaving and not pod.is_finished):
+            yield Event.POD_EVICTED, name, task
+        elif pod.phase == "Failed":
+            yield Event.POD_FAILED, name, task
+            yield Event.TASK_FAILED, name, task
+    for task in dict.fromkeys(tasks.values()):
+        names = [name for name, its_task in tasks.items() if its_task == task]
+        if all(name in seen and seen[name].phase == "Succeeded" for name in names):
+            yield Event.TASK_COMPLETED, names[0], task
+
+
+def _targets(action: Action, name: str, tasks: Mapping[str, str]) -> tuple[str, ...]:
+    if action is Action.RESTART_POD:
+        return (name,)
+    if action is Action.RESTART_TASK:
+        return tuple(other for other, task in tasks.items() if task == tasks[name])
+    return tuple(tasks)
+
+
+def _reason(event: Event, name: str, task: str, exit_code: int) -> str:
+    if event is Event.TASK_COMPLETED:
+        return f"{event.value}: every pod of {task} has succeeded"
+    if event is Event.POD_EVICTED:
+        return f"{event.value}: {name} is gone"
+    return f"{event.value}: {name} has failed with exit code {exit_code}"
+
+
+def summary(policies: Sequence[Policy]) -> str:
+    """The policies as one line; "" if there are none."""
+    return "; ".join(map(str, policies))

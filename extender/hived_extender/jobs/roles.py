@@ -1,0 +1,286 @@
+"""What the pods of every kind of job are made from: a template, a role, and what the job says as a whole.
+
+A job of pods that start together says so in Koordinator's annotations, for a cluster may not have the PodGroup kinds
+that controllers use; a template that speaks of a gang in its own words keeps them and gets none of ours.
+"""
+
+import copy
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.documents import Document, Section
+from hived_extender.jobs.submission import Manifest, PlannedPod, Submission, priority_class_name
+
+PREFIX = "hivedscheduler.microsoft.com/"
+JOB = PREFIX + "job"
+"""Label of everything that a job consists of."""
+
+TASK = PREFIX + "task"
+TASK_MINIMUMS = PREFIX + "task-minimums"
+VIRTUAL_CLUSTER = PREFIX + "virtual-cluster"
+PRIORITY = PREFIX + "priority"
+GANG = "gang.scheduling.koordinator.sh/"
+REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
+PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
+
+SCHEDULER = "hived"
+"""The schedulerName of pods whose virtual cluster is not known before they are created."""
+
+MAX_PODS = 150_000
+"""No role has more pods than Kubernetes has in its largest clusters."""
+
+_OTHER_SCHEDULERS = ("default-scheduler", "volcano", "scheduler-plugins-scheduler", "koord-scheduler", "kube-batch",
+                     "yunikorn", "kai-scheduler")  # fmt: skip
+_GANG_KEYS = (SCHEDULING_SPEC, "pod-group.scheduling.sigs.k8s.io", "scheduling.x-k8s.io/pod-group", GANG,
+              "scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name",
+              "yunikorn.apache.org/task-group-name")  # fmt: skip
+_GANG_FIELDS = ("workloadRef", "schedulingGroup")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME_RULE = "at most 63 small letters, digits and '-', letters or digits at both ends"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Pods of a job that are alike. `name` is what the job's file calls it, in the form that labels have.
+
+    Attributes
+    ----------
+    template : {"metadata": ..., "spec": ...}
+    section : where it stands, for messages
+    restart_policy : of the pods; "" for what the template says
+    retries_codes : exit codes, from 128, are for another try (Kubeflow's restartPolicy ExitCode)
+    """
+
+    name: str
+    replicas: int
+    template: Manifest
+    section: Section
+    restart_policy: str = ""
+    retries_codes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all pods of a job have in common.
+
+    Attributes
+    ----------
+    virtual_cluster : "" if the pods' own words or their namespace decide
+    priority_class : of pods whose template names none
+    scheduler : the schedulerName that the job itself names
+    annotations : of every pod
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    root: Section
+    submission: Submission
+    virtual_cluster: str = ""
+    priority_class: str = ""
+    scheduler: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def pod(
+        self,
+        role: Role,
+        name: str,
+        labels: Mapping[str, str],
+        annotations: Mapping[str, str] | None = None,
+        hostname: str = "",
+        subdomain: str = "",
+    ) -> PlannedPod:
+        """One pod of a role, its template completed; a host name that the template has stays."""
+        written = role.template.get("metadata") or {}
+        spec: Manifest = copy.deepcopy(role.template["spec"])
+        said = {**self.annotations, **(annotations or {}), TASK: role.name}
+        metadata: Manifest = {
+            **{
+                key: value for key, value in written.items() if key not in ("name", "generateName", "creationTimestamp")
+            },
+            "name": name,
+            "namespace": self.namespace,
+            "labels": {**(written.get("labels") or {}), **labels, JOB: self.name},
+            "annotations": {**(written.get("annotations") or {}), **said},
+        }
+        priority = self.submission.priority
+        if self.virtual_cluster:
+            metadata["annotations"][VIRTUAL_CLUSTER] = self.virtual_cluster
+        if priority is not None:
+            metadata["annotations"][PRIORITY] = str(priority)
+            spec["priorityClassName"] = priority_class_name(priority)
+        elif self.priority_class:
+            spec.setdefault("priorityClassName", self.priority_class)
+        if role.restart_policy:
+            spec["restartPolicy"] = role.restart_policy
+        spec["schedulerName"] = self._scheduler_of(spec)
+        if hostname:
+            spec.setdefault("hostname", hostname)
+        if subdomain:
+            spec.setdefault("subdomain", subdomain)
+        return PlannedPod({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, priority, role.name)
+
+    def object(self, api_version: str, kind: str, name: str, **fields: Any) -> Manifest:
+        """Something beside the pods that goes with the job."""
+        metadata = {"name": name, "namespace": self.namespace, "labels": {JOB: self.name}}
+        return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+    def headless_service(
+        self, name: str, selector: Mapping[str, str], ports: Sequence[Mapping[str, Any]] = (), is_early: bool = False
+    ) -> Manifest:
+        """What gives the selected pods names in DNS; `is_early`: before they are ready."""
+        spec: Manifest = {"clusterIP": "None", "selector": dict(selector)}
+        if ports:
+            spec["ports"] = list(ports)
+        if is_early:
+            spec["publishNotReadyAddresses"] = True
+        return self.object("v1", "Service", name, spec=spec)
+
+    def _scheduler_of(self, spec: Mapping[str, Any]) -> str:
+        written = str(spec.get("schedulerName") or self.scheduler)
+        if self.submission.scheduler_name or not written or written in _OTHER_SCHEDULERS:
+            by_vc = self.submission.scheduler_for(self.virtual_cluster) if self.virtual_cluster else SCHEDULER
+            return self.submission.scheduler_name or by_vc
+        return written
+
+
+def read_job(root: Section, submission: Submission, queue: tuple[Section, str] | None = None) -> Job:
+    """The job of a document, whose outermost section is `root`.
+
+    `queue` is where it may name one, which counts if a virtual cluster has that name.
+
+    Raises UserError for a name that Kubernetes would not take, or a `--vc` that does not exist.
+    """
+    root.skip("apiVersion", "status")
+    metadata = root.section("metadata")
+    metadata.skip()
+    name = metadata.text("name")
+    if not _NAME.fullmatch(name):
+        raise metadata.refuse("name", f"found {name!r}, expected {_NAME_RULE}")
+    return Job(
+        kind=root.text("kind"),
+        name=name,
+        namespace=metadata.text("namespace", submission.namespace),
+        root=root,
+        submission=submission,
+        virtual_cluster=_virtual_cluster(submission, queue),
+    )
+
+
+def _virtual_cluster(submission: Submission, queue: tuple[Section, str] | None) -> str:
+    known = submission.cluster.virtual_clusters if submission.cluster else None
+    if submission.virtual_cluster is not None:
+        if known is not None and submission.virtual_cluster not in known:
+            names = ", ".join(sorted(known))
+            raise UserError(
+                f"virtual cluster {submission.virtual_cluster} does not exist; the configuration has {names}"
+            )
+        return submission.virtual_cluster
+    if queue is None or queue[1] not in queue[0]:
+        return ""
+    section, key = queue
+    name = section.text(key)
+    if known is not None and name in known:
+        return name
+    section.warn(key, f"not honoured: queue {name} is no virtual cluster of the configuration")
+    return ""
+
+
+def read_role(section: Section, name: str, replicas: int | None = 1, template: str = "template", **more: Any) -> Role:
+    """A role from where its template stands, as many pods as `replicas` says there, else the number given.
+
+    Raises UserError if the template has no containers.
+    """
+    plain = section.plain(template)
+    spec = plain.get("spec") if isinstance(plain, dict) else None
+    if not isinstance(plain, dict) or not isinstance(spec, dict) or not spec.get("containers"):
+        raise section.refuse(template, "expected a pod template: a mapping whose spec has containers")
+    if not all(isinstance(plain.get("metadata") or {}, dict) and isinstance(one, dict) for one in spec["containers"]):
+        raise section.refuse(template, "expected a pod template: metadata and every container are mappings")
+    scheduler = spec.get("schedulerName")
+    if scheduler in _OTHER_SCHEDULERS:
+        section.warn(template, f"schedulerName {scheduler} would not be served by hived; another one takes its place")
+    count = section.whole("replicas", replicas, maximum=MAX_PODS) if replicas is not None else 1
+    return Role(_label(name), count, plain, section, **more)
+
+
+def has_gang(roles: Iterable[Role]) -> bool:
+    """Whether a template says by itself what gang its pods are in."""
+    for role in roles:
+        metadata, spec = role.template.get("metadata") or {}, role.template["spec"]
+        keys = [*(metadata.get("labels") or {}), *(metadata.get("annotations") or {})]
+        if any(key.startswith(_GANG_KEYS) for key in keys) or any(name in spec for name in _GANG_FIELDS):
+            return True
+    return False
+
+
+def gang_of(
+    job: Job,
+    roles: Sequence[Role],
+    minimum: int | None = None,
+    place: tuple[Section, str] | None = None,
+    task_minimums: Mapping[str, int] | None = None,
+    waiting_s: int = 0,
+) -> dict[str, str]:
+    """The annotations that make a job's pods one gang of at least `minimum`, by default all of them.
+
+    Empty for a single pod, and if the templates have words of their own. Raises UserError, naming the `place` of the
+    minimum, if there are fewer pods than that.
+    """
+    total = sum(role.replicas for role in roles)
+    if minimum is not None and minimum > total and place is not None:
+        raise place[0].refuse(place[1], f"found {minimum}, but the job has {total} pods and would never start")
+    if has_gang(roles) or total < 2:
+        return {}
+    words = {
+        f"{GANG}name": job.name,
+        f"{GANG}min-available": str(total if minimum is None else max(1, minimum)),
+        f"{GANG}total-number": str(total),
+    }
+    if waiting_s:
+        words[f"{GANG}waiting-time"] = f"{waiting_s}s"
+    if task_minimums:
+        words[TASK_MINIMUMS] = msgspec.json.encode(dict(task_minimums)).decode()
+    return words
+
+
+def add_env(spec: Manifest, env: Mapping[str, Any], containers: str = "") -> None:
+    """Set variables in every container (or the one of that name, if there is one) that does not set them itself.
+
+    A value that is no text is put as it is: {"valueFrom": ...}.
+    """
+    every = [*spec["containers"], *(spec.get("initContainers") or ())]
+    chosen = [one for one in spec["containers"] if one.get("name") == containers] or every
+    for container in chosen:
+        known = container["env"] = list(container.get("env") or ())
+        names = {one.get("name") for one in known}
+        for name, value in env.items():
+            if name not in names:
+                known.append({"name": name, **(value if isinstance(value, dict) else {"value": str(value)})})
+
+
+def mount(spec: Manifest, name: str, path: str, source: Mapping[str, Any], is_read_only: bool = False) -> None:
+    """Add a volume and mount it in every container."""
+    spec["volumes"] = [*(spec.get("volumes") or ()), {"name": name, **source}]
+    for container in [*spec["containers"], *(spec.get("initContainers") or ())]:
+        one = {"name": name, "mountPath": path, **({"readOnly": True} if is_read_only else {})}
+        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), one]
+
+
+def stored_form(document: Document, job: Job) -> Manifest:
+    """A job's document as it is kept in the cluster: plain JSON, its name and namespace as they were understood."""
+    value = document.value()
+    assert isinstance(value, dict)
+    value["metadata"] = {**value["metadata"], "name": job.name, "namespace": job.namespace}
+    value.pop("status", None)
+    return value
+
+
+def _label(name: str) -> str:
+    return re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")
