@@ -16,10 +16,10 @@ from hived_extender.dialects import (
     koordinator,
     kueue,
     native_podgroup,
+    own,
     podgroup,
     podgroup_old,
     volcano,
-    within,
     workload,
     yunikorn,
 )
@@ -54,7 +54,7 @@ DIALECTS: tuple[Dialect, ...] = (
     yunikorn,
     kueue,
     kai,
-    within,
+    own,
 )
 KINDS = (podgroup.KIND, podgroup_old.KIND, volcano.KIND, native_podgroup.KIND, workload.KIND)
 
@@ -78,7 +78,7 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
     """
     if not is_marked(pod):
         return None
-    said = within.prevail([each for dialect in DIALECTS if (each := dialect.describe(pod, objects)) is not None])
+    said = own.prevail([each for dialect in DIALECTS if (each := dialect.describe(pod, objects)) is not None])
     result = merged(said)
     if result is not None and result.missing and result.minimum is not None:
         result = merged(replace(each, source=None, missing=None) if each.missing else each for each in said)

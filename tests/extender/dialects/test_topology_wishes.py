@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hived.errors import UserError
-from hived_extender.dialects import kai, kueue, volcano, within
+from hived_extender.dialects import kai, kueue, own, volcano
 from hived_extender.dialects.description import Description, Within
 from tests.extender.dialects.sayings import TRAIN, describe, podgroups
 
@@ -53,7 +53,7 @@ def test_kai_says(labels: dict[str, str], annotations: dict[str, str], said: dic
     ],
 )
 def test_our_own_word_says(text: str, wish: Within) -> None:
-    assert describe({}, {within.WITHIN_CELL: text}) == Description(within.NAME, within=wish)
+    assert describe({}, {own.WITHIN_CELL: text}) == Description(own.NAME, within=wish)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_our_own_word_says(text: str, wish: Within) -> None:
 )
 def test_a_bad_word_of_ours_is_told(text: str) -> None:
     with pytest.raises(UserError) as error:
-        describe({}, {within.WITHIN_CELL: text})
+        describe({}, {own.WITHIN_CELL: text})
     assert 'expected a cell type such as RACK, which is required, {"required": "RACK"} or' in str(error.value)
 
 
 def test_our_own_word_wins_over_wishes_that_disagree() -> None:
-    annotations = {kueue.REQUIRED: "a", kai.REQUIRED: "b", within.WITHIN_CELL: "RACK"}
+    annotations = {kueue.REQUIRED: "a", kai.REQUIRED: "b", own.WITHIN_CELL: "RACK"}
     said = describe({}, annotations)
     assert said is not None
     assert said.within == Within("RACK", is_required=True)
@@ -74,7 +74,7 @@ def test_our_own_word_wins_over_wishes_that_disagree() -> None:
 
 def test_our_own_word_wins_over_that_of_an_object() -> None:
     spec = {"minMember": 2, "networkTopology": {"highestTierAllowed": 2}}
-    annotations = {volcano.GROUP_NAMES[0]: "train", within.WITHIN_CELL: '{"preferred": "RACK"}'}
+    annotations = {volcano.GROUP_NAMES[0]: "train", own.WITHIN_CELL: '{"preferred": "RACK"}'}
     said = describe({}, annotations, podgroups(volcano.KIND.group, spec))
     assert said is not None
     assert (said.minimum, said.within) == (2, Within("RACK", is_required=False))
@@ -83,3 +83,18 @@ def test_our_own_word_wins_over_that_of_an_object() -> None:
 def test_wishes_that_disagree_are_told() -> None:
     with pytest.raises(UserError, match=r"the topology wish is a \(required\) by Kueue and b \(preferred\) by KAI"):
         describe({}, {kueue.REQUIRED: "a", kai.PREFERRED: "b"})
+
+
+def test_tasks_of_any_gang_can_be_said() -> None:
+    labels = {kueue.GROUP_NAME: "train"}
+    annotations = {kueue.TOTAL: "4", own.TASK: "server", own.TASK_MINIMUMS: '{"server": 1, "worker": 3}'}
+    said = describe(labels, annotations)
+    assert said == Description(
+        "Kueue and HiveD", gang=TRAIN, minimum=4, task="server", task_minimums={"server": 1, "worker": 3}
+    )
+
+
+@pytest.mark.parametrize("text", ["worker", "[]", '{"worker": -1}', '{"worker": "3"}', '{"": 1}', '{"worker": 1e400}'])
+def test_bad_minimums_of_tasks_are_told(text: str) -> None:
+    with pytest.raises(UserError, match=f"{own.TASK_MINIMUMS} is .* expected a JSON object with whole"):
+        describe({kueue.GROUP_NAME: "train"}, {own.TASK_MINIMUMS: text})
