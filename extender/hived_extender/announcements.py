@@ -92,6 +92,10 @@ class Announcer:
         """The pod's annotation is invalid: what was given, what is expected."""
         self._say(pod, Reason.INVALID_SPEC, message, is_true=False)
 
+    def timed_out(self, pod: PodRef, text: str) -> None:
+        """The pod's gang could not start within its waiting time, and goes on waiting."""
+        self._say(pod, Reason.GANG_TIMED_OUT, text)
+
     def blocked(self, pod: PodRef, text: str) -> None:
         """Victims of this preemptor cannot be evicted: why."""
         self._say(pod, Reason.PREEMPTION_BLOCKED, text)

@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from hived.errors import UserError
-from hived.specs import BindInfo
 from hived_extender.annotations import BIND_INFO, PREFIX, bind_annotations
 from hived_extender.kube import KubeError, pod_path
 from hived_extender.logs import tell_failure
@@ -70,22 +69,29 @@ class Binder:
         self._wakes = ThreadPoolExecutor(BACKGROUND_THREADS, "wake")
         self._is_closing = threading.Event()
 
-    def write(self, record: PodRecord, info: BindInfo, origin: str, may_write: Callable[[], bool]) -> None:
-        """Bind the pod. Binding it to the same node again is a success.
+    def write(
+        self, record: PodRecord, node: str, annotations: Mapping[str, str], origin: str, may_write: Callable[[], bool]
+    ) -> None:
+        """Bind the pod and annotate it. Binding it to the same node again is a success.
 
         Raises UserError if this replica does not lead any more (503), the pod is not what it was (409), or the API
         server refuses or does not answer (502).
         """
         try:
-            self._bind(record, info, may_write)
+            self._bind(record, node, annotations, may_write)
         except (UserError, KubeError) as error:
-            text = f"{record.key} cannot be bound to {info.node}: {error}"
-            self._tell(record, info, origin, "error", str(error))
+            text = f"{record.key} cannot be bound to {node}: {error}"
+            self._tell(record, node, origin, "error", str(error))
             raise UserError(text, code=error.code if isinstance(error, UserError) else 502) from error
-        self._tell(record, info, origin, "ok")
+        self._tell(record, node, origin, "ok")
 
     def write_later(
-        self, record: PodRecord, info: BindInfo, may_write: Callable[[], bool], when_done: Callable[[bool], None]
+        self,
+        record: PodRecord,
+        node: str,
+        annotations: Mapping[str, str],
+        may_write: Callable[[], bool],
+        when_done: Callable[[bool], None],
     ) -> None:
         """Bind the pod in the background, trying a few times; kube-scheduler has given the pod up for minutes.
 
@@ -99,7 +105,7 @@ class Binder:
                     if self._is_closing.wait(wait_s) or not may_write():
                         return
                     with suppress(UserError):
-                        self.write(record, info, "force", may_write)
+                        self.write(record, node, annotations, "force", may_write)
                         is_bound = True
                         return
             finally:
@@ -163,36 +169,45 @@ class Binder:
             log.info("no ping", extra={"fields": {"pod": record.key, "reason": str(error)}})
             return ""
 
+    def read(self, namespace: str, name: str) -> Pod:
+        """A pod as it is now. Raises UserError (502) if the API server does not say."""
+        try:
+            pod: Pod = self._kube.get(pod_path(namespace, name), Pod)
+        except KubeError as error:
+            raise UserError(f"{namespace}/{name} cannot be read: {error}", code=502) from error
+        return pod
+
     def close(self) -> None:
         """Wait for calls under way; start no more, nor those that still wait for a thread."""
         self._is_closing.set()
         for pool in (self._background, self._wakes):
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _bind(self, record: PodRecord, info: BindInfo, may_write: Callable[[], bool]) -> None:
-        annotations = bind_annotations(info)
+    def _bind(
+        self, record: PodRecord, node: str, annotations: Mapping[str, str], may_write: Callable[[], bool]
+    ) -> None:
         version = record.version
         for _ in range(BIND_TRIES):
             # The version was read before; a replica that led then leads now, or the pod has been touched since.
             if not may_write():
                 raise UserError("this replica does not lead any more", code=503)
             try:
-                self._kube.bind_pod(record.namespace, record.name, record.uid, info.node, annotations, version=version)
+                self._kube.bind_pod(record.namespace, record.name, record.uid, node, annotations, version=version)
                 return
             except KubeError as error:
                 if not error.is_conflict:
                     raise
-                version = self._version_to_bind(record, info, version, error)
+                version = self._version_to_bind(record, node, version, error)
                 if not version:
                     return
         raise UserError(f"the pod changed {BIND_TRIES} times meanwhile", code=409)
 
-    def _version_to_bind(self, record: PodRecord, info: BindInfo, tried: str, conflict: KubeError) -> str:
+    def _version_to_bind(self, record: PodRecord, node: str, tried: str, conflict: KubeError) -> str:
         """The version that the pod has now, "" if it is bound to that node; raises `conflict` if that was no matter of
         versions.
         """
         pod: Pod = self._kube.get(pod_path(record.namespace, record.name), Pod)
-        if pod.metadata.uid == record.uid and pod.node == info.node:
+        if pod.metadata.uid == record.uid and pod.node == node:
             return ""
         if pod.metadata.uid != record.uid or pod.node or pod.metadata.version == tried:
             raise conflict
@@ -234,7 +249,7 @@ class Binder:
         body = {"metadata": {"uid": record.uid, where: {RETRY_ANNOTATION: moment}}}
         return cast(Pod, self._kube.patch(pod_path(record.namespace, record.name), body, Pod))
 
-    def _tell(self, record: PodRecord, info: BindInfo, origin: str, outcome: str, reason: str = "") -> None:
+    def _tell(self, record: PodRecord, node: str, origin: str, outcome: str, reason: str = "") -> None:
         self._metrics.binds.labels(origin, outcome).inc()
-        fields = {"pod": record.key, "node": info.node, "origin": origin, "outcome": outcome, "reason": reason}
+        fields = {"pod": record.key, "node": node, "origin": origin, "outcome": outcome, "reason": reason}
         log.log(logging.WARNING if reason else logging.INFO, "bind", extra={"fields": fields})

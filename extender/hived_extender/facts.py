@@ -6,17 +6,23 @@ come late, twice and in any order. Not thread-safe: the service calls everything
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
 from hived.errors import UserError
-from hived.specs import ClusterSpec, PodPlacement
+from hived.specs import ClusterSpec, PodPlacement, PodRequest
 from hived.state import Group
-from hived_extender.annotations import LEAF_CELL_ISOLATION, bind_info, isolation_text
+from hived_extender.annotations import LEAF_CELL_ISOLATION, PREFIX, bind_info, isolation_text
 from hived_extender.announcements import Announcer
 from hived_extender.binder import Binder
+from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.evictor import Evictor
+from hived_extender.gangs.annotations import Promise, asks_in_own_words, peers_of
+from hived_extender.gangs.rounds import Rounds, single_request
+from hived_extender.gangs.table import Gangs
+from hived_extender.interpreter import Interpreter
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Metrics
 from hived_extender.notices import CONDITION_TYPE
@@ -29,6 +35,8 @@ log = logging.getLogger(__name__)
 
 NODE_VERSIONS = 10_000
 """Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
+
+_WRITTEN_BY_US = PREFIX + "pod-"
 
 Members = tuple[tuple[PodPlacement, ...], ...]
 
@@ -45,9 +53,12 @@ class Facts:
         nudger: Nudger,
         evictor: Evictor,
         binder: Binder,
+        interpreter: Interpreter,
     ) -> None:
         self.ledger: Ledger | None = None
-        self.pods = PodTable()
+        self.gangs = Gangs()
+        self.pods = PodTable(self._moved)
+        self.rounds = Rounds(self.pods, self.gangs)
         self.healthy_nodes: set[str] = set()
         self._node_versions: dict[str, str] = {}
         self._spec = spec
@@ -57,6 +68,9 @@ class Facts:
         self._nudger = nudger
         self._evictor = evictor
         self._binder = binder
+        self._interpreter = interpreter
+        self._promises: dict[str, Promise] = {}  # by pod: its place, as a bound pod of its gang has it
+        self._naming: defaultdict[ObjectRef, dict[str, Pod]] = defaultdict(dict)
 
     # Terms
 
@@ -72,6 +86,9 @@ class Facts:
         for record in sorted(self.pods.records(PodState.BOUND), key=_replay_order):
             self._account(ledger, record)
         for record in self.pods.records(PodState.WAITING):
+            self._keep_promise(ledger, record)
+        self._promises.clear()
+        for record in self.pods.records(PodState.WAITING):
             # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
             record.is_asked = True
             self._nudger.appeared(record.uid)
@@ -81,13 +98,17 @@ class Facts:
     def end_term(self) -> None:
         """Drop the state, and take back what Kubernetes has not confirmed."""
         self.ledger = None
+        self.rounds.forget()
         self._nudger.forget_all()
         self._announcer.resign()
         for record in self.pods.records(PodState.BINDING):
             self.pods.move(record, PodState.WAITING)
             record.node, record.bind_info, record.is_force_binding = "", None, False
         for record in self.pods:
-            record.is_told = record.is_downgraded = False
+            record.is_told = record.is_downgraded = record.was_asked = record.may_go = False
+            record.offered = None
+            if record.gang is not None:
+                self.gangs.changed(record.gang)
 
     # Nodes
 
@@ -121,18 +142,24 @@ class Facts:
     def pod_seen(self, pod: Pod, *, is_listed: bool) -> None:
         """A pod was seen like this. What `is_listed` is never late: versions may be lower after a restore."""
         meta = pod.metadata
-        if not pod.is_ours and self.pods.get(meta.uid) is None:
+        is_ours = self._interpreter.is_ours(pod)
+        if not is_ours and self.pods.get(meta.uid) is None:
             return
         if self.pods.has_ended(meta.uid) and not is_listed:
             return
-        if not pod.is_ours or pod.is_over:
-            self.pod_gone(meta.uid)
+        if not is_ours or pod.is_over:
+            self._end(pod)
             return
         record = self.pods.get(meta.uid) or self.pods.add(meta.uid, meta.name, meta.namespace)
         if is_older(meta.version, record.version) and not is_listed:
             return
         record.version = meta.version
+        record.created = meta.created or ""
         was_held, record.is_held = record.is_held, pod.is_held
+        was_running, record.is_running = record.is_running, pod.is_running
+        self._interpret(record, pod)
+        if record.gang is not None and (was_held, was_running) != (record.is_held, record.is_running):
+            self._gang_changed(record.gang, may_help=was_held)
         self._announcer.observe(record, pod.condition(CONDITION_TYPE))
         if pod.node and record.state is not PodState.BOUND:
             self._confirm_or_adopt(record, pod)
@@ -143,9 +170,46 @@ class Facts:
             self._take_note(record, pod)
 
     def pod_gone(self, uid: str) -> None:
-        """A pod was deleted, has completed or will never begin."""
+        """A pod was deleted."""
+        ended = self.gangs.ended.get(uid)
+        self.gangs.forget(uid)
+        if ended is not None:
+            self._gang_changed(ended.key)
+        self._remove(uid)
+
+    def object_seen(self, ref: ObjectRef) -> None:
+        """An object that describes gangs was created, changed or deleted."""
+        for uid, pod in sorted(self._naming.get(ref, {}).items()):
+            record = self.pods.get(uid)
+            if record is not None:
+                self._interpret(record, pod, is_changed=True)
+                self._look_again(record)
+
+    def _look_again(self, record: PodRecord) -> None:
+        """What a waiting pod asks for may have become another thing."""
+        if self.ledger is None or record.state is not PodState.WAITING:
+            return
+        if record.mistake:
+            self._announcer.refused(record, record.mistake)
+        self._nudger.appeared(record.uid)
+
+    def _end(self, pod: Pod) -> None:
+        """A pod has completed, or will never begin. What it was to its gang is remembered until it is deleted."""
+        uid = pod.metadata.uid
+        record = self.pods.get(uid)
+        self._remove(uid)
+        if pod.has_completed and uid not in self.gangs.ended:
+            with suppress(UserError):
+                description = record.description if record is not None else self._interpreter.describe(pod)
+                if description is not None and description.gang is not None:
+                    self.gangs.end(uid, description, pod.has_succeeded)
+                    self._gang_changed(description.gang)
+
+    def _remove(self, uid: str) -> None:
         record = self.pods.remove(uid)
+        self._promises.pop(uid, None)
         if record is not None:
+            self._forget_description(record)
             self._nudger.settled(uid)
             self._evictor.gone(uid)
             self._announcer.forget(uid)
@@ -159,8 +223,95 @@ class Facts:
             self.ledger.delete(request)
         record.is_told = False
 
+    def ask_for(self, ledger: Ledger, record: PodRecord, request: PodRequest) -> None:
+        """The core is about to be asked on behalf of a pod, which may ask for something else than before.
+
+        Raises UserError, and changes nothing, if it may not.
+        """
+        if record.is_told and record.request != request:
+            ledger.check_changed(request)
+            self.release(record)
+        record.request, record.is_told = request, True
+
+    def let_go(self, record: PodRecord) -> None:
+        """A pod that takes no cells may run wherever kube-scheduler likes."""
+        record.may_go = True
+        self._moved(record)
+
+    def _interpret(self, record: PodRecord, pod: Pod, *, is_changed: bool = False) -> None:
+        """Make out what a pod asks for that does not speak our own words, unless it reads as it did before."""
+        if asks_in_own_words(pod.annotations):
+            return
+        marks = _marks(pod)
+        if marks == record.marks and not is_changed:
+            return
+        was_known = record.marks is not None
+        self._forget_description(record)
+        record.marks = marks
+        try:
+            record.description = self._interpreter.describe(pod)
+            record.ask = self._interpreter.ask(pod, record.description)
+            if pod.is_ours and record.gang is None and not record.ask.leaf_cell_count:
+                record.parse(pod.annotations)  # it has nothing to say: that is refused there
+        except UserError as error:
+            record.mistake = error.message
+        record.objects = self._interpreter.objects_of(pod)
+        for ref in record.objects:
+            self._naming[ref][record.uid] = pod
+        self.gangs.join(record)
+        if record.gang is not None:
+            self._gang_changed(record.gang, may_help=was_known)
+
+    def _forget_description(self, record: PodRecord) -> None:
+        gang = record.gang
+        self.gangs.leave(record)
+        record.description, record.ask, record.mistake = None, None, ""
+        for ref in record.objects:
+            self._naming[ref].pop(record.uid, None)
+            if not self._naming[ref]:
+                del self._naming[ref]
+        record.objects = frozenset()
+        if gang is not None:
+            self._gang_changed(gang)
+
+    def _moved(self, record: PodRecord) -> None:
+        if record.gang is not None:
+            self.gangs.changed(record.gang)
+
+    def _gang_changed(self, key: GangKey, *, may_help: bool = True) -> None:
+        """Pods of the gang came, went or changed: others may start for it, or have to let go of what they reserve."""
+        self.gangs.changed(key)
+        if self.ledger is not None:
+            self.rounds.reconcile(self.ledger, key)
+            if may_help:
+                self._nudger.room_made()
+
+    def _keep_promise(self, ledger: Ledger, record: PodRecord) -> None:
+        """Give a waiting pod the place that was decided for it, together with its gang, by whoever led before."""
+        promise = self._promises.get(record.uid)
+        if promise is None or record.ask is None:
+            return
+        if not promise.node or not record.ask.leaf_cell_count:
+            self.let_go(record)
+            return
+        request = single_request(record)
+        try:
+            ledger.adopt(request, promise.bind_info)
+        except UserError as error:
+            log.warning("promised place not kept", extra={"fields": {"pod": record.key, "reason": error.message}})
+            return
+        if not ledger.has_all_cells(request.spec.group.name):
+            ledger.delete(request)
+            return
+        record.request, record.is_told = request, True
+        record.node, record.bind_info = promise.node, promise.bind_info
+        self.pods.move(record, PodState.BINDING)
+
     def _take_note(self, record: PodRecord, pod: Pod) -> None:
         """A pod waits that nobody has asked about yet, or could have."""
+        if not asks_in_own_words(pod.annotations):
+            self._look_again(record)
+            return
         try:
             request = record.parse(pod.annotations)
         except UserError as error:
@@ -184,6 +335,8 @@ class Facts:
         self.release(record)
         record.node = pod.node
         self.pods.move(record, PodState.BOUND)
+        if record.ask is not None and not record.ask.leaf_cell_count:
+            return
         try:
             self._read(record, pod)
         except UserError as error:
@@ -194,6 +347,10 @@ class Facts:
 
     def _read(self, record: PodRecord, pod: Pod) -> None:
         """Where a bound pod runs, by its annotations. Raises UserError if they do not say."""
+        for promise in peers_of(pod.annotations):
+            peer = self.pods.get(promise.uid)
+            if not self.pods.has_ended(promise.uid) and (peer is None or peer.state is PodState.WAITING):
+                self._promises[promise.uid] = promise
         request = record.parse(pod.annotations)
         info = bind_info(pod.annotations, request.label)
         if info.node != pod.node:
@@ -267,3 +424,9 @@ def _is_bound_as_decided(record: PodRecord, pod: Pod) -> bool:
     """False if the pod's annotation names other leaf cells: another scheduler placed it on our node."""
     written = pod.annotations.get(LEAF_CELL_ISOLATION)
     return record.bind_info is None or written in (None, isolation_text(record.bind_info))
+
+
+def _marks(pod: Pod) -> int:
+    """Of all that a pod may say, but what we write onto it ourselves: equal for equal pods."""
+    said = [*pod.labels.items(), *pod.annotations.items(), *((pod.spec and pod.spec.node_selector) or {}).items()]
+    return hash(frozenset(item for item in said if not item[0].startswith(_WRITTEN_BY_US)))

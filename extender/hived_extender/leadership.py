@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hived_extender.election import Elector, LeaseApi, LeaseName
-from hived_extender.kube import LIVE_PODS, NODES, PODS, KubeError
+from hived_extender.kube import NODES, PODS, KubeError
 from hived_extender.service import RECOVERING, Service
 from hived_extender.watch import Reflector, Resource, WatchApi
 from hived_extender.wire import Node, Pod
@@ -145,6 +145,5 @@ def _nodes(service: Service) -> Resource[Node]:
 
 
 def _pods(service: Service) -> Resource[Pod]:
-    return Resource(
-        PODS, Pod, service.sync_pods, service.pod_seen, lambda pod: service.pod_gone(pod.metadata.uid), LIVE_PODS
-    )
+    # Also those that are over: some gangs count their pods that succeeded.
+    return Resource(PODS, Pod, service.sync_pods, service.pod_seen, lambda pod: service.pod_gone(pod.metadata.uid))

@@ -7,15 +7,16 @@ before it led can never leak into what it decides. Not thread-safe: the service 
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hived import status
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError
-from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.scheduler import check_changed_request, handle, new_state
+from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.groups import bind_info_of_slot
+from hived.scheduler import check_changed_request, handle, new_state, plan_together
 from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec
 from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
@@ -30,7 +31,8 @@ class Ledger:
     """One term. `on_room` is called after every event that may let a waiting pod in.
 
     Every method that tells or asks raises what `hived.scheduler.handle` raises. `lazy_times` has the moment of each
-    lazy preemption by group; `last_event` is what was being handled when something broke.
+    lazy preemption by group; `last_event` is what was being handled when something broke, `change_count` grows
+    with whatever may change an answer.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Ledger:
         self.state = new_state(spec)
         self.lazy_times: dict[str, str] = {}
         self.last_event: Event | None = None
+        self.change_count = 0
         self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
         self._recorder = recorder
         self._on_room = on_room
@@ -118,13 +121,33 @@ class Ledger:
             self._tried[wanted] = decision
         return decision
 
+    def split(self, group: str, pods: Sequence[PodRequest]) -> None:
+        """The pods of an allocated group go on as groups of their own: `pods[i]` has what was slot i."""
+        if self._recorder is not None:
+            self._recorder.split(group, pods)
+        self._apply(GroupSplit(group, tuple(pods)))
+
+    def bind_info_of(self, group: str) -> BindInfo:
+        """Where the first pod of an allocated group runs."""
+        return bind_info_of_slot(self.state, self.state.groups[group], 0)
+
+    def has_all_cells(self, group: str) -> bool:
+        """True if no cell of an allocated group is missing or another's, and it has its place in its VC."""
+        found = self.state.groups.get(group)
+        return found is not None and bool((found.physical != NO_CELL).all()) and found.lazy_preemptor is None
+
+    def plan_together(self, requests: Sequence[PodRequest], suggested: Mask | None) -> list[Bind | Preempt | Wait]:
+        """What `decide` would say of each in turn, with those before it in place; nothing changes."""
+        found = plan_together(self.state, requests, suggested)
+        return [decision for decision in found if not isinstance(decision, Applied)]
+
     def is_waiting_for_victims(self, request: PodRequest) -> bool:
         """True if the pod's group reserves cells, all of them healthy; a preemption that lost a node is begun anew."""
-        return self._reserves(request) and not self.has_lost_cells(request)
+        return self.reserves(request) and not self.has_lost_cells(request)
 
     def has_lost_cells(self, request: PodRequest) -> bool:
         """True if the pod's group reserves cells, and not all of them are healthy."""
-        if not self._reserves(request):
+        if not self.reserves(request):
             return False
         physical = self.state.groups[request.spec.group.name].physical
         return bool(self.state.cells.bad[physical[physical != NO_CELL]].any())
@@ -142,7 +165,8 @@ class Ledger:
         """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""
         return status.snapshot(self.state)
 
-    def _reserves(self, request: PodRequest) -> bool:
+    def reserves(self, request: PodRequest) -> bool:
+        """True if cells are reserved for the pod's group, or were when they were healthy."""
         group = self.state.groups.get(request.spec.group.name)
         return group is not None and group.state is GroupState.PREEMPTING
 
@@ -150,6 +174,7 @@ class Ledger:
         self.last_event = event
         if not (isinstance(event, ScheduleRequested) and event.phase is Phase.FILTERING):
             self._tried.clear()
+            self.change_count += 1
         decision = handle(self.state, event)
         if decision.cancelled:
             log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})

@@ -26,6 +26,7 @@ class Reason(Enum):
     SCHEDULED = "Scheduled"
     LAZY_PREEMPTED = "LazyPreempted"
     PREEMPTED = "Preempted"
+    GANG_TIMED_OUT = "GangTimedOut"
 
     @property
     def event_type(self) -> str:
@@ -39,7 +40,9 @@ class Reason(Enum):
 
 
 _ORDINARY = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.SCHEDULED})
-_PENDING = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.PREEMPTION_BLOCKED, Reason.INVALID_SPEC})
+_PENDING = frozenset(
+    {Reason.WAITING, Reason.PREEMPTING, Reason.PREEMPTION_BLOCKED, Reason.INVALID_SPEC, Reason.GANG_TIMED_OUT}
+)
 # Each of these ends the others.
 _EXCLUSIVE = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.INVALID_SPEC})
 

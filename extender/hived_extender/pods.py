@@ -8,13 +8,16 @@ reserves cells is Preempting. That is for the core to know, which may cancel the
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodRequest
 from hived_extender.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.dialects.description import Description, GangKey, ObjectRef
+from hived_extender.node_names import Mask
+from hived_extender.requests import Ask
 
 ANNOTATION_LIMIT = 256 * 1024
 """Characters; Kubernetes refuses more than this for all annotations of an object together."""
@@ -43,6 +46,12 @@ class PodRecord:
     of its end as well; `is_asked` that kube-scheduler has asked about it, and since it was last woken. `version` is the
     newest resourceVersion seen. A pod that `is_held` is not to be scheduled yet. One that `is_downgraded` belongs to a
     group that was preempted lazily after its place was decided, and `bind_info` says so.
+
+    A pod that asks in the words of other schedulers has a `description`, which may name its gang, and an `ask`, None if
+    it cannot be made out, for a `mistake`; `objects` are those that the pod names, `marks` is a digest of all that it
+    says. `was_asked` says that kube-scheduler's own filters left it a node, `offered` which nodes that were, if the pod
+    heeds them, and `may_go` that a pod that takes no cells may run on any of them. `created` and `is_running` are
+    Kubernetes' own.
     """
 
     uid: str
@@ -59,12 +68,37 @@ class PodRecord:
     is_downgraded: bool = False
     repeat_count: int = 0
     is_force_binding: bool = False
+    description: Description | None = None
+    ask: Ask | None = None
+    is_running: bool = False
+    created: str = ""
+    was_asked: bool = False
+    may_go: bool = False
+    mistake: str = ""
+    objects: frozenset[ObjectRef] = frozenset()
+    marks: int | None = None
+    offered: Mask | None = None
     _parsed: tuple[str, PodRequest | UserError] | None = field(default=None, repr=False)
 
     @property
     def key(self) -> str:
         """`namespace/name`, as kubectl users know it."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def gang(self) -> GangKey | None:
+        """The gang that a dialect puts it in."""
+        return self.description.gang if self.description is not None else None
+
+    @property
+    def is_binding(self) -> bool:
+        """True from the decision until Kubernetes confirms the binding."""
+        return self.state is PodState.BINDING
+
+    @property
+    def is_of_dialect(self) -> bool:
+        """False if the pod's author has written our own annotation, which goes before all dialects."""
+        return self.marks is not None
 
     def parse(self, annotations: Mapping[str, str]) -> PodRequest:
         """What the annotations ask for; the answer is kept for as long as the text stays the same. Raises UserError."""
@@ -88,7 +122,9 @@ class PodRecord:
 class PodTable:
     """Records by uid, how many there are in each state, and which pods have lately gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_move: Callable[[PodRecord], None] = lambda record: None) -> None:
+        """`on_move` is called with each pod whose state has changed."""
+        self._on_move = on_move
         self._records: dict[str, PodRecord] = {}
         self._counts: Counter[PodState] = Counter()
         self._ended: OrderedDict[str, None] = OrderedDict()
@@ -134,6 +170,7 @@ class PodTable:
         self._counts[record.state] -= 1
         self._counts[state] += 1
         record.state = state
+        self._on_move(record)
 
     def counts(self) -> dict[str, int]:
         """How many pods are in each state, by its name."""

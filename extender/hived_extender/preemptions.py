@@ -11,6 +11,7 @@ from hived.events import Phase
 from hived.specs import PodRequest
 from hived_extender.announcements import Announcer
 from hived_extender.evictor import Evictor
+from hived_extender.gangs.table import Gangs
 from hived_extender.ledger import Ledger
 from hived_extender.node_names import Mask
 from hived_extender.pods import PodRecord, PodTable
@@ -23,12 +24,14 @@ class Preemptions:
     """`wake` asks kube-scheduler to try a pod again; it is called when nothing is in the way of one any more."""
 
     def __init__(
-        self, pods: PodTable, evictor: Evictor, announcer: Announcer, wake: Callable[[PodRecord], None]
+        self, pods: PodTable, gangs: Gangs, evictor: Evictor, announcer: Announcer, wake: Callable[[PodRecord], None]
     ) -> None:
         self._pods = pods
+        self._gangs = gangs
         self._evictor = evictor
         self._announcer = announcer
         self._wake = wake
+        self._leaving: tuple[object, frozenset[str]] = None, frozenset()  # when that was so, and who had to leave
 
     def carry_on(
         self, ledger: Ledger, record: PodRecord, request: PodRequest, found: Preempt, suggested: Mask | None
@@ -49,11 +52,24 @@ class Preemptions:
         return now
 
     def evict(self, preemptor: PodRecord, decision: Preempt) -> None:
-        """Make all victims leave."""
+        """Make all victims leave, and with them what cannot go on without them."""
         found = (self._pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
-        victims = [record for record in found if record is not None]
+        victims = self._gangs.leaving_with(record for record in found if record is not None)
         for victim in self._evictor.evict(victims, preemptor):
             self._announcer.evicting(victim, preemptor)
+
+    def is_victim(self, ledger: Ledger, record: PodRecord) -> bool:
+        """Does a pod have to leave, for its own cells or for those of others without which it cannot go on?"""
+        if record.request is not None and ledger.is_victim(record.request):
+            return True
+        if record.gang is None:
+            return False
+        moment = (ledger, ledger.change_count, self._gangs.change_count, record.gang)
+        if moment != self._leaving[0]:
+            mates = self._gangs.placed_with(record.gang)
+            victims = [one for one in mates if one.request is not None and ledger.is_victim(one.request)]
+            self._leaving = moment, frozenset(one.uid for one in self._gangs.leaving_with(victims))
+        return record.uid in self._leaving[1]
 
     def tell(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
         """Tell people which pods have to leave; returns the same by node."""

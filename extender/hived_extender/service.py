@@ -23,12 +23,19 @@ from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Phase
 from hived.specs import ClusterSpec, PodRequest
+from hived_config.rules import PodRules
 from hived_extender.announcements import Announcer, AnnouncerApi
 from hived_extender.binder import Binder, KubeApi
 from hived_extender.counts import count_bad_nodes, count_groups, count_leaf_cells, count_preempting_pods
 from hived_extender.decision_log import tell_decision
+from hived_extender.dialects.description import ObjectRef
+from hived_extender.dialects.kinds import Lookup, NoObjects
 from hived_extender.evictor import EvictionApi, Evictor, PreemptionPolicy
 from hived_extender.facts import Facts
+from hived_extender.gangs.annotations import asks_in_own_words
+from hived_extender.gangs.plans import Round
+from hived_extender.gangs.rounds import Alone
+from hived_extender.interpreter import Interpreter
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Gauges, Metrics
 from hived_extender.node_names import Mask, NodeNames
@@ -97,6 +104,9 @@ class Service:
         preemption: PreemptionPolicy | None = None,
         recorder: Recorder | None = None,
         metrics: Metrics | None = None,
+        rules: PodRules | None = None,
+        objects: Lookup | None = None,
+        serves_every_name: bool = False,
     ) -> None:
         self.metrics = metrics or Metrics()
         self.patience = patience or Patience()
@@ -111,10 +121,29 @@ class Service:
         self._binder = Binder(kube, self.metrics)
         self._nudger = Nudger(self._try_on_core, self.patience.nudge_delay_s)
         self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._announcer.blocked)
-        self._facts = Facts(spec, recorder, self.metrics, self._announcer, self._nudger, self._evictor, self._binder)
+        self._interpreter = Interpreter(
+            spec, rules or PodRules(), objects or NoObjects(), serves_every_name=serves_every_name
+        )
+        self._facts = Facts(
+            spec,
+            recorder,
+            self.metrics,
+            self._announcer,
+            self._nudger,
+            self._evictor,
+            self._binder,
+            self._interpreter,
+        )
         self._pods = self._facts.pods
         self._waiting = WaitingPods(
-            self._exclusive, self._facts, self.preemption, self._evictor, self._binder, self._announcer, self._nudger
+            self._exclusive,
+            self._guard,
+            self._facts,
+            self.preemption,
+            self._evictor,
+            self._binder,
+            self._announcer,
+            self._nudger,
         )
         self._preemptions = self._waiting.preemptions
         self.reader = Reader(self._open_ledger)
@@ -179,6 +208,7 @@ class Service:
     def close(self) -> None:
         """Wait for bindings and evictions that are being written, then close the record."""
         self._nudger.close()
+        self._waiting.deadlines.close()
         self._evictor.close()
         self._binder.close()
         self._announcer.close()
@@ -221,12 +251,17 @@ class Service:
         pods = list(pods)
         present = {pod.metadata.uid for pod in pods}
         with self._lock:
-            known = self._pods.uids()
+            known = (*self._pods.uids(), *self._facts.gangs.ended)
         for uid in known:
             if uid not in present:
                 self.pod_gone(uid)
         for pod in pods:
             self.pod_seen(pod, is_listed=True)
+
+    def object_seen(self, ref: ObjectRef) -> None:
+        """An object that describes gangs was created, changed or deleted."""
+        with suppress(InvariantError), self._exclusive():
+            self._facts.object_seen(ref)
 
     # Verbs
 
@@ -236,11 +271,17 @@ class Service:
             with self._telling_refusals(args.pod, Phase.FILTERING):
                 ledger = self._leading()
                 record = self._admit(args.pod)
+                if record is None or record.may_go:
+                    return FilterResult(node_names=args.offered())
                 suggested = self._node_names.mask(args.node_names)
-            if record.state is PodState.BINDING:
+            if record.is_binding:
                 record.repeat_count += 1
                 return self._answer_binding(ledger, record, suggested)
             decision = self._schedule(ledger, record, args.pod, Phase.FILTERING, suggested)
+            if record.may_go:
+                return FilterResult(node_names=args.offered())
+            if record.is_binding:  # with all of its gang
+                return self._answer_binding(ledger, record, suggested)
             if isinstance(decision, Preempt) and self.preemption.by_service and record.request is not None:
                 decision = self._preemptions.carry_on(ledger, record, record.request, decision, suggested)
             elif isinstance(decision, Bind):
@@ -265,7 +306,7 @@ class Service:
             with self._telling_refusals(args.pod, Phase.PREEMPTING):
                 ledger = self._leading()
                 record = self._admit(args.pod)
-            if record.state is PodState.BINDING:
+            if record is None or record.may_go or record.state is PodState.BINDING:
                 return PreemptResult({})
             by_service = self.preemption.by_service
             if by_service and record.request is not None and ledger.is_waiting_for_victims(record.request):
@@ -289,17 +330,27 @@ class Service:
         """
         with self._exclusive():
             ledger = self._leading()
-            record = self._known(args.pod_uid, args.pod_namespace, args.pod_name)
-            if not record.node:
+            record = self._pods.get(args.pod_uid)
+        if record is None:
+            record = self._stranger(args)
+        with self._exclusive():
+            if not (record.may_go or record.node):
                 raise UserError(f"{record.key} cannot be bound: no node has been decided for it")
-            if record.node != args.node:
+            elif record.node and record.node != args.node:
                 raise UserError(f"{record.key} cannot be bound to {args.node!r}: its node is {record.node}")
-            if record.state is PodState.BOUND or record.bind_info is None:
+            if record.state is PodState.BOUND:
                 return
-            info = record.bind_info
-        self._binder.write(record, info, "scheduler", self._guard(ledger))
+            annotations = self._waiting.annotations(record)
+        self._binder.write(record, args.node, annotations, "scheduler", self._guard(ledger))
 
     # Inside, all under the lock unless they say otherwise
+
+    def _stranger(self, args: BindArgs) -> PodRecord:
+        """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is; asks the API server."""
+        pod = self._binder.read(args.pod_namespace, args.pod_name)
+        if pod.metadata.uid != args.pod_uid or self._interpreter.is_ours(pod):
+            raise _unknown(args.pod_uid, args.pod_namespace, args.pod_name)
+        return PodRecord(args.pod_uid, args.pod_name, args.pod_namespace, pod.metadata.version, may_go=True)
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -338,8 +389,12 @@ class Service:
         """May what was decided in this term still be written? To be asked without the lock."""
         return lambda: self._facts.ledger is ledger and self._holds()
 
-    def _admit(self, pod: AskedPod) -> PodRecord:
+    def _admit(self, pod: AskedPod) -> PodRecord | None:
+        """The pod that is asked about, None if it is not ours. Raises UnknownPodError if it may become known yet."""
         meta = pod.metadata
+        record = self._pods.get(meta.uid)
+        if record is None and not self._interpreter.is_ours(pod.whole()):
+            return None
         record = self._known(meta.uid, meta.namespace, meta.name)
         if record.state is PodState.BOUND:
             raise UserError(f"{record.key} is already bound to node {record.node}")
@@ -363,69 +418,72 @@ class Service:
     def _known(self, uid: str, namespace: str, name: str) -> PodRecord:
         record = self._pods.get(uid)
         if record is None or (record.namespace, record.name) != (namespace, name):
-            raise UnknownPodError(
-                f"pod {namespace}/{name} (uid {uid}) is not known: it is deleted, completed, not of this scheduler, "
-                "or Kubernetes has not told of it yet"
-            )
+            raise _unknown(uid, namespace, name)
         return record
 
     def _schedule(
         self, ledger: Ledger, record: PodRecord, pod: AskedPod, phase: Phase, suggested: Mask | None
-    ) -> Bind | Preempt | Wait:
-        """Ask the core, carry a Filtering bind out at once, and tell of it."""
+    ) -> Bind | Preempt | Wait | None:
+        """Ask the core, carry a Filtering bind out at once, and tell of it. None: the pod takes no cells and may go."""
         started = time.perf_counter()
         request: PodRequest | None = None
         try:
-            request = record.parse(pod.annotations)
-            if record.is_told and record.request != request:
-                ledger.check_changed(request)
-                self._facts.release(record)
-            record.request, record.is_told, record.is_asked = request, True, True
-            if phase is Phase.FILTERING and ledger.has_lost_cells(request):
-                # In this phase the core would bind to a bad node; in the other it looks for a place anew.
-                ledger.decide(request, Phase.PREEMPTING, suggested, commit=False)
-            decision = ledger.decide(request, phase, suggested, commit=phase is Phase.FILTERING)
+            step = self._next_step(record, pod, suggested)
+            record.is_asked = True
+            if isinstance(step, Round):
+                request = step.parts[0].request if step.parts else None
+                decision = self._waiting.ask_round(ledger, record, step, phase)
+            elif isinstance(step, Wait):
+                self._waiting.watch_time(record)
+                decision = step
+            elif step.request is None:
+                self._facts.let_go(record)
+                decision = None
+            else:
+                request = step.request
+                self._facts.ask_for(ledger, record, request)
+                if phase is Phase.FILTERING and ledger.has_lost_cells(request):
+                    # In this phase the core would bind to a bad node; in the other it looks for a place anew.
+                    ledger.decide(request, Phase.PREEMPTING, suggested, commit=False)
+                decision = ledger.decide(request, phase, suggested, commit=phase is Phase.FILTERING)
         except UserError as error:
             tell_decision(self.metrics, record.key, request, phase, error, started)
             self._announcer.refused(record, error.message)
             raise
+        if decision is None:
+            self._nudger.settled(record.uid)
+            return None
         is_placed = isinstance(decision, Bind) and phase is Phase.FILTERING
         (self._nudger.settled if is_placed else self._nudger.refused)(record.uid)
         tell_decision(self.metrics, record.key, request, phase, decision, started)
         return decision
 
+    def _next_step(self, record: PodRecord, pod: AskedPod, suggested: Mask | None) -> Alone | Round | Wait:
+        """How a pod that waits is to be tried. Raises UserError if it is refused."""
+        if asks_in_own_words(pod.annotations) or not record.is_of_dialect:
+            return Alone(record.parse(pod.annotations))
+        record.was_asked = True
+        if record.ask is not None and not record.ask.ignore_suggested_nodes:
+            record.offered = suggested
+        return self._facts.rounds.step(record)
+
     def _is_victim(self, uid: str) -> bool:
         """Takes the lock."""
         with self._lock:
             ledger, record = self._facts.ledger, self._pods.get(uid)
-            if ledger is None or self._fault or record is None or record.request is None or not self._holds():
+            if ledger is None or self._fault or record is None or not self._holds():
                 return False
-            return ledger.is_victim(record.request)
+            return self._preemptions.is_victim(ledger, record)
 
     def _answer_binding(self, ledger: Ledger, record: PodRecord, suggested: Mask | None) -> FilterResult:
         """The node of a pod that is Binding, if kube-scheduler will accept it; if not, bind it ourselves."""
         is_offered = self._node_names.contains(suggested, record.node)
         if not is_offered or record.repeat_count >= self.patience.force_bind_threshold:
-            self._force_bind(ledger, record, is_offered)
+            self._waiting.force_bind(ledger, record, is_offered)
         if is_offered:
             return FilterResult(node_names=[record.node])
         text = f"being bound to node {record.node}, which was not among the nodes offered"
         return FilterResult(failed_nodes={WAITING_KEY: text})
-
-    def _force_bind(self, ledger: Ledger, record: PodRecord, is_offered: bool) -> None:
-        info = record.bind_info
-        if record.is_force_binding or info is None:
-            return
-
-        def done(is_bound: bool) -> None:
-            record.is_force_binding = False
-            if not is_bound:
-                self._waiting.not_told(record, PodState.BINDING)
-
-        record.is_force_binding = True
-        fields = {"pod": record.key, "node": record.node, "repeats": record.repeat_count, "offered": is_offered}
-        log.info("force bind", extra={"fields": fields})
-        self._binder.write_later(record, info, self._guard(ledger), done)
 
     def _try_on_core(self, uids: Sequence[str]) -> list[str]:
         """Takes the lock."""
@@ -448,3 +506,10 @@ class Service:
             is_ready=self.is_ready,
             is_healthy=not self._fault,
         )
+
+
+def _unknown(uid: str, namespace: str, name: str) -> UnknownPodError:
+    return UnknownPodError(
+        f"pod {namespace}/{name} (uid {uid}) is not known: it is deleted, completed, not of this scheduler, or "
+        "Kubernetes has not told of it yet"
+    )

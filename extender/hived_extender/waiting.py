@@ -1,16 +1,23 @@
 """Trying the pods that wait on the core: preempt for those that need it, wake those that could run."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Phase
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived_extender.annotations import bind_annotations
 from hived_extender.announcements import Announcer
 from hived_extender.binder import Binder
+from hived_extender.deadlines import Deadlines
+from hived_extender.dialects.description import GangKey
 from hived_extender.evictor import Evictor, PreemptionPolicy
 from hived_extender.facts import Facts
+from hived_extender.gangs.plans import Round, listed
+from hived_extender.gangs.rounds import Alone, merged
 from hived_extender.ledger import Ledger
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState
@@ -18,13 +25,21 @@ from hived_extender.preemptions import Preemptions
 
 NO_CHAIN_REASON = "no cell chain could be tried"
 
+UNASKED_S = 10.0
+"""How long kube-scheduler has to ask about a pod whose gang has started, before the pod is bound without it."""
+
+log = logging.getLogger(__name__)
+
 
 class WaitingPods:
-    """`exclusive` takes the service's lock, under which everything is done but `try_on_core` and `not_told`."""
+    """`exclusive` takes the service's lock, under which everything is done but `try_on_core` and `not_told`; `guard`
+    makes what tells whether decisions of a term may still be written.
+    """
 
     def __init__(
         self,
         exclusive: Callable[[], AbstractContextManager[None]],
+        guard: Callable[[Ledger], Callable[[], bool]],
         facts: Facts,
         policy: PreemptionPolicy,
         evictor: Evictor,
@@ -32,8 +47,10 @@ class WaitingPods:
         announcer: Announcer,
         nudger: Nudger,
     ) -> None:
-        self.preemptions = Preemptions(facts.pods, evictor, announcer, self.ask_retry)
+        self.preemptions = Preemptions(facts.pods, facts.gangs, evictor, announcer, self.ask_retry)
+        self.deadlines = Deadlines()
         self._exclusive = exclusive
+        self._guard = guard
         self._facts = facts
         self._policy = policy
         self._binder = binder
@@ -53,7 +70,7 @@ class WaitingPods:
                 record = self._facts.pods.get(uid)
                 if ledger is None or record is None or not self._is_for_scheduler(ledger, record):
                     continue
-                if record.request is not None and self._may_choose_nodes(record.request):
+                if any(self._may_choose_nodes(request) for request in self._requests(record)):
                     fitting.append(uid)
                 if record.is_asked:
                     record.is_asked = False  # until kube-scheduler, which is awake now, asks
@@ -73,16 +90,136 @@ class WaitingPods:
                 record.is_asked = True
                 self._nudger.not_woken(record.uid)
 
+    def ask_round(self, ledger: Ledger, asker: PodRecord, round_: Round, phase: Phase) -> Bind | Preempt | Wait | None:
+        """kube-scheduler asks about a pod of a round: have it start if it can, and make room if the service does that.
+
+        Returns what is to be said of the pod now. None: it has started, and none of its pods takes cells.
+        """
+        decision = self._settle(ledger, asker, round_, phase)
+        if isinstance(decision, Preempt | Wait) or phase is Phase.PREEMPTING:
+            return decision
+        unasked = round_.unasked
+        if not unasked:
+            self._start(ledger, asker, round_)
+            return decision
+        for record in unasked:
+            if record.is_asked:
+                self._wake(record)
+        names = listed([record.name for record in unasked])
+        return Wait(f"{round_.name} has room; kube-scheduler has found no node yet for {names} (see the events there)")
+
+    def _settle(self, ledger: Ledger, asker: PodRecord, round_: Round, phase: Phase) -> Bind | Preempt | Wait | None:
+        """What the core says of a round, after those of its victims were told to leave that the service evicts."""
+        rounds = self._facts.rounds
+        found = rounds.decide(ledger, round_, phase)
+        if self._policy.by_service and not any(isinstance(one, Wait) for one in found):
+            found = [
+                self.preemptions.carry_on(ledger, asker, part.request, one, rounds.offered(round_))
+                if isinstance(one, Preempt)
+                else one
+                for part, one in zip(round_.parts, found, strict=True)
+            ]
+            rounds.note_reserved(ledger, round_)
+        decision = merged(found)
+        if isinstance(decision, Wait):
+            if round_.is_strict:
+                for record in round_.members:
+                    record.was_asked = False
+            return Wait(f"{round_.name} ({len(round_.members)} pods start together): {decision.reason}")
+        return decision
+
+    def _start(self, ledger: Ledger, asker: PodRecord, round_: Round) -> None:
+        """All pods of the round get their places; kube-scheduler is to ask about the others, to be told of theirs."""
+        self._facts.rounds.start(ledger, round_)
+        for record in round_.members:
+            self._nudger.settled(record.uid)
+            if record is not asker:
+                self._wake(record)
+            if record.state is PodState.BINDING:
+                self.deadlines.set(record.uid, UNASKED_S, partial(self._overdue, record))
+        self._nudger.room_made()  # others of these gangs waited for just this
+
+    def watch_time(self, record: PodRecord) -> None:
+        """A pod waits: tell it when its gang has waited for too long."""
+        gang = self._facts.gangs.get(record.gang) if record.gang is not None else None
+        if gang is None or gang.key in self.deadlines:
+            return
+        with suppress(UserError):
+            waiting_s = gang.terms().waiting_s
+            if waiting_s:
+                self.deadlines.set(gang.key, waiting_s, partial(self._time_is_over, gang.key, waiting_s))
+
+    def _time_is_over(self, key: GangKey, waiting_s: float) -> None:
+        """Takes the lock."""
+        with suppress(InvariantError), self._exclusive():
+            gang = self._facts.gangs.get(key)
+            plan = self._facts.gangs.plan(key)
+            if self._facts.ledger is None or gang is None or (plan.round is None and not plan.forming):
+                return
+            for record in gang.in_order():
+                if record.state is PodState.WAITING and not record.may_go:
+                    text = f"podgroup {key} has waited for {waiting_s:g} s and could not start; it goes on waiting"
+                    self._announcer.timed_out(record, text)
+                    record.was_asked = record.was_asked and plan.round is not None and not plan.round.is_strict
+                    self.watch_time(record)
+
+    def _overdue(self, record: PodRecord) -> None:
+        """kube-scheduler has not asked about a pod whose gang has started. Takes the lock."""
+        with suppress(InvariantError), self._exclusive():
+            if record.state is PodState.BINDING and self._facts.ledger is not None:
+                self.force_bind(self._facts.ledger, record, is_offered=False)
+
+    def force_bind(self, ledger: Ledger, record: PodRecord, is_offered: bool) -> None:
+        """Bind a pod without kube-scheduler, in the background."""
+        if record.is_force_binding or record.bind_info is None:
+            return
+
+        def done(is_bound: bool) -> None:
+            record.is_force_binding = False
+            if not is_bound:
+                self.not_told(record, PodState.BINDING)
+
+        record.is_force_binding = True
+        fields = {"pod": record.key, "node": record.node, "repeats": record.repeat_count, "offered": is_offered}
+        log.info("force bind", extra={"fields": fields})
+        annotations = self.annotations(record)
+        self._binder.write_later(record, record.node, annotations, self._guard(ledger), done)
+
+    def annotations(self, record: PodRecord) -> dict[str, str]:
+        """What to write onto a pod that is being bound."""
+        info = record.bind_info
+        return (bind_annotations(info) if info is not None else {}) | self._facts.rounds.annotations(record)
+
+    def _wake(self, record: PodRecord) -> None:
+        record.is_asked = False  # until kube-scheduler, which is awake then, asks
+        self.ask_retry(record)
+
     def _is_for_scheduler(self, ledger: Ledger, record: PodRecord) -> bool:
         """Could the pod run, or is at least nothing left that the service can do for it by itself?"""
-        request = record.request
         if record.state is PodState.BINDING:
             return not record.is_force_binding
-        if record.state is not PodState.WAITING or request is None or record.is_held:
+        if record.state is not PodState.WAITING or record.is_held:
             return False
+        if record.may_go:
+            return True
+        try:
+            if not record.is_of_dialect:
+                return record.request is not None and self._try_single(ledger, record, record.request)
+            step = self._facts.rounds.step(record)
+            if isinstance(step, Alone):
+                return step.request is None or self._try_single(ledger, record, step.request)
+            if isinstance(step, Round):
+                return self._try_round(ledger, record, step)
+        except UserError as error:
+            self._announcer.refused(record, error.message)
+            return False
+        self.tell_forming(record, step.reason)
+        return False
+
+    def _try_single(self, ledger: Ledger, record: PodRecord, request: PodRequest) -> bool:
+        self._facts.ask_for(ledger, record, request)
         was_preempting = ledger.is_waiting_for_victims(request)
         may_choose = self._may_choose_nodes(request)
-        record.is_told = True
         try:
             if may_choose and ledger.has_lost_cells(request):
                 ledger.decide(request, Phase.PREEMPTING, None, commit=False)
@@ -98,6 +235,45 @@ class WaitingPods:
         if isinstance(decision, Wait) and not record.is_asked:
             self._announcer.waiting(record, decision.reason or NO_CHAIN_REASON)
         return isinstance(decision, Bind)
+
+    def _try_round(self, ledger: Ledger, record: PodRecord, round_: Round) -> bool:
+        requests = [part.request for part in round_.parts]
+        was_preempting = any(ledger.reserves(request) for request in requests)
+        if not was_preempting and not all(self._may_choose_nodes(request) for request in requests):
+            found = self._facts.rounds.decide(ledger, round_, Phase.FILTERING)
+            if isinstance(merged(found), Preempt):
+                return True  # it is for kube-scheduler to say where
+        decision = self._settle(ledger, record, round_, Phase.FILTERING)
+        if isinstance(decision, Wait):
+            if not record.is_asked:
+                self._announcer.waiting(record, decision.reason)
+            return False
+        if isinstance(decision, Preempt):
+            if not was_preempting:
+                self.preemptions.tell(record, decision)
+            return False
+        if round_.unasked:
+            return not record.was_asked
+        self._start(ledger, record, round_)
+        return True
+
+    def tell_forming(self, record: PodRecord, reason: str) -> None:
+        """Tell all pods of a gang what it waits for, once for each change."""
+        plan = self._facts.gangs.plan(record.gang) if record.gang is not None else None
+        self.watch_time(record)
+        if plan is None or not plan.forming:
+            self._announcer.waiting(record, reason)
+        elif not plan.is_told:
+            plan.is_told = True
+            for mate in self._facts.gangs.waiting_in(plan.keys):
+                self._announcer.waiting(mate, reason)
+
+    def _requests(self, record: PodRecord) -> list[PodRequest]:
+        """What is asked of the core for a pod: by itself, or with its gang."""
+        plan = self._facts.gangs.plan(record.gang) if record.gang is not None else None
+        if plan is not None and plan.round is not None and record.uid in plan.round.uids:
+            return [part.request for part in plan.round.parts]
+        return [record.request] if record.request is not None else []
 
     def _may_choose_nodes(self, request: PodRequest) -> bool:
         """May the service make room for a pod wherever its cells are, without asking kube-scheduler?"""

@@ -113,14 +113,22 @@ class PodStatus(msgspec.Struct):
 
 
 class AskedPod(msgspec.Struct):
-    """The pod that kube-scheduler asks about: what it is comes from the watch."""
+    """The pod that kube-scheduler asks about. What it is comes from the watch; `spec` helps if that knows nothing."""
 
-    metadata: Metadata
+    metadata: PodMetadata
+    spec: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
 
     @property
     def annotations(self) -> Mapping[str, str]:
         """Never null."""
         return self.metadata.annotations or {}
+
+    def whole(self) -> "Pod":
+        """The pod as a watch would tell of it, but for its status. Raises UserError if it is none."""
+        try:
+            return Pod(self.metadata, msgspec.json.decode(self.spec, type=PodSpec | None))
+        except ValueError as error:
+            raise UserError(f"the spec of pod {self.metadata.namespace}/{self.metadata.name}: {error}") from None
 
 
 class Pod(msgspec.Struct):
@@ -167,8 +175,22 @@ class Pod(msgspec.Struct):
         """True if it will never run again and so holds nothing: it has completed, or is being deleted and has no node,
         nor will the API server let it have one.
         """
-        has_completed = self.status is not None and self.status.phase in {"Succeeded", "Failed"}
-        return has_completed or bool(self.metadata.deletion_timestamp and not self.node)
+        return self.has_completed or bool(self.metadata.deletion_timestamp and not self.node)
+
+    @property
+    def has_completed(self) -> bool:
+        """True if all its containers have ended, well or not."""
+        return self.status is not None and self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def has_succeeded(self) -> bool:
+        """True if all its containers have ended well."""
+        return self.status is not None and self.status.phase == "Succeeded"
+
+    @property
+    def is_running(self) -> bool:
+        """True if one of its containers runs, or is about to again."""
+        return self.status is not None and self.status.phase == "Running"
 
     def condition(self, kind: str) -> PodCondition | None:
         """Its condition of this type, None if it has none."""
@@ -216,6 +238,10 @@ class FilterArgs(msgspec.Struct, rename="pascal"):
 
     pod: AskedPod
     node_names: msgspec.Raw
+
+    def offered(self) -> list[str]:
+        """The names of the nodes."""
+        return decode_names(self.node_names)
 
 
 class FilterResult(msgspec.Struct, rename="pascal"):
@@ -292,6 +318,14 @@ def decode_args(body: bytes, kind: type[T]) -> T:
             return decoder.decode(_with_exact_keys(body, kind))
         except (ValueError, RecursionError):
             raise UserError(f"the request is not valid {kind.__name__} JSON: {error}") from None
+
+
+def decode_names(raw: msgspec.Raw) -> list[str]:
+    """A list of names. Raises UserError if it is none."""
+    try:
+        return msgspec.json.decode(raw, type=list[str] | None) or []
+    except ValueError as error:
+        raise UserError(f"node names must be a list of strings: {error}") from None
 
 
 def encode(value: Any) -> bytes:

@@ -447,13 +447,26 @@ def test_a_pod_that_kubernetes_has_not_told_of_is_refused(change: dict[str, str]
         world.filter(pod)
 
 
-def test_a_pod_that_is_not_ours_is_refused() -> None:
+def test_a_pod_that_is_not_ours_passes() -> None:
     world = World()
     pod = pod_json("p", spec_text())
     pod["spec"]["containers"] = [{"resources": {"limits": {"nvidia.com/gpu": "4"}}}]
+    world.kube.add(pod)
     world.service.pod_seen(to_pod(pod))
-    with pytest.raises(UserError, match="not of this scheduler"):
-        world.filter(pod)
+    assert world.filter(pod)["NodeNames"] == list(NODES)
+    assert world.service.preempt_victims(preempt_args(pod)).node_name_to_meta_victims == {}
+    world.bind(pod, "n3")
+    assert world.kube.pods["p"]["spec"]["nodeName"] == "n3"
+    assert world.groups() == {}
+
+
+def test_a_pod_of_ours_that_nobody_knows_is_not_bound() -> None:
+    world = World()
+    pod = pod_json("p", spec_text())
+    world.kube.add(pod)
+    with pytest.raises(UserError, match="is not known"):
+        world.bind(pod, "n3")
+    assert not world.kube.pods["p"]["spec"]["nodeName"]
 
 
 def test_a_bound_pod_is_refused_by_filter_and_preempt() -> None:

@@ -35,3 +35,11 @@ class Lookup(Protocol):
 def find(objects: Lookup, ref: ObjectRef) -> Mapping[str, Any] | None:
     """The object that `ref` is of, None if it does not exist."""
     return objects.get(ref.kind, ref.namespace, ref.name)
+
+
+class NoObjects:
+    """Where nothing is watched: no object exists."""
+
+    def get(self, _kind: str, _namespace: str, _name: str, /) -> Mapping[str, Any] | None:
+        """Always None."""
+        return None

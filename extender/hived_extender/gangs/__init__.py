@@ -1,0 +1,1 @@
+"""Pods that start together: who they are, when they may, and how it is done."""

@@ -1,0 +1,81 @@
+"""What binding writes onto a pod that did not ask in HiveD's own words, for a restart to find the same picture.
+
+`pod-scheduling-spec` is what was made of its request: a group of its own. `pod-gang` names the pods that were decided
+together with it and have no confirmed binding yet: should the scheduler die now, the next one keeps their places, and
+no gang is left started in part. A pod with the latter is known not to have written the former itself.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from hived.errors import UserError
+from hived.specs import BindInfo, PodPlacement, PodRequest
+from hived_extender.annotations import PREFIX, SCHEDULING_SPEC
+from hived_extender.record import spec_fields
+
+POD_GANG = PREFIX + "pod-gang"
+
+PEERS_LIMIT = 96 * 1024
+"""Characters of a list of peers; a pod's annotations must not have more than 256 Ki in all."""
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """The place that was decided for a pod; `node` is "" for one without devices, which may run anywhere."""
+
+    uid: str
+    node: str = ""
+    chain: str = ""
+    cells: list[int] = []
+    types: list[str] = []
+
+    @property
+    def bind_info(self) -> BindInfo:
+        """The same as bind info; not for a pod without devices."""
+        cells = tuple(self.cells)
+        return BindInfo(self.node, cells, self.chain, ((PodPlacement(self.node, cells, tuple(self.types)),),))
+
+
+class _Gang(msgspec.Struct):
+    name: str = ""
+    peers: list[Promise] = []
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Gang)
+
+
+def promise(uid: str, info: BindInfo | None) -> Promise:
+    """The place of a pod that has a group of its own, None for one without devices."""
+    if info is None:
+        return Promise(uid)
+    (member,) = info.members
+    (placement,) = member
+    types = list(placement.preassigned_cell_types)
+    return Promise(uid, info.node, info.cell_chain, list(info.leaf_cell_indices), types)
+
+
+def gang_annotations(request: PodRequest | None, gang: str, peers: Iterable[Promise]) -> dict[str, str]:
+    """What is written besides bind info. A list of peers that is too long is left out (a gang of thousands)."""
+    peers = list(peers)
+    text = _encoder.encode(_Gang(gang, peers)).decode()
+    if len(text) > PEERS_LIMIT:
+        text = _encoder.encode(_Gang(gang)).decode()
+    spec = {} if request is None else {SCHEDULING_SPEC: _encoder.encode(spec_fields(request.spec)).decode()}
+    return {**spec, POD_GANG: text}
+
+
+def peers_of(annotations: Mapping[str, str]) -> list[Promise]:
+    """The pods that were decided together with a bound pod. Raises UserError if the annotation is not ours."""
+    text = annotations.get(POD_GANG)
+    if text is None:
+        return []
+    try:
+        return _decoder.decode(text).peers
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"Pod annotation {POD_GANG}: {error}") from None
+
+
+def asks_in_own_words(annotations: Mapping[str, str]) -> bool:
+    """Has the pod's own author written the scheduling spec?"""
+    return SCHEDULING_SPEC in annotations and POD_GANG not in annotations

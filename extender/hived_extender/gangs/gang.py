@@ -1,0 +1,106 @@
+"""One gang: its pods, and what they say together of how it starts."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hived.errors import UserError
+from hived_extender.dialects.description import GangKey, MatchPolicy, ObjectRef
+from hived_extender.pods import PodRecord, PodState
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A pod of a gang that is over, but still there to be seen."""
+
+    key: GangKey
+    task: str | None
+    has_succeeded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the pods of a gang say together; see `Description` for the fields."""
+
+    minimum: int = 1
+    total: int | None = None
+    task_minimums: Mapping[str, int] = field(default_factory=dict)
+    match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+    is_strict: bool = True
+    waiting_s: float | None = None
+    source: ObjectRef | None = None
+    is_missing: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Gang:
+    """Pods by uid; `lists` counts, for each other gang, how many of them say that it starts together with this one.
+
+    `namesakes` are all gangs of this name, whatever their namespace.
+    """
+
+    key: GangKey
+    namesakes: dict[GangKey, "Gang"] = field(default_factory=dict)
+    members: dict[str, PodRecord] = field(default_factory=dict)
+    ended: dict[str, Ended] = field(default_factory=dict)
+    lists: Counter[GangKey] = field(default_factory=Counter)
+
+    def in_order(self) -> list[PodRecord]:
+        """Members by age, then name: the order in which they may start."""
+        return sorted(self.members.values(), key=age)
+
+    def terms(self) -> Terms:
+        """Raises UserError if its pods disagree."""
+        members = self.in_order()
+        said = [(record, record.description) for record in members if record.description is not None]
+
+        def agreed(name: str, what: str, default: T) -> T:
+            values = [(record, getattr(description, name)) for record, description in said]
+            values = [(record, value) for record, value in values if value is not None]
+            for record, value in values[1:]:
+                if value != values[0][1]:
+                    first, other = (_text(one) for one in (values[0][1], value))
+                    raise UserError(
+                        f"the pods of podgroup {self.key} disagree: {what} is {first} by {values[0][0].name} and "
+                        f"{other} by {record.name}; make them equal"
+                    )
+            return values[0][1] if values else default
+
+        return Terms(
+            minimum=agreed("minimum", "the minimum", 1),
+            total=max((d.total for _, d in said if d.total is not None), default=None),
+            task_minimums=agreed("task_minimums", "the minimums of tasks", {}),
+            match_policy=agreed("match_policy", "the match policy", MatchPolicy.ONCE_SATISFIED),
+            is_strict=agreed("is_strict", "the mode", True),
+            waiting_s=agreed("waiting_s", "the waiting time", None),
+            source=agreed("source", "the object that describes it", None),
+            is_missing=any(description.missing for _, description in said),
+        )
+
+
+def is_ready(record: PodRecord) -> bool:
+    """Could the pod start, as far as it itself goes?"""
+    is_waiting = record.state is PodState.WAITING and not record.may_go
+    return is_waiting and not record.is_held and record.ask is not None
+
+
+def is_placed(record: PodRecord) -> bool:
+    """Does the pod have a place, or may it take any?"""
+    return record.state is not PodState.WAITING or record.may_go
+
+
+def task_of(record: PodRecord) -> str | None:
+    """Its role in the gang, if it says one."""
+    return record.description.task if record.description is not None else None
+
+
+def age(record: PodRecord) -> tuple[str, str, str]:
+    """Older pods come first."""
+    return record.created, record.name, record.uid
+
+
+def _text(value: object) -> str:
+    return str(value.value) if isinstance(value, MatchPolicy) else str(value)

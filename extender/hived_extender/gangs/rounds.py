@@ -1,0 +1,197 @@
+"""Starting gangs: what becomes of a pod that asks in the words of other schedulers, and all pods of a round at once.
+
+A round is asked of the core as one group. When there is room, and kube-scheduler has found a node for each of its pods,
+the group is allocated and split in the same step: each pod goes on as a group of its own, so that it may leave, be
+replaced or be joined by others without any of the rest being moved. Until then nothing is held, but what a preemption
+reserves. Not thread-safe: the service calls everything under its lock.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hived.decisions import Bind, Preempt, Wait
+from hived.errors import InvariantError, UserError
+from hived.events import Phase
+from hived.specs import GroupSpec, MemberSpec, PodRequest
+from hived_extender.dialects.description import GangKey
+from hived_extender.gangs.annotations import gang_annotations, promise
+from hived_extender.gangs.plans import Part, Round, spec_of
+from hived_extender.gangs.table import Gangs
+from hived_extender.ledger import Ledger
+from hived_extender.node_names import Mask
+from hived_extender.pods import PodRecord, PodState, PodTable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The pod needs nobody else to start. `request` is None if it takes no cells."""
+
+    request: PodRequest | None
+
+
+class Rounds:
+    """See the module."""
+
+    def __init__(self, pods: PodTable, gangs: Gangs) -> None:
+        self._pods = pods
+        self._gangs = gangs
+        self._told: dict[str, tuple[GangKey, PodRequest]] = {}  # rounds that the core may reserve cells for
+
+    def step(self, record: PodRecord) -> Alone | Round | Wait:
+        """What comes next for a waiting pod: by itself, with others, or not yet. Raises UserError if it is refused."""
+        if record.mistake:
+            raise UserError(record.mistake)
+        key = record.gang
+        if key is None:
+            return Alone(self._single(record))
+        plan = self._gangs.plan(key)
+        if plan.refusal:
+            raise UserError(plan.refusal)
+        if plan.forming:
+            return Wait(plan.forming)
+        if plan.round is None:
+            return Alone(self._single(record))
+        if record.uid in plan.round.uids:
+            return plan.round
+        return Wait(f"podgroup {key} starts with {len(plan.round.members)} other pods first")
+
+    def decide(self, ledger: Ledger, round_: Round, phase: Phase) -> list[Bind | Preempt | Wait]:
+        """What the core says of each part, in order, each with the ones before in place. Parts that could only wait
+        let go of what they reserve.
+        """
+        mask = self.offered(round_)
+        requests = [part.request for part in round_.parts]
+        for request in requests:
+            if ledger.has_lost_cells(request):
+                ledger.decide(request, Phase.PREEMPTING, mask, commit=False)
+        if len(requests) > 1:
+            found = ledger.plan_together(requests, mask)
+        elif mask is None and phase is Phase.FILTERING:
+            found = [ledger.try_waiting(request) for request in requests]
+        else:
+            found = [ledger.decide(request, phase, mask, commit=False) for request in requests]
+        if any(isinstance(one, Wait) for one in found):
+            self._take_back(ledger, requests)
+        elif phase is Phase.PREEMPTING and len(requests) > 1:
+            found = [
+                ledger.decide(request, phase, mask, commit=False) if isinstance(one, Preempt) else one
+                for request, one in zip(requests, found, strict=True)
+            ]
+        self.note_reserved(ledger, round_)
+        return found
+
+    def note_reserved(self, ledger: Ledger, round_: Round) -> None:
+        """The core may have reserved cells for parts of this round."""
+        for part in round_.parts:
+            if ledger.reserves(part.request):
+                self._told[part.request.spec.group.name] = round_.key, part.request
+
+    def start(self, ledger: Ledger, round_: Round) -> None:
+        """Allocate all parts, which the core has room for, and let every pod go on by itself: as Binding, or as one
+        that may go.
+        """
+        mask = self.offered(round_)
+        for part in round_.parts:
+            self._start_part(ledger, part, mask)
+        for record in round_.members:
+            if record.ask is not None and not record.ask.leaf_cell_count:
+                record.may_go = True
+        self._gangs.changed(round_.key)
+        log.info("gang started", extra={"fields": {"gang": round_.name, "pods": len(round_.members)}})
+
+    def offered(self, round_: Round) -> Mask | None:
+        """The nodes that kube-scheduler would take for every pod that heeds it, None for any."""
+        masks = [record.offered for part in round_.parts for record in part.members if record.offered is not None]
+        if all(part.request.spec.ignore_suggested_nodes for part in round_.parts) or not masks:
+            return None
+        mask: Mask = np.logical_and.reduce(masks)
+        return mask
+
+    def reconcile(self, ledger: Ledger, key: GangKey) -> None:
+        """Pods of a gang came, changed or went: nothing stays reserved for a round that is not to be any more."""
+        if not self._told:
+            return
+        plan = self._gangs.plan(key)
+        wanted = [part.request for part in plan.round.parts] if plan.round is not None else []
+        for of, request in list(self._told.values()):
+            if of in plan.keys and request not in wanted:
+                self._take_back(ledger, [request])
+
+    def forget(self) -> None:
+        """The term is over."""
+        self._told.clear()
+
+    def annotations(self, record: PodRecord) -> dict[str, str]:
+        """What to write onto a pod that is being bound, besides its place; nothing for one that asks in our words."""
+        if not record.is_of_dialect:
+            return {}
+        gang = self._gangs.get(record.gang) if record.gang is not None else None
+        peers = [
+            promise(mate.uid, mate.bind_info)
+            for mate in (gang.in_order() if gang is not None else ())
+            if mate.uid != record.uid and (mate.state is PodState.BINDING or (mate.may_go and not mate.node))
+        ]
+        return gang_annotations(record.request, str(record.gang or ""), peers)
+
+    def _single(self, record: PodRecord) -> PodRequest | None:
+        """A pod's own request. One that its gang does not need is elastic; a wish is for where the others are."""
+        if record.ask is None or not record.ask.leaf_cell_count:
+            return None
+        mate = self._gangs.mate_with_cells(record)
+        beside = mate.request.spec.group.name if mate is not None and mate.request is not None else ""
+        request = single_request(record)
+        return replace(request, spec=replace(request.spec, elastic=self._gangs.is_surplus(record), beside=beside))
+
+    def _start_part(self, ledger: Ledger, part: Part, mask: Mask | None) -> None:
+        decision = ledger.decide(part.request, Phase.FILTERING, mask, commit=True)
+        if not isinstance(decision, Bind):
+            raise InvariantError(f"{part.request.label} had room, and then {decision}")
+        pods = [_as_in(part, single_request(record)) for record in part.members]
+        ledger.split(part.request.spec.group.name, pods)
+        self._told.pop(part.request.spec.group.name, None)
+        for record, request in zip(part.members, pods, strict=True):
+            record.request, record.is_told = request, True
+            record.bind_info = ledger.bind_info_of(request.spec.group.name)
+            record.node = record.bind_info.node
+            record.repeat_count = 0
+            self._pods.move(record, PodState.BINDING)
+
+    def _take_back(self, ledger: Ledger, requests: Iterable[PodRequest]) -> None:
+        for request in requests:
+            if self._told.pop(request.spec.group.name, None) is not None:
+                ledger.delete(request)
+
+
+def single_request(record: PodRecord) -> PodRequest:
+    """What a pod of a dialect asks for as a group of its own. It must take cells."""
+    if record.ask is None:
+        raise InvariantError(f"{record.key} asks for nothing")
+    group = GroupSpec(record.key, (MemberSpec(1, record.ask.leaf_cell_count),))
+    return PodRequest(record.uid, record.name, record.namespace, spec_of(record.ask, group))
+
+
+def _as_in(part: Part, request: PodRequest) -> PodRequest:
+    """A pod's own request, with what all pods of the part have in common."""
+    common = part.request.spec
+    spec = replace(request.spec, lazy_preemption=common.lazy_preemption)
+    return replace(request, spec=spec)
+
+
+def merged(decisions: list[Bind | Preempt | Wait]) -> Bind | Preempt | Wait | None:
+    """One answer for a whole round: its first wait, else all victims, else a bind; None if no part takes cells."""
+    for decision in decisions:
+        if isinstance(decision, Wait):
+            return decision
+    victims: dict[str, tuple[str, ...]] = {}
+    for decision in decisions:
+        if isinstance(decision, Preempt):
+            for node, uids in decision.victims_by_node.items():
+                victims[node] = tuple(sorted({*victims.get(node, ()), *uids}))
+    if victims:
+        return Preempt(dict(sorted(victims.items())))
+    return decisions[0] if decisions else None

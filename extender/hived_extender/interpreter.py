@@ -1,0 +1,46 @@
+"""Which pods are ours, and what those ask for that do not speak HiveD's own words."""
+
+from hived.specs import ClusterSpec
+from hived_config.rules import PodRules, names_for
+from hived_extender import dialects
+from hived_extender.dialects.description import Description, ObjectRef
+from hived_extender.dialects.kinds import Lookup
+from hived_extender.requests import Ask, Resolver, requested
+from hived_extender.wire import Pod
+
+
+class Interpreter:
+    """Reads pods by one configuration. `serves_every_name`: there is no other scheduler that pods could be for."""
+
+    def __init__(
+        self, cluster: ClusterSpec, rules: PodRules, objects: Lookup, *, serves_every_name: bool = False
+    ) -> None:
+        self._resolver = Resolver(cluster, rules)
+        self._resources = frozenset(rules.resources_in(cluster).values())
+        self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
+        self._objects = objects
+        self._serves_every_name = serves_every_name
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Does the pod have the enabling limit (SEMANTICS 3.1), or name our scheduler and ask for devices or a gang?
+
+        Cost for a pod of another scheduler: 1 us.
+        """
+        if pod.is_ours:
+            return True
+        spec = pod.spec
+        if spec is None or not (self._serves_every_name or spec.scheduler_name in self._names):
+            return False
+        return dialects.is_marked(pod) or any(requested(pod, resource) for resource in self._resources)
+
+    def describe(self, pod: Pod) -> Description | None:
+        """Its gang and wishes, None if it has none. Raises UserError if they cannot be made out."""
+        return dialects.describe(pod, self._objects)
+
+    def ask(self, pod: Pod, description: Description | None) -> Ask:
+        """What it asks for. Raises UserError, which says what to set, where that is open."""
+        return self._resolver.resolve(pod, description)
+
+    def objects_of(self, pod: Pod) -> frozenset[ObjectRef]:
+        """The objects that its description depends on."""
+        return dialects.objects_of(pod)
