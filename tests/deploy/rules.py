@@ -26,7 +26,7 @@ CONFIGURATION_KEYS = {
 }  # fmt: skip
 EXTENDER_KEYS = {
     "urlPrefix", "filterVerb", "preemptVerb", "bindVerb", "weight", "enableHTTPS", "tlsConfig", "nodeCacheCapable",
-    "ignorable", "httpTimeout", "managedResources",
+    "ignorable", "httpTimeout",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from hived_extender.cli import main
 from hived_extender.deploy.installation import DIGEST_ANNOTATION, SCHEDULER
 from hived_extender.jobs.submission import Submission
+from hived_extender.wire import ENABLE_LIMIT
 from tests.deploy.installations import SAMPLES, manifests
 from tests.deploy.rules import of_kind, scheduler_configurations
 
@@ -199,7 +200,16 @@ def test_kube_scheduler_proposes_every_node_whoever_preempts(who: str, tmp_path:
     assert profiles
     for profile in profiles:
         assert profile.keys() == {"schedulerName", "pluginConfig"}
-        assert profile["pluginConfig"] == [{"name": "DefaultPreemption", "args": {"minCandidateNodesPercentage": 100}}]
+        plugins = {plugin["name"]: plugin["args"] for plugin in profile["pluginConfig"]}
+        assert plugins["DefaultPreemption"] == {"minCandidateNodesPercentage": 100}
+
+
+def test_the_limit_that_makes_a_pod_ours_need_not_be_offered_by_nodes(tmp_path: Path) -> None:
+    for _, config in scheduler_configurations(manifests("--config", write(tmp_path))):
+        assert "managedResources" not in config["extenders"][0]
+        for profile in config["profiles"]:
+            plugins = {plugin["name"]: plugin["args"] for plugin in profile["pluginConfig"]}
+            assert plugins["NodeResourcesFit"] == {"ignoredResourceGroups": [ENABLE_LIMIT.partition("/")[0]]}
 
 
 def test_a_configuration_too_large_for_a_config_map_is_refused(tmp_path: Path) -> None:
