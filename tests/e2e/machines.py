@@ -15,6 +15,7 @@ from urllib.parse import quote
 from hived_extender.embedded.machines import Machine
 from hived_extender.embedded.nodes import READY
 from hived_extender.kube import NODES, KubeClient, KubeError
+from hived_extender.wire import ENABLE_LIMIT
 
 KUBELET = "embedded.hived/kubelet"
 PRESENT, GONE = "present", "gone"
@@ -38,7 +39,8 @@ def node(machine: Machine) -> Node:
         "kubernetes.io/arch": "amd64",
         KUBELET: PRESENT,
     }
-    capacity = dict(machine.capacity)
+    # No real node offers the limit that makes a pod ours.
+    capacity = {name: amount for name, amount in machine.capacity.items() if name != ENABLE_LIMIT}
     return {
         "apiVersion": "v1",
         "kind": "Node",
