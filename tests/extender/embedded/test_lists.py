@@ -183,6 +183,12 @@ def test_a_row_carries_what_is_asked_for(http: Http, pods: str, include: str, ki
         ("/api/v1/namespaces", ["Name", "Status", "Age"]),
         ("/apis/coordination.k8s.io/v1/leases", ["Name", "Holder", "Age"]),
         ("/apis/scheduling.k8s.io/v1/priorityclasses", ["Name", "Value", "Global-Default", "Age", "PreemptionPolicy"]),
+        (
+            "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+            ["Name", "Phase", "MinMember", "Running", "Succeeded", "Failed", "Age"],
+        ),
+        ("/apis/scheduling.volcano.sh/v1beta1/podgroups", ["Name", "Status", "minMember", "Runnings", "Age"]),
+        ("/apis/scheduling.k8s.io/v1alpha2/podgroups", ["Name", "Age"]),
     ],
 )
 def test_every_resource_has_a_table(http: Http, path: str, columns: list[str]) -> None:

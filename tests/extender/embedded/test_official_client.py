@@ -7,6 +7,7 @@ import pytest
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
+from hived_extender.dialects import KINDS
 from hived_extender.embedded.apiserver.server import ApiServer
 
 from .helpers import binding, config_map, pod
@@ -37,7 +38,7 @@ def test_the_version_is_served(api: client.ApiClient) -> None:
 
 def test_groups_and_resources_are_discovered(api: client.ApiClient) -> None:
     groups = {group.name for group in client.ApisApi(api).get_api_versions().groups}
-    assert {"coordination.k8s.io", "events.k8s.io", "policy", "scheduling.k8s.io"} == groups
+    assert {"coordination.k8s.io", "events.k8s.io", "policy"} | {kind.group for kind in KINDS} == groups
     resources = {resource.name for resource in client.CoreV1Api(api).get_api_resources().resources}
     assert {"pods", "pods/binding", "pods/eviction", "pods/status", "nodes", "events", "configmaps"} <= resources
 

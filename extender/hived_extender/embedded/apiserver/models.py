@@ -262,6 +262,38 @@ class PriorityClass(KubeObject):
     preemption_policy: str = ""
 
 
+class PodGroupSpec(Model):
+    """How many pods of a gang start together."""
+
+    min_member: int = 0
+    min_task_member: dict[str, int] = {}
+    schedule_timeout_seconds: int = 0
+    queue: str = ""
+    priority_class_name: str = ""
+
+
+class PodGroupStatus(Model):
+    """How far a gang has come."""
+
+    phase: str = ""
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class PodGroup(KubeObject):
+    """PodGroup of scheduler-plugins or Volcano."""
+
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
+
+
+class GangObject(KubeObject):
+    """PodGroup or Workload of scheduling.k8s.io; nothing in here reads what it says."""
+
+    spec: dict[str, Any] = {}
+
+
 class NamespaceStatus(Model):
     """Whether a namespace is Active or Terminating."""
 

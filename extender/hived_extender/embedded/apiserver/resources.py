@@ -11,6 +11,7 @@ from hived_extender.embedded.apiserver.kinds import (
     NamespaceStrategy,
     NodeStrategy,
     PriorityClassStrategy,
+    StatusStrategy,
     Strategy,
 )
 from hived_extender.embedded.apiserver.models import Body, KubeObject
@@ -182,6 +183,20 @@ PRIORITY_CLASSES = ResourceType(
     short_names=("pc",),
 )
 
-RESOURCES = (NAMESPACES, NODES, PODS, CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, PRIORITY_CLASSES)
+
+def _gang_object(group: str, version: str, kind: str, view: type[KubeObject], printer: tables.Printer) -> ResourceType:
+    status = Subresource("status", kind, _STATUS_VERBS, group, version)
+    plural = f"{kind.lower()}s"
+    return ResourceType(group, version, plural, kind, view, StatusStrategy(), printer, subresources=(status,))
+
+
+GANG_OBJECTS = (
+    _gang_object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", models.PodGroup, tables.POD_GROUP),
+    _gang_object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", models.PodGroup, tables.POD_GROUP),
+    _gang_object("scheduling.volcano.sh", "v1beta1", "PodGroup", models.PodGroup, tables.VOLCANO_POD_GROUP),
+    _gang_object("scheduling.k8s.io", "v1alpha2", "PodGroup", models.GangObject, tables.PLAIN),
+    _gang_object("scheduling.k8s.io", "v1alpha1", "Workload", models.GangObject, tables.PLAIN),
+)
+RESOURCES = (NAMESPACES, NODES, PODS, CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, PRIORITY_CLASSES, *GANG_OBJECTS)
 # Exists for discovery alone: kubectl evicts only where it finds this group.
 EVICTION_GROUP_VERSION = ("policy", "v1")

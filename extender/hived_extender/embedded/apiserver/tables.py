@@ -206,6 +206,24 @@ def _priority_class_cells(view: KubeObject) -> Cells:
     ]
 
 
+def _pod_group_cells(view: KubeObject) -> Cells:
+    group = cast(models.PodGroup, view)
+    status = group.status
+    counts = [group.spec.min_member, status.running, status.succeeded, status.failed]
+    return [group.metadata.name, status.phase, *counts, age(group.metadata.creation_timestamp)]
+
+
+def _volcano_group_cells(view: KubeObject) -> Cells:
+    group = cast(models.PodGroup, view)
+    counts = [group.spec.min_member, group.status.running]
+    since = age(group.metadata.creation_timestamp)
+    return [group.metadata.name, group.status.phase, *counts, since, group.spec.queue]
+
+
+def _plain_cells(view: KubeObject) -> Cells:
+    return [view.metadata.name, age(view.metadata.creation_timestamp)]
+
+
 def _namespace_cells(view: KubeObject) -> Cells:
     namespace = cast(models.Namespace, view)
     return [namespace.metadata.name, namespace.status.phase, age(namespace.metadata.creation_timestamp)]
@@ -261,4 +279,28 @@ PRIORITY_CLASS = Printer(
     (_NAME, Column("Value", "integer"), Column("Global-Default", "boolean"), _AGE, Column("PreemptionPolicy")),
     _priority_class_cells,
 )
+POD_GROUP = Printer(
+    (
+        _NAME,
+        Column("Phase"),
+        Column("MinMember", "integer"),
+        Column("Running", "integer"),
+        Column("Succeeded", "integer"),
+        Column("Failed", "integer"),
+        _AGE,
+    ),
+    _pod_group_cells,
+)
+VOLCANO_POD_GROUP = Printer(
+    (
+        _NAME,
+        Column("Status"),
+        Column("minMember", "integer"),
+        Column("Runnings", "integer"),
+        _AGE,
+        Column("Queue", priority=1),
+    ),
+    _volcano_group_cells,
+)
+PLAIN = Printer((_NAME, _AGE), _plain_cells)
 NAMESPACE = Printer((_NAME, Column("Status"), _AGE), _namespace_cells)

@@ -46,6 +46,9 @@ _UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
     models.LeaseSpec: frozenset({"preferredHolder", "strategy"}),
     models.ConfigMap: frozenset(),
     models.PriorityClass: frozenset(),
+    models.PodGroup: frozenset(),
+    models.PodGroupSpec: frozenset({"minResources", "networkTopology", "subGroupPolicy"}),
+    models.GangObject: frozenset({"status"}),
     models.Namespace: frozenset({"spec"}),
 }
 
