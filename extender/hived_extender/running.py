@@ -22,6 +22,7 @@ from hived_extender.election import LeaseName
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.evictor import PreemptionPolicy
 from hived_extender.jobs.configuration import publish
+from hived_extender.jobs.controller import JobController
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.leadership import Leadership
 from hived_extender.metrics import Metrics
@@ -228,9 +229,9 @@ def start_embedded(
     stop: threading.Event | None = None,
     has_webhook: bool = False,
 ) -> Iterator[Embedded]:
-    """A whole cluster in this process: API server, nodes, extender, scheduler; ready when entered, gone at the end.
+    """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
 
-    With `has_webhook` pods are changed when they are created, as the admission webhook does. Once `stop` is set it is
+    Ready when entered, gone at the end. With `has_webhook` pods are changed when they are created, as the admission webhook does. Once `stop` is set it is
     entered at once, ready or not: whoever set that has nothing more to do with it.
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
@@ -248,7 +249,8 @@ def start_embedded(
                 raise UserError("the extender has not become ready; see the log")
             cluster.start_scheduler(extender.url)
             try:
-                yield Embedded(cluster, extender)
+                with closing(KubeClient.connect(cluster.api_url)) as jobs_kube, JobController(jobs_kube):
+                    yield Embedded(cluster, extender)
             finally:
                 cluster.stop_scheduler()
     finally:

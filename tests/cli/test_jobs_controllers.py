@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from hived.errors import UserError
-from hived_extender.jobs import plan_file, plan_jobs
-from hived_extender.jobs.roles import GANG
+from hived_extender.dialects.koordinator import PREFIX as GANG
+from hived_extender.jobs.kinds import plan_file, plan_jobs
 
 TEMPLATE = """\
 template:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hived.errors import UserError
 from hived_extender.annotations import SCHEDULING_SPEC, pod_request
-from hived_extender.jobs import plan_file
 from hived_extender.jobs.documents import read_documents
+from hived_extender.jobs.kinds import plan_file
 from hived_extender.jobs.submission import PlannedPod, Submission
 
 JOB = """\

@@ -8,7 +8,7 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender.annotations import SCHEDULING_SPEC, pod_request
-from hived_extender.jobs import plan_file
+from hived_extender.jobs.kinds import plan_file
 from hived_extender.jobs.submission import Submission
 
 LAB = Path(__file__).parents[3] / "shared" / "lab"

@@ -6,7 +6,7 @@ import pytest
 
 from hived.errors import UserError
 from hived_config.loader import load_cluster
-from hived_extender.jobs import plan_file
+from hived_extender.jobs.kinds import plan_file
 from hived_extender.jobs.submission import Submission
 from hived_extender.lab.experiment import JobState, Loaded, Step, experiments_folder, load_experiments
 

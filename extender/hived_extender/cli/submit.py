@@ -11,9 +11,9 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_extender.cli.connecting import asks_api_server
 from hived_extender.cli.documents import as_yaml
-from hived_extender.jobs import plan_jobs
 from hived_extender.jobs.configuration import find_cluster
 from hived_extender.jobs.creation import Created, create_jobs
+from hived_extender.jobs.kinds import plan_jobs
 from hived_extender.jobs.policies import summary
 from hived_extender.jobs.submission import Manifest, PlannedJob, Submission, parse_priority, priority_classes
 from hived_extender.kube import KubeClient, KubeError

@@ -80,9 +80,14 @@ def resume_job(kube: KubeClient, record: Record) -> Created:
         )
     job = record.plan()
     creation = _Creation(kube, record.namespace)
-    with creation:
-        creation.start(job, record, may_exist=record.state.phase is Phase.ABORTED)
-        record.write(kube, State(Phase.RUNNING))
+    claimed = record.write(kube, State(Phase.CREATING))
+    try:
+        with creation:
+            creation.start(job, claimed, may_exist=record.state.phase is Phase.ABORTED)
+            claimed.write(kube, State(Phase.RUNNING))
+    except BaseException:
+        claimed.write(kube, record.state)
+        raise
     return creation.created
 
 

@@ -11,14 +11,15 @@ from urllib.parse import quote
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.jobs import plan_document
+from hived_extender.annotations import PREFIX
 from hived_extender.jobs.documents import stored_document
+from hived_extender.jobs.kinds import plan_document
 from hived_extender.jobs.policies import Phase
-from hived_extender.jobs.roles import JOB, PREFIX
+from hived_extender.jobs.roles import JOB
 from hived_extender.jobs.submission import Manifest, PlannedJob, Submission
 from hived_extender.kube import KubeClient, KubeError
+from hived_extender.requests import VIRTUAL_CLUSTER
 
-CONFIG_MAPS = "/api/v1/configmaps"
 KIND = PREFIX + "job-kind"
 """Label of a ConfigMap that is a record, and of nothing else."""
 
@@ -87,7 +88,7 @@ class Record:
 
 def record_of(job: PlannedJob, submission: Submission, phase: Phase) -> Record:
     """The record of a new job. A queue that is a virtual cluster is one of the wishes: configurations change."""
-    vcs = {pod.manifest["metadata"]["annotations"].get(PREFIX + "virtual-cluster") for pod in job.pods}
+    vcs = {pod.manifest["metadata"]["annotations"].get(VIRTUAL_CLUSTER) for pod in job.pods}
     by_job = vcs.pop() if len(vcs) == 1 else None
     wishes = Wishes(
         submission.user, submission.virtual_cluster or by_job, submission.priority, submission.scheduler_name

@@ -13,21 +13,19 @@ from typing import Any
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.annotations import SCHEDULING_SPEC
+from hived_extender import dialects
+from hived_extender.annotations import PREFIX, SCHEDULING_SPEC
+from hived_extender.dialects import koordinator
 from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.submission import Manifest, PlannedPod, Submission, priority_class_name
+from hived_extender.requests import PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.wire import Pod
 
-PREFIX = "hivedscheduler.microsoft.com/"
 JOB = PREFIX + "job"
 """Label of everything that a job consists of."""
 
 TASK = PREFIX + "task"
 TASK_MINIMUMS = PREFIX + "task-minimums"
-VIRTUAL_CLUSTER = PREFIX + "virtual-cluster"
-PRIORITY = PREFIX + "priority"
-GANG = "gang.scheduling.koordinator.sh/"
-REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
-PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 
 SCHEDULER = "hived"
 """The schedulerName of pods whose virtual cluster is not known before they are created."""
@@ -37,10 +35,6 @@ MAX_PODS = 150_000
 
 _OTHER_SCHEDULERS = ("default-scheduler", "volcano", "scheduler-plugins-scheduler", "koord-scheduler", "kube-batch",
                      "yunikorn", "kai-scheduler")  # fmt: skip
-_GANG_KEYS = (SCHEDULING_SPEC, "pod-group.scheduling.sigs.k8s.io", "scheduling.x-k8s.io/pod-group", GANG,
-              "scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name",
-              "yunikorn.apache.org/task-group-name")  # fmt: skip
-_GANG_FIELDS = ("workloadRef", "schedulingGroup")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME_RULE = "at most 63 small letters, digits and '-', letters or digits at both ends"
 
@@ -211,13 +205,25 @@ def read_role(section: Section, name: str, replicas: int | None = 1, template: s
 
 
 def has_gang(roles: Iterable[Role]) -> bool:
-    """Whether a template says by itself what gang its pods are in."""
-    for role in roles:
-        metadata, spec = role.template.get("metadata") or {}, role.template["spec"]
-        keys = [*(metadata.get("labels") or {}), *(metadata.get("annotations") or {})]
-        if any(key.startswith(_GANG_KEYS) for key in keys) or any(name in spec for name in _GANG_FIELDS):
-            return True
-    return False
+    """Whether a template says by itself what gang its pods are in, in words of ours or of any dialect."""
+    return any(_names_gang(role.template) for role in roles)
+
+
+def _names_gang(template: Manifest) -> bool:
+    metadata = {"name": "template", "namespace": "template", **(template.get("metadata") or {})}
+    try:
+        pod = msgspec.convert({"metadata": metadata, "spec": template["spec"]}, Pod)
+        said = dialects.describe(pod, _NoObjects())
+    except (msgspec.ValidationError, UserError):
+        return True  # whatever it tries to say, the pods' events will tell
+    return SCHEDULING_SPEC in pod.annotations or (said is not None and (said.gang is not None or bool(said.missing)))
+
+
+class _NoObjects:
+    """Of the objects that describe gangs none is known here."""
+
+    def get(self, kind: str, namespace: str, name: str, /) -> None:
+        """Nothing."""
 
 
 def gang_of(
@@ -239,12 +245,12 @@ def gang_of(
     if has_gang(roles) or total < 2:
         return {}
     words = {
-        f"{GANG}name": job.name,
-        f"{GANG}min-available": str(total if minimum is None else max(1, minimum)),
-        f"{GANG}total-number": str(total),
+        koordinator.GANG_NAME: job.name,
+        koordinator.MINIMUM: str(total if minimum is None else max(1, minimum)),
+        koordinator.TOTAL: str(total),
     }
     if waiting_s:
-        words[f"{GANG}waiting-time"] = f"{waiting_s}s"
+        words[koordinator.WAITING_TIME] = f"{waiting_s}s"
     if task_minimums:
         words[TASK_MINIMUMS] = msgspec.json.encode(dict(task_minimums)).decode()
     return words

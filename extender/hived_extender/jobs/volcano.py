@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from hived_extender.dialects import kueue
+from hived_extender.dialects.volcano import TIER
 from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.policies import Action, Event, Policy, Rules
 from hived_extender.jobs.roles import (
-    PREFERRED_TOPOLOGY,
-    REQUIRED_TOPOLOGY,
     Job,
     Role,
     gang_of,
@@ -141,7 +141,7 @@ def _topology_wish(spec: Section) -> dict[str, str]:
     mode, tier = wish.text("mode", "hard"), wish.whole("highestTierAllowed", 1, 1)
     if mode not in ("hard", "soft"):
         raise wish.refuse("mode", f"found {mode!r}, expected hard or soft")
-    return {REQUIRED_TOPOLOGY if mode == "hard" else PREFERRED_TOPOLOGY: f"volcano-tier-{tier}"}
+    return {kueue.REQUIRED if mode == "hard" else kueue.PREFERRED: TIER.format(tier)}
 
 
 def _volumes(spec: Section) -> dict[str, str]:

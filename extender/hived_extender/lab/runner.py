@@ -17,8 +17,8 @@ from hived_extender.annotations import pod_request
 from hived_extender.embedded.lifetimes import RUN_SECONDS
 from hived_extender.embedded.nodes import READY
 from hived_extender.inspection import Inspector
-from hived_extender.jobs import plan_file
 from hived_extender.jobs.creation import create_pods
+from hived_extender.jobs.kinds import plan_file
 from hived_extender.jobs.submission import Manifest, PlannedPod
 from hived_extender.jobs.submission import Submission as Submitter
 from hived_extender.kube import NODES, KubeClient, pod_path

@@ -1,0 +1,209 @@
+"""The job controller against the embedded API server: policies are carried out, whoever is stopped in between."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from hived_extender.embedded.apiserver.server import ApiServer
+from hived_extender.jobs.controller import JobController
+from hived_extender.jobs.creation import create_jobs, resume_job
+from hived_extender.jobs.kinds import plan_jobs
+from hived_extender.jobs.policies import Phase
+from hived_extender.jobs.records import State, read_record
+from hived_extender.jobs.submission import Submission
+from hived_extender.kube import PODS, KubeClient, pod_path
+
+DEADLINE_S = 10.0
+KEY = ("default", "vc")
+VOLCANO = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: vc}
+spec:
+  maxRetry: 2
+  policies:
+  - {event: PodEvicted, action: RestartJob}
+  - {event: PodFailed, action: AbortJob}
+  tasks:
+  - name: ps
+    replicas: 1
+    template: {spec: {containers: [{name: main, image: example/train}]}}
+  - name: worker
+    replicas: 2
+    policies: [{event: TaskCompleted, action: CompleteJob}]
+    template: {spec: {containers: [{name: main, image: example/train}]}}
+"""
+PLAIN = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: vc}
+spec:
+  completions: 3
+  parallelism: 2
+  backoffLimit: 1
+  template: {spec: {restartPolicy: Never, containers: [{name: main, image: example/train}]}}
+"""
+NAMES = ["vc-ps-0", "vc-worker-0", "vc-worker-1"]
+
+
+@pytest.fixture
+def kube() -> Iterator[KubeClient]:
+    server = ApiServer()
+    server.start()
+    client = KubeClient.connect(server.url)
+    yield client
+    client.close()
+    server.stop()
+
+
+@pytest.fixture
+def submit(kube, write):
+    def _submit(text: str) -> None:
+        submission = Submission(user="me")
+        jobs, _ = plan_jobs(write(text), submission)
+        create_jobs(kube, submission, jobs)
+
+    return _submit
+
+
+@pytest.fixture
+def controller(kube) -> Iterator[JobController]:
+    with JobController(kube) as running:
+        yield running
+
+
+def uids(kube) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list_objects(PODS, dict).items}
+
+
+def eventually(question) -> bool:
+    until = time.monotonic() + DEADLINE_S
+    while not question():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def end_pod(kube, name: str, exit_code: int = 0) -> None:
+    ended = {"name": "main", "state": {"terminated": {"exitCode": exit_code}}}
+    status = {"phase": "Failed" if exit_code else "Succeeded", "containerStatuses": [ended]}
+    kube.patch(f"{pod_path('default', name)}/status", {"status": status})
+
+
+def state(kube) -> State:
+    return read_record(kube, *KEY).state
+
+
+def has_been_replaced(kube, before: dict[str, str]) -> bool:
+    now = uids(kube)
+    return now.keys() == before.keys() and not set(now.values()) & set(before.values())
+
+
+def test_an_evicted_pod_restarts_the_whole_job(kube, submit, controller):
+    submit(VOLCANO)
+    before = uids(kube)
+    kube.delete_pod("default", "vc-worker-1")
+    assert eventually(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+    assert (state(kube).retries, state(kube).reason) == (1, "PodEvicted: vc-worker-1 is gone")
+
+
+def test_a_job_is_not_restarted_more_often_than_it_says(kube, submit, controller):
+    submit(VOLCANO)
+    for _ in range(2):
+        before = uids(kube)
+        kube.delete_pod("default", "vc-ps-0")
+        assert eventually(lambda before=before: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+    kube.delete_pod("default", "vc-ps-0")
+    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.FAILED
+    assert eventually(lambda: uids(kube) == {})
+    assert state(kube).reason.endswith("vc-ps-0 is gone, and its pods have been started again 2 times already")
+
+
+def test_a_completed_task_completes_the_job_and_frees_the_others(kube, submit, controller):
+    submit(VOLCANO)
+    end_pod(kube, "vc-worker-0")
+    end_pod(kube, "vc-worker-1")
+    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.COMPLETED
+    assert eventually(lambda: list(uids(kube)) == ["vc-worker-0", "vc-worker-1"])
+
+
+def test_an_aborted_job_can_be_resumed(kube, submit, controller):
+    submit(VOLCANO)
+    end_pod(kube, "vc-worker-0", exit_code=9)
+    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.ABORTED
+    assert eventually(lambda: list(uids(kube)) == ["vc-worker-0"])
+    kube.delete_pod("default", "vc-worker-0")
+    resume_job(kube, read_record(kube, *KEY))
+    assert eventually(lambda: sorted(uids(kube)) == NAMES)
+    assert state(kube).phase is Phase.RUNNING
+
+
+def test_a_job_whose_record_is_deleted_loses_its_pods(kube, submit, controller):
+    submit(VOLCANO)
+    assert eventually(lambda: len(controller._records) == 1)
+    kube.delete("/api/v1/namespaces/default/configmaps/hived-job-vc")
+    assert eventually(lambda: uids(kube) == {})
+    assert controller.wait_ended(KEY, DEADLINE_S) is None
+
+
+def test_pods_of_others_with_the_same_label_are_left_alone(kube, submit, controller):
+    label = {"hivedscheduler.microsoft.com/job": "vc"}
+    spec = {"containers": [{"name": "main", "image": "example/train"}]}
+    stranger = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger", "labels": label}, "spec": spec}
+    kube.create("/api/v1/namespaces/default/pods", stranger)
+    submit(VOLCANO)
+    end_pod(kube, "stranger", exit_code=1)
+    kube.delete_pod("default", "vc-ps-0")
+    assert eventually(lambda: state(kube).retries == 1 and state(kube).phase is Phase.RUNNING)
+    kube.delete("/api/v1/namespaces/default/configmaps/hived-job-vc")
+    assert eventually(lambda: list(uids(kube)) == ["stranger"])
+
+
+def test_a_restart_that_was_interrupted_is_gone_on_with(kube, submit):
+    submit(VOLCANO)
+    before = uids(kube)
+    record = read_record(kube, *KEY)
+    record.write(kube, State(Phase.RESTARTING, "somebody began", 1, dict(before)))
+    kube.delete_pod("default", "vc-ps-0")
+    with JobController(kube):
+        assert eventually(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+    assert state(kube).retries == 1
+
+
+def test_two_controllers_restart_a_job_once(kube, submit, controller):
+    with JobController(kube):
+        submit(VOLCANO)
+        before = uids(kube)
+        kube.delete_pod("default", "vc-ps-0")
+        assert eventually(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+        time.sleep(0.5)
+        assert (state(kube).retries, state(kube).phase) == (1, Phase.RUNNING)
+
+
+def test_a_plain_job_goes_on_as_its_pods_succeed(kube, submit, controller):
+    submit(PLAIN)
+    assert sorted(uids(kube)) == ["vc-0", "vc-1"]
+    end_pod(kube, "vc-1")
+    assert eventually(lambda: "vc-2" in uids(kube))
+    end_pod(kube, "vc-0")
+    end_pod(kube, "vc-2")
+    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.COMPLETED
+
+
+def test_a_plain_job_replaces_failed_pods_as_often_as_it_says(kube, submit, controller):
+    submit(PLAIN)
+    before = uids(kube)["vc-0"]
+    end_pod(kube, "vc-0", exit_code=1)
+    assert eventually(lambda: uids(kube).get("vc-0", before) != before and state(kube).phase is Phase.RUNNING)
+    end_pod(kube, "vc-1", exit_code=1)
+    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.FAILED
+
+
+def test_a_job_that_was_not_asked_for_is_left_alone(kube, submit):
+    submit(VOLCANO)
+    with JobController(kube, only=[("default", "other")]):
+        kube.delete_pod("default", "vc-ps-0")
+        time.sleep(0.5)
+    assert state(kube) == State(Phase.RUNNING)
