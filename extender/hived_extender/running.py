@@ -231,8 +231,9 @@ def start_embedded(
 ) -> Iterator[Embedded]:
     """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
 
-    Ready when entered, gone at the end. With `has_webhook` pods are changed when they are created, as the admission webhook does. Once `stop` is set it is
-    entered at once, ready or not: whoever set that has nothing more to do with it.
+    Ready when entered, gone at the end. With `has_webhook` pods are changed when they are created, as the admission
+    webhook does. Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to do with
+    it.
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
     configuration = load(config_file)

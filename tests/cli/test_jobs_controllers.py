@@ -3,11 +3,14 @@
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from hived.errors import UserError
+from hived_extender import dialects
 from hived_extender.dialects.koordinator import PREFIX as GANG
 from hived_extender.jobs.kinds import plan_file, plan_jobs
+from hived_extender.wire import Pod
 
 TEMPLATE = """\
 template:
@@ -196,7 +199,6 @@ def test_every_pod_keeps_its_template_and_names_its_job_task_and_scheduler(kind,
     for pod in job.pods:
         metadata, spec = pod.manifest["metadata"], pod.manifest["spec"]
         assert (metadata["labels"]["team"], label(pod, "hivedscheduler.microsoft.com/job")) == ("x", job.name)
-        assert metadata["annotations"]["hivedscheduler.microsoft.com/task"] == pod.role
         assert spec["containers"][-1]["resources"] == {"limits": {"nvidia.com/gpu": 2}}
         assert spec["schedulerName"] in ("hived", "hivedscheduler-ds-research")
         assert pod.priority is None
@@ -218,6 +220,32 @@ def test_a_document_that_is_kept_becomes_the_same_pods_again(kind, plan, submiss
     again, _ = plan(json.dumps(job.document))
     assert [pod.manifest for pod in again.pods] == [pod.manifest for pod in job.pods]
     assert again.rules == job.rules
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("PyTorchJob", ("default/train", 3, None)),
+        ("TFJob", ("lab/tf", 3, None)),
+        ("MPIJob v2", ("default/pi", 3, None)),
+        ("MPIJob v1", ("default/pi", 3, None)),
+        ("Volcano Job", ("default/vc", 3, {"ps": 1, "worker": 2})),
+        ("ElasticJob", ("default/dl", 2, None)),
+    ],
+)
+def test_the_scheduler_understands_which_gang_the_pods_are_in(kind, expected, plan):
+    for pod in plan(ALL[kind])[0].pods:
+        said = dialects.describe(msgspec.convert(pod.manifest, Pod), Objects())
+        assert said is not None
+        assert (str(said.gang), said.minimum, said.task_minimums) == expected
+        assert said.task == (pod.role if kind != "ElasticJob" else None)
+
+
+class Objects:
+    """There are none."""
+
+    def get(self, kind: str, namespace: str, name: str, /) -> None:
+        """Nothing."""
 
 
 def test_a_pytorch_job_has_ranks_and_a_master_that_all_can_find(plan):

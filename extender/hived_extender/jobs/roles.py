@@ -16,6 +16,7 @@ from hived.errors import UserError
 from hived_extender import dialects
 from hived_extender.annotations import PREFIX, SCHEDULING_SPEC
 from hived_extender.dialects import koordinator
+from hived_extender.dialects.own import TASK, TASK_MINIMUMS
 from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.submission import Manifest, PlannedPod, Submission, priority_class_name
 from hived_extender.requests import PRIORITY, VIRTUAL_CLUSTER
@@ -24,8 +25,6 @@ from hived_extender.wire import Pod
 JOB = PREFIX + "job"
 """Label of everything that a job consists of."""
 
-TASK = PREFIX + "task"
-TASK_MINIMUMS = PREFIX + "task-minimums"
 
 SCHEDULER = "hived"
 """The schedulerName of pods whose virtual cluster is not known before they are created."""
@@ -93,7 +92,9 @@ class Job:
         """One pod of a role, its template completed; a host name that the template has stays."""
         written = role.template.get("metadata") or {}
         spec: Manifest = copy.deepcopy(role.template["spec"])
-        said = {**self.annotations, **(annotations or {}), TASK: role.name}
+        said = {**self.annotations, **(annotations or {})}
+        if koordinator.GANG_NAME in said:  # else the template has words of its own, perhaps for its task too
+            said[TASK] = role.name
         metadata: Manifest = {
             **{
                 key: value for key, value in written.items() if key not in ("name", "generateName", "creationTimestamp")
