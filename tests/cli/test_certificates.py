@@ -105,6 +105,13 @@ def test_certificates_end_when_they_are_told_and_never_after_their_ca(tmp_path):
     assert ssl.cert_time_to_seconds(server["notAfter"]) <= short.expires_at.timestamp()
 
 
+def test_secrets_can_be_printed_of_what_is_written(tmp_path):
+    result = run("--out", str(tmp_path), "--as-secrets")
+    for secret, file in zip(yaml.safe_load_all(result.output), ("tls", "client"), strict=True):
+        for key, path in (("ca.crt", "ca.crt"), ("tls.crt", f"{file}.crt"), ("tls.key", f"{file}.key")):
+            assert base64.b64decode(secret["data"][key]) == (tmp_path / path).read_bytes()
+
+
 def test_secrets_hold_the_same_and_no_key_of_the_ca(tmp_path):
     result = run("--as-secrets", "--namespace", "gpu")
     secrets = {secret["metadata"]["name"]: secret for secret in yaml.safe_load_all(result.output)}
@@ -123,8 +130,7 @@ def test_secrets_hold_the_same_and_no_key_of_the_ca(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ([], 2, "either --out DIR or --as-secrets"),
-        (["--out", "x", "--as-secrets"], 2, "either --out DIR or --as-secrets"),
+        ([], 2, "--out DIR, --as-secrets or both"),
         (["--as-secrets", "--service", "Hived!"], 2, "expected a name of Kubernetes"),
         (["--as-secrets", "--namespace", "a.b"], 2, "expected a name of Kubernetes"),
         (["--as-secrets", "--days", "0"], 2, "--days"),

@@ -4,6 +4,7 @@ A rule takes all objects of an installation and yields what is wrong. `RULES` ha
 test_rules.py shows for each of them a change that it notices.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 
 from hived_config.errors import ConfigError
 from hived_config.loader import load_text
+from hived_extender.webhook import MUTATE_PATH
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -342,6 +344,53 @@ def calls_the_extender_where_it_listens(objects: Objects) -> Iterator[str]:
                 yield f"{name} speaks another protocol than the extender"
             if extender.get("tlsConfig", {}).get("insecure"):
                 yield f"{name} does not check whom it speaks to"
+
+
+def webhooks(objects: Objects) -> Iterator[tuple[str, Object]]:
+    """(configuration, webhook)."""
+    for name, each in of_kind(objects, "MutatingWebhookConfiguration"):
+        for webhook in each["webhooks"]:
+            yield name, webhook
+
+
+@rule
+def has_the_webhook_called_where_it_is_served(objects: Objects) -> Iterator[str]:
+    services = {service["metadata"]["name"]: service for _, service in of_kind(objects, "Service")}
+    for name, webhook in webhooks(objects):
+        called = webhook["clientConfig"]["service"]
+        service = services[called["name"]]
+        ports = {port["port"]: port["targetPort"] for port in service["spec"]["ports"]}
+        if called["namespace"] != service["metadata"]["namespace"] or called["path"] != MUTATE_PATH:
+            yield f"{name} calls {called}"
+        for template in selected(objects, service["spec"]["selector"]):
+            for container in template["spec"]["containers"]:
+                env = {each["name"]: each.get("value", "") for each in container["env"]}
+                named = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
+                if named.get(ports.get(called["port"], "")) != env.get("WEBHOOK_PORT", ""):
+                    yield f"{name} calls a port at which no webhook is"
+                folders = [mount["mountPath"] + "/" for mount in container["volumeMounts"]]
+                for variable in ("WEBHOOK_TLS_CERT_FILE", "WEBHOOK_TLS_PRIVATE_KEY_FILE"):
+                    if not env.get(variable, "").startswith(tuple(folders)):
+                        yield f"{variable} is no file that the pod has"
+        if not webhook["clientConfig"].get("caBundle"):
+            yield f"{name} trusts nobody"
+
+
+@rule
+def asks_the_webhook_about_our_pods_only(objects: Objects) -> Iterator[str]:
+    served = {
+        profile["schedulerName"] for _, config in scheduler_configurations(objects) for profile in config["profiles"]
+    }
+    for name, webhook in webhooks(objects):
+        expressions = [each["expression"] for each in webhook.get("matchConditions", ())]
+        known = [set(json.loads(text.removeprefix("object.spec.schedulerName in "))) for text in expressions]
+        if known != [served]:
+            yield f"{name} is asked about pods of {known}, served are {served}"
+        for each in webhook["rules"]:
+            if (each["operations"], each["resources"], each["scope"]) != (["CREATE"], ["pods"], "Namespaced"):
+                yield f"{name} is asked about {each}"
+        if webhook["sideEffects"] != "None" or webhook["timeoutSeconds"] > 5:
+            yield f"{name} may hold up the API server"
 
 
 @rule

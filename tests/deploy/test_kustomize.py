@@ -39,6 +39,8 @@ VALUES: list[dict[str, Any]] = [
     {"overlay": "single", "namespace": "gpu-scheduling", "image": "registry.example:5000/ai/hived:1.2", "replicas": 3},
     {"overlay": "tls", "has_service_monitor": True, "image": "hived@sha256:" + "0a" * 32},
     {"has_service_monitor": True, "scheduler_names": ("ours", "{vc}-queue"), "namespace": "gpu-scheduling"},
+    {"webhook_ca": "PEM", "overlay": "tls", "namespace": "gpu-scheduling", "webhook_failure_policy": "Ignore"},
+    {"webhook_ca": "PEM"},
     {"scheduler_image": "registry.example/kube-scheduler:v1.33.13", "overlay": "tls"},
 ]
 

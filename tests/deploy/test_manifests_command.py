@@ -1,5 +1,7 @@
 """`hived manifests`: a user's values arrive where they belong, and values that cannot be used are refused."""
 
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ from hived_extender.cli import main
 from hived_extender.deploy.installation import DIGEST_ANNOTATION, SCHEDULER
 from hived_extender.jobs.submission import Submission
 from hived_extender.wire import ENABLE_LIMIT
-from tests.deploy.installations import SAMPLES, manifests
-from tests.deploy.rules import of_kind, scheduler_configurations
+from tests.deploy.installations import CA, SAMPLES, manifests
+from tests.deploy.rules import of_kind, scheduler_configurations, webhooks
 
 TWO_VCS = """\
 physicalCluster:
@@ -214,3 +216,21 @@ def test_the_limit_that_makes_a_pod_ours_need_not_be_offered_by_nodes(tmp_path: 
 
 def test_a_configuration_too_large_for_a_config_map_is_refused(tmp_path: Path) -> None:
     assert "a ConfigMap holds" in refusal(write(tmp_path, more=f"# {'x' * 1_000_000}\n"))
+
+
+def test_the_webhook_trusts_the_ca_and_sees_pods_of_the_names_that_are_served(tmp_path: Path) -> None:
+    config = write(tmp_path, "ML_Ops", "two")
+    options = ("--webhook", str(CA), "--webhook-failure-policy", "Ignore", "--namespace", "gpus")
+    ((_, webhook),) = webhooks(manifests("--config", config, *options))
+    assert base64.b64decode(webhook["clientConfig"]["caBundle"]) == CA.read_bytes()
+    assert webhook["clientConfig"]["service"]["namespace"] == "gpus"
+    assert webhook["failurePolicy"] == "Ignore"
+    (condition,) = webhook["matchConditions"]
+    names = json.loads(condition["expression"].removeprefix("object.spec.schedulerName in "))
+    assert names == ["hived-ml_ops", "hived-two", "hivedscheduler-ds-ml_ops", "hivedscheduler-ds-two"]
+
+
+def test_a_ca_that_is_none_is_refused(tmp_path: Path) -> None:
+    config = write(tmp_path)
+    for file in (config, str(tmp_path / "nothing"), str(tmp_path)):
+        assert f"--webhook {file}: expected the PEM certificate" in refusal(config, "--webhook", file)

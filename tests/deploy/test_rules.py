@@ -8,11 +8,11 @@ import pytest
 
 from hived_extender.deploy.installation import SCHEDULER, SCHEDULER_CONFIG
 from hived_extender.deploy.kustomize import Document
-from tests.deploy.installations import NAMES, installation, manifests
+from tests.deploy.installations import CA, NAMES, installation, manifests
 from tests.deploy.rules import RULES, Object, Objects, of_kind
 
 ELECTION = "hived-election"
-OBJECTS = manifests("--service-monitor", "--one-scheduler")
+OBJECTS = manifests("--service-monitor", "--one-scheduler", "--webhook", str(CA))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -46,6 +46,14 @@ def rewrite(objects: Objects, old: str, new: str, name: str = SCHEDULER_CONFIG) 
     for key in data:
         assert old in data[key]
         data[key] = data[key].replace(old, new)
+
+
+def webhook(objects: Objects) -> Object:
+    return find(objects, "MutatingWebhookConfiguration")["webhooks"][0]
+
+
+def called(objects: Objects) -> Object:
+    return webhook(objects)["clientConfig"]["service"]
 
 
 def labels_of(objects: Objects, kind: str, key: str, name: str = "hived") -> Object:
@@ -105,6 +113,16 @@ CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("calls_the_extender_where_it_listens", lambda o: rewrite(o, "http://hived:9096", "http://hived:30096")),
     ("calls_the_extender_where_it_listens", lambda o: rewrite(o, "http://hived:9096", "https://hived:9096")),
     ("calls_the_extender_where_it_listens", lambda o: container(o)["args"].append("--tls-cert-file=/x")),
+    ("has_the_webhook_called_where_it_is_served", lambda o: webhook(o)["clientConfig"].pop("caBundle")),
+    ("has_the_webhook_called_where_it_is_served", lambda o: called(o).update(port=443)),
+    ("has_the_webhook_called_where_it_is_served", lambda o: called(o).update(path="/")),
+    ("has_the_webhook_called_where_it_is_served", lambda o: called(o).update(namespace="default")),
+    ("has_the_webhook_called_where_it_is_served", lambda o: container(o)["env"].pop(0)),
+    ("has_the_webhook_called_where_it_is_served", lambda o: container(o)["volumeMounts"].pop(0)),
+    ("asks_the_webhook_about_our_pods_only", lambda o: webhook(o).pop("matchConditions")),
+    ("asks_the_webhook_about_our_pods_only", lambda o: rewrite(o, ": hivedscheduler-ds-research", ": another")),
+    ("asks_the_webhook_about_our_pods_only", lambda o: webhook(o)["rules"][0].update(operations=["*"])),
+    ("asks_the_webhook_about_our_pods_only", lambda o: webhook(o).update(timeoutSeconds=30)),
     ("holds_a_lease_it_may_hold", lambda o: container(o)["args"].remove("--leader-elect")),
     ("holds_a_lease_it_may_hold", lambda o: find(o, "Role", ELECTION)["rules"][1].update(resourceNames=["x"])),
 ]  # fmt: skip

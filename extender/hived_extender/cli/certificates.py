@@ -23,7 +23,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @click.command()
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), help="Write files to DIR.")
-@click.option("--as-secrets", is_flag=True, help="Print manifests of Secrets for kubectl apply instead.")
+@click.option("--as-secrets", is_flag=True, help="Print manifests of Secrets for kubectl apply.")
 @click.option("--service", default=SERVICE, show_default=True, help="Name of the extender's Service.")
 @click.option("--namespace", default=NAMESPACE, show_default=True, help="Its namespace.")
 @click.option(
@@ -42,20 +42,22 @@ def command(*, out: Path | None, as_secrets: bool, service: str, namespace: str,
       hived certificates --out certificates
       hived certificates --out certificates --days 90 --force
       hived certificates --as-secrets | kubectl apply -f -
+      hived certificates --as-secrets --out certificates | kubectl apply -f -
     """
-    if (out is None) != as_secrets:
-        raise click.UsageError("give either --out DIR or --as-secrets")
+    if out is None and not as_secrets:
+        raise click.UsageError("give --out DIR, --as-secrets or both")
     for option, value in (("--service", service), ("--namespace", namespace)):
         if not _LABEL.fullmatch(value):
             raise click.UsageError(f"{option} {value!r}: expected a name of Kubernetes, such as {SERVICE}")
     authority = Authority.create() if out is None else _authority(out)
     server = authority.server(service_hosts(service, namespace), days)
     client = authority.client(CLIENT_NAME, days)
-    if out is None:
+    if out is not None:
+        _write(out, authority, server, client, force)
+    if as_secrets:
         click.echo(_secrets(namespace, authority.pair.certificate, server, client), nl=False)
-        return
-    _write(out, authority, server, client, force)
-    click.echo(_introduction(out, service, namespace, authority.end(days)))
+    elif out is not None:
+        click.echo(_introduction(out, service, namespace, authority.end(days)))
 
 
 def _authority(folder: Path) -> Authority:

@@ -1,6 +1,7 @@
 """`hived manifests`: everything that a cluster needs to run hived, as YAML for kubectl."""
 
 import os
+import ssl
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from hived_config.openpai import inner_text
 from hived_config.rules import SCHEDULER_NAMES, names_for
 from hived_config.settings import config_path
 from hived_extender.cli.documents import as_yaml
-from hived_extender.deploy.installation import NAMESPACE, OVERLAYS, Installation
+from hived_extender.deploy.installation import FAILURE_POLICIES, NAMESPACE, OVERLAYS, Installation
 from hived_extender.wire import ENABLE_LIMIT
 
 
@@ -38,6 +39,14 @@ from hived_extender.wire import ENABLE_LIMIT
     "--scheduler-per-vc/--one-scheduler", default=True, show_default=True,
     help="A kube-scheduler, and so a queue, for each virtual cluster, or one for all.",
 )  # fmt: skip
+@click.option(
+    "--webhook", metavar="CA-FILE", type=click.Path(path_type=Path),
+    help="Add the admission webhook that isolates devices; CA-FILE has signed the certificate of hived-extender-tls.",
+)  # fmt: skip
+@click.option(
+    "--webhook-failure-policy", type=click.Choice(FAILURE_POLICIES), default="Fail", show_default=True,
+    help="Whether pods for hived can be created while no webhook answers.",
+)  # fmt: skip
 @click.option("--service-monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator.")
 def command(
     *,
@@ -49,6 +58,8 @@ def command(
     replicas: int | None,
     scheduler_names: tuple[str, ...],
     scheduler_per_vc: bool,
+    webhook: Path | None,
+    webhook_failure_policy: str,
     service_monitor: bool,
 ) -> None:
     """Print the manifests that install hived in a cluster, with your configuration.
@@ -62,6 +73,7 @@ def command(
       hived manifests --config hivedscheduler.yaml | kubectl apply --server-side -f -
       hived manifests --overlay single --image registry.example/hived:0.1.0
       hived manifests --overlay tls --service-monitor
+      hived manifests --webhook certificates/ca.crt
       hived manifests --one-scheduler --kube-scheduler-image registry.k8s.io/kube-scheduler:v1.33.13
     """
     path = config or config_path(os.environ)
@@ -97,5 +109,20 @@ def command(
         scheduler_names=scheduler_names or (rules.scheduler_names if has_names else ()),
         is_scheduler_per_vc=scheduler_per_vc,
         has_service_monitor=service_monitor,
+        webhook_ca=_authority(webhook) if webhook else "",
+        webhook_failure_policy=webhook_failure_policy,
     )
     click.echo(as_yaml(installation.objects()))
+
+
+def _authority(file: Path) -> str:
+    """The text of a CA's certificate. Raises UserError if it is none."""
+    try:
+        text = file.read_text(encoding="ascii")
+        ssl.create_default_context(cadata=text)
+    except (OSError, ValueError) as error:
+        found = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(
+            f"--webhook {file}: expected the PEM certificate of a CA, such as hived certificates makes, found: {found}"
+        ) from error
+    return text

@@ -4,7 +4,9 @@ The values become a kustomization above one of the overlays of config/deploy, wh
 the same objects. A kube-scheduler for each virtual cluster is beyond kustomize: those are copies of the one there is.
 """
 
+import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -30,6 +32,9 @@ SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 DIGEST_ANNOTATION = "hived/configuration"
 """Of the pods: they are replaced when their configuration has changed."""
 
+WEBHOOK = "devices.hivedscheduler.microsoft.com"
+FAILURE_POLICIES = ("Fail", "Ignore")
+
 CONFIG_LIMIT = 1_000_000
 """Bytes of the configuration; Kubernetes allows 1 MiB for all of a ConfigMap."""
 
@@ -50,6 +55,8 @@ class Installation:
     image, scheduler_image : with a tag or a digest; "" for those of config/deploy
     replicas : of the extender; None for what the overlay has
     scheduler_names : schedulerNames to serve, {vc} stands for each virtual cluster; () for the default ones
+    webhook_ca : PEM text, who has signed the admission webhook's certificate; "" for no webhook
+    webhook_failure_policy : what becomes of a pod while no webhook answers, one of FAILURE_POLICIES
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own, or one serves all
     """
 
@@ -62,6 +69,8 @@ class Installation:
     replicas: int | None = None
     scheduler_names: Sequence[str] = ()
     has_service_monitor: bool = False
+    webhook_ca: str = ""
+    webhook_failure_policy: str = "Fail"
     is_scheduler_per_vc: bool = True
 
     def objects(self) -> list[Document]:
@@ -102,7 +111,28 @@ class Installation:
         if self.has_service_monitor:
             component = "service-monitor-tls" if self.overlay == "tls" else "service-monitor"
             kustomization["components"].append(str(root / "components" / component))
+        if self.webhook_ca:
+            kustomization["components"].append(str(root / "components" / "webhook"))
+            kustomization["patches"].append({"path": "webhook.yaml"})
+            files["webhook.yaml"] = yaml.safe_dump(self._webhook_patch())
         return kustomization, files
+
+    def _webhook_patch(self) -> Document:
+        """What config/deploy cannot know of the webhook's configuration."""
+        names = json.dumps(self._expand(self.virtual_clusters))  # a list in CEL as well
+        return {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "hived"},
+            "webhooks": [
+                {
+                    "name": WEBHOOK,
+                    "clientConfig": {"caBundle": base64.b64encode(self.webhook_ca.encode()).decode()},
+                    "failurePolicy": self.webhook_failure_policy,
+                    "matchConditions": [{"name": "for-hived", "expression": f"object.spec.schedulerName in {names}"}],
+                }
+            ],
+        }
 
     def _check(self) -> None:
         if not _DNS_LABEL.fullmatch(self.namespace):

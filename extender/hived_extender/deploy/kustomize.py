@@ -14,9 +14,12 @@ import yaml
 
 Document = dict[str, Any]
 
-_CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding"}
-_MERGE_KEYS = {"containers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath"}
-"""By which key the elements of a list are matched; other lists are replaced."""
+_CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"}
+_MERGE_KEYS = {
+    "containers": ("name",), "env": ("name",), "volumes": ("name",), "volumeMounts": ("mountPath",),
+    "ports": ("containerPort", "port"), "webhooks": ("name",), "matchConditions": ("name",),
+}  # fmt: skip
+"""By which key, the first that they have, the elements of a list are matched; other lists are replaced."""
 
 _KEYS = {
     "apiVersion", "kind", "resources", "components", "generatorOptions", "configMapGenerator", "patches", "namespace",
@@ -39,7 +42,7 @@ def build(
     """
     objects = _Objects()
     objects.apply(folder, kustomization or _read_kustomization(folder), files or {})
-    objects.complete_subjects()
+    objects.complete_references()
     return sorted(objects.documents, key=lambda document: document["kind"] != "Namespace")
 
 
@@ -52,8 +55,9 @@ def merge(document: Any, patch: Any, key: str = "") -> Any:
         merged = {name: merge(document.get(name), value, name) for name, value in patch.items()}
         return {name: value for name, value in (document | merged).items() if value is not None}
     if isinstance(document, list) and key in _MERGE_KEYS:
-        new = {each[_MERGE_KEYS[key]]: each for each in patch}
-        kept = [merge(each, new.pop(each[_MERGE_KEYS[key]], {})) for each in document]
+        merge_key = next(name for name in _MERGE_KEYS[key] if all(name in each for each in patch))
+        new = {each[merge_key]: each for each in patch}
+        kept = [merge(each, new.pop(each[merge_key], {})) for each in document]
         return [*new.values(), *kept]
     return patch
 
@@ -125,11 +129,14 @@ class _Objects:
             if document["kind"] not in _CLUSTER_SCOPED:
                 document["metadata"]["namespace"] = namespace
 
-    def complete_subjects(self) -> None:
-        """Bindings name accounts without their namespace; each gets the one that the account is in now."""
+    def complete_references(self) -> None:
+        """Bindings name accounts and webhooks Services without their namespace: each gets the one that these are in."""
         for document in self.documents:
             for subject in document.get("subjects", ()):
                 subject["namespace"] = self._find("ServiceAccount", subject["name"])["metadata"]["namespace"]
+            for webhook in document.get("webhooks", ()):
+                service = webhook["clientConfig"]["service"]
+                service["namespace"] = self._find("Service", service["name"])["metadata"]["namespace"]
 
 
 def _read_kustomization(folder: Path) -> Document:
