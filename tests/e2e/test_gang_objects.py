@@ -1,0 +1,69 @@
+"""PodGroups on a real API server, whose kinds are installed and removed while hived runs with the rights it ships."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hived_extender import objects
+from hived_extender.dialects.description import ObjectRef
+from hived_extender.dialects.kinds import Kind
+from hived_extender.kube import KubeClient, KubeError
+from hived_extender.metrics import Metrics
+from hived_extender.objects import Objects
+from tests.e2e.plane import ControlPlane
+from tests.e2e.podgroups import CUSTOM, DEFINITIONS, definition, path_of
+from tests.e2e.rights import grant_rights, service_kubeconfig
+
+PATIENCE_S = 30.0
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what the API server will bring about."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def succeeds(call: Callable[[], object]) -> bool:
+    """A kind is there a moment after its definition."""
+    try:
+        call()
+    except KubeError:
+        return False
+    return True
+
+
+@pytest.fixture
+def followed(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Objects, list[ObjectRef]]]:
+    """What the account of our service is told of gang objects; no kind is installed before or after."""
+    monkeypatch.setattr(objects, "LOOK_INTERVAL_S", 0.2)
+    grant_rights(plane)
+    kube, told = KubeClient.connect(kubeconfig=str(service_kubeconfig(plane))), list[ObjectRef]()
+    following = Objects(kube, Metrics())
+    following.start(told.append)
+    yield following, told
+    following.stop()
+    kube.close()
+    following.join(5)
+    for kind in CUSTOM:
+        succeeds(lambda kind=kind: plane.kube.delete(f"{DEFINITIONS}/{kind.name}"))
+
+
+@pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: kind.group)
+def test_a_kind_that_is_installed_later_is_followed_until_it_is_removed(
+    plane: ControlPlane, followed: tuple[Objects, list[ObjectRef]], kind: Kind
+) -> None:
+    following, told = followed
+    assert following.wait_until_listed(PATIENCE_S)
+    api_version = f"{kind.group}/{kind.versions[0]}"
+    train = {"apiVersion": api_version, "kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 3}}
+    ref = kind.ref("default", "train")
+    plane.kube.create(DEFINITIONS, definition(kind))
+    until(lambda: succeeds(lambda: plane.kube.create(path_of(kind), train)))
+    until(lambda: ref in told)
+    assert (following.get(ref.kind, ref.namespace, ref.name) or {})["spec"] == {"minMember": 3}
+    plane.kube.delete(f"{DEFINITIONS}/{kind.name}")
+    until(lambda: told.count(ref) == 2)
+    assert following.get(ref.kind, ref.namespace, ref.name) is None
