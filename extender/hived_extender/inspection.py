@@ -2,10 +2,11 @@
 
 import re
 import ssl
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
@@ -21,6 +22,7 @@ TIMEOUT_S = 30.0
 PHYSICAL_CLUSTER = "/v1/inspect/clusterstatus/physicalcluster"
 VIRTUAL_CLUSTERS = "/v1/inspect/clusterstatus/virtualclusters/"
 GROUPS = "/v1/inspect/affinitygroups/"
+WHAT_IF = "/v1/inspect/what-if"
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -122,6 +124,25 @@ class Group(msgspec.Struct):
         return self.metadata.name
 
 
+class Forecast(msgspec.Struct):
+    """What would become of a pod if it were created now.
+
+    `outcome` is "bind" to the cells of a node, "preempt" (the same, once their users have left), "wait" or "refused"
+    for the reason given, or "not-ours": another scheduler's.
+    """
+
+    name: str
+    namespace: str
+    outcome: str
+    node: str = ""
+    cells: list[str] = []
+    reason: str = ""
+
+
+class _Forecasts(msgspec.Struct):
+    pods: list[Forecast]
+
+
 class _Groups(msgspec.Struct):
     items: list[Group] | None = None
 
@@ -221,9 +242,14 @@ class Inspector:
         """One group."""
         return self._decode(group_path(name), Group)
 
-    def fetch(self, path: str) -> bytes:
-        """The JSON of a path, as served."""
-        request = Request(self._server + path, headers={"Accept": "application/json"})
+    def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[Forecast]:
+        """What would become of these pods, created together now; nothing is."""
+        return self._decode(WHAT_IF, _Forecasts, msgspec.json.encode({"pods": pods})).pods
+
+    def fetch(self, path: str, body: bytes | None = None) -> bytes:
+        """The JSON of a path, as served; with a body, the answer to that."""
+        headers = {"Accept": "application/json", **({"Content-Type": "application/json"} if body else {})}
+        request = Request(self._server + path, body, headers)
         if self._token:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
@@ -240,9 +266,9 @@ class Inspector:
                 f"{self._server} does not answer as hived does: expected HTTP, found {found}", 502
             ) from error
 
-    def _decode(self, path: str, answer_type: type[T]) -> T:
+    def _decode(self, path: str, answer_type: type[T], body: bytes | None = None) -> T:
         try:
-            return msgspec.json.decode(self.fetch(path), type=answer_type)
+            return msgspec.json.decode(self.fetch(path, body), type=answer_type)
         except msgspec.MsgspecError as error:
             raise UserError(f"{self._server}{path} does not answer as hived does: {error}", 502) from error
 

@@ -1,8 +1,13 @@
 """`hived submit` against the embedded API server."""
 
 import json
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -29,6 +34,7 @@ virtualClusters:
     virtualCells:
     - {cellType: NODE, cellNumber: 1}
 """
+OBJECTS = ("--dry-run", "-o", "yaml")
 JOB = """\
 protocolVersion: 2
 name: train
@@ -112,7 +118,7 @@ def test_json_output_is_what_the_server_stored(run, job, configuration):
 
 
 def test_a_dry_run_prints_what_kubectl_could_apply_and_creates_nothing(run, kube, job, configuration):
-    result = run(job, "--config", configuration, "--dry-run")
+    result = run(job, "--config", configuration, *OBJECTS)
     objects = list(yaml.safe_load_all(result.stdout))
     assert [one["kind"] for one in objects] == ["PriorityClass", "Pod", "Pod"]
     assert objects[0]["metadata"]["name"] == objects[1]["spec"]["priorityClassName"]
@@ -123,11 +129,11 @@ def test_a_dry_run_prints_what_kubectl_could_apply_and_creates_nothing(run, kube
 @pytest.mark.parametrize("name", ["1e3", "0o17", "y", "12", "0x1f"])
 def test_a_name_that_looks_like_something_else_is_printed_in_quotes(run, configuration, write, name):
     job = write(JOB.replace("name: train", f"name: '{name}'", 1))
-    assert f'jobName: "{name}"' in run(job, "--config", configuration, "--dry-run").stdout.replace("'", '"')
+    assert f'jobName: "{name}"' in run(job, "--config", configuration, *OBJECTS).stdout.replace("'", '"')
 
 
 def test_a_dry_run_needs_no_cluster(kube, job, configuration):
-    result = CliRunner().invoke(main, ["submit", job, "--config", configuration, "--dry-run"])
+    result = CliRunner().invoke(main, ["submit", job, "--config", configuration, *OBJECTS])
     assert (result.exit_code, result.stdout.count("kind: Pod")) == (0, 2)
 
 
@@ -226,14 +232,14 @@ def test_the_configuration_of_an_embedded_cluster_is_found_in_it(kube, job, writ
 def test_a_configuration_published_again_takes_the_place_of_the_first(run, kube, job, write):
     publish(kube, Path(write(CONFIGURATION.replace("research", "elsewhere"), "first.yaml")))
     publish(kube, Path(write(CONFIGURATION, "second.yaml")))
-    result = run(job, "--dry-run")
+    result = run(job, *OBJECTS)
     kube.delete("/api/v1/namespaces/kube-system/configmaps/hived-config")
     assert result.exit_code == 0, result.output
 
 
 def test_the_configuration_of_the_working_directory_is_the_last_resort(run, job, write, tmp_path):
     write(CONFIGURATION, "hivedscheduler.yaml")
-    assert run(job, "--dry-run").exit_code == 0
+    assert run(job, *OBJECTS).exit_code == 0
 
 
 def test_without_any_configuration_the_answer_says_what_to_do(run, job):
@@ -435,3 +441,104 @@ def test_resuming_what_is_not_there_says_where_jobs_are_listed(kube, server):
     result = CliRunner().invoke(main, ["resume", "gone", "-n", "lab", "--api-server", server.url])
     assert result.exit_code == 1
     assert "no job gone in namespace lab: no ConfigMap hived-job-gone; jobs are listed by kubectl" in result.stderr
+
+
+class Oracle(BaseHTTPRequestHandler):
+    """Answers what would become of pods, and keeps what it was asked."""
+
+    asked: ClassVar[list[tuple[str, list[dict[str, Any]]]]] = []
+
+    def do_POST(self) -> None:
+        pods = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["pods"]
+        self.asked.append((self.path, pods))
+        answers = [
+            {"outcome": "bind", "node": "n0", "cells": ["0", "1"]},
+            {"outcome": "wait", "reason": "no room in VC research"},
+        ]
+        told = [
+            {"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"], **answer}
+            for pod, answer in zip(pods, answers, strict=True)
+        ]
+        body = json.dumps({"pods": told}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def oracle() -> Iterator[str]:
+    Oracle.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Oracle) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_dry_run_asks_the_service_where_each_pod_would_run(run, kube, oracle, write):
+    result = run(write(VOLCANO), "--dry-run", "-n", "lab", "--server", oracle)
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [
+            "POD           WOULD   NODE   CELLS   REASON",
+            "vc-worker-0   run     n0     0 1",
+            "vc-worker-1   wait                   no room in VC research",
+        ],
+    )
+    [(path, pods)] = Oracle.asked
+    assert path == "/v1/inspect/what-if"
+    assert [(pod["kind"], pod["metadata"]["namespace"]) for pod in pods] == [("Pod", "lab")] * 2
+    assert pod_names(kube) == []
+
+
+def test_a_dry_run_of_a_suspended_job_has_nothing_to_ask(run, oracle, write):
+    result = run(write(ELASTIC), "--dry-run", "--server", oracle)
+    assert (result.exit_code, result.stdout) == (0, "job dl is suspended: no pod would be created\n")
+    assert Oracle.asked == []
+
+
+def test_a_dry_run_without_a_service_says_how_to_do_without(run, write):
+    result = run(write(VOLCANO), "--dry-run", "--server", "http://127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "no answer from http://127.0.0.1:1" in result.stderr
+    assert "name it with --server, or print the objects alone: -o yaml" in result.stderr
+
+
+def test_a_watched_job_is_looked_after_until_it_ends(run, kube, write, records):
+    done = VOLCANO.replace("event: PodEvicted, action: RestartJob", "event: PodFailed, action: TerminateJob")
+    submitted = threading.Thread(target=lambda: results.append(run(write(done), "--watch")))
+    results: list[Any] = []
+    submitted.start()
+    until = time.monotonic() + 10
+    while pod_names(kube) != ["vc-worker-0", "vc-worker-1"] and time.monotonic() < until:
+        time.sleep(0.02)
+    kube.patch("/api/v1/namespaces/default/pods/vc-worker-1/status", {"status": {"phase": "Failed"}})
+    submitted.join(10)
+    [result] = results
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1] == ("job vc: PodFailed: vc-worker-1 has failed with exit code 0: Terminated")
+    assert result.stderr.endswith("Error: job default/vc is Terminated, not Completed\n")
+    assert pod_names(kube) == ["vc-worker-1"]
+
+
+def test_an_embedded_cluster_runs_the_policies_of_jobs_by_itself(kube, write):
+    with start_embedded(Path(write(CONFIGURATION, "published.yaml"))) as running:
+        options = ["--kubeconfig", str(running.cluster.kubeconfig)]
+        result = CliRunner().invoke(main, ["submit", write(VOLCANO), *options])
+        assert result.exit_code == 0, result.output
+        client = KubeClient.connect(running.cluster.api_url)
+        before = client.get("/api/v1/namespaces/default/pods/vc-worker-0")["metadata"]["uid"]
+        client.delete_pod("default", "vc-worker-1")
+        until = time.monotonic() + 10
+        uid = before
+        while uid == before and time.monotonic() < until:
+            with suppress(KubeError):
+                uid = client.get("/api/v1/namespaces/default/pods/vc-worker-0")["metadata"]["uid"]
+            time.sleep(0.02)
+        client.close()
+    assert uid != before

@@ -1,17 +1,14 @@
 """`hived get`: the service's inspect paths as tables; one row per cell, virtual cluster or group."""
 
-from collections.abc import Callable
-from functools import wraps
 from itertools import groupby
-from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 
 from hived_extender import inspection
+from hived_extender.cli.connecting import asks_service
 from hived_extender.cli.tables import table
-from hived_extender.inspection import Cell, Credentials, Group, Inspector
+from hived_extender.inspection import Cell, Group, Inspector
 from hived_extender.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
 
 STATE_COLORS = {"Allocated": "green", "Preempting": "yellow", "BeingPreempted": "yellow"}
@@ -35,46 +32,6 @@ def command() -> None:
       HIVED_SERVER=http://10.0.0.7:9096 hived get groups
       hived get groups --server https://10.0.0.7:9096 --certificate-authority ca.crt --token-file token
     """
-
-
-def _file_option(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    envvar = f"HIVED_{name.removeprefix('--').replace('-', '_').upper()}"
-    kind = click.Path(path_type=Path, dir_okay=False)
-    return click.option(name, metavar="FILE", type=kind, envvar=envvar, show_envvar=True, help=help_text)
-
-
-SERVICE_OPTIONS = (
-    click.option(
-        "--server",
-        envvar="HIVED_SERVER",
-        default=inspection.DEFAULT_SERVER,
-        show_default=True,
-        show_envvar=True,
-        help="Address of the service.",
-    ),
-    click.option(
-        "--token", envvar="HIVED_TOKEN", default="", show_envvar=True,
-        help="A token of the cluster, for a service that asks; others on this machine can read command lines.",
-    ),
-    _file_option("--token-file", "A file with such a token."),
-    _file_option("--certificate-authority", "The CA of a service that speaks https."),
-    _file_option("--client-certificate", "A client certificate, instead of a token."),
-    _file_option("--client-key", "Its key, unless it is in the same file."),
-)  # fmt: skip
-
-
-def asks_service(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say whom to ask and how; the command gets an `inspector` for them."""
-
-    @wraps(function)
-    def ask(server: str, **options: Any) -> None:
-        names = ("token", "token_file", "certificate_authority", "client_certificate", "client_key")
-        credentials = Credentials(**{name: options.pop(name) for name in names})
-        function(inspector=Inspector(server, credentials), **options)
-
-    for option in reversed(SERVICE_OPTIONS):
-        ask = option(ask)
-    return ask
 
 
 output_option = click.option(

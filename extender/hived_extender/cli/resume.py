@@ -5,7 +5,7 @@ from collections.abc import Callable
 import click
 
 from hived_extender.cli.connecting import asks_api_server
-from hived_extender.cli.submit import print_created
+from hived_extender.cli.submit import print_created, watch_jobs
 from hived_extender.jobs.creation import resume_job
 from hived_extender.jobs.records import read_record
 from hived_extender.kube import KubeClient
@@ -14,17 +14,24 @@ from hived_extender.kube import KubeClient
 @click.command()
 @click.argument("name")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the job.")
+@click.option("--watch", is_flag=True, help="Stay, and run the job's policies until it has ended; of any job.")
 @asks_api_server
-def command(*, name: str, namespace: str, connect: Callable[[], KubeClient]) -> None:
+def command(*, name: str, namespace: str, watch: bool, connect: Callable[[], KubeClient]) -> None:
     """Create the pods of a job that was submitted suspended, or that was aborted.
 
-    NAME is the job's, as its file has it; it is resumed as it was submitted.
+    NAME is the job's, as its file has it; it is resumed as it was submitted. With --watch a job that runs already is
+    looked after, where nobody else does: an embedded cluster does it by itself.
 
     \b
     Examples:
       hived resume train
       hived resume train -n research
+      hived resume train --watch
     """
     kube = connect()
-    print_created(resume_job(kube, read_record(kube, namespace, name)))
-    click.echo(f"job {name} resumed")
+    record = read_record(kube, namespace, name)
+    if record.state.phase.is_resumable or not watch:
+        print_created(resume_job(kube, record))
+        click.echo(f"job {name} resumed")
+    if watch:
+        watch_jobs(kube, [(namespace, name)])

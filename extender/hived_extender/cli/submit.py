@@ -9,13 +9,23 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
-from hived_extender.cli.connecting import asks_api_server
+from hived_extender.cli.connecting import asks_api_server, asks_service
 from hived_extender.cli.documents import as_yaml
-from hived_extender.jobs.configuration import find_cluster
+from hived_extender.cli.tables import table
+from hived_extender.inspection import Inspector
+from hived_extender.jobs.configuration import find_cluster, is_embedded
+from hived_extender.jobs.controller import JobController
 from hived_extender.jobs.creation import Created, create_jobs
 from hived_extender.jobs.kinds import plan_jobs
-from hived_extender.jobs.policies import summary
-from hived_extender.jobs.submission import Manifest, PlannedJob, Submission, parse_priority, priority_classes
+from hived_extender.jobs.policies import Phase, summary
+from hived_extender.jobs.submission import (
+    Manifest,
+    PlannedJob,
+    PlannedPod,
+    Submission,
+    parse_priority,
+    priority_classes,
+)
 from hived_extender.kube import KubeClient, KubeError
 
 _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -38,9 +48,11 @@ _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
     help="The cluster's configuration, for SKU types and quotas.  [default: what an embedded cluster publishes, "
     "else ./hivedscheduler.yaml]",
 )
-@click.option("--dry-run", is_flag=True, help="Print the objects instead of creating them.")
+@click.option("--dry-run", is_flag=True, help="Create nothing; say where each pod would run, or print the objects.")
+@click.option("--watch", is_flag=True, help="Stay, and run the policies of the jobs until they have ended.")
 @click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", help="Form of the answer.")
 @asks_api_server
+@asks_service
 def command(
     *,
     files: tuple[str, ...],
@@ -51,23 +63,30 @@ def command(
     scheduler_name: str | None,
     config: str,
     connect: Callable[..., KubeClient | None],
+    inspector: Inspector,
     dry_run: bool,
+    watch: bool,
     output: str,
 ) -> None:
     """Turn jobs and pod manifests into pods and create them.
 
-    Takes OpenPAI job files (protocol version 2) and plain Pod manifests, several documents to a file if you like; "-"
-    reads standard input. All files are checked before the first pod is created. With --dry-run nothing is created and
-    the objects are printed as YAML.
+    Takes jobs of OpenPAI, Kubeflow, Volcano, DLRover and Kubernetes itself, and plain Pod manifests, several documents
+    to a file if you like; "-" reads standard input. All files are checked before the first pod is created. With
+    --dry-run nothing is created: a running service is asked where each pod would run or why it would wait, or with -o
+    yaml the objects are printed, for which no cluster is needed.
 
     \b
     Examples:
       hived submit job.yaml
       hived submit job.yaml --vc research --priority prod
-      hived submit job.yaml --dry-run --config hivedscheduler.yaml
+      hived submit job.yaml --dry-run
+      hived submit job.yaml --dry-run -o yaml --config hivedscheduler.yaml
+      hived submit volcano-job.yaml --watch
       hived submit notebook-pod.yaml --vc research --priority oppo
       hived submit *.yaml --kubeconfig ./kubeconfig -o json
     """
+    if dry_run and watch:
+        raise click.UsageError("--dry-run and --watch exclude each other: there would be nothing to watch")
     if not _USER.fullmatch(user):
         raise UserError(f"user {user!r}: expected at most 63 letters, digits, '-', '_' and '.'")
     kube = connect(may_fail=dry_run)
@@ -86,15 +105,55 @@ def command(
         for warning in warnings:
             click.echo(f"Warning: {warning}", err=True)
     if kube is None or dry_run:
-        _print(_objects(jobs), "yaml" if output == "text" else output)
+        if output == "text":
+            _print_forecasts(inspector, jobs, namespace)
+        else:
+            _print(_objects(jobs), output)
         return
     created = create_jobs(kube, submission, jobs)
     if output == "text":
         print_created(created)
+        is_alone = not watch and not is_embedded(kube)
         for job in jobs:
-            _tell_of(job)
+            _tell_of(job, is_alone)
     else:
         _print([*created.others, *created.pods], output)
+    if watch:
+        watch_jobs(kube, [(job.namespace, job.name) for job in jobs if job.document and not job.is_suspended])
+
+
+def _print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> None:
+    """A row for every pod that would be created."""
+    manifests = []
+    for pod in _pods(jobs):
+        metadata = {"namespace": namespace, **pod.manifest["metadata"]}
+        manifests.append({**pod.manifest, "metadata": metadata})
+    for job in jobs:
+        if job.is_suspended:
+            click.echo(f"job {job.name} is suspended: no pod would be created")
+    if not manifests:
+        return
+    try:
+        told = inspector.what_if(manifests)
+    except UserError as error:
+        raise UserError(f"{error.message}; name it with --server, or print the objects alone: -o yaml") from error
+    rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, " ".join(one.cells), one.reason]
+            for one in told]  # fmt: skip
+    click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
+
+
+_OUTCOMES = {"bind": "run", "refused": "be refused", "not-ours": "not be for hived"}
+
+
+def watch_jobs(kube: KubeClient, keys: Sequence[tuple[str, str]]) -> None:
+    """Run the policies of these jobs until they have ended. Raises UserError unless all are complete."""
+    phases = {}
+    with JobController(kube, keys, _echo) as controller:
+        for key in keys:
+            phases[key] = controller.wait_ended(key)
+    for (namespace, name), phase in phases.items():
+        if phase is not Phase.COMPLETED:
+            raise UserError(f"job {namespace}/{name} is {phase.value if phase else 'gone'}, not Completed")
 
 
 def print_created(created: Created) -> None:
@@ -105,8 +164,12 @@ def print_created(created: Created) -> None:
         click.echo(f"Warning: {note}", err=True)
 
 
-def _tell_of(job: PlannedJob) -> None:
-    """What happens to a job from now on."""
+def _echo(line: str) -> None:
+    click.echo(line)
+
+
+def _tell_of(job: PlannedJob, is_alone: bool) -> None:
+    """What happens to a job from now on; `is_alone`: nobody runs its policies."""
     if job.document is None:
         return
     where = "" if job.namespace == "default" else f" -n {job.namespace}"
@@ -114,13 +177,19 @@ def _tell_of(job: PlannedJob) -> None:
         click.echo(f"job {job.name} is suspended, no pod was created: hived resume {job.name}{where}")
     if job.rules.policies:
         click.echo(f"job {job.name}: {summary(job.rules.policies)}")
+    if is_alone and not job.is_suspended:
+        click.echo(f"job {job.name}: nobody replaces its pods until you run hived resume {job.name}{where} --watch")
+
+
+def _pods(jobs: Sequence[PlannedJob]) -> list[PlannedPod]:
+    """The pods that would be created now."""
+    return [pod for job in jobs if not job.is_suspended for pod in job.first_pods()]
 
 
 def _objects(jobs: Sequence[PlannedJob]) -> list[Manifest]:
     """Everything that would be created now, the jobs' records aside."""
-    active = [job for job in jobs if not job.is_suspended]
-    pods = [pod for job in active for pod in job.first_pods()]
-    others = [each for job in active for each in job.objects]
+    pods = _pods(jobs)
+    others = [each for job in jobs if not job.is_suspended for each in job.objects]
     return [*priority_classes(pods), *others, *(pod.manifest for pod in pods)]
 
 

@@ -42,6 +42,11 @@ def publish(kube: KubeClient, file: Path) -> None:
         kube.replace(f"{CONFIG_MAPS}/{CONFIG_MAP_NAME}", config_map)
 
 
+def is_embedded(kube: KubeClient) -> bool:
+    """Whether this is the API server of an embedded cluster, which looks after jobs by itself. Raises KubeError."""
+    return str(kube.get("/version").get("platform", "")).startswith("hived/")
+
+
 def _published(kube: KubeClient) -> str | None:
     try:
         found = kube.get(f"{CONFIG_MAPS}/{CONFIG_MAP_NAME}")
