@@ -14,6 +14,7 @@ from typing import Any
 
 from hived_extender.election import Elector, LeaseApi, LeaseName
 from hived_extender.kube import NODES, PODS, KubeError
+from hived_extender.objects import Objects
 from hived_extender.service import RECOVERING, Service
 from hived_extender.watch import Reflector, Resource, WatchApi
 from hived_extender.wire import Node, Pod
@@ -29,6 +30,9 @@ PING_S = 1.0
 """Until a change of our own that no watch tells is taken for a sign that the watch is not what it should be."""
 
 PING_CHECK_S = 0.005
+OBJECTS_S = 5.0
+"""For PodGroups and Workloads to be listed, before gangs that they describe are taken for such that lack theirs."""
+
 JOIN_S = 1.0
 
 
@@ -36,7 +40,7 @@ class Leadership:
     """Watches on behalf of a service and makes it lead when it may, from `start` to `stop`.
 
     Without a `lease` there is no other replica, and it leads from the beginning. `on_failure` is called when a
-    take-over breaks for a reason that nobody foresaw.
+    take-over breaks for a reason that nobody foresaw. `objects` are followed as well.
     """
 
     def __init__(
@@ -46,11 +50,13 @@ class Leadership:
         lease_kube: LeaseApi,
         lease: LeaseName | None,
         on_failure: Callable[[], None],
+        objects: Objects | None = None,
     ) -> None:
         self._service = service
         self._pods = Reflector(kube, _pods(service), service.metrics)
         self._reflectors: list[Reflector[Any]] = [Reflector(kube, _nodes(service), service.metrics), self._pods]
         self._on_failure = on_failure
+        self._objects = objects
         self._is_stopping = False
         self._take_over_thread: threading.Thread | None = None
         self._elector: Elector | None = None
@@ -64,6 +70,8 @@ class Leadership:
 
     def start(self) -> None:
         """Begin to follow, and to stand for election."""
+        if self._objects is not None:
+            self._objects.start(self._service.object_seen)
         if self._elector is not None:
             self._elector.start()
         else:
@@ -78,11 +86,15 @@ class Leadership:
             self._elector.stop()
         for reflector in self._reflectors:
             reflector.stop()
+        if self._objects is not None:
+            self._objects.stop()
 
     def join(self) -> None:
         """Wait a moment for the threads to end; the client should have been closed before."""
         for reflector in self._reflectors:
             reflector.join(JOIN_S)
+        if self._objects is not None:
+            self._objects.join(JOIN_S)
         if self._take_over_thread is not None:
             self._take_over_thread.join(JOIN_S)
 
@@ -96,6 +108,7 @@ class Leadership:
         try:
             if not self._has_caught_up(holds):
                 self._list_anew(holds)
+            self._await_objects(holds)
             fenced: set[str] = set()
             tries = 1
             while holds() and not self._fence(fenced, is_lenient=tries > STRICT_TRIES):
@@ -130,6 +143,13 @@ class Leadership:
         for listed in [reflector.relist() for reflector in self._reflectors]:
             while holds() and not listed.wait(CHECK_INTERVAL_S):
                 pass
+
+    def _await_objects(self, holds: Callable[[], bool]) -> None:
+        """Wait until the objects that describe gangs are known; whose list is withheld is not waited for for ever."""
+        until = time.monotonic() + OBJECTS_S
+        while self._objects is not None and holds() and time.monotonic() < until:
+            if self._objects.wait_until_listed(CHECK_INTERVAL_S):
+                return
 
     def _fence(self, fenced: set[str], *, is_lenient: bool) -> bool:
         try:

@@ -9,15 +9,18 @@ from hived_extender.wire import (
     BIND_PATH,
     FILTER_PATH,
     PREEMPT_PATH,
+    WHAT_IF_PATH,
     BindArgs,
     BindResult,
     FilterArgs,
     FilterResult,
     PreemptArgs,
     PreemptResult,
+    WhatIfArgs,
+    WhatIfResult,
 )
 
-_STRUCTS = (FilterArgs, FilterResult, PreemptArgs, PreemptResult, BindArgs, BindResult)
+_STRUCTS = (FilterArgs, FilterResult, PreemptArgs, PreemptResult, BindArgs, BindResult, WhatIfArgs, WhatIfResult)
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
 
@@ -77,6 +80,7 @@ _BODIES = {
     FILTER_PATH: _ref("FilterArgs"),
     PREEMPT_PATH: _ref("PreemptArgs"),
     BIND_PATH: _ref("BindArgs"),
+    WHAT_IF_PATH: _ref("WhatIfArgs"),
 }
 
 _ANSWERS: dict[str, dict[str, Any]] = {
@@ -84,6 +88,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
     FILTER_PATH: _ref("FilterResult"),
     PREEMPT_PATH: _ref("PreemptResult"),
     BIND_PATH: _ref("BindResult"),
+    WHAT_IF_PATH: _ref("WhatIfResult"),
     "/v1/inspect/affinitygroups/": _object({"items": {"anyOf": [_array(_ref("AffinityGroup")), {"type": "null"}]}}),
     "/v1/inspect/affinitygroups/{name}": _ref("AffinityGroup"),
     "/v1/inspect/clusterstatus": _object(
@@ -99,6 +104,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 
 _ERRORS: dict[str, tuple[str, ...]] = {
     PREEMPT_PATH: ("400", "500", "503"),
+    WHAT_IF_PATH: ("400", "500", "503"),
     "/v1/inspect/affinitygroups/": ("503",),
     "/v1/inspect/affinitygroups/{name}": ("400", "503"),
     "/v1/inspect/clusterstatus": ("503",),

@@ -23,11 +23,14 @@ from hived_extender.wire import (
     FILTER_PATH,
     PREEMPT_PATH,
     WAITING_KEY,
+    WHAT_IF_PATH,
     BindArgs,
     BindResult,
     FilterArgs,
     FilterResult,
     PreemptArgs,
+    WhatIfArgs,
+    WhatIfResult,
     decode_args,
     encode,
 )
@@ -134,6 +137,11 @@ def virtual_cluster(service: Service, body: bytes, name: str = "") -> Answer:
     return Answer(_json_array(iter_virtual_cluster(service.reader.cells(), name)))
 
 
+def what_if(service: Service, body: bytes, name: str = "") -> Answer:
+    """What would become of these pods if they were created now? Nothing is changed."""
+    return Answer(encode(WhatIfResult(service.what_if(decode_args(body, WhatIfArgs).pods))))
+
+
 def health(service: Service, body: bytes, name: str = "") -> Answer:
     """200 while the process can go on; 500 after an internal error, when it should be restarted."""
     if service.fault:
@@ -183,6 +191,7 @@ ROUTES = (
     Route("GET", "/v1/inspect/clusterstatus/physicalcluster", physical_cluster),
     Route("GET", "/v1/inspect/clusterstatus/virtualclusters/", virtual_clusters),
     Route("GET", "/v1/inspect/clusterstatus/virtualclusters/{name}", virtual_cluster),
+    Route("POST", WHAT_IF_PATH, what_if),
     Route("GET", HEALTH_PATH, health),
     Route("GET", READINESS_PATH, readiness),
     Route("GET", "/metrics", metrics_text),

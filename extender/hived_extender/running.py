@@ -26,6 +26,7 @@ from hived_extender.jobs.controller import JobController
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.leadership import Leadership
 from hived_extender.metrics import Metrics
+from hived_extender.objects import Objects
 from hived_extender.record import Recorder
 from hived_extender.server import HttpServer
 from hived_extender.service import Patience, Service
@@ -71,6 +72,8 @@ class Extender:
         lease: LeaseName | None,
         security: Security,
         webhook: HttpServer | None = None,
+        *,
+        serves_every_name: bool = False,
     ) -> None:
         """`listener` is the socket to serve, `webhook` is served beside it. Raises UserError if the record directory
         cannot be used.
@@ -81,6 +84,7 @@ class Extender:
         self._is_stopping = threading.Event()
         self._has_failed = False
         metrics = Metrics()
+        objects = Objects(kube, metrics)
         settings = configuration.settings
         self.service = Service(
             configuration.cluster,
@@ -91,11 +95,14 @@ class Extender:
             ),
             metrics=metrics,
             recorder=_recorder(record_dir, config_file, metrics) if record_dir else None,
+            rules=configuration.rules,
+            objects=objects,
+            serves_every_name=serves_every_name,
         )
         app = create_app(self.service, security.gate(self._review_kube))
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
-        self._leadership = Leadership(self.service, kube, self._lease_kube, lease, self._fail)
+        self._leadership = Leadership(self.service, kube, self._lease_kube, lease, self._fail, objects)
         self._beginning = threading.Thread(target=self._begin, name="beginning", daemon=True)
 
     @property
@@ -185,11 +192,13 @@ def start_extender(
     lease: LeaseName | None = None,
     security: Security = UNPROTECTED,
     webhook: WebhookPort | None = None,
+    serves_every_name: bool = False,
 ) -> Iterator[Extender]:
     """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
 
     `listen` is `[host]:port`, "" for what the configuration says. With a `lease` it leads when it holds that, else from
-    the beginning. Raises UserError for a configuration, an address or a record directory that cannot be used.
+    the beginning. With `serves_every_name` no other scheduler is there that pods could be for. Raises UserError for a
+    configuration, an address or a record directory that cannot be used.
     """
     configuration = load(config_file)
     settings = configuration.settings
@@ -204,7 +213,17 @@ def start_extender(
         if webhook is not None:
             beside = stack.enter_context(closing(server.listen(f"{address.rpartition(':')[0]}:{webhook.port}")))
             webhook_server = HttpServer(Webhook(_admission(configuration)), beside, webhook.tls, name="webhook")
-        extender = Extender(config_file, configuration, client, listener, record_dir, lease, security, webhook_server)
+        extender = Extender(
+            config_file,
+            configuration,
+            client,
+            listener,
+            record_dir,
+            lease,
+            security,
+            webhook_server,
+            serves_every_name=serves_every_name,
+        )
         extender.start()
         try:
             yield extender
@@ -245,7 +264,9 @@ def start_embedded(
     try:
         kube = KubeClient.connect(cluster.api_url)
         publish(kube, config_file)
-        with start_extender(config_file, kube, listen=listen, record_dir=record_dir) as extender:
+        with start_extender(
+            config_file, kube, listen=listen, record_dir=record_dir, serves_every_name=True
+        ) as extender:
             if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
                 raise UserError("the extender has not become ready; see the log")
             cluster.start_scheduler(extender.url)

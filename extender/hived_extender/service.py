@@ -45,6 +45,7 @@ from hived_extender.preemptions import pick_victims
 from hived_extender.reader import Reader
 from hived_extender.record import Recorder
 from hived_extender.waiting import NO_CHAIN_REASON, WaitingPods
+from hived_extender.what_if import WhatIf
 from hived_extender.wire import (
     WAITING_KEY,
     AskedPod,
@@ -53,6 +54,7 @@ from hived_extender.wire import (
     FilterResult,
     Node,
     Pod,
+    PodOutcome,
     PreemptArgs,
     PreemptResult,
     is_older,
@@ -262,6 +264,11 @@ class Service:
         """An object that describes gangs was created, changed or deleted."""
         with suppress(InvariantError), self._exclusive():
             self._facts.object_seen(ref)
+
+    def what_if(self, pods: Sequence[Pod]) -> list[PodOutcome]:
+        """What would become of these pods if they were created now; nothing changes. Cost O(cells) for each gang."""
+        with self._exclusive():
+            return WhatIf(self._leading(), self._interpreter).answer(pods)
 
     # Verbs
 

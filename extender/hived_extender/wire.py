@@ -20,6 +20,7 @@ ENABLE_LIMIT = PREFIX + "pod-scheduling-enable"
 FILTER_PATH = "/v1/extender/filter"
 PREEMPT_PATH = "/v1/extender/preempt"
 BIND_PATH = "/v1/extender/bind"
+WHAT_IF_PATH = "/v1/inspect/what-if"
 
 WAITING_KEY = "hivedscheduler"
 """Stands for a node in `FailedNodes` when no particular node is to blame."""
@@ -301,8 +302,31 @@ class BindResult(msgspec.Struct, rename="pascal"):
     error: str = ""
 
 
+class WhatIfArgs(msgspec.Struct):
+    """what-if: what would become of these pods? They are as their manifests have them."""
+
+    pods: list[Pod]
+
+
+class PodOutcome(msgspec.Struct, kw_only=True):
+    """What would become of one pod: `outcome` is bind, preempt, wait, refused or not-ours."""
+
+    namespace: str
+    name: str
+    outcome: str
+    node: str = ""
+    cells: list[int] = []
+    reason: str = ""
+
+
+class WhatIfResult(msgspec.Struct):
+    """In the order of the pods."""
+
+    pods: list[PodOutcome]
+
+
 _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind) for kind in (FilterArgs, PreemptArgs, BindArgs)
+    kind: msgspec.json.Decoder(kind) for kind in (FilterArgs, PreemptArgs, BindArgs, WhatIfArgs)
 }
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()

@@ -5,11 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from hived_extender.embedded.apiserver import models
 from hived_extender.embedded.apiserver.models import view_of
-from hived_extender.wire import Pod as ExtenderPod
 
 NOT_READY = "node(s) were not ready"
 UNSCHEDULABLE = "node(s) were unschedulable"
@@ -57,11 +54,6 @@ class SeenPod:
     def is_schedulable(self) -> bool:
         """Whether it waits for a node at all."""
         return not (self.node or self.is_terminating or self.view.spec.scheduling_gates or self.view.is_finished)
-
-    @property
-    def is_managed(self) -> bool:
-        """Whether the extender decides about it."""
-        return msgspec.convert(self.body, ExtenderPod).is_ours
 
     def differs_besides_status(self, other: "SeenPod") -> bool:
         """Tell whether somebody changed more of the pod than its status since `other`."""

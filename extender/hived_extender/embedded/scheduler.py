@@ -1,9 +1,9 @@
 """The scheduler loop of the embedded cluster: it treats the extender as kube-scheduler does.
 
 One thread takes pod after pod from the queue: own feasibility, then the filter verb, then the bind verb; if no node is
-left, the preempt verb, whose victims it deletes. Two more threads watch nodes and pods. Pods that do not carry the
-limit of the extender are bound to the first feasible node. The loop serves every pod, whatever its `schedulerName`: no
-other scheduler is there.
+left, the preempt verb, whose victims it deletes. Two more threads watch nodes and pods. The extender is asked about
+every pod, and says itself which are none of its own. The loop serves every pod, whatever its `schedulerName`: no other
+scheduler is there.
 """
 
 import logging
@@ -191,8 +191,8 @@ class Scheduler:
         self._report_failure(pod, "Unschedulable", explain(len(node_names), reasons, node_names))
 
     def _filter(self, pod: SeenPod, feasible: list[str]) -> Filtered:
-        """Return the nodes that the extender, if it has a say, leaves; a nominated node is tried alone first."""
-        if not pod.is_managed or not feasible:
+        """Return the nodes that the extender leaves; a nominated node is tried alone first."""
+        if not feasible:
             return Filtered(feasible, {}, {})
         nominated = pod.view.status.nominated_node_name
         if nominated in feasible:
@@ -206,10 +206,7 @@ class Scheduler:
         with self._changed:
             self._assumed.add(pod.uid)
         try:
-            if pod.is_managed:
-                self._extender.bind(meta.namespace, meta.name, meta.uid, node)
-            else:
-                self._kube.bind_pod(meta.namespace, meta.name, meta.uid, node, {})
+            self._extender.bind(meta.namespace, meta.name, meta.uid, node)
         except (ExtenderError, KubeError):
             with self._changed:
                 self._assumed.discard(pod.uid)
@@ -221,7 +218,7 @@ class Scheduler:
     def _preempt(self, pod: SeenPod, filtered: Filtered, feasible: list[str]) -> None:
         """Make room for `pod` on one node, if the extender names victims there, and nominate it."""
         with self._changed:
-            if not pod.is_managed or not self._cluster.may_preempt(pod):
+            if not self._cluster.may_preempt(pod):
                 return
             resolvable = [node for node in feasible if node not in filtered.unresolvable]
             candidates = self._cluster.preemption_candidates(pod, resolvable)

@@ -56,7 +56,9 @@ class LabCluster:
         publish(self.kube, configuration)
         # Clients of its own: an extender that stops closes what it was given.
         client = KubeClient.connect(self._cluster.api_url)
-        extender = self._extender_stack.enter_context(start_extender(configuration, client, listen=self._listen))
+        extender = self._extender_stack.enter_context(
+            start_extender(configuration, client, listen=self._listen, serves_every_name=True)
+        )
         self.url = extender.url
         self._listen = urlsplit(extender.url).netloc
         if not extender.wait_ready(READY_TIMEOUT_S):

@@ -168,11 +168,11 @@ def test_a_pod_is_filtered_bound_by_the_extender_and_runs(http: Http, extender: 
     assert event["message"] == "Successfully assigned default/one to n1"
 
 
-def test_a_pod_without_the_limit_is_bound_without_the_extender(http: Http, extender: Extender) -> None:
+def test_the_extender_is_asked_about_every_pod(http: Http, extender: Extender) -> None:
     http.patch(f"{NODES}/n1", {"spec": {"unschedulable": True}})
     http.ok("POST", PODS, pod("plain", schedulerName="whoever"))
     eventually(lambda: node_of(http, "plain") == "n2")
-    assert extender.calls == []
+    assert len(extender.calls_of("filter", "plain")) == 1
 
 
 def test_only_feasible_nodes_are_offered(http: Http, extender: Extender) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from hived_extender.embedded.apiserver.models import Node, view_of
 from hived_extender.embedded.feasibility import ClusterView, SeenPod, explain
-from hived_extender.wire import ENABLE_LIMIT
 
 from .helpers import pod
 
@@ -66,11 +65,6 @@ def test_a_node_selector_is_respected(cluster: ClusterView) -> None:
 )
 def test_a_pod_is_schedulable_while_it_waits_for_a_node(fields: dict[str, Any], expected: bool) -> None:
     assert seen("p", **fields).is_schedulable is expected
-
-
-def test_a_pod_is_managed_if_it_carries_the_limit() -> None:
-    assert seen("p", limits={ENABLE_LIMIT: "1"}).is_managed
-    assert not seen("p", limits={"nvidia.com/gpu": 1}).is_managed
 
 
 def test_only_changes_besides_the_status_count() -> None:

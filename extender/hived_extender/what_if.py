@@ -1,0 +1,136 @@
+"""What would become of pods if they were created now, on the state as it is: for `hived submit --dry-run`.
+
+The pods are taken to be all there and asked about, those of a gang together and before those beyond its minimum.
+Nothing is changed. Not thread-safe: the service calls it under its lock.
+"""
+
+from collections.abc import Sequence
+
+from hived.decisions import Bind, Preempt, Wait
+from hived.errors import UserError
+from hived.specs import BindInfo, PodPlacement, PodRequest
+from hived_extender.gangs.annotations import asks_in_own_words
+from hived_extender.gangs.plans import Round, listed
+from hived_extender.gangs.rounds import Alone, Rounds, merged
+from hived_extender.gangs.table import Gangs
+from hived_extender.interpreter import Interpreter
+from hived_extender.ledger import Ledger
+from hived_extender.pods import PodRecord, PodTable
+from hived_extender.waiting import NO_CHAIN_REASON
+from hived_extender.wire import Pod, PodOutcome
+
+POD_LIMIT = 4096
+"""Pods of one question."""
+
+ANY_NODE = "takes no cells: kube-scheduler chooses its node"
+
+Decision = Bind | Preempt | Wait
+
+
+class WhatIf:
+    """One question; `answer` may be called once."""
+
+    def __init__(self, ledger: Ledger, interpreter: Interpreter) -> None:
+        self._ledger = ledger
+        self._interpreter = interpreter
+        self._pods = PodTable()
+        self._gangs = Gangs()
+        self._rounds = Rounds(self._pods, self._gangs)
+        self._outcomes: dict[str, PodOutcome] = {}
+        self._asked: list[PodRequest] = []
+
+    def answer(self, pods: Sequence[Pod]) -> list[PodOutcome]:
+        """The outcomes, in the order of the pods. UserError if there are too many."""
+        if len(pods) > POD_LIMIT:
+            raise UserError(f"{len(pods)} pods, at most {POD_LIMIT} at once")
+        records = [self._read(number, pod) for number, pod in enumerate(pods)]
+        for record in records:
+            self._gangs.join(record)
+        while True:  # those beyond the minimum of a gang come after the others have started
+            before = len(self._outcomes)
+            waits = [(record, self._try(record)) for record in records if record.uid not in self._outcomes]
+            if len(self._outcomes) == before:
+                break
+        for record, reason in waits:
+            self._say(record, "wait", reason)
+        return [self._outcomes[record.uid] for record in records]
+
+    def _read(self, number: int, pod: Pod) -> PodRecord:
+        meta = pod.metadata
+        record = self._pods.add(f"what-if-{number}", meta.name or f"pod-{number}", meta.namespace or "default")
+        record.created, record.is_held = f"{number:06d}", pod.is_held
+        try:
+            if not self._interpreter.is_ours(pod):
+                self._say(record, "not-ours", "neither its limits nor its schedulerName make it a pod of hived")
+            elif asks_in_own_words(pod.annotations):
+                record.request = record.parse(pod.annotations)
+            else:
+                record.marks = 0
+                record.description = self._interpreter.describe(pod)
+                record.ask = self._interpreter.ask(pod, record.description)
+        except UserError as error:
+            record.mistake = error.message
+            self._say(record, "refused", error.message)
+        return record
+
+    def _try(self, record: PodRecord) -> str:
+        """Find out about a pod, and all those that start with it; why it has to wait for others, "" if it has not."""
+        if record.uid in self._outcomes:
+            return ""
+        try:
+            step = self._rounds.step(record) if record.request is None else Alone(record.request)
+            if isinstance(step, Wait):
+                return step.reason
+            if isinstance(step, Round):
+                self._tell_round(step, self._decide([part.request for part in step.parts]))
+            elif step.request is None:
+                self._say(record, "bind", ANY_NODE)
+            else:
+                self._tell([record], self._decide([step.request])[0])
+        except UserError as error:
+            self._say(record, "refused", error.message)
+        return ""
+
+    def _decide(self, requests: list[PodRequest]) -> list[Decision]:
+        """What the core says of these, with all before that can run in place."""
+        found = self._ledger.plan_together([*self._asked, *requests], None)[len(self._asked) :]
+        if all(isinstance(decision, Bind) for decision in found):
+            self._asked += requests
+        return found
+
+    def _tell_round(self, round_: Round, found: list[Decision]) -> None:
+        decision = merged(found)
+        if isinstance(decision, Preempt | Wait):
+            self._tell(round_.members, decision)
+            return
+        for part, one in zip(round_.parts, found, strict=True):
+            self._tell(part.members, one)
+        for record in round_.members:
+            record.may_go = True  # it has its place
+            if record.uid not in self._outcomes:
+                self._say(record, "bind", ANY_NODE)
+        self._gangs.changed(round_.key)
+
+    def _tell(self, records: Sequence[PodRecord], decision: Decision) -> None:
+        if isinstance(decision, Bind):
+            info = decision.bind_info
+            places: list[PodPlacement | BindInfo] = [info]
+            if len(records) > 1:
+                places = [place for member in info.members for place in member]
+            for record, place in zip(records, places, strict=True):
+                self._say(record, "bind", node=place.node, cells=list(place.leaf_cell_indices))
+            return
+        if isinstance(decision, Preempt):
+            count = sum(map(len, decision.victims_by_node.values()))
+            reason = f"{count} pods have to leave first, on {listed(list(decision.victims_by_node))}"
+        else:
+            reason = decision.reason or NO_CHAIN_REASON
+        for record in records:
+            self._say(record, "preempt" if isinstance(decision, Preempt) else "wait", reason)
+
+    def _say(
+        self, record: PodRecord, outcome: str, reason: str = "", *, node: str = "", cells: Sequence[int] = ()
+    ) -> None:
+        self._outcomes[record.uid] = PodOutcome(
+            namespace=record.namespace, name=record.name, outcome=outcome, node=node, cells=list(cells), reason=reason
+        )
