@@ -197,13 +197,16 @@ class Facts:
         """A pod has completed, or will never begin. What it was to its gang is remembered until it is deleted."""
         uid = pod.metadata.uid
         record = self.pods.get(uid)
+        description = record.description if record is not None else None
         self._remove(uid)
-        if pod.has_completed and uid not in self.gangs.ended:
+        if not pod.has_completed or uid in self.gangs.ended:
+            return
+        if record is None:
             with suppress(UserError):
-                description = record.description if record is not None else self._interpreter.describe(pod)
-                if description is not None and description.gang is not None:
-                    self.gangs.end(uid, description, pod.has_succeeded)
-                    self._gang_changed(description.gang)
+                description = self._interpreter.describe(pod)
+        if description is not None and description.gang is not None:
+            self.gangs.end(uid, description, pod.has_succeeded)
+            self._gang_changed(description.gang)
 
     def _remove(self, uid: str) -> None:
         record = self.pods.remove(uid)

@@ -44,7 +44,7 @@ class GangWorld(World):
             "metadata": {
                 "name": name,
                 "namespace": spec.pop("namespace", "ns"),
-                "uid": f"uid-{name}",
+                "uid": spec.pop("uid", f"uid-{name}"),
                 "creationTimestamp": f"2026-01-01T00:00:{self.clock:02d}Z",
                 "annotations": dict(annotations or {}),
                 "labels": dict(labels or {}),

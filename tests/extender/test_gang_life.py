@@ -1,6 +1,7 @@
 """The life of a gang, as kube-scheduler and its pods' authors see it."""
 
 from tests.extender.gang_world import GangWorld, koordinator
+from tests.extender.world import wait_until
 
 
 def test_a_gang_starts_when_its_last_pod_is_there() -> None:
@@ -56,3 +57,200 @@ def test_a_restart_finds_the_same() -> None:
     again = world.restarted()
     assert {name: group["physicalPlacement"] for name, group in again.groups().items()} == before
     assert len(again.settle(1)) == 3
+
+
+# Replaced members: who counts
+
+
+def run_all(world: GangWorld) -> None:
+    """Whatever has a node begins to run."""
+    for name in world.placed():
+        world.become(name, "Running")
+
+
+def started(policy: str, pods: int = 3) -> GangWorld:
+    """A gang of which all pods are needed, and run."""
+    world = GangWorld()
+    for number in range(pods):
+        world.pod(f"w-{number}", 2, koordinator("train", pods, match_policy=policy))
+    assert len(world.settle()) == pods
+    run_all(world)
+    return world
+
+
+def replace(world: GangWorld, name: str, policy: str, pods: int = 3) -> None:
+    """The pod is gone, and its controller makes another of its name."""
+    world.drop(name)
+    pod = world.pod(name, 2, koordinator("train", pods, match_policy=policy), uid=f"uid-{name}-again")
+    assert pod["metadata"]["uid"].endswith("again")
+
+
+def test_once_satisfied_a_gang_takes_any_pod() -> None:
+    world = started("once-satisfied")
+    for name in ("w-0", "w-1"):
+        world.drop(name)
+    world.pod("w-0", 2, koordinator("train", 3, match_policy="once-satisfied"), uid="uid-again")
+    assert sorted(world.settle()) == ["w-0", "w-2"]
+
+
+def test_waiting_and_running_pods_count_together() -> None:
+    world = started("waiting-and-running")
+    replace(world, "w-0", "waiting-and-running")
+    assert len(world.settle()) == 3
+    world.drop("w-0")
+    world.drop("w-1")
+    world.pod("w-0", 2, koordinator("train", 3, match_policy="waiting-and-running"), uid="uid-third")
+    assert world.settle() == {"w-2": world.placed()["w-2"]}
+    assert world.ask("w-0") == "rejected by podgroup ns/train: 2 of 3 pods created (missing w-1)"
+
+
+def test_running_pods_do_not_count_if_only_waiting_ones_do() -> None:
+    world = started("only-waiting")
+    replace(world, "w-0", "only-waiting")
+    assert sorted(world.settle()) == ["w-1", "w-2"]
+    reason = "pods that run do not count by match policy only-waiting"
+    assert world.ask("w-0") == f"rejected by podgroup ns/train: 1 of 3 pods created ({reason})"
+
+
+def test_pods_that_succeeded_count_where_the_policy_says_so() -> None:
+    for policy, starts in (("waiting-and-running", False), ("waiting-running-succeed", True)):
+        world = started(policy)
+        world.become("w-1", "Succeeded")
+        replace(world, "w-0", policy)
+        world.settle()
+        assert bool(world.kube.pods["w-0"]["spec"]["nodeName"]) is starts
+        again = world.restarted()
+        again.settle()
+        assert bool(world.kube.pods["w-0"]["spec"]["nodeName"]) is starts
+
+
+def test_a_pod_that_succeeded_counts_no_more_once_it_is_deleted() -> None:
+    world = started("waiting-running-succeed")
+    world.become("w-1", "Succeeded")
+    world.drop("w-1")
+    replace(world, "w-0", "waiting-running-succeed")
+    assert sorted(world.settle()) == ["w-2"]
+
+
+# Gangs that start together
+
+
+def test_groups_of_gangs_start_together_or_not_at_all() -> None:
+    both = '["ns/ps", "ns/worker"]'
+    world = GangWorld()
+    world.pod("ps-0", 2, koordinator("ps", 1, groups=both))
+    world.pod("worker-0", 2, koordinator("worker", 2, groups=both))
+    assert world.settle() == {}
+    assert world.ask("ps-0") == "rejected by podgroup ns/worker: 1 of 2 pods created (missing worker-1)"
+    world.pod("worker-1", 2, koordinator("worker", 2, groups=both))
+    assert sorted(world.settle()) == ["ps-0", "worker-0", "worker-1"]
+
+
+def test_a_gang_is_bound_to_another_also_if_only_that_says_so() -> None:
+    world = GangWorld()
+    world.pod("worker-0", 2, koordinator("worker", 1))
+    world.pod("ps-0", 2, koordinator("ps", 2, groups='["ns/ps", "ns/worker"]'))
+    assert world.ask("worker-0") == "rejected by podgroup ns/ps: 1 of 2 pods created (missing ps-1)"
+
+
+def test_a_group_waits_for_gangs_that_nobody_has_created() -> None:
+    world = GangWorld()
+    world.pod("ps-0", 2, koordinator("ps", 1, groups='["ns/ps", "ns/worker"]'))
+    expected = "rejected by podgroup ns/worker, which starts together with ns/ps: no pods created"
+    assert world.ask("ps-0") == expected
+
+
+# Mistakes
+
+
+def test_pods_of_one_gang_have_to_agree() -> None:
+    world = GangWorld()
+    world.pod("w-0", 2, koordinator("train", 2))
+    world.pod("w-1", 2, koordinator("train", 3))
+    text = "the pods of podgroup ns/train disagree: the minimum is 2 by w-0 and 3 by w-1; make them equal"
+    assert (world.ask("w-0"), world.ask("w-1")) == (text, text)
+    world.drop("w-1")
+    world.pod("w-2", 2, koordinator("train", 2), priorityClassName="high", priority=1000)
+    text = "the pods of podgroup ns/train disagree: the priority of w-0 is 0, of w-2 100"
+    assert world.ask("w-0").startswith(text)
+    assert world.placed() == {}
+
+
+def test_a_gang_is_of_one_namespace() -> None:
+    world = GangWorld()
+    world.pod("w-0", 2, koordinator("train", 2))
+    world.pod("w-1", 2, koordinator("train", 2), namespace="other")
+    assert "1 pods in namespace other name a podgroup train too: a gang is of one namespace" in world.ask("w-0")
+
+
+def test_a_refused_member_is_named() -> None:
+    world = GangWorld()
+    world.pod("w-0", 2, koordinator("train", 2))
+    world.pod("w-1", 2, {**koordinator("train", 2), "hivedscheduler.microsoft.com/virtual-cluster": "nowhere"})
+    assert "nowhere" in world.ask("w-1")
+    expected = "rejected by podgroup ns/train: 2 of 2 pods created (w-1 refused (see the events there))"
+    assert world.ask("w-0") == expected
+
+
+def test_a_pod_behind_a_gate_is_waited_for() -> None:
+    world = GangWorld()
+    world.pod("w-0", 2, koordinator("train", 2))
+    pod = world.pod("w-1", 2, koordinator("train", 2), schedulingGates=[{"name": "later"}])
+    assert "w-1 held by a scheduling gate" in world.ask("w-0")
+    del pod["spec"]["schedulingGates"]
+    world.kube.touch(pod)
+    world.see(pod)
+    assert len(world.settle()) == 2
+
+
+# Others
+
+
+def test_a_gang_that_falls_below_its_minimum_leaves_as_a_whole() -> None:
+    world = GangWorld()
+    for number in range(2):
+        world.pod(f"low-{number}", 4, koordinator("low", 2), priorityClassName="low", priority=-10)
+    assert len(world.settle()) == 2
+    for number in range(3):
+        world.pod(f"high-{number}", 4, koordinator("high", 2), priorityClassName="high", priority=1000)
+    world.settle(1)
+    assert {name for _, name in world.kube.leaving} <= {"low-0", "low-1"}
+    if world.kube.leaving:
+        wait_until(lambda: len(world.kube.leaving) == 2)
+
+
+def test_what_is_reserved_for_a_gang_is_given_back_when_a_pod_of_it_goes() -> None:
+    world = GangWorld()
+    for number in range(2):
+        world.pod(f"w-{number}", 4)
+    assert len(world.settle()) == 2
+    for number in range(2):
+        world.pod(f"high-{number}", 4, koordinator("high", 2), priorityClassName="high", priority=1000)
+    world.settle(1)
+    assert world.groups()["podgroup/ns/high"]["state"] == "Preempting"
+    world.drop("high-1")
+    assert "podgroup/ns/high" not in world.groups()
+
+
+def test_a_gang_starts_when_its_victims_have_gone() -> None:
+    world = GangWorld()
+    for number in range(2):
+        world.pod(f"w-{number}", 4)
+    world.settle()
+    for number in range(2):
+        world.pod(f"high-{number}", 4, koordinator("high", 2), priorityClassName="high", priority=1000)
+    world.settle(1)
+    world.drop("w-0")
+    assert sorted(world.settle(1)) == ["w-1"]
+    world.drop("w-1")
+    assert sorted(world.settle()) == ["high-0", "high-1"]
+
+
+def test_the_waiting_time_is_told_when_it_is_over() -> None:
+    world = GangWorld()
+    world.pod("w-0", 2, koordinator("train", 2, waiting_time="20ms"))
+    world.ask("w-0")
+    wait_until(lambda: ("w-0", "GangTimedOut") in world.kube.events)
+    expected = "podgroup ns/train has waited for 0.02 s and could not start; it goes on waiting"
+    assert expected in world.kube.messages
+    world.service.close()

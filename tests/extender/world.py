@@ -135,6 +135,7 @@ class FakeKube:
         self.patches: list[tuple[str, Mapping[str, Any]]] = []
         self.leaving: list[tuple[str, str]] = []
         self.events: list[tuple[str, str]] = []
+        self.messages: list[str] = []
         self.done = threading.Event()
         self.on_bind = lambda: None
         self._version = 1000
@@ -174,6 +175,7 @@ class FakeKube:
     def create(self, path: str, body: Mapping[str, Any]) -> Json:
         """Take an event."""
         self.events.append((body["involvedObject"]["name"], body["reason"]))
+        self.messages.append(body["message"])
         return {"metadata": {"name": f"event-{len(self.events)}"}}
 
     def patch_lists(self, path: str, body: Mapping[str, Any]) -> None:
