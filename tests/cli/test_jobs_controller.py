@@ -142,7 +142,7 @@ def test_an_aborted_job_can_be_resumed(kube, submit, controller):
 
 def test_a_job_whose_record_is_deleted_loses_its_pods(kube, submit, controller):
     submit(VOLCANO)
-    assert eventually(lambda: len(controller._records) == 1)
+    assert eventually(lambda: len(controller._facts._records) == 1)
     kube.delete("/api/v1/namespaces/default/configmaps/hived-job-vc")
     assert eventually(lambda: uids(kube) == {})
     assert controller.wait_ended(KEY, DEADLINE_S) is None

@@ -183,7 +183,7 @@ def _tell_of(job: PlannedJob, is_alone: bool) -> None:
 
 def _pods(jobs: Sequence[PlannedJob]) -> list[PlannedPod]:
     """The pods that would be created now."""
-    return [pod for job in jobs if not job.is_suspended for pod in job.first_pods()]
+    return [pod for job in jobs for pod in job.first_pods()]
 
 
 def _objects(jobs: Sequence[PlannedJob]) -> list[Manifest]:

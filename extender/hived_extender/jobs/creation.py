@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from hived.errors import UserError
@@ -52,8 +52,7 @@ def create_jobs(kube: KubeClient, submission: Submission, jobs: Sequence[Planned
     have one name, before anything is created, or for what the API server refuses. Then, and when it is interrupted,
     everything created before is deleted again, because a gang that lacks a member would hold its cells and wait.
     """
-    active = [job for job in jobs if not job.is_suspended]
-    _refuse_equal_names(submission.namespace, [pod for job in active for pod in job.pods])
+    _refuse_equal_names(submission.namespace, [pod for job in jobs for pod in job.pods])
     creation = _Creation(kube, submission.namespace)
     with creation:
         records = []
@@ -78,7 +77,7 @@ def resume_job(kube: KubeClient, record: Record) -> Created:
         raise UserError(
             f"job {record.name} is {record.state.phase.value}: only a suspended or aborted job can be resumed"
         )
-    job = record.plan()
+    job = replace(record.plan(), is_suspended=False)
     creation = _Creation(kube, record.namespace)
     claimed = record.write(kube, State(Phase.CREATING))
     try:

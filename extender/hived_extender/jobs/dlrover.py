@@ -6,7 +6,7 @@ The master itself, which makes a job elastic, talks to DLRover's own API objects
 
 from hived_extender.jobs.documents import Document
 from hived_extender.jobs.policies import Action, Event, Policy, Rules
-from hived_extender.jobs.roles import Role, add_env, read_job, read_role, stored_form
+from hived_extender.jobs.roles import Role, add_env, read_job, read_role
 from hived_extender.jobs.submission import PlannedJob, PlannedPod, Submission
 
 NAMES = ("ElasticJob (elastic.iml.github.io/v1alpha1)",)
@@ -78,17 +78,8 @@ def plan_job(document: Document, submission: Submission) -> PlannedJob:
         )
         for pod in pods
     ]
-    job.root.warn_unknown()
-    return PlannedJob(
-        pods,
-        services,
-        kind=job.kind,
-        name=job.name,
-        namespace=job.namespace,
-        document=stored_form(document, job),
-        rules=Rules((Policy(Action.RESTART_POD, (Event.POD_FAILED,)),), retries),
-        is_suspended=is_suspended,
-    )
+    rules = Rules((Policy(Action.RESTART_POD, (Event.POD_FAILED,)),), retries)
+    return job.planned(document, pods, objects=services, rules=rules, is_suspended=is_suspended)
 
 
 def _tell(pod: PlannedPod, job_name: str, role: Role, index: int, workers: int, strategy: str) -> None:

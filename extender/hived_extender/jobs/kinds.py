@@ -46,9 +46,9 @@ def plan_jobs(file: str, submission: Submission) -> tuple[list[PlannedJob], list
 
 
 def plan_file(file: str, submission: Submission) -> tuple[list[PlannedPod], list[str]]:
-    """All pods of a file, those of suspended jobs too, and the warnings of `plan_jobs`."""
+    """All pods of a file that are to be created now, and the warnings of `plan_jobs`."""
     jobs, warnings = plan_jobs(file, submission)
-    return [pod for job in jobs for pod in job.pods], warnings
+    return [pod for job in jobs for pod in job.first_pods()], warnings
 
 
 def plan_document(document: Document, submission: Submission) -> PlannedJob:

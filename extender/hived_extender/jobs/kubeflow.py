@@ -8,8 +8,8 @@ import msgspec
 
 from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.policies import Action, Event, Policy, Rules
-from hived_extender.jobs.roles import Job, Role, add_env, gang_of, read_job, read_role, stored_form
-from hived_extender.jobs.submission import Manifest, PlannedJob, PlannedPod, Submission
+from hived_extender.jobs.roles import Job, Role, add_env, gang_of, read_job, read_role
+from hived_extender.jobs.submission import PlannedJob, Submission
 
 NAMES = ("PyTorchJob (kubeflow.org/v1)", "TFJob (kubeflow.org/v1)")
 
@@ -38,15 +38,17 @@ class RunPolicy:
         """Where a queue may be named."""
         return self.scheduling, "queue"
 
-    def rules(self, roles: Sequence[Role], deciding: str) -> Rules:
-        """When pods are started again, and what goes once the role that decides has succeeded."""
+    def fate(self, roles: Sequence[Role], deciding: str) -> dict[str, Any]:
+        """Fields of a plan: whether it waits to be resumed, when pods are started again, and what goes once the role
+        that decides has succeeded.
+        """
         retries = tuple(
             Policy(Action.RESTART_POD, task=role.name, exit_codes=RETRYABLE_EXIT_CODES)
             for role in roles
             if role.retries_codes
         )
         end = (Policy(self.clean, (Event.TASK_COMPLETED,), task=deciding),) if self.clean else ()
-        return Rules(retries + end, self.max_retries)
+        return {"is_suspended": self.is_suspended, "rules": Rules(retries + end, self.max_retries)}
 
 
 def matches(document: Document) -> bool:
@@ -116,28 +118,6 @@ def labels_of(job: Job, role: Role, index: int) -> dict[str, str]:
     }
 
 
-def finished_plan(
-    document: Document,
-    job: Job,
-    policy: RunPolicy,
-    rules: Rules,
-    pods: Sequence[PlannedPod],
-    objects: Sequence[Manifest],
-) -> PlannedJob:
-    """The plan; warns about everything that nobody asked for."""
-    job.root.warn_unknown()
-    return PlannedJob(
-        pods,
-        objects,
-        kind=job.kind,
-        name=job.name,
-        namespace=job.namespace,
-        document=stored_form(document, job),
-        rules=rules,
-        is_suspended=policy.is_suspended,
-    )
-
-
 def begin(document: Document, submission: Submission) -> tuple[Job, Section, RunPolicy]:
     """The job, its spec and its run policy."""
     root = document.section()
@@ -180,7 +160,7 @@ def _plan_pytorch(document: Document, submission: Submission) -> PlannedJob:
             rank += 1
     ports = [{"name": "pytorchjob-port", "port": port}]
     service = job.headless_service(f"{job.name}-{leader.name}-0", labels_of(job, leader, 0), ports)
-    return finished_plan(document, job, policy, policy.rules(roles, leader.name), pods, [service])
+    return job.planned(document, pods, objects=[service], **policy.fate(roles, leader.name))
 
 
 def _torchrun(spec: Section, job: Job, common: Mapping[str, Any], world: int) -> dict[str, Any]:
@@ -244,7 +224,7 @@ def _plan_tensorflow(document: Document, submission: Submission) -> PlannedJob:
             services.append(job.headless_service(name, labels, [port], is_early=True))
     names = [role.name for role in roles]
     deciding = next((name for name in ("chief", "master") if name in names and not success), "worker")
-    return finished_plan(document, job, policy, policy.rules(roles, deciding), pods, services)
+    return job.planned(document, pods, objects=services, **policy.fate(roles, deciding))
 
 
 def _port(role: Role, container: str, port: str, default: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from hived_extender.certificates import ssh_key_pair
 from hived_extender.jobs.documents import Document, Section
-from hived_extender.jobs.kubeflow import RunPolicy, begin, finished_plan, labels_of, read_roles, with_gang
+from hived_extender.jobs.kubeflow import RunPolicy, begin, labels_of, read_roles, with_gang
 from hived_extender.jobs.roles import Job, Role, add_env, mount
 from hived_extender.jobs.submission import PlannedJob, PlannedPod, Submission
 
@@ -91,7 +91,7 @@ def _with_kubectl(
         job.object(rbac, "Role", account, rules=rules),
         job.object(rbac, "RoleBinding", account, subjects=[subject], roleRef=role),
     ]
-    return finished_plan(document, job, policy, policy.rules(roles, "launcher"), pods, objects)
+    return job.planned(document, pods, objects=objects, **policy.fate(roles, "launcher"))
 
 
 def _with_ssh(
@@ -152,7 +152,7 @@ def _with_ssh(
         job.object("v1", "ConfigMap", config, data=files),
         job.object("v1", "Secret", secret, type="kubernetes.io/ssh-auth", data=keys),
     ]
-    return finished_plan(document, job, policy, policy.rules(roles, "launcher"), pods, objects)
+    return job.planned(document, pods, objects=objects, **policy.fate(roles, "launcher"))
 
 
 def _pods(job: Job, roles: Sequence[Role], subdomain: str = "") -> list[PlannedPod]:

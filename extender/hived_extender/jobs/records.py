@@ -18,7 +18,6 @@ from hived_extender.jobs.policies import Phase
 from hived_extender.jobs.roles import JOB
 from hived_extender.jobs.submission import Manifest, PlannedJob, Submission
 from hived_extender.kube import KubeClient, KubeError
-from hived_extender.requests import VIRTUAL_CLUSTER
 
 KIND = PREFIX + "job-kind"
 """Label of a ConfigMap that is a record, and of nothing else."""
@@ -88,11 +87,8 @@ class Record:
 
 def record_of(job: PlannedJob, submission: Submission, phase: Phase) -> Record:
     """The record of a new job. A queue that is a virtual cluster is one of the wishes: configurations change."""
-    vcs = {pod.manifest["metadata"]["annotations"].get(VIRTUAL_CLUSTER) for pod in job.pods}
-    by_job = vcs.pop() if len(vcs) == 1 else None
-    wishes = Wishes(
-        submission.user, submission.virtual_cluster or by_job, submission.priority, submission.scheduler_name
-    )
+    vc = job.virtual_cluster or None
+    wishes = Wishes(submission.user, vc, submission.priority, submission.scheduler_name)
     document = msgspec.json.encode(job.document).decode()
     return Record(job.namespace, job.name, job.kind, document, wishes, State(phase))
 

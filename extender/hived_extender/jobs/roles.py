@@ -18,7 +18,7 @@ from hived_extender.annotations import PREFIX, SCHEDULING_SPEC
 from hived_extender.dialects import koordinator
 from hived_extender.dialects.own import TASK, TASK_MINIMUMS
 from hived_extender.jobs.documents import Document, Section
-from hived_extender.jobs.submission import Manifest, PlannedPod, Submission, priority_class_name
+from hived_extender.jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, priority_class_name
 from hived_extender.requests import PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.wire import Pod
 
@@ -120,6 +120,19 @@ class Job:
         if subdomain:
             spec.setdefault("subdomain", subdomain)
         return PlannedPod({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, priority, role.name)
+
+    def planned(self, document: Document, pods: Sequence[PlannedPod], **more: Any) -> PlannedJob:
+        """The plan, of which `more` are fields; warns about every key of the document that nobody asked for."""
+        self.root.warn_unknown()
+        return PlannedJob(
+            pods,
+            kind=self.kind,
+            name=self.name,
+            namespace=self.namespace,
+            virtual_cluster=self.virtual_cluster,
+            document=_stored_form(document, self),
+            **more,
+        )
 
     def object(self, api_version: str, kind: str, name: str, **fields: Any) -> Manifest:
         """Something beside the pods that goes with the job."""
@@ -280,7 +293,7 @@ def mount(spec: Manifest, name: str, path: str, source: Mapping[str, Any], is_re
         container["volumeMounts"] = [*(container.get("volumeMounts") or ()), one]
 
 
-def stored_form(document: Document, job: Job) -> Manifest:
+def _stored_form(document: Document, job: Job) -> Manifest:
     """A job's document as it is kept in the cluster: plain JSON, its name and namespace as they were understood."""
     value = document.value()
     assert isinstance(value, dict)

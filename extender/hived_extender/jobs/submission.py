@@ -43,8 +43,8 @@ class PlannedJob:
     ----------
     pods : in the order in which they are created
     objects : what the pods find each other by (services, host files, keys); created before them
-    kind, name, namespace, document : of a job that somebody has to look after: its document, as JSON has it, is kept in
-        the cluster. Empty and None for plain pods
+    kind, name, namespace, virtual_cluster, document : of a job that somebody has to look after: its document, as JSON
+        has it, is kept in the cluster. Empty and None for plain pods; no virtual cluster where pods have their own
     rules : what to do when its pods end or go
     width : at most so many of the pods are unfinished at a time; None for all
     is_suspended : no pod is created until somebody resumes the job
@@ -55,14 +55,15 @@ class PlannedJob:
     kind: str = ""
     name: str = ""
     namespace: str = ""
+    virtual_cluster: str = ""
     document: Manifest | None = None
     rules: Rules = NO_RULES
     width: int | None = None
     is_suspended: bool = False
 
     def first_pods(self) -> Sequence[PlannedPod]:
-        """Those to create at the beginning."""
-        return self.pods[: self.width]
+        """Those to create now; none of a job that is suspended."""
+        return self.pods[: 0 if self.is_suspended else self.width]
 
 
 @dataclass(frozen=True, slots=True)

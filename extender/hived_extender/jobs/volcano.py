@@ -14,7 +14,6 @@ from hived_extender.jobs.roles import (
     mount,
     read_job,
     read_role,
-    stored_form,
 )
 from hived_extender.jobs.submission import PlannedJob, PlannedPod, Submission
 from hived_extender.jobs.volcano_plugins import Plugins, read_plugins
@@ -71,17 +70,7 @@ def plan_job(document: Document, submission: Submission) -> PlannedJob:
     )
     volumes = _volumes(spec)
     pods = [_pod(job, spec, role, index, roles, plugins, volumes) for role in roles for index in range(role.replicas)]
-    objects = plugins.objects(job, roles)
-    job.root.warn_unknown()
-    return PlannedJob(
-        pods,
-        objects,
-        kind=job.kind,
-        name=job.name,
-        namespace=job.namespace,
-        document=stored_form(document, job),
-        rules=rules,
-    )
+    return job.planned(document, pods, objects=plugins.objects(job, roles), rules=rules)
 
 
 def pod_name(job: Job, role: Role, index: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.policies import Action, Event, Policy, Rules
-from hived_extender.jobs.roles import MAX_PODS, Job, Role, add_env, read_job, read_role, stored_form
+from hived_extender.jobs.roles import MAX_PODS, Job, Role, add_env, read_job, read_role
 from hived_extender.jobs.submission import PlannedJob, PlannedPod, Submission
 
 NAMES = ("Job (batch/v1)", "Deployment (apps/v1)", "JobSet (jobset.x-k8s.io/v1alpha2)")
@@ -40,13 +40,10 @@ def plan_job(document: Document, submission: Submission) -> PlannedJob:
     planner = _planner(document)
     assert planner is not None
     job = read_job(document.section(), submission)
-    plan = planner(job, job.root.section("spec"))
-    job.root.warn_unknown()
-    about = {"kind": job.kind, "name": job.name, "namespace": job.namespace, "document": stored_form(document, job)}
-    return replace(plan, **about)  # type: ignore[arg-type]  # fields of a PlannedJob
+    return planner(document, job, job.root.section("spec"))
 
 
-def _plan_plain_job(job: Job, spec: Section) -> PlannedJob:
+def _plan_plain_job(document: Document, job: Job, spec: Section) -> PlannedJob:
     spec.skip("selector", "manualSelector")
     is_suspended = spec.flag("suspend", False)
     role, parallelism, is_indexed = _read_job_spec(spec, "NonIndexed", job.name)
@@ -55,10 +52,10 @@ def _plan_plain_job(job: Job, spec: Section) -> PlannedJob:
         name = f"{job.name}-{index}"
         labels = {"batch.kubernetes.io/job-name": job.name, "job-name": job.name}
         pods.append(_job_pod(job, role, name, index, labels, is_indexed, name if is_indexed else ""))
-    return PlannedJob(pods, rules=_replacing(spec), width=parallelism, is_suspended=is_suspended)
+    return job.planned(document, pods, rules=_replacing(spec), width=parallelism, is_suspended=is_suspended)
 
 
-def _plan_deployment(job: Job, spec: Section) -> PlannedJob:
+def _plan_deployment(document: Document, job: Job, spec: Section) -> PlannedJob:
     spec.skip("selector")
     spec.warn_unused(
         strategy="a changed template is not rolled out",
@@ -70,10 +67,10 @@ def _plan_deployment(job: Job, spec: Section) -> PlannedJob:
     role = read_role(spec, job.name)
     pods = [job.pod(role, f"{job.name}-{index}", {}) for index in range(role.replicas)]
     again = (Event.POD_FAILED, Event.TASK_COMPLETED)
-    return PlannedJob(pods, rules=Rules((Policy(Action.RESTART_POD, again),)))
+    return job.planned(document, pods, rules=Rules((Policy(Action.RESTART_POD, again),)))
 
 
-def _plan_jobset(job: Job, spec: Section) -> PlannedJob:
+def _plan_jobset(document: Document, job: Job, spec: Section) -> PlannedJob:
     spec.warn_unused(
         ttlSecondsAfterFinished="finished pods stay until somebody deletes them",
         startupPolicy="all jobs start at once",
@@ -121,9 +118,10 @@ def _plan_jobset(job: Job, spec: Section) -> PlannedJob:
         raise spec.refuse("replicatedJobs", "missing; expected at least one job")
     restart = (Policy(Action.RESTART_JOB, (Event.POD_FAILED,)),)
     services = [job.headless_service(subdomain, {f"{_JOBSET}jobset-name": job.name}, is_early=is_early)]
-    return PlannedJob(
+    return job.planned(
+        document,
         pods,
-        services if has_names else [],
+        objects=services if has_names else [],
         rules=Rules((*restart, *_success_policy(spec, names)), max_restarts),
         is_suspended=is_suspended,
     )
@@ -185,6 +183,6 @@ _PLANNERS = {
 }
 
 
-def _planner(document: Document) -> Callable[[Job, Section], PlannedJob] | None:
+def _planner(document: Document) -> Callable[[Document, Job, Section], PlannedJob] | None:
     root = document.section()
     return _PLANNERS.get((root.text("apiVersion", ""), root.text("kind", "")))

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from hived.errors import UserError
 from hived_extender import dialects
 from hived_extender.dialects.koordinator import PREFIX as GANG
-from hived_extender.jobs.kinds import plan_file, plan_jobs
+from hived_extender.jobs.kinds import KINDS, plan_file, plan_jobs
+from hived_extender.jobs.policies import Action, Event, Phase
 from hived_extender.wire import Pod
 
 TEMPLATE = """\
@@ -482,3 +484,18 @@ def test_what_is_not_honoured_is_a_warning_with_its_place(kind, old, new, messag
 def test_a_virtual_cluster_that_does_not_exist_is_refused(plan):
     with pytest.raises(UserError, match="virtual cluster gold does not exist; the configuration has batch, product"):
         plan(PYTORCH, virtual_cluster="gold")
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [name for kind in KINDS for name in kind.NAMES])
+def test_every_kind_is_documented(name):
+    kind, _, group = name.partition(" (")
+    assert f"{kind} ({group.split('/')[0]}" in PAGE or kind in ("OpenPAI job", "Pod")
+    assert kind in PAGE
+
+
+@pytest.mark.parametrize("word", [*Event, *(each for each in Action if each is not Action.CLEAN_UP), *Phase])
+def test_every_event_action_and_phase_is_documented(word):
+    assert f"`{word.value}`" in PAGE
