@@ -196,6 +196,8 @@ class Service:
             ledger = self._facts.begin_term()
             self._node_names = NodeNames(ledger.state.topology.node_index)
             self._holds, self.standing = holds, ""
+            for record in self._pods.records(PodState.BINDING):
+                self._waiting.expect_question(record)
             log.info("leading", extra={"fields": {"pods": self._pods.counts()}})
 
     def follow(self, standing: str) -> None:

@@ -135,9 +135,13 @@ class WaitingPods:
             self._nudger.settled(record.uid)
             if record is not asker:
                 self._wake(record)
-            if record.state is PodState.BINDING:
-                self.deadlines.set(record.uid, UNASKED_S, partial(self._overdue, record))
+            self.expect_question(record)
         self._nudger.room_made()  # others of these gangs waited for just this
+
+    def expect_question(self, record: PodRecord) -> None:
+        """kube-scheduler should ask about a pod that is Binding; if it does not, the pod is bound without it."""
+        if record.is_binding:
+            self.deadlines.set(record.uid, UNASKED_S, partial(self._overdue, record))
 
     def watch_time(self, record: PodRecord) -> None:
         """A pod waits: tell it when its gang has waited for too long."""
@@ -166,7 +170,7 @@ class WaitingPods:
     def _overdue(self, record: PodRecord) -> None:
         """kube-scheduler has not asked about a pod whose gang has started. Takes the lock."""
         with suppress(InvariantError), self._exclusive():
-            if record.state is PodState.BINDING and self._facts.ledger is not None:
+            if record.is_binding and self._facts.ledger is not None:
                 self.force_bind(self._facts.ledger, record, is_offered=False)
 
     def force_bind(self, ledger: Ledger, record: PodRecord, is_offered: bool) -> None:

@@ -1,5 +1,7 @@
 """The life of a gang, as kube-scheduler and its pods' authors see it."""
 
+import time
+
 from tests.extender.gang_world import GangWorld, koordinator
 from tests.extender.world import wait_until
 
@@ -208,15 +210,26 @@ def test_a_pod_behind_a_gate_is_waited_for() -> None:
 
 def test_a_gang_that_falls_below_its_minimum_leaves_as_a_whole() -> None:
     world = GangWorld()
-    for number in range(2):
-        world.pod(f"low-{number}", 4, koordinator("low", 2), priorityClassName="low", priority=-10)
-    assert len(world.settle()) == 2
-    for number in range(3):
-        world.pod(f"high-{number}", 4, koordinator("high", 2), priorityClassName="high", priority=1000)
+    world.pod("ps", 0, koordinator("low", 5))
+    for number in range(4):
+        world.pod(f"low-{number}", 4, koordinator("low", 5), priorityClassName="low", priority=-10)
+    assert len(world.settle()) == 5
+    world.pod("high", 4, priorityClassName="high", priority=1000)
     world.settle(1)
-    assert {name for _, name in world.kube.leaving} <= {"low-0", "low-1"}
-    if world.kube.leaving:
-        wait_until(lambda: len(world.kube.leaving) == 2)
+    wait_until(lambda: len(world.kube.leaving) == 5)
+    assert sorted(name for _, name in world.kube.leaving) == ["low-0", "low-1", "low-2", "low-3", "ps"]
+
+
+def test_a_gang_that_keeps_its_minimum_loses_no_more_than_it_has_to() -> None:
+    world = GangWorld()
+    for number in range(4):
+        world.pod(f"low-{number}", 4, koordinator("low", 3), priorityClassName="low", priority=-10)
+    assert len(world.settle()) == 4
+    world.pod("high", 4, priorityClassName="high", priority=1000)
+    world.settle(1)
+    wait_until(lambda: world.kube.leaving)
+    time.sleep(0.1)
+    assert len(world.kube.leaving) == 1
 
 
 def test_what_is_reserved_for_a_gang_is_given_back_when_a_pod_of_it_goes() -> None:

@@ -229,7 +229,8 @@ class World:
         self.kube = FakeKube()
         patience = options.pop("patience", Patience())
         preemption = options.pop("preemption", PreemptionPolicy(by_service=False))
-        self.service = Service(cluster_spec(), self.kube, patience=patience, preemption=preemption, **options)
+        spec = options.pop("spec", None) or cluster_spec()
+        self.service = Service(spec, self.kube, patience=patience, preemption=preemption, **options)
         self.service.sync_nodes([node(name, name not in bad_nodes) for name in NODES])
         self.has_lease = True
         if is_leading:

@@ -47,15 +47,32 @@ class Gang:
     members: dict[str, PodRecord] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
     lists: Counter[GangKey] = field(default_factory=Counter)
+    _order: list[PodRecord] | None = field(default=None, repr=False)
+    _terms: "Terms | UserError | None" = field(default=None, repr=False)
+
+    def changed(self) -> None:
+        """Its pods are not what they were."""
+        self._order = self._terms = None
 
     def in_order(self) -> list[PodRecord]:
-        """Members by age, then name: the order in which they may start."""
-        return sorted(self.members.values(), key=age)
+        """Members by age, then name: the order in which they may start. Not to be changed."""
+        if self._order is None:
+            self._order = sorted(self.members.values(), key=age)
+        return self._order
 
     def terms(self) -> Terms:
-        """Raises UserError if its pods disagree."""
-        members = self.in_order()
-        said = [(record, record.description) for record in members if record.description is not None]
+        """What its pods say together. Raises UserError if they disagree. Cost O(pods) after a change."""
+        if self._terms is None:
+            try:
+                self._terms = self._agree()
+            except UserError as error:
+                self._terms = error
+        if isinstance(self._terms, UserError):
+            raise UserError(self._terms.message)
+        return self._terms
+
+    def _agree(self) -> Terms:
+        said = [(record, record.description) for record in self.in_order() if record.description is not None]
 
         def agreed(name: str, what: str, default: T) -> T:
             values = [(record, getattr(description, name)) for record, description in said]

@@ -72,6 +72,9 @@ class Gangs:
     def changed(self, key: GangKey) -> None:
         """Something about a pod of this gang is not what it was."""
         self.change_count += 1
+        gang = self._gangs.get(key)
+        if gang is not None:
+            gang.changed()
         plan = self._plans.get(key)
         for other in (key, *(plan.keys if plan is not None else ()), *self._together(key)):
             self._plans.pop(other, None)
