@@ -127,15 +127,15 @@ class Group(msgspec.Struct):
 class Forecast(msgspec.Struct):
     """What would become of a pod if it were created now.
 
-    `outcome` is "bind" to the cells of a node, "preempt" (the same, once their users have left), "wait" or "refused"
-    for the reason given, or "not-ours": another scheduler's.
+    `outcome` is "bind" to the cells of a node, given by their indices, "preempt" (the same, once their users have
+    left), "wait" or "refused" for the reason given, or "not-ours": another scheduler's.
     """
 
     name: str
     namespace: str
     outcome: str
     node: str = ""
-    cells: list[str] = []
+    cells: list[int] = []
     reason: str = ""
 
 

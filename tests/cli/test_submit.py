@@ -5,9 +5,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import yaml
@@ -19,7 +18,7 @@ from hived_extender.embedded.apiserver.server import ApiServer
 from hived_extender.jobs import creation
 from hived_extender.jobs.configuration import publish
 from hived_extender.kube import PODS, KubeClient, KubeError
-from hived_extender.running import start_embedded
+from hived_extender.running import Embedded, start_embedded
 
 CONFIGURATION = """\
 physicalCluster:
@@ -388,7 +387,7 @@ def records(kube) -> Iterator[None]:
 
 def test_a_job_of_another_controller_is_kept_and_owns_its_pods(run, kube, write, records):
     result = run(write(VOLCANO))
-    assert (result.exit_code, result.stderr) == (0, "Warning: service/vc left out: this cluster has no services\n")
+    assert (result.exit_code, result.stderr) == (0, "Warning: services left out (1): this cluster has none\n")
     assert result.stdout.splitlines() == [
         "configmap/vc-svc created",
         "pod/vc-worker-0 created",
@@ -443,63 +442,52 @@ def test_resuming_what_is_not_there_says_where_jobs_are_listed(kube, server):
     assert "no job gone in namespace lab: no ConfigMap hived-job-gone; jobs are listed by kubectl" in result.stderr
 
 
-class Oracle(BaseHTTPRequestHandler):
-    """Answers what would become of pods, and keeps what it was asked."""
-
-    asked: ClassVar[list[tuple[str, list[dict[str, Any]]]]] = []
-
-    def do_POST(self) -> None:
-        pods = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["pods"]
-        self.asked.append((self.path, pods))
-        answers = [
-            {"outcome": "bind", "node": "n0", "cells": ["0", "1"]},
-            {"outcome": "wait", "reason": "no room in VC research"},
-        ]
-        told = [
-            {"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"], **answer}
-            for pod, answer in zip(pods, answers, strict=True)
-        ]
-        body = json.dumps({"pods": told}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory) -> Iterator[Embedded]:
+    """A cluster of two GPUs."""
+    file = tmp_path_factory.mktemp("embedded") / "cluster.yaml"
+    file.write_text(CONFIGURATION)
+    with start_embedded(file) as running:
+        yield running
 
 
 @pytest.fixture
-def oracle() -> Iterator[str]:
-    Oracle.asked.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Oracle) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+def forecast(embedded, write):
+    def _forecast(text: str, *options: str):
+        where = ["--api-server", embedded.cluster.api_url, "--server", embedded.extender.url]
+        return CliRunner().invoke(main, ["submit", write(text), "--dry-run", *where, "--vc", "research", *options])
+
+    return _forecast
 
 
-def test_a_dry_run_asks_the_service_where_each_pod_would_run(run, kube, oracle, write):
-    result = run(write(VOLCANO), "--dry-run", "-n", "lab", "--server", oracle)
+WITH_GPU = VOLCANO.replace("image: example/train", "image: example/train, resources: {limits: {nvidia.com/gpu: 1}}")
+
+
+def test_a_dry_run_says_where_each_pod_would_run(kube, forecast, embedded):
+    result = forecast(WITH_GPU, "--priority", "prod")
     assert (result.exit_code, result.stdout.splitlines()) == (
         0,
         [
             "POD           WOULD   NODE   CELLS   REASON",
-            "vc-worker-0   run     n0     0 1",
-            "vc-worker-1   wait                   no room in VC research",
+            "vc-worker-0   run     n0     0",
+            "vc-worker-1   run     n0     1",
         ],
     )
-    [(path, pods)] = Oracle.asked
-    assert path == "/v1/inspect/what-if"
-    assert [(pod["kind"], pod["metadata"]["namespace"]) for pod in pods] == [("Pod", "lab")] * 2
-    assert pod_names(kube) == []
+    client = KubeClient.connect(embedded.cluster.api_url)
+    assert pod_names(client) == []
+    client.close()
 
 
-def test_a_dry_run_of_a_suspended_job_has_nothing_to_ask(run, oracle, write):
-    result = run(write(ELASTIC), "--dry-run", "--server", oracle)
+def test_a_dry_run_says_why_a_gang_would_wait(kube, forecast):
+    result = forecast(WITH_GPU.replace("replicas: 2", "replicas: 3"), "--priority", "prod")
+    rows = [line.split(maxsplit=2) for line in result.stdout.splitlines()[1:]]
+    reason = "insufficient capacity when scheduling in VC research"
+    assert rows == [[f"vc-worker-{index}", "wait", reason] for index in range(3)]
+
+
+def test_a_dry_run_of_a_suspended_job_has_nothing_to_ask(kube, forecast):
+    result = forecast(ELASTIC)
     assert (result.exit_code, result.stdout) == (0, "job dl is suspended: no pod would be created\n")
-    assert Oracle.asked == []
 
 
 def test_a_dry_run_without_a_service_says_how_to_do_without(run, write):

@@ -137,7 +137,7 @@ def _print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace
         told = inspector.what_if(manifests)
     except UserError as error:
         raise UserError(f"{error.message}; name it with --server, or print the objects alone: -o yaml") from error
-    rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, " ".join(one.cells), one.reason]
+    rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]
             for one in told]  # fmt: skip
     click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
 
@@ -160,8 +160,8 @@ def print_created(created: Created) -> None:
     """A line for everything that was created, and for what was not."""
     for one in [*created.others, *created.pods]:
         click.echo(f"{one['kind'].lower()}/{one['metadata']['name']} created")
-    for note in created.notes:
-        click.echo(f"Warning: {note}", err=True)
+    for what, count in created.left_out.items():
+        click.echo(f"Warning: {what} left out ({count}): this cluster has none", err=True)
 
 
 def _echo(line: str) -> None:

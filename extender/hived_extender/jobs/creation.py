@@ -33,11 +33,11 @@ _PLURALS = {
 
 @dataclass(slots=True)
 class Created:
-    """What was created, as stored, and what the submitter should know of it beside that."""
+    """What was created, as stored, and how much was left out of what the cluster does not know, by plural."""
 
     pods: list[Manifest] = field(default_factory=list)
     others: list[Manifest] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
 
 
 def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) -> list[Manifest]:
@@ -157,7 +157,7 @@ class _Creation:
             stored = self._kube.create(collection, manifest)
         except KubeError as error:
             if error.is_not_found:
-                self.created.notes.append(f"{what} left out: this cluster has no {_PLURALS[kind]}")
+                self.created.left_out[_PLURALS[kind]] += 1
                 return
             if not error.is_conflict:
                 raise UserError(f"{what}: {error}", error.status) from error
