@@ -5,7 +5,7 @@ from hived_config.rules import PodRules, names_for
 from hived_extender import dialects
 from hived_extender.dialects.description import Description, ObjectRef
 from hived_extender.dialects.kinds import Lookup
-from hived_extender.requests import Ask, Resolver, requested
+from hived_extender.requests import Ask, Resolver
 from hived_extender.wire import Pod
 
 
@@ -16,7 +16,6 @@ class Interpreter:
         self, cluster: ClusterSpec, rules: PodRules, objects: Lookup, *, serves_every_name: bool = False
     ) -> None:
         self._resolver = Resolver(cluster, rules)
-        self._resources = frozenset(rules.resources_in(cluster).values())
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
         self._objects = objects
         self._serves_every_name = serves_every_name
@@ -31,7 +30,7 @@ class Interpreter:
         spec = pod.spec
         if spec is None or not (self._serves_every_name or spec.scheduler_name in self._names):
             return False
-        return dialects.is_marked(pod) or any(requested(pod, resource) for resource in self._resources)
+        return dialects.is_marked(pod) or self._resolver.asks_for_devices(pod)
 
     def describe(self, pod: Pod) -> Description | None:
         """Its gang and wishes, None if it has none. Raises UserError if they cannot be made out."""

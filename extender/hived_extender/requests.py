@@ -84,6 +84,7 @@ class Resolver:
         self._cluster = cluster
         self._rules = rules
         self._resources = rules.resources_in(cluster)
+        self._means = frozenset(self._resources.values())
         self._priorities = _OWN_CLASSES | dict(rules.priority_classes)
         self._everything = cluster_capacity(cluster)
         self._capacities: dict[str, Capacity] = {}
@@ -170,11 +171,10 @@ class Resolver:
 
     def _devices(self, pod: Pod) -> tuple[str, int] | None:
         """(resource, count) of the devices that a pod asks for, None if it asks for none."""
-        names = {name for each in _containers(pod) for name in _own_requests(each)}
         asked = {
             name: ceil(min(count, MAX_COUNT))
-            for name in sorted(names)
-            if (name in self._resources.values() or _ANY_GPU.fullmatch(name)) and (count := requested(pod, name)) > 0
+            for name in sorted(self._device_names(pod))
+            if (count := requested(pod, name)) > 0
         }
         if len(asked) > 1:
             raise UserError(f"asks for {' and '.join(asked)}; leave one: a pod has cells of one leaf cell type")
@@ -182,6 +182,14 @@ class Resolver:
             return _taken_away(pod)
         (found,) = asked.items()
         return found
+
+    def asks_for_devices(self, pod: Pod) -> bool:
+        """Whether a pod asks for anything that is a device, be it one that no leaf cell means."""
+        return any(requested(pod, name) > 0 for name in self._device_names(pod))
+
+    def _device_names(self, pod: Pod) -> set[str]:
+        names = {name for each in _containers(pod) for name in _own_requests(each)}
+        return {name for name in names if name in self._means or _ANY_GPU.fullmatch(name)}
 
     def _cells(self, pod: Pod, vc: str, priority: int, resource: str) -> _Cells:
         """The leaf cells that mean `resource`; see `Resolver.resolve`."""

@@ -185,6 +185,13 @@ def test_a_gang_is_of_one_namespace() -> None:
     assert "1 pods in namespace other name a podgroup train too: a gang is of one namespace" in world.ask("w-0")
 
 
+def test_a_device_that_no_cell_means_is_told() -> None:
+    world = GangWorld()
+    limits = {"limits": {"amd.com/gpu": "1"}}
+    world.pod("p", 0, containers=[{"name": "main", "resources": limits}])
+    assert world.ask("p").startswith("asks for amd.com/gpu, which no leaf cell type means: set skuTypes")
+
+
 def test_a_refused_member_is_named() -> None:
     world = GangWorld()
     world.pod("w-0", 2, koordinator("train", 2))
