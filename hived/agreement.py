@@ -34,7 +34,7 @@ def _fields(spec: PodSpec) -> dict[str, str]:
         "leafCellType": spec.leaf_cell_type,
         "lazyPreemptionEnable": _text(spec.lazy_preemption),
         "ignoreK8sSuggestedNodes": _text(spec.ignore_suggested_nodes),
-        "withinCell": f"{spec.within_cell} ({how})" if spec.within_cell else "",
+        "withinCell": f"{how} {spec.within_cell}" if spec.within_cell or not spec.within_is_required else "",
     }
 
 

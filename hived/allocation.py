@@ -54,10 +54,30 @@ def set_priority(t: TopologyArrays, s: Cells, leaf: int, priority: int) -> None:
 @kernel
 def count_opportunistic(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
     """Count a physical leaf in or out of opportunistic use, up to the root."""
+    if s.elastic[leaf] == 1:
+        _count_elastic(t, s, leaf, change)
     while leaf != NO_CELL:
         put(s, s.opportunistic_used, leaf, s.opportunistic_used[leaf] + change)
         note_change(t, s, leaf)
         leaf = t.parent[leaf]
+
+
+@kernel
+def _count_elastic(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
+    """Count a physical leaf in or out of opportunistic use by an elastic group, up to the root."""
+    while leaf != NO_CELL:
+        put(s, s.elastic_lent, leaf, s.elastic_lent[leaf] + change)
+        leaf = t.parent[leaf]
+
+
+@kernel
+def use_leaf(t: TopologyArrays, s: Cells, leaf: int, group: int, elastic: int) -> None:
+    """Note which group uses a leaf, if any, and whether that is elastic."""
+    put(s, s.using, leaf, group)
+    if s.elastic[leaf] != elastic:
+        put(s, s.elastic, leaf, elastic)
+        if s.priority[leaf] == OPPORTUNISTIC_PRIORITY:
+            _count_elastic(t, s, leaf, 1 if elastic == 1 else -1)
 
 
 @kernel
@@ -133,12 +153,12 @@ def release_group(t: TopologyArrays, s: Cells, physical: IntArray) -> None:
     """Delete an allocated group: Used leaves become Free, Reserving ones Reserved for their preemptor."""
     for leaf in physical:
         if leaf != NO_CELL:
-            put(s, s.using, leaf, NO_GROUP)
             if s.state[leaf] == _USED:
                 release_leaf(t, s, leaf)
                 set_state(t, s, leaf, _FREE)
             else:
                 set_state(t, s, leaf, _RESERVED)
+            use_leaf(t, s, leaf, NO_GROUP, 0)
 
 
 @entry_kernel
@@ -187,21 +207,21 @@ def cancel_group(
 
 
 @entry_kernel
-def occupy_reserved(t: TopologyArrays, s: Cells, physical: IntArray, group: int) -> None:
+def occupy_reserved(t: TopologyArrays, s: Cells, physical: IntArray, group: int, elastic: int) -> None:
     """A preempting group starts: its Reserved leaves become Used."""
     for leaf in physical:
         if leaf != NO_CELL:
             set_state(t, s, leaf, _USED)
             put(s, s.reserving, leaf, NO_GROUP)
-            put(s, s.using, leaf, group)
+            use_leaf(t, s, leaf, group, elastic)
 
 
 @entry_kernel
-def hand_over(s: Cells, physical: IntArray, group: int) -> None:
+def hand_over(t: TopologyArrays, s: Cells, physical: IntArray, group: int, elastic: int) -> None:
     """Used leaves go on in the use of another group of the same VC and priority."""
     for leaf in physical:
         if leaf != NO_CELL:
-            put(s, s.using, leaf, group)
+            use_leaf(t, s, leaf, group, elastic)
 
 
 @entry_kernel

@@ -51,12 +51,14 @@ def _enter(state: State, group: Group) -> None:
     state.groups[group.name] = group
     state.group_by_number[group.number] = group
     state.lazy_group_count += group.spec.lazy_preemption
+    state.elastic_group_count += group.spec.elastic
 
 
 def _leave(state: State, group: Group) -> None:
     del state.groups[group.name]
     del state.group_by_number[group.number]
     state.lazy_group_count -= group.spec.lazy_preemption
+    state.elastic_group_count -= group.spec.elastic
 
 
 def _take_back(state: State, group: Group) -> None:

@@ -66,6 +66,11 @@ def _check_sums(state: State) -> Iterator[str]:
     yield from _differ(
         state, leaves, padded[leaves] != expected, "opportunistic count of a leaf does not follow its priority"
     )
+    padded[:physical] = cells.elastic_lent
+    parents, lent = _fold_children(state, padded, np.add)
+    yield from _differ(state, parents, padded[parents] != lent, "elastic count is not the sum of its children's")
+    expected = cells.elastic[leaves] * (cells.priority[leaves] == OPPORTUNISTIC_PRIORITY)
+    yield from _differ(state, leaves, padded[leaves] != expected, "elastic count of a leaf does not follow its use")
     parents, bad = _fold_children(state, cells.bad, np.maximum)
     is_physical = parents < physical
     yield from _differ(state, parents, is_physical & (cells.bad[parents] != bad), "is not bad exactly if a child is")
@@ -239,6 +244,7 @@ def _check_groups(state: State) -> Iterator[str]:
     cells = state.cells
     claimed_using = np.full(len(cells.using), NO_GROUP, np.int32)
     claimed_reserving = np.full(len(cells.using), NO_GROUP, np.int32)
+    elastic = np.zeros(len(cells.using), np.int32)
     for group in state.groups.values():
         if state.group_by_number.get(group.number) is not group:
             yield f"group {group.name} is not known by its number"
@@ -247,6 +253,8 @@ def _check_groups(state: State) -> Iterator[str]:
         if (claimed[held] != NO_GROUP).any() or len(np.unique(held)) != len(held):
             yield f"group {group.name} claims leaf cells that another place claims"
         claimed[held] = group.number
+        if group.state is not GroupState.PREEMPTING:
+            elastic[held] = group.spec.elastic
         if group.state is GroupState.ALLOCATED and (cells.state[held] != CellState.USED).any():
             yield f"group {group.name} is allocated but a preemptor has cells of it"
         is_reserving = group.state is GroupState.PREEMPTING
@@ -268,6 +276,10 @@ def _check_groups(state: State) -> Iterator[str]:
                 yield f"group {group.name} holds leaf cells that are not bound to its virtual ones"
     if state.lazy_group_count != sum(group.spec.lazy_preemption for group in state.groups.values()):
         yield "the count of groups that may be lazily preempted is wrong"
+    if state.elastic_group_count != sum(group.spec.elastic for group in state.groups.values()):
+        yield "the count of elastic groups is wrong"
+    if (wrong := np.flatnonzero(elastic != cells.elastic)).size:
+        yield f"leaf cells are not elastic exactly if their group is: {_names(state, wrong)}"
     if len(state.group_by_number) != len(state.groups):
         yield "groups and group numbers disagree"
     yield from _claims(state, claimed_using, cells.using, "used")

@@ -23,6 +23,7 @@ from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.views import BoolArray, LongArray
 
 NO_WISH = -1
+_RANK_SHIFT = 31
 
 
 class Wishes(NamedTuple):
@@ -38,16 +39,19 @@ class Wishes(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """Which nodes may be used."""
+    """Which nodes may be used, and the cell below or above which all that is bound shall be; NO_CELL: anywhere."""
 
     suggested: BoolArray
     ignore: bool
+    within: int
 
 
 @kernel
 def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) -> bool:
     """May a virtual cell be bound to this physical cell? (SEMANTICS 4c.3) Cost O(nodes of the cell)."""
     if s.bound[cell] != NO_CELL:
+        return False
+    if suggestion.within != NO_CELL and not overlap(t, cell, suggestion.within):
         return False
     if t.node[cell] != NO_CELL:
         return s.bad[cell] == 0 and (suggestion.ignore or suggestion.suggested[t.node[cell]])
@@ -61,6 +65,15 @@ def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) ->
         if suggestion.suggested[t.node[node_cell]]:
             return True
     return False
+
+
+@kernel
+def overlap(t: TopologyArrays, one: int, other: int) -> bool:
+    """Is one of two cells the other, or above it?"""
+    first, other_first = t.first_leaf[one], t.first_leaf[other]
+    if first < other_first:
+        return other_first < first + t.leaf_count[t.chain_level[one]]
+    return first < other_first + t.leaf_count[t.chain_level[other]]
 
 
 @kernel
@@ -138,14 +151,21 @@ def _append_child(w: Wishes, parent: int, child: int) -> None:
 
 
 @kernel
+def lent_rank(s: Cells, cell: int) -> int:
+    """How many opportunistic leaves a physical cell has, those of elastic groups counting only between equals."""
+    lent = int(s.opportunistic_used[cell])
+    return ((lent - int(s.elastic_lent[cell])) << _RANK_SHIFT) + lent
+
+
+@kernel
 def order_candidates(t: TopologyArrays, s: Cells, first: IntArray, suggestion: Suggestion, ordered: IntArray) -> int:
-    """Positions of the usable cells of `first`, fewest opportunistic leaves first, stably; returns their number."""
+    """Positions of the usable cells of `first`, least `lent_rank` first, stably; returns their number."""
     count = 0
     for i in range(len(first)):
         if is_usable(t, s, first[i], suggestion):
-            used = s.opportunistic_used[first[i]]
+            rank = lent_rank(s, first[i])
             place = count
-            while place > 0 and s.opportunistic_used[first[ordered[place - 1]]] > used:
+            while place > 0 and lent_rank(s, first[ordered[place - 1]]) > rank:
                 ordered[place] = ordered[place - 1]
                 place -= 1
             ordered[place] = i
@@ -279,23 +299,23 @@ def _assign_level(
 
 @kernel
 def next_candidate(
-    t: TopologyArrays, s: Cells, chain_level: int, suggestion: Suggestion, last_used: int, last_position: int
+    t: TopologyArrays, s: Cells, chain_level: int, suggestion: Suggestion, last_rank: int, last_position: int
 ) -> int:
-    """Position in a free list of the usable cell after (last_used, last_position) by (opportunistic leaves, position).
+    """Position in a free list of the usable cell that follows (last_rank, last_position) by (`lent_rank`, position).
 
     NO_CELL if there is none. Cost O(1) as a rule, O(list) at worst.
     """
     base = t.level_base[chain_level]
-    best, best_used = NO_CELL, 0
+    best, best_rank = NO_CELL, 0
     for position in range(s.free_count[chain_level]):
         cell = s.free_list[base + position]
-        used = s.opportunistic_used[cell]
-        if used < last_used or (used == last_used and position <= last_position):
+        rank = lent_rank(s, cell)
+        if rank < last_rank or (rank == last_rank and position <= last_position):
             continue
-        if (best != NO_CELL and used >= best_used) or not is_usable(t, s, cell, suggestion):
+        if (best != NO_CELL and rank >= best_rank) or not is_usable(t, s, cell, suggestion):
             continue
-        best, best_used = position, used
-        if used == 0 or used == last_used:
+        best, best_rank = position, rank
+        if rank == 0 or rank == last_rank:
             break
     return best
 
@@ -307,13 +327,13 @@ def map_to_free_list(
     """Map a preassigned wish onto the first fitting cell of its level's free list, and take that cell."""
     wishes, candidates = np.empty(1, np.int32), np.empty(1, np.int32)
     wishes[0] = root
-    used, position = 0, NO_CELL
+    rank, position = 0, NO_CELL
     while True:
-        position = next_candidate(t, s, chain_level, suggestion, used, position)
+        position = next_candidate(t, s, chain_level, suggestion, rank, position)
         if position == NO_CELL:
             return False
         candidates[0] = s.free_list[t.level_base[chain_level] + position]
-        used = s.opportunistic_used[candidates[0]]
+        rank = lent_rank(s, candidates[0])
         if assign(t, s, w, wishes, candidates, suggestion):
             remove_free(t, s, candidates[0])
             return True
@@ -329,7 +349,7 @@ def buddy_allocate(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_leve
         start += 1
     if start > top:
         return False
-    used = np.zeros(top + 1, np.int32)
+    rank = np.zeros(top + 1, np.int64)
     position = np.full(top + 1, NO_CELL, np.int32)
     chosen = np.full(top + 1, NO_CELL, np.int32)
     level = start
@@ -340,15 +360,15 @@ def buddy_allocate(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_leve
                     remove_free(t, s, chosen[above])
                 return True
         else:
-            position[level] = next_candidate(t, s, level, suggestion, used[level], position[level])
+            position[level] = next_candidate(t, s, level, suggestion, rank[level], position[level])
             if position[level] != NO_CELL:
                 cell = s.free_list[t.level_base[level] + position[level]]
-                used[level] = s.opportunistic_used[cell]
+                rank[level] = lent_rank(s, cell)
                 chosen[level] = cell
                 for child in range(t.first_child[cell], t.first_child[cell] + t.child_count[level]):
                     append_free(t, s, child)
                 level -= 1
-                used[level], position[level] = 0, NO_CELL
+                rank[level], position[level] = 0, NO_CELL
                 continue
         if level == start:
             return False
@@ -408,17 +428,32 @@ def split_relaxed(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level
     for level in range(chain_level + 1, top + 1):
         if spare[level] == 0:
             return False
-        count = min(spare[level], s.free_count[level])
-        if count == 0:
+        heads = _heads(t, s, level, min(spare[level], s.free_count[level]), suggestion)
+        if len(heads) == 0:
             continue
-        heads = np.empty(count, np.int32)
-        for i in range(count):
-            heads[i] = s.free_list[t.level_base[level]]
-            remove_free(t, s, heads[i])
         _prepend_free(t, s, chain_level, _descend_cells(t, heads, level - chain_level))
         if map_to_free_list(t, s, w, root, chain_level, suggestion):
             return True
     return False
+
+
+@kernel
+def _heads(t: TopologyArrays, s: Cells, level: int, count: int, suggestion: Suggestion) -> IntArray:
+    """Take this many cells out of a level's free list, or the one that is at or above the cell to stay within."""
+    heads = np.empty(count, np.int32)
+    if suggestion.within != NO_CELL:
+        head = suggestion.within
+        while head != NO_CELL and t.chain_level[head] < level:
+            head = t.parent[head]
+        if count == 0 or head == NO_CELL or t.chain_level[head] != level or s.free_position[head] == NO_CELL:
+            return heads[:0]
+        heads[0] = head
+        remove_free(t, s, head)
+        return heads[:1]
+    for i in range(count):
+        heads[i] = s.free_list[t.level_base[level]]
+        remove_free(t, s, heads[i])
+    return heads
 
 
 @kernel
@@ -467,11 +502,14 @@ def _place_wishes(
 
 @entry_kernel
 def map_leaves(
-    t: TopologyArrays, s: Cells, virtual: IntArray, suggested: BoolArray, ignore_suggested: bool, physical: IntArray
-) -> bool:
+    t: TopologyArrays, s: Cells, virtual: IntArray, suggested: BoolArray, ignore_suggested: bool, within: int,
+    physical: IntArray,
+) -> bool:  # fmt: skip
     """Find a physical leaf for each virtual leaf of a placement; returns whether there is a mapping.
 
     virtual : leaves in the order size, pod, leaf; physical : out, same shape
+
+    within : what is bound shall be below or above this physical cell; NO_CELL: anywhere
 
     Must run while the journal records; what it changes on the way is undone. Cost O(leaves x height)
     when the first candidates fit.
@@ -487,7 +525,7 @@ def map_leaves(
     leaf_wish = np.full(len(virtual), NO_WISH, np.int32)
     preassigned, below_bound = collect_wishes(t, s, virtual, leaf_wish, w, tops)
     mark = s.journal_control[1]
-    mapped = _place_wishes(t, s, w, tops, preassigned, below_bound, Suggestion(suggested, ignore_suggested))
+    mapped = _place_wishes(t, s, w, tops, preassigned, below_bound, Suggestion(suggested, ignore_suggested, within))
     undo_writes(s, mark)
     if mapped:
         for i in range(len(virtual)):

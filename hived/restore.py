@@ -7,14 +7,13 @@ left out, and a group that has lost its place in the VC is lazily preempted and 
 
 import numpy as np
 
-from hived.allocation import allocate_leaf, set_state
+from hived.allocation import allocate_leaf, set_state, use_leaf
 from hived.bind_info import canonical_order, find_leaves
 from hived.binding import unbind_cell
 from hived.buddy import is_free
 from hived.groups import add_group
 from hived.health import RELEASE, bind_doomed_in_chain, first_idle_doomed, note_strain, remove_doomed, settle
 from hived.jit import entry_kernel, kernel
-from hived.journal import put
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
 from hived.state import NO_GROUP, Cells, CellState, Group, GroupState, State
@@ -62,7 +61,7 @@ def _allocate(state: State, group: Group, virtual: IntArray, levels: IntArray, o
     while True:
         root = restore_leaves(
             arrays, cells, group.physical, virtual, levels, order, group.vc, priority, pinned_root, group.number,
-            progress,
+            int(group.spec.elastic), progress,
         )  # fmt: skip
         if root == NO_CELL:
             break
@@ -92,7 +91,7 @@ def _preempt_below(state: State, root: int, preemptor: str) -> list[str]:
 @entry_kernel
 def restore_leaves(
     t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, levels: IntArray, order: IntArray,
-    vc: int, priority: int, pinned_root: int, group: int, progress: IntArray,
+    vc: int, priority: int, pinned_root: int, group: int, elastic: int, progress: IntArray,
 ) -> int:  # fmt: skip
     """Allocate the leaves of a group in `order`, choosing a virtual leaf for each (FORMAT 6).
 
@@ -126,7 +125,7 @@ def restore_leaves(
             if not allocate_leaf(t, s, leaf, chosen, priority, vc):
                 progress[_IS_LAZY] = 1
             note_strain(t, s, t.chain_of_level[t.chain_level[leaf]])
-            put(s, s.using, leaf, group)
+            use_leaf(t, s, leaf, group, elastic)
             set_state(t, s, leaf, _USED)
         progress[_NEXT] += 1
     return NO_CELL

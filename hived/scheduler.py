@@ -15,9 +15,11 @@ import numpy.typing as npt
 from hived.agreement import check_agreement
 from hived.allocation import occupy_reserved, release_group
 from hived.bind_info import check_bind_info, planned_roots
+from hived.chains import check_request
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.fitting import Placement
 from hived.groups import (
     bind_info_for,
     bind_info_of_slot,
@@ -37,7 +39,7 @@ from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
 from hived.restore import restore_group
-from hived.search import Placement, check_request, search
+from hived.search import search
 from hived.specs import ClusterSpec, PodRequest
 from hived.split import split_group
 from hived.state import CellState, Group, GroupState, State, empty_state
@@ -257,7 +259,7 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
             return replace(applied, cancelled=(group.name, *applied.cancelled))
     slot = find_slot(state, group, pod, bind_info)
     if group.state is GroupState.PREEMPTING:
-        occupy_reserved(state.arrays, state.cells, group.physical, group.number)
+        occupy_reserved(state.arrays, state.cells, group.physical, group.number, int(group.spec.elastic))
         group.state = GroupState.ALLOCATED
         group.preempting_pods.clear()
     take_slot(group, slot, pod)

@@ -33,7 +33,7 @@ def split_group(state: State, name: str, pods: Sequence[PodRequest]) -> None:
         info = replace(infos[slot], members=((placements[slot],),))
         own = add_group(state, pod.spec, GroupState.ALLOCATED, group.physical[leaves].copy(), virtual, info)
         own.lazy_preemptor = group.lazy_preemptor
-        hand_over(state.cells, own.physical, own.number)
+        hand_over(state.arrays, state.cells, own.physical, own.number, int(pod.spec.elastic))
         take_slot(own, 0, pod)
 
 

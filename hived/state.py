@@ -56,6 +56,8 @@ class Cells(Block):
     # per physical cell, shape (physical cells,)
     intended: IntArray  # virtual cell about to be bound to c, or NO_CELL
     opportunistic_used: IntArray  # leaves below c in opportunistic use
+    elastic: IntArray  # 1 for a leaf that an elastic group uses: elastic[c] == spec.elastic of using[c]
+    elastic_lent: IntArray  # leaves below c in opportunistic use of elastic groups
     split: IntArray  # 1 if c was split, so that its children are in lists of their own or allocated
     free_position: IntArray  # place of c in its level's free list, or NO_CELL
     free_list: IntArray  # free list of level l: free_list[level_base[l] : level_base[l] + free_count[l]]
@@ -147,6 +149,7 @@ class State:
     group_total: int = 0  # groups ever made; numbers are not used twice
     last_plan: tuple[str, IntArray, IntArray] | None = None  # group, roots' cells and virtual leaves: see search._map
     lazy_group_count: int = 0  # groups in the table that may be lazily preempted
+    elastic_group_count: int = 0  # groups in the table whose cells are the first that others take
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
 
     def vc_number(self, name: str) -> int:
@@ -172,8 +175,9 @@ def empty_state(spec: ClusterSpec) -> State:
         ("priority", "state", "bad", "used", "bound", "planned", "planned_below", "doomed_list"), cells
     )
     sizes |= dict.fromkeys(
-        ("intended", "opportunistic_used", "split", "free_position", "free_list", "bad_position", "bad_list",
-         "doomed_position", "using", "reserving", "shown_vc", "lent_to", "lent_bad"), physical,
+        ("intended", "opportunistic_used", "elastic", "elastic_lent", "split", "free_position", "free_list",
+         "bad_position", "bad_list", "doomed_position", "using", "reserving", "shown_vc", "lent_to", "lent_bad"),
+        physical,
     )  # fmt: skip
     sizes |= dict.fromkeys(("free_count", "bad_count", "left", "all_vc_free", "doomed_total"), levels)
     sizes |= dict.fromkeys(("vc_free", "doomed_count"), vc_levels)

@@ -7,6 +7,7 @@ each of them once. `python -m hived_extender.warm` also compiles what the servic
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from hived.decisions import Bind, Decision
 from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
@@ -33,6 +34,9 @@ def compile_kernels() -> int:
     state = new_state(_cluster())
     for node in state.topology.node_names:
         _handle(state, NodeHealthChanged(node, is_healthy=True))
+    near = _pod("near", priority=0, within_cell="RACK")
+    _run(state, near)
+    _handle(state, PodDeleted(near))
     _run(state, _pod("lent", priority=-1, pods=2))
     _run(state, _pod("lazy", priority=0, lazy=True))
     _run(state, _pod("urgent", priority=5))
@@ -50,7 +54,8 @@ def compile_kernels() -> int:
     _handle(state, GroupSplit(guest.spec.group.name, tuple(_pod(f"part-{slot}", priority=9) for slot in range(3))))
     _run(state, _pod("pinned", priority=0, pinned_cell_id="pin"))
     _handle(state, NodeHealthChanged(state.topology.node_names[0], is_healthy=False))
-    _run(state, _pod("impossible", priority=0, pods=64))
+    for cell_type in ("", "NODE"):
+        _run(state, _pod("impossible", priority=0, pods=64, within_cell=cell_type))
     bind_doomed_in_chain(state.arrays, state.cells, 0)
     relieve_chains(state.arrays, state.cells)
     forget_order(state.arrays, state.cells)
@@ -81,12 +86,9 @@ def _cluster() -> ClusterSpec:
     )  # fmt: skip
 
 
-def _pod(name: str, priority: int, pods: int = 1, lazy: bool = False, pinned_cell_id: str = "") -> PodRequest:
+def _pod(name: str, priority: int, pods: int = 1, lazy: bool = False, **spec: Any) -> PodRequest:
     group = GroupSpec(name, (MemberSpec(pods, 2),))
-    return PodRequest(
-        name, name, "ns",
-        PodSpec("vc", priority, 2, group, lazy_preemption=lazy, pinned_cell_id=pinned_cell_id),
-    )  # fmt: skip
+    return PodRequest(name, name, "ns", PodSpec("vc", priority, 2, group, lazy_preemption=lazy, **spec))
 
 
 def _handle(state: State, event: Event) -> Decision:

@@ -29,7 +29,7 @@ _FLAGS = {
     **dict.fromkeys(("y", "yes", "true", "on"), True),
     **dict.fromkeys(("n", "no", "false", "off"), False),
 }
-_FLAG_KEYS = frozenset({"gangReleaseEnable", "lazyPreemptionEnable", "ignoreK8sSuggestedNodes"})
+_FLAG_KEYS = frozenset({"gangReleaseEnable", "lazyPreemptionEnable", "ignoreK8sSuggestedNodes", "elastic"})
 
 
 @dataclass(frozen=True, slots=True)

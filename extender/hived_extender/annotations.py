@@ -50,6 +50,11 @@ class _Group(msgspec.Struct, rename="camel"):
     members: list[_Member] = []
 
 
+class _WithinCell(msgspec.Struct):
+    required: str = ""
+    preferred: str | None = None
+
+
 class _Spec(msgspec.Struct, rename="camel"):
     virtual_cluster: str = ""
     priority: _Int32 = 0
@@ -60,6 +65,8 @@ class _Spec(msgspec.Struct, rename="camel"):
     lazy_preemption_enable: bool = False
     ignore_k8s_suggested_nodes: bool = msgspec.field(name="ignoreK8sSuggestedNodes", default=True)
     affinity_group: _Group | None = None
+    within_cell: str | _WithinCell = ""
+    elastic: bool = False
 
 
 class _Placement(msgspec.Struct, rename="camel"):
@@ -100,6 +107,7 @@ def pod_request(uid: str, name: str, namespace: str, annotations: Mapping[str, s
     _check_spec(spec)
     group = spec.affinity_group or _Group(f"{namespace}/{name}", [_Member(1, spec.leaf_cell_number)])
     _check_group(group, spec.leaf_cell_number)
+    within_cell, within_is_required = _within(spec.within_cell)
     return PodRequest(
         uid=uid,
         name=name,
@@ -114,6 +122,9 @@ def pod_request(uid: str, name: str, namespace: str, annotations: Mapping[str, s
             gang_release=spec.gang_release_enable,
             lazy_preemption=spec.lazy_preemption_enable,
             ignore_suggested_nodes=spec.ignore_k8s_suggested_nodes,
+            within_cell=within_cell,
+            within_is_required=within_is_required,
+            elastic=spec.elastic,
         ),
     )
 
@@ -179,6 +190,15 @@ def _check_group(group: _Group, leaf_cell_count: int) -> None:
             raise _spec_error("AffinityGroup.Members has non-positive LeafCellNumber")
     if all(member.leaf_cell_number != leaf_cell_count for member in group.members):
         raise _spec_error("AffinityGroup.Members does not contains current Pod")
+
+
+def _within(wish: str | _WithinCell) -> tuple[str, bool]:
+    """The cell type, and whether it is required; preferring "" is to be as near together as can be."""
+    if isinstance(wish, str):
+        return wish, True
+    if (wish.preferred is None) == (not wish.required):
+        raise _spec_error("WithinCell has to be a cell type, {required: a cell type} or {preferred: a cell type}")
+    return (wish.required, True) if wish.preferred is None else (wish.preferred, False)
 
 
 def _merge_members(members: list[_Member]) -> tuple[MemberSpec, ...]:

@@ -131,8 +131,18 @@ def _suggested(mask: Mask | None, names: Sequence[str]) -> Any:
 
 
 def spec_fields(spec: PodSpec) -> dict[str, Any]:
-    """A pod's spec as its annotation would spell it, with the group and all defaults written out."""
-    return {
+    """A pod's spec as its annotation would spell it, with the group and all defaults written out.
+
+    What the reference does not have is there only if it is asked for.
+    """
+    beyond: dict[str, Any] = {}
+    if spec.within_cell or not spec.within_is_required:
+        beyond["withinCell"] = {"required" if spec.within_is_required else "preferred": spec.within_cell}
+    if spec.beside:
+        beyond["beside"] = spec.beside
+    if spec.elastic:
+        beyond["elastic"] = True
+    return beyond | {
         "virtualCluster": spec.virtual_cluster,
         "priority": spec.priority,
         "pinnedCellId": spec.pinned_cell_id,

@@ -8,6 +8,8 @@ tests' oracle are driven by one program.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -32,6 +34,7 @@ NO_TIME = "T"
 """Stands for every time in a trace, because a replay has no clock."""
 
 _MAPS = ("p", "v", "g")
+_BESIDE = "beside"
 
 
 class Scheduler(Protocol):
@@ -117,6 +120,10 @@ class StateDetail(Enum):
 
 
 # --- operations: FORMAT 1 --------------------------------------------------------------------------------------------
+
+
+class _Beside(msgspec.Struct):
+    beside: str = ""
 
 
 class _Op(msgspec.Struct, tag_field="op", rename="camel"):
@@ -382,7 +389,7 @@ class Replay:
         return {"kind": "ok", "errors": errors} if errors else {"kind": "ok"}
 
     def _allocate(self, scheduler: Scheduler, pod: str, texts: dict[str, str]) -> None:
-        request = annotations.pod_request(pod, pod, NAMESPACE, texts)
+        request = _request(pod, texts)
         info = annotations.bind_info(texts, request.label)
         scheduler.handle(PodAllocated(request, info))
         self._pods[pod] = request
@@ -403,7 +410,7 @@ class Replay:
         scheduler.handle(GroupSplit(operation.group, tuple(parts.values())))
         infos: list[BindInfo] = []
         for pod, texts in list(self._bound.items()):
-            if annotations.pod_request(pod, pod, NAMESPACE, texts).spec.group.name == operation.group:
+            if _request(pod, texts).spec.group.name == operation.group:
                 infos = split_bind_info(annotations.bind_info(texts))
                 self._bound.pop(pod)
                 self._pods.pop(pod, None)
@@ -421,7 +428,7 @@ class Replay:
     def _schedule(self, scheduler: Scheduler, operation: Schedule) -> Json:
         text = bytes(operation.spec).decode() if operation.annotation is None else operation.annotation
         self._pods[operation.pod] = None
-        request = annotations.pod_request(operation.pod, operation.pod, NAMESPACE, {annotations.SCHEDULING_SPEC: text})
+        request = _request(operation.pod, {annotations.SCHEDULING_SPEC: text})
         self._pods[operation.pod] = request
         suggested = suggestion_mask(operation.suggested, scheduler.node_names)
         decision = scheduler.handle(ScheduleRequested(request, Phase(operation.phase), suggested))
@@ -458,9 +465,20 @@ class Replay:
         return state
 
 
+def _request(pod: str, texts: dict[str, str]) -> PodRequest:
+    """What a pod asks for: its annotation, and the group that the service wants it beside, which has no annotation."""
+    request = annotations.pod_request(pod, pod, NAMESPACE, texts)
+    if _BESIDE not in texts[annotations.SCHEDULING_SPEC]:
+        return request
+    with suppress(msgspec.MsgspecError):
+        beside = msgspec.json.decode(texts[annotations.SCHEDULING_SPEC], type=_Beside).beside
+        return replace(request, spec=replace(request.spec, beside=beside))
+    return request
+
+
 def _requests(pods: Iterable[OnePod]) -> dict[str, PodRequest]:
     texts = {one.pod: {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()} for one in pods}
-    return {pod: annotations.pod_request(pod, pod, NAMESPACE, text) for pod, text in texts.items()}
+    return {pod: _request(pod, text) for pod, text in texts.items()}
 
 
 def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[NodeHealthChanged]:

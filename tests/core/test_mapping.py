@@ -164,7 +164,7 @@ def swap_remove(cells: list[int], cell: int) -> None:
 def map_in_core(state: State, leaves: list[int], suggested: np.ndarray, ignore: bool) -> list[int] | None:
     physical: IntArray = np.full(len(leaves), 99, np.int32)
     start_recording(state)
-    is_mapped = map_leaves(state.arrays, state.cells, np.array(leaves, np.int32), suggested, ignore, physical)
+    is_mapped = map_leaves(state.arrays, state.cells, np.array(leaves, np.int32), suggested, ignore, NO_CELL, physical)
     stop_recording(state)
     return physical.tolist() if is_mapped else None
 

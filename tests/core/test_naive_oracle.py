@@ -22,7 +22,7 @@ from hived.specs import (
 from tests.core.naive import NaiveScheduler
 from tests.core.naive.mapping import is_matchable
 from tests.core.naive.model import Cell
-from tests.core.naive.placement import choose_leaves
+from tests.core.naive.placement import Attempt, choose_leaves
 from tests.core.naive.world import World
 
 
@@ -79,7 +79,7 @@ def test_the_leaf_cells_chosen_are_the_first_best_of_all_combinations(seed: int)
     candidates += [leaf for leaf in node.leaves if -2 < leaf.priority < 5]
     for count in range(1, len(candidates) + 1):
         best = min(itertools.combinations(candidates, count), key=common_level)
-        assert choose_leaves(node, count, 5, set()) == list(best)
+        assert choose_leaves(node, count, Attempt(5), set()) == list(best)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -76,7 +76,7 @@ def test_the_leaf_cells_of_a_pod_are_the_best_of_all_combinations(shape: tuple[i
             wanted = source.randint(1, len(candidates))
             expected = best_combination(state, candidates, wanted)
             leaves = np.zeros(wanted, np.int32)
-            pick_leaves(state.arrays, state.cells, 0, priority, wanted, taken, leaves)
+            pick_leaves(state.arrays, state.cells, 0, priority, False, wanted, taken, leaves)
             assert leaves.tolist() == expected
             assert [taken[leaf - state.arrays.first_leaf[0]] for leaf in expected] == [1] * wanted
 
@@ -88,7 +88,7 @@ def test_choosing_half_of_64_leaf_cells_takes_no_time() -> None:
     state.cells.priority[first : first + 64] = [7 if leaf % 4 == 0 else -2 for leaf in range(64)]
     leaves = np.zeros(32, np.int32)
     started = time.process_time()
-    pick_leaves(state.arrays, state.cells, 0, 5, 32, np.zeros(64, np.int32), leaves)
+    pick_leaves(state.arrays, state.cells, 0, 5, False, 32, np.zeros(64, np.int32), leaves)
     assert time.process_time() - started < 2
     assert leaves.tolist() == [first + leaf for leaf in range(64) if leaf % 4][:32]
 
@@ -103,7 +103,7 @@ def test_available_leaf_cells_are_those_of_lower_priority() -> None:
         below = cells.priority[first : first + count].tolist()
         cells.used[cell] = sum(leaf > FREE_PRIORITY for leaf in below)
         for priority in (-1, 0, 3, 9):
-            assert free_leaves(arrays, cells, cell, priority) == sum(leaf < priority for leaf in below)
+            assert free_leaves(arrays, cells, cell, priority, False) == sum(leaf < priority for leaf in below)
 
 
 def test_a_gang_is_placed_as_by_a_walk_over_sorted_nodes() -> None:
@@ -119,7 +119,7 @@ def test_a_gang_is_placed_as_by_a_walk_over_sorted_nodes() -> None:
         sizes, counts = np.array([s for s, _ in members], np.int32), np.array([c for _, c in members], np.int64)
         leaves = np.zeros(min(24, int(sizes @ counts)), np.int32)
         outcome, blocker = place_group(
-            state.arrays, state.cells, view, priority, sizes, counts, suggested, ignore, leaves
+            state.arrays, state.cells, view, priority, False, sizes, counts, suggested, ignore, leaves
         )
         outcomes.add(outcome)
         assert (outcome, blocker, leaves.tolist() if outcome == PLACED else []) == expected
@@ -199,7 +199,7 @@ def test_counts_are_never_expanded() -> None:
     state = empty_state(rack_cluster())
     sizes, counts = np.array([1, 2], np.int32), np.array([2**62, 2**31], np.int64)
     leaves = np.zeros(8, np.int32)
-    outcome, _ = place_group(state.arrays, state.cells, 0, 0, sizes, counts, ALL, True, leaves)
+    outcome, _ = place_group(state.arrays, state.cells, 0, 0, False, sizes, counts, ALL, True, leaves)
     assert outcome == NO_CAPACITY
 
 
@@ -209,5 +209,5 @@ def test_cells_below_node_level_count_as_nodes() -> None:
     view = state.topology.vc_views[0, 0]
     one, two, once = np.array([1], np.int32), np.array([2], np.int32), np.array([1], np.int64)
     leaves = np.zeros(2, np.int32)
-    assert place_group(state.arrays, state.cells, view, 0, two, once, ALL, True, leaves)[0] == NO_CAPACITY
-    assert place_group(state.arrays, state.cells, view, 0, one, 2 * once, ALL, True, leaves)[0] == PLACED
+    assert place_group(state.arrays, state.cells, view, 0, False, two, once, ALL, True, leaves)[0] == NO_CAPACITY
+    assert place_group(state.arrays, state.cells, view, 0, False, one, 2 * once, ALL, True, leaves)[0] == PLACED

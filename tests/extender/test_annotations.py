@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,6 +101,31 @@ class TestSpec:
     def test_unknown_keys_and_nulls_are_ignored(self) -> None:
         text = "virtualCluster: V\nleafCellNumber: 1\nfuture: {a: [1]}\npriority: null\naffinityGroup: ~\n"
         assert read(text) == PodSpec("V", 0, 1, GroupSpec("ns/p", (MemberSpec(1, 1),)))
+
+    @pytest.mark.parametrize(
+        ("wish", "meaning"),
+        [
+            ("RACK", ("RACK", True)),
+            ({"required": "RACK"}, ("RACK", True)),
+            ({"preferred": "RACK"}, ("RACK", False)),
+            ({"preferred": ""}, ("", False)),
+            ("", ("", True)),
+        ],
+    )
+    def test_a_wish_to_be_within_a_cell(self, wish: object, meaning: tuple[str, bool]) -> None:
+        for spec in (read(MINIMAL | {"withinCell": wish}), read(yaml.safe_dump(MINIMAL | {"withinCell": wish}))):
+            assert (spec.within_cell, spec.within_is_required) == meaning
+
+    @pytest.mark.parametrize("text", ["true", "yes"])
+    def test_an_elastic_pod(self, text: str) -> None:
+        assert read(f"virtualCluster: V\nleafCellNumber: 1\nelastic: {text}").elastic
+        assert not read(MINIMAL).elastic
+
+    @pytest.mark.parametrize("wish", [{}, {"required": ""}, {"required": "RACK", "preferred": "NODE"}])
+    def test_a_wish_that_says_nothing_or_two_things_is_refused(self, wish: object) -> None:
+        assert refusal(MINIMAL | {"withinCell": wish}).endswith(
+            "WithinCell has to be a cell type, {required: a cell type} or {preferred: a cell type}"
+        )
 
     @pytest.mark.parametrize(
         ("change", "text"),

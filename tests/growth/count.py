@@ -143,9 +143,25 @@ class Count(Meter):
             self.delete("deletion of a pod", first)
             self.delete(f"deletion of the last pod of {label}", later)
         self.place_and_forget("pod after a gang was deleted")
+        self.near(self.pod(SMALL_GANG), "8 x 8 GPUs")
         pod = self.pod(GPU, OPPORTUNISTIC_PRIORITY)
         self.place("opportunistic pod after a gang was deleted", pod)
         handle(self.driver.state, PodDeleted(pod))
+
+    def near(self, pod: PodRequest, label: str) -> None:
+        """A gang below one rack, as near together as can be, and in the pool of another group."""
+        neighbour = self.pod(NODE)
+        self.place("8-GPU pod", neighbour)
+        for name, wish in (
+            ("required", {"within_cell": "RACK"}),
+            ("preferred", {"within_cell": "NODE", "within_is_required": False}),
+            ("beside another group", {"within_cell": "POOL", "beside": neighbour.spec.group.name}),
+        ):
+            near = replace(pod, spec=replace(pod.spec, **wish))
+            self.place(f"{label} near together, {name}", near)
+            handle(self.driver.state, PodDeleted(near))
+        handle(self.driver.state, PodDeleted(neighbour))
+        self.put_in_order()
 
     def nodes(self) -> None:
         """Nodes that fail and come back: an idle one, and one in use."""
@@ -192,6 +208,13 @@ class Count(Meter):
                 decision = handle(self.driver.state, ScheduleRequested(pod))
             if not isinstance(decision, Wait):
                 raise RuntimeError(f"pod {name} got {decision}")
+
+        gang = self.pod(SMALL_GANG, LOW_PRIORITY)
+        near = replace(gang, spec=replace(gang.spec, within_cell="RACK"))
+        with self.counting("8 x 8 GPUs in one rack, which must wait", self.driver.state):
+            decision = handle(self.driver.state, ScheduleRequested(near))
+        if not isinstance(decision, Wait):
+            raise RuntimeError(f"a gang got {decision}")
 
     def preemption(self) -> None:
         """A pod whose victims have to leave first."""

@@ -46,6 +46,10 @@ PASSES: dict[str, dict[str, dict[str, float]]] = {
         "opportunistic pod after a gang was deleted": {"operations": 18},
         # the same, and the mask is copied and looked at
         "pod that heeds suggested nodes": {"operations": 8, "elements": 2, "allocated": 1},
+        # counts the free leaves of every rack in one sweep, here a rack for each sixteen nodes, and looks into a few
+        "8 x 8 GPUs near together, required": {"elements": 1, "allocated": 1},
+        "8 x 8 GPUs near together, preferred": {"elements": 1, "allocated": 2},
+        "8 x 8 GPUs in one rack, which must wait": {"elements": 1.5, "allocated": 2},
         # looks for somebody to preempt on every node of its VC, at every GPU
         "pod of a higher priority that must wait": {"operations": 15},
     },
@@ -68,6 +72,7 @@ FLAT = {
         "first pod of 8 x 8 GPUs", "later pod of 8 x 8 GPUs", "deletion of the last pod of 8 x 8 GPUs",
         "first pod of 128 x 8 GPUs", "later pod of 128 x 8 GPUs", "deletion of the last pod of 128 x 8 GPUs",
         "node bad", "node healthy", "replay of a bound pod", "pod of the lowest priority that must wait",
+        "8 x 8 GPUs near together, beside another group",
         "preemption, Filtering", "preemption, Preempting", "preemption, binding",
     ),
     "service": (

@@ -1,7 +1,7 @@
 """Random clusters: chains of 2 to 6 levels, shared nodes, non-standard device indices, pins, and VCs that fit."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
 from tests.property.choices import Choices
@@ -52,6 +52,14 @@ def make_hardware(choices: Choices, most_leaves: int = 0) -> Hardware:
         count = family.leaf_count(level) // family.leaf_count(family.node_level)
         trees.append((family, level, tuple(f"n{i}-{k}" for k in range(count))))
     return Hardware(tuple(families), tuple(_share_nodes(choices, trees)))
+
+
+def pack_some(choices: Choices, spec: ClusterSpec) -> ClusterSpec:
+    """The same cluster, in which some VCs keep their gangs near together."""
+    vcs = {
+        name: replace(vc, packs_by_topology=choices.chance(40)) for name, vc in sorted(spec.virtual_clusters.items())
+    }
+    return replace(spec, virtual_clusters=vcs)
 
 
 def _make_family(choices: Choices, name: str, leaf_type: str, first_device: int) -> Family:

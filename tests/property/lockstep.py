@@ -138,6 +138,7 @@ def config_document(spec: ClusterSpec) -> Op:
             vc.name: {
                 "virtualCells": [{"cellType": v.cell_type, "cellNumber": v.cell_count} for v in vc.virtual_cells],
                 "pinnedCells": [{"pinnedCellId": pin} for pin in vc.pinned_cell_ids],
+                **({"placement": "topology"} if vc.packs_by_topology else {}),
             }
             for vc in spec.virtual_clusters.values()
         },

@@ -122,6 +122,8 @@ class Operations:
         self._cells = [cell for top in spec.physical_cells for cell in _walk(top)]
         node_types = {name for name, cell_type in spec.cell_types.items() if cell_type.is_node_level}
         self._nodes = sorted({cell.address for cell in self._cells if cell.cell_type in node_types})
+        leaves = {cell.cell_type for cell in self._cells if not cell.children}
+        self._cell_types = sorted({*spec.cell_types, *leaves})
         self._chains = sorted({top.cell_type for top in spec.physical_cells})
         self._large_gang = max(2, sum(not cell.children for cell in self._cells) // 32)
         self._leaf_types = sorted({cell.cell_type for cell in self._cells if not cell.children})
@@ -175,6 +177,10 @@ class Operations:
             spec["lazyPreemptionEnable"] = True
         if choices.chance(50):
             spec["ignoreK8sSuggestedNodes"] = choices.chance(25)
+        if self._kinds is KINDS_BEYOND and choices.chance(60):
+            spec |= self._wish()
+        if self._kinds is KINDS_BEYOND and choices.chance(40):
+            spec["elastic"] = True
         possible = [size for size in (1, 2, 1, 4, 3, 2, 8, 5, 16) if size <= self._largest_node]
         sizes = [choices.pick(possible) for _ in range(choices.pick([1, 1, 1, 2, 3]))]
         spec["leafCellNumber"] = choices.pick(sizes)
@@ -183,6 +189,19 @@ class Operations:
             members = [{"podNumber": choices.pick(pods), "leafCellNumber": size} for size in sizes]
             spec["affinityGroup"] = {"name": f"g{self._pod_count}", "members": members}
         return self._schedule(pod, spec)
+
+    def _wish(self) -> Op:
+        """How near together, and to whom."""
+        choices = self.choices
+        cell_type = choices.pick(self._cell_types)
+        wishes: list[Op] = [
+            {"withinCell": cell_type},
+            {"withinCell": {"required": cell_type}},
+            {"withinCell": {"preferred": choices.pick([cell_type, ""])}},
+        ]
+        wish = choices.pick(wishes)
+        groups = [_group_name(spec) or f"ns/{pod}" for pod, spec in self._specs.items()]
+        return wish | ({"beside": choices.pick(groups[-6:])} if groups and choices.chance(30) else {})
 
     def _next_pod(self) -> Op:
         """Another pod of a gang that has one."""

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.property.choices import Choices, Seeded
-from tests.property.clusters import make_cluster, make_hardware
+from tests.property.clusters import make_cluster, make_hardware, pack_some
 from tests.property.lockstep import Difference, LockStep
 from tests.property.operations import Operations
 
@@ -23,6 +23,8 @@ def make_run(seed: int, leaves: int = 0, *, beyond: bool = False) -> tuple[LockS
     choices = Choices(Seeded(seed))
     hardware = make_hardware(choices, leaves)
     configs = {f"config{i}.yaml": make_cluster(choices, hardware) for i in range(CONFIG_COUNT)}
+    if beyond:
+        configs = {name: pack_some(choices, spec) for name, spec in configs.items()}
     return LockStep(configs), Operations(choices, configs, beyond=beyond)
 
 

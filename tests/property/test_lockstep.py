@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from hypothesis.strategies import DataObject
 
 from tests.property.choices import Choices, Drawn
-from tests.property.clusters import make_cluster, make_hardware
+from tests.property.clusters import make_cluster, make_hardware, pack_some
 from tests.property.lockstep import Difference, LockStep
 from tests.property.operations import KINDS_BEYOND, Op, Operations
 from tests.property.soak import OPS_PER_RUN, run
@@ -40,7 +40,7 @@ class CoreAndOracle(RuleBasedStateMachine):
     def start(self, data: DataObject) -> None:
         choices = Choices(Drawn(data))
         hardware = make_hardware(choices)
-        configs = {f"config{i}.yaml": make_cluster(choices, hardware) for i in range(2)}
+        configs = {f"config{i}.yaml": pack_some(choices, make_cluster(choices, hardware)) for i in range(2)}
         self.lockstep = LockStep(configs)
         self.operations = Operations(choices, configs, beyond=True)
         for op in self.operations.start():

@@ -47,7 +47,9 @@ def check_agreement(pod: PodRequest, group: Group) -> None:
 
 
 def within_text(spec: PodSpec) -> str:
-    return f"{spec.within_cell} ({'required' if spec.within_is_required else 'preferred'})" if spec.within_cell else ""
+    if not spec.within_is_required:
+        return f"preferred {spec.within_cell}"
+    return f"required {spec.within_cell}" if spec.within_cell else ""
 
 
 def split(world: World, name: str, pods: Sequence[PodRequest]) -> None:

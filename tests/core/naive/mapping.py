@@ -53,13 +53,18 @@ def unbound_trees(leaves: list[VirtualCell]) -> tuple[Tree, dict[VirtualCell, Tr
 
 
 def usable(cells: list[PhysicalCell], suggestions: Suggestions) -> list[PhysicalCell]:
-    """4c.3: candidates in list order, fewest opportunistic leaves first."""
+    """4c.3: candidates in list order, fewest opportunistic leaves first, at last those of elastic groups."""
     good = [
         cell
         for cell in cells
         if cell.bound is None and not (not cell.is_healthy and len(cell.nodes) == 1) and suggestions.allow(cell)
     ]
-    return sorted(good, key=lambda cell: cell.used_count(OPPORTUNISTIC_PRIORITY, OPPORTUNISTIC_PRIORITY))
+
+    def lent(cell: PhysicalCell) -> tuple[int, int]:
+        leaves = [leaf for leaf in cell.leaves if leaf.priority == OPPORTUNISTIC_PRIORITY]
+        return sum(not leaf.using.spec.elastic for leaf in leaves), len(leaves)
+
+    return sorted(good, key=lent)
 
 
 def match(trees: Tree, candidates: list[PhysicalCell], suggestions: Suggestions) -> Mapping | None:
@@ -188,8 +193,13 @@ def relaxed_split(
         if spare[level] == 0:
             return None
         pieces: list[PhysicalCell] = []
-        for _ in range(min(spare[level], len(free[level]))):
+        heads = min(spare[level], len(free[level]))
+        if suggestions.within is not None:
+            heads = sum(suggestions.within in cell.subtree() for cell in free[level])
+        for _ in range(heads):
             head = free[level][0]
+            if suggestions.within is not None:
+                head = next(cell for cell in free[level] if suggestions.within in cell.subtree())
             swap_remove(free[level], head)
             pieces += [cell for cell in head.subtree() if cell.level == root.level]
         free[root.level][:0] = pieces

@@ -34,6 +34,11 @@ class Cell:
         """How many leaf cells have a priority in this range, ends included."""
         return sum(lowest <= leaf.leaf_priority <= highest for leaf in self.leaves)
 
+    def is_elastic(self) -> bool:
+        """Is a leaf cell used by an elastic group, and nobody reserves it?"""
+        hardware = self.bound if isinstance(self, VirtualCell) else self
+        return hardware is not None and hardware.state == USED and hardware.using.spec.elastic
+
     def up(self) -> Iterator["Cell"]:
         """This cell, then its ancestors."""
         cell = self
@@ -125,6 +130,7 @@ class Chain:
 @dataclass(eq=False)
 class VirtualCluster:
     name: str
+    packs_by_topology: bool = False
     preassigned: list[VirtualCell] = field(default_factory=list)  # not the pinned ones, declaration order
     pinned: dict[str, VirtualCell] = field(default_factory=dict)
 
@@ -242,7 +248,7 @@ def build_virtual_clusters(spec: ClusterSpec, chains: dict[str, Chain]) -> dict[
     vcs = {}
     for name in sorted(spec.virtual_clusters):
         vc_spec = spec.virtual_clusters[name]
-        vc = VirtualCluster(name)
+        vc = VirtualCluster(name, vc_spec.packs_by_topology)
         roots = [entry.cell_type for entry in vc_spec.virtual_cells for _ in range(entry.cell_count)]
         for i, path in enumerate(roots):
             chain = chains[path.split(".")[0]]

@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 
-from hived.specs import FREE_PRIORITY, MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, MemberSpec
+from hived.specs import (
+    FREE_PRIORITY,
+    MAX_GUARANTEED_PRIORITY,
+    MIN_GUARANTEED_PRIORITY,
+    OPPORTUNISTIC_PRIORITY,
+    MemberSpec,
+)
 from tests.core.naive.model import Cell, PhysicalCell, VirtualCell
 
 Placement = dict[int, list[list[Cell]]]  # leaf cell count -> pod -> leaf cells
@@ -14,10 +20,25 @@ class Suggestions:
 
     nodes: frozenset[str] | None  # None: every node
     is_ignored: bool
+    within: PhysicalCell | None = None  # what is bound shall be below or above this cell
 
     def allow(self, cell: PhysicalCell) -> bool:
         """At least one node of the cell is suggested, or it does not matter."""
+        if self.within is not None and not cell.overlaps(self.within):
+            return False
         return self.is_ignored or self.nodes is None or any(node in self.nodes for node in cell.nodes)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Leaf cells below this priority may be taken; with `only_elastic`, of those in use only elastic groups'."""
+
+    priority: int
+    only_elastic: bool = False
+
+    def may_take(self, leaf: Cell) -> bool:
+        is_spared = self.only_elastic and leaf.priority > FREE_PRIORITY and not leaf.is_elastic()
+        return leaf.priority < self.priority and not is_spared
 
 
 def physical(cell: Cell) -> PhysicalCell | None:
@@ -28,45 +49,53 @@ def place(
     view: list[Cell], members: tuple[MemberSpec, ...], priority: int, suggestions: Suggestions
 ) -> tuple[Placement | None, str]:
     """A placement or the reason why there is none: first at opportunistic priority, then at the pod's (4a.2)."""
-    result, reason = attempt(view, members, OPPORTUNISTIC_PRIORITY, suggestions)
-    if result is None and priority > OPPORTUNISTIC_PRIORITY:
-        result, reason = attempt(view, members, priority, suggestions)
+    for below in attempts(priority):
+        result, reason = attempt(view, members, below, suggestions)
+        if result is not None:
+            break
     return result, reason
 
 
+def attempts(priority: int) -> list[Attempt]:
+    """Whose leaf cells may be taken: nobody's, those of elastic groups, those of all groups of lower priority."""
+    if priority <= MIN_GUARANTEED_PRIORITY:
+        return [Attempt(OPPORTUNISTIC_PRIORITY)]
+    return [Attempt(OPPORTUNISTIC_PRIORITY), Attempt(priority, only_elastic=True), Attempt(priority)]
+
+
 def attempt(
-    view: list[Cell], members: tuple[MemberSpec, ...], priority: int, suggestions: Suggestions
+    view: list[Cell], members: tuple[MemberSpec, ...], below: Attempt, suggestions: Suggestions
 ) -> tuple[Placement | None, str]:
-    sort_view(view, priority, suggestions)
-    nodes, reason = choose_nodes(view, members, priority, suggestions)
-    return (choose_all_leaves(nodes, priority), "") if nodes is not None else (None, reason)
+    sort_view(view, below.priority, suggestions)
+    nodes, reason = choose_nodes(view, members, below, suggestions)
+    return (choose_all_leaves(nodes, below), "") if nodes is not None else (None, reason)
 
 
 def sort_view(view: list[Cell], priority: int, suggestions: Suggestions) -> None:
     """4a.3, in place and stable."""
+    view.sort(key=lambda cell: view_key(cell, priority, suggestions))
 
-    def key(cell: Cell) -> tuple[bool, bool, int, int]:
-        hardware = physical(cell)
-        if isinstance(cell, VirtualCell):
-            same, higher = cell.used_count(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY), 0
-        else:
-            same = cell.used_count(priority, priority)
-            higher = cell.used_count(priority + 1, MAX_GUARANTEED_PRIORITY)
-        is_suggested = hardware is None or suggestions.allow(hardware)
-        return not cell.is_healthy, not is_suggested, -same, higher
 
-    view.sort(key=key)
+def view_key(cell: Cell, priority: int, suggestions: Suggestions) -> tuple[bool, bool, int, int]:
+    hardware = physical(cell)
+    if isinstance(cell, VirtualCell):
+        same, higher = cell.used_count(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY), 0
+    else:
+        same = cell.used_count(priority, priority)
+        higher = cell.used_count(priority + 1, MAX_GUARANTEED_PRIORITY)
+    is_suggested = hardware is None or suggestions.allow(hardware)
+    return not cell.is_healthy, not is_suggested, -same, higher
 
 
 def choose_nodes(
-    view: list[Cell], members: tuple[MemberSpec, ...], priority: int, suggestions: Suggestions
+    view: list[Cell], members: tuple[MemberSpec, ...], below: Attempt, suggestions: Suggestions
 ) -> tuple[list[tuple[int, Cell]] | None, str]:
     """4a.4: the pods in ascending size, each with the node it got."""
     chosen: list[tuple[int, Cell]] = []
     sizes = iter_sizes(members)
     size = next(sizes, None)
     for cell in view:
-        room = len(cell.leaves) - cell.used_count(priority, MAX_GUARANTEED_PRIORITY)
+        room = sum(below.may_take(leaf) for leaf in cell.leaves)
         while size is not None and size <= room:
             hardware = physical(cell)
             if hardware is not None and not hardware.is_healthy:
@@ -86,21 +115,22 @@ def iter_sizes(members: tuple[MemberSpec, ...]):
             yield member.leaf_cell_count
 
 
-def choose_all_leaves(nodes: list[tuple[int, Cell]], priority: int) -> Placement:
+def choose_all_leaves(nodes: list[tuple[int, Cell]], below: Attempt) -> Placement:
     placement: Placement = {}
     taken: set[Cell] = set()
     for size, node in nodes:
-        leaves = choose_leaves(node, size, priority, taken)
+        leaves = choose_leaves(node, size, below, taken)
         taken.update(leaves)
         placement.setdefault(size, []).append(leaves)
     return placement
 
 
-def choose_leaves(node: Cell, count: int, priority: int, taken: set[Cell]) -> list[Cell]:
+def choose_leaves(node: Cell, count: int, below: Attempt, taken: set[Cell]) -> list[Cell]:
     """4b and FORMAT 4: the lowest level at which one cell has enough candidates; the cell that is first in the list."""
     left = [leaf for leaf in node.leaves if leaf not in taken]
     candidates = [leaf for leaf in left if leaf.priority == FREE_PRIORITY]
-    candidates += [leaf for leaf in left if FREE_PRIORITY < leaf.priority < priority]
+    preemptible = [leaf for leaf in left if leaf.priority > FREE_PRIORITY and below.may_take(leaf)]
+    candidates += sorted(preemptible, key=lambda leaf: not leaf.is_elastic())
     for level in range(1, node.level + 1):
         for first in candidates:
             inside = [leaf for leaf in candidates if leaf.ancestor_at(level) is first.ancestor_at(level)]

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodRequest, PodSpec
-from tests.core.naive import inspection, invariants
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
+from tests.core.naive import inspection, invariants, within
 from tests.core.naive.groups import (
     cancel_preempting,
     check_agreement,
@@ -23,8 +24,8 @@ from tests.core.naive.groups import (
     using_groups,
 )
 from tests.core.naive.mapping import Mapping, map_leaves
-from tests.core.naive.model import BEING_PREEMPTED, PREEMPTING, USED, Group, VirtualCell
-from tests.core.naive.placement import Placement, Suggestions, place
+from tests.core.naive.model import BEING_PREEMPTED, PREEMPTING, USED, Cell, Group, PhysicalCell, VirtualCell
+from tests.core.naive.placement import Attempt, Placement, Suggestions, attempts, place
 from tests.core.naive.replay import add_allocated
 from tests.core.naive.world import World
 
@@ -193,6 +194,24 @@ class Search:
                 raise self.error(f"{wanted} the whole cluster does not have")
             if self.is_guaranteed and not self.chains_of(spec.leaf_cell_type):
                 raise self.error(f"{wanted} VC {vc.name} does not have")
+        self.validate_level()
+
+    def validate_level(self) -> None:
+        """The cell type that the group is to be within one cell of exists in a chain that would be tried."""
+        spec = self.spec
+        if spec.pinned_cell_id:
+            chains = [self.world.vcs[spec.virtual_cluster].pinned[spec.pinned_cell_id].chain]
+        else:
+            types = [spec.leaf_cell_type] if spec.leaf_cell_type else self.leaf_types()
+            chains = [chain for leaf_type in types for chain in self.chains_of(leaf_type)]
+        known = list(
+            dict.fromkeys(name for chain in chains for _, name in sorted(self.world.chains[chain].types.items()))
+        )
+        if spec.within_cell and chains and spec.within_cell not in known:
+            raise self.error(
+                f"withinCell is {spec.within_cell}, which is no type of the cells that the pod can use: "
+                f"{', '.join(known)}"
+            )
 
     @property
     def is_guaranteed(self) -> bool:
@@ -224,7 +243,152 @@ class Search:
             last_reason = reason or last_reason
         return None, None, last_reason
 
-    def place_in_chain(self, chain: str, pin: str) -> tuple[Placement | None, Placement | None, str]:
+    def place_in_chain(self, name: str, pin: str) -> tuple[Placement | None, Placement | None, str]:
+        spec, chain = self.spec, self.world.chains[name]
+        if not spec.within_cell and spec.within_is_required:
+            if not self.world.vcs[spec.virtual_cluster].packs_by_topology:
+                return self.place_anywhere(name, pin)
+            fitting = [n for n in chain.levels if chain.descendant_count(n, 1) >= within.leaf_total(spec.group)]
+            return self.place_nearest(
+                name, pin, range(min([*fitting, chain.levels[-1]]), chain.levels[-1] + 1), packs=True
+            )
+        level = chain.level_of(spec.within_cell) if spec.within_cell else chain.node_level
+        if level is None:
+            return None, None, f"chain {name} has no {spec.within_cell}"
+        if not spec.within_is_required:
+            return self.place_nearest(name, pin, range(level, chain.levels[-1] + 1))
+        physical, virtual = self.place_within(name, level, with_victims=True)
+        return physical, virtual, "" if physical is not None else self.reason_within(name, level)
+
+    def place_nearest(
+        self, name: str, pin: str, levels: range, *, packs: bool = False
+    ) -> tuple[Placement | None, Placement | None, str]:
+        """The lowest level that has room without victims, or anywhere; then the same with victims."""
+        saved = self.world.save()
+        for with_victims in (False, True):
+            for level in levels:
+                if packs and not with_victims:
+                    physical, virtual = self.place_packed(name, level)
+                    if physical is not None:
+                        return physical, virtual, ""
+                physical, virtual = self.place_within(name, level, with_victims=with_victims)
+                if physical is not None:
+                    return physical, virtual, ""
+            physical, virtual, reason = self.place_anywhere(name, pin)
+            if with_victims or (physical is not None and not self.victims(physical)):
+                return physical, virtual, reason
+            self.undo(saved)
+        raise AssertionError("the second round ends")
+
+    def victims(self, physical: Placement) -> list[Group]:
+        return using_groups(leaf for pods in physical.values() for pod in pods for leaf in pod)
+
+    def undo(self, saved: list) -> None:
+        self.world.restore(saved)
+        self.lazily_preempted = []
+
+    def place_within(self, name: str, level: int, *, with_victims: bool) -> tuple[Placement | None, Placement | None]:
+        """Below one cell of a level: the one with fewest free leaf cells that suffice; where victims are only at last.
+
+        Preempting in the VC, the cell that has most free leaf cells comes first.
+        """
+        spec, chain = self.spec, self.world.chains[name]
+        cells = within.candidates(self.world, chain, spec, level)
+        wanted = within.leaf_total(spec.group)
+        saved = self.world.save()
+        at_last = None
+        for attempt in attempts(spec.priority):
+            if attempt.priority == OPPORTUNISTIC_PRIORITY:
+                fitting = [cell for cell in cells if within.free_count(cell, spec) >= wanted]
+                ordered = sorted(fitting, key=lambda cell: within.free_count(cell, spec))
+            else:
+                fitting = [cell for cell in cells if len(cell.leaves) >= wanted]
+                ordered = sorted(fitting, key=lambda cell: -within.free_count(cell, spec))
+            for cell in ordered:
+                for eligible in within.ways(self.world, chain, cell, spec):
+                    found = self.place_below(cell, eligible, attempt)
+                    if found is None:
+                        continue
+                    if not self.victims(found[0]):
+                        return found
+                    at_last = at_last or (cell, eligible, attempt)
+                    self.undo(saved)
+        if at_last is None or not with_victims:
+            return None, None
+        return self.place_below(*at_last)
+
+    def place_packed(self, name: str, level: int) -> tuple[Placement | None, Placement | None]:
+        """Without victims, where fewest cells that nobody uses come to be used in part.
+
+        Of several cells that nobody uses and below which as many would be broken above them, only the first that works.
+        """
+        spec, chain = self.spec, self.world.chains[name]
+        wanted = within.leaf_total(spec.group)
+        cells = [
+            cell
+            for cell in within.candidates(self.world, chain, spec, level)
+            if within.free_count(cell, spec) >= wanted
+        ]
+        broken_above = {
+            cell: sum(above.priority == FREE_PRIORITY and len(above.leaves) > wanted for above in cell.up())
+            for cell in cells
+        }
+        saved = self.world.save()
+        choices: list[tuple[int, Cell, list[Cell]]] = []
+        alike: set[int] = set()
+        for cell in sorted(cells, key=broken_above.__getitem__):
+            is_untouched = cell.priority == FREE_PRIORITY and cell.is_healthy
+            if is_untouched and broken_above[cell] in alike:
+                continue
+            for eligible in within.ways(self.world, chain, cell, spec):
+                found = self.place_below(cell, eligible, Attempt(OPPORTUNISTIC_PRIORITY))
+                if found is not None and not self.victims(found[0]):
+                    taken = set(placed_leaves(found[0]))
+                    below = [each for each in cell.subtree() if 1 < each.level < level]
+                    broken = sum(
+                        each.priority == FREE_PRIORITY and 0 < len(taken & set(each.leaves)) < len(each.leaves)
+                        for each in below
+                    )
+                    choices.append((broken_above[cell] + broken, cell, eligible))
+                    if is_untouched:
+                        alike.add(broken_above[cell])
+                    self.undo(saved)
+                    break
+                self.undo(saved)
+        if not choices:
+            return None, None
+        _, cell, eligible = min(choices, key=lambda choice: choice[0])
+        return self.place_below(cell, eligible, Attempt(OPPORTUNISTIC_PRIORITY))
+
+    def place_below(
+        self, cell: PhysicalCell, eligible: list[Cell], attempt: Attempt
+    ) -> tuple[Placement, Placement | None] | None:
+        chain = self.world.chains[cell.chain]
+        suggestions = Suggestions(self.suggested, self.spec.ignore_suggested_nodes)
+        found = within.place_below(eligible, chain, self.spec, cell.level, attempt, suggestions)
+        if found is None or not self.is_guaranteed:
+            return None if found is None else (found, None)
+        mapping = self.map_placement(found, replace(suggestions, within=cell))
+        return None if mapping is None else (apply_mapping(found, mapping), found)
+
+    def reason_within(self, name: str, level: int) -> str:
+        spec, chain = self.spec, self.world.chains[name]
+        suggestions = Suggestions(self.suggested, spec.ignore_suggested_nodes)
+        where = f"VC {spec.virtual_cluster}" if self.is_guaranteed else "the physical cluster"
+        wanted = within.leaf_total(spec.group)
+        refused = f"no {spec.within_cell} of {where} has {wanted} free {chain.leaf_type}s"
+        cells = within.candidates(self.world, chain, spec, level)
+        if within.cell_beside(self.world, spec) is not None:
+            refused += f" beside affinity group {spec.beside}"
+        if not cells:
+            return f"{refused}: that is not in chain {name}"
+        most, best = within.most_room(self.world, chain, cells, spec, suggestions)
+        if most < wanted:
+            return f"{refused}: most is {most} in {best.address}"
+        members = ",".join(f"{m.pod_count}x{m.leaf_cell_count}" for m in spec.group.members)
+        return f"{refused} where pods of {members} fit: most is {most} in {best.address}"
+
+    def place_anywhere(self, chain: str, pin: str) -> tuple[Placement | None, Placement | None, str]:
         spec = self.spec
         suggestions = Suggestions(self.suggested, spec.ignore_suggested_nodes)
         view = self.world.views[spec.virtual_cluster if self.is_guaranteed else "", chain, pin]
@@ -233,15 +397,19 @@ class Search:
             return found, None, reason and f"{reason} when scheduling in physical cluster"
         if found is None:
             return None, None, f"{reason} when scheduling in VC {spec.virtual_cluster}"
-        leaves = [leaf for size in sorted(found) for pod in found[size] for leaf in pod]
+        mapping = self.map_placement(found, suggestions)
+        if mapping is None:
+            return None, None, self.mapping_reason(placed_leaves(found))
+        return apply_mapping(found, mapping), found, ""
+
+    def map_placement(self, found: Placement, suggestions: Suggestions) -> Mapping | None:
+        leaves = placed_leaves(found)
         saved = self.world.save()
         self.preempt_lazily(leaves)
         mapping = map_leaves(self.world, leaves, suggestions)
         if mapping is None:
-            self.world.restore(saved)
-            self.lazily_preempted = []
-            return None, None, self.mapping_reason(leaves)
-        return apply_mapping(found, mapping), found, ""
+            self.undo(saved)
+        return mapping
 
     def preempt_lazily(self, leaves: list[VirtualCell]) -> None:
         """4c.1: first, groups whose cells are wanted and that allow it leave the VC."""
@@ -265,6 +433,10 @@ class Search:
             f"Mapping the virtual placement would need to use at least one bad{suggested} node "
             f"(virtual placement : {shown})"
         )
+
+
+def placed_leaves(found: Placement) -> list[Cell]:
+    return [leaf for size in sorted(found) for pod in found[size] for leaf in pod]
 
 
 def apply_mapping(found: Placement, mapping: Mapping) -> Placement:

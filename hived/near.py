@@ -1,0 +1,240 @@
+"""Placing a new group near together: below one physical cell, and beside another group if it wishes that.
+
+The reference places anywhere. Which cell is tried first is ours: where the group leaves least over, and only if there
+is no other one where somebody has to leave. A VC that packs by topology chooses the cell where fewest cells are broken:
+those that nobody used and that the group uses in part.
+"""
+
+import numpy as np
+
+from hived.chains import chain_of_view, first_cell
+from hived.decisions import Wait
+from hived.fitting import Placement, Request, fit_anywhere, map_placement
+from hived.journal import mark, undo_changes
+from hived.preemption import find_victims
+from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodSpec
+from hived.state import GroupState, State
+from hived.topology import NO_CELL, IntArray
+from hived.within import most_room, place_within
+
+Attempt = tuple[int, bool]  # leaves below which priority may be taken, and those in use only from elastic groups
+
+_WITHOUT_PREEMPTING: Attempt = (OPPORTUNISTIC_PRIORITY, False)
+
+
+def fit_near(state: State, request: Request, view: int) -> Placement | Wait:
+    """As near together as the group wishes or its VC has it; anywhere if neither says anything."""
+    spec = request.pod.spec
+    has_wish = bool(spec.within_cell) or not spec.within_is_required
+    if not has_wish and not state.spec.virtual_clusters[spec.virtual_cluster].packs_by_topology:
+        return fit_anywhere(state, request, view)
+    chain = chain_of_view(state, view)
+    if not has_wish:
+        level = next((level for level in range(1, chain.top_level) if chain.leaf_count(level) >= request.wanted), 0)
+        return _fit_nearest(state, request, view, level or chain.top_level, packs=True)
+    level = chain.type_levels.get(spec.within_cell, 0) if spec.within_cell else chain.node_level
+    if level == 0:
+        return Wait(f"chain {chain.name} has no {spec.within_cell}")
+    if not spec.within_is_required:
+        return _fit_nearest(state, request, view, level, packs=False)
+    found = _fit_within(state, request, view, level, with_victims=True)
+    return found or _reason(state, request, view, level)
+
+
+def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, packs: bool) -> Placement | Wait:
+    """Below one cell of the lowest level that has room, else anywhere; rather that than with victims."""
+    before = mark(state)
+    for with_victims in (False, True):
+        for level in range(lowest, chain_of_view(state, view).top_level + 1):
+            near = _fit_packed(state, request, view, level) if packs and not with_victims else None
+            near = near or _fit_within(state, request, view, level, with_victims=with_victims)
+            if near is not None:
+                return near
+        found = fit_anywhere(state, request, view)
+        if with_victims or (isinstance(found, Placement) and not find_victims(state, found.physical)):
+            break
+        undo_changes(state, before)
+    return found
+
+
+def _fit_within(state: State, request: Request, view: int, level: int, *, with_victims: bool) -> Placement | None:
+    """Below the cell of a level that has fewest free leaves and yet enough; at last where victims are.
+
+    Preempting in the VC, cells with most free leaves come first: fewer have to leave. Cost O(cells of the level + nodes
+    of those tried).
+    """
+    cells, free = _cells_of(state, request, view, level)
+    ways = _ways(state, view, level)
+    before, with_some = mark(state), None
+    attempts = _attempts(state, request)
+    for attempt in attempts:
+        is_preempting = attempt != attempts[0]
+        order = np.argsort(-free if is_preempting else free, kind="stable")
+        tried = cells[order if is_preempting else order[free[order] >= request.wanted]]
+        start = 0
+        while (placed := _place(state, request, view, tried, ways, start, attempt)) is not None:
+            found, combination = placed
+            if isinstance(found, Placement):
+                if not find_victims(state, found.physical):
+                    return found
+                with_some = with_some or (tried, combination, attempt)
+                undo_changes(state, before)
+            start = combination + 1
+    if with_some is None or not with_victims:
+        return None
+    tried, combination, attempt = with_some
+    again = _place(state, request, view, tried, ways, combination, attempt)
+    return again[0] if again is not None and isinstance(again[0], Placement) else None
+
+
+def _attempts(state: State, request: Request) -> list[Attempt]:
+    """Without preempting in the VC; then, if there are lower priorities, elastic groups alone, then any (4a.2)."""
+    priority = request.pod.spec.priority
+    if priority <= MIN_GUARANTEED_PRIORITY:
+        return [_WITHOUT_PREEMPTING]
+    elastic: list[Attempt] = [(priority, True)] if state.elastic_group_count else []
+    return [_WITHOUT_PREEMPTING, *elastic, (priority, False)]
+
+
+def _fit_packed(state: State, request: Request, view: int, level: int) -> Placement | None:
+    """Without victims below the cell of a level where fewest cells are broken.
+
+    Of cells that nobody uses, and that would break as many cells above them, the first stands for all. Cost as
+    `_fit_within`, at worst O(nodes of all cells of the level that are used in part).
+    """
+    cells, free = _cells_of(state, request, view, level)
+    cells = cells[free >= request.wanted]
+    broken = _broken_above(state, cells, request.wanted)
+    ways, before = _ways(state, view, level), mark(state)
+    best, fewest = None, 0
+    alike: set[int] = set()
+    for position in np.argsort(broken, kind="stable").tolist():
+        one, least = cells[position : position + 1], int(broken[position])
+        if best is not None and least >= fewest:
+            break
+        is_untouched = not state.cells.used[one[0]] and not state.cells.bad[one[0]]
+        if is_untouched and least in alike:
+            continue
+        start = 0
+        while (placed := _place(state, request, view, one, ways, start, _WITHOUT_PREEMPTING)) is not None:
+            found, combination = placed
+            start = combination + 1
+            if isinstance(found, Placement) and not find_victims(state, found.physical):
+                count = least + _broken_below(state, found.physical, level)
+                if best is None or count < fewest:
+                    best, fewest = (one, combination), count
+                if is_untouched:
+                    alike.add(least)
+                undo_changes(state, before)
+                break
+            undo_changes(state, before)
+    if best is None:
+        return None
+    again = _place(state, request, view, best[0], ways, best[1], _WITHOUT_PREEMPTING)
+    return again[0] if again is not None and isinstance(again[0], Placement) else None
+
+
+def _broken_above(state: State, cells: IntArray, wanted: int) -> IntArray:
+    """How many of each cell and those above it nobody uses, and would be used in part by so many leaves below it."""
+    arrays = state.arrays
+    broken = np.zeros(len(cells), np.int32)
+    while len(cells) and cells[0] != NO_CELL:
+        broken += (state.cells.used[cells] == 0) & (arrays.leaf_count[arrays.chain_level[cells]] > wanted)
+        cells = arrays.parent[cells]
+    return broken
+
+
+def _broken_below(state: State, leaves: IntArray, level: int) -> int:
+    """How many cells below a level nobody uses, and would be used in part by these leaves."""
+    arrays = state.arrays
+    broken, cells, counts = 0, leaves, np.ones(len(leaves), np.int64)
+    for _ in range(2, level):
+        cells, place = np.unique(arrays.parent[cells], return_inverse=True)
+        counts = np.bincount(place, weights=counts).astype(np.int64)
+        is_part = counts < arrays.leaf_count[arrays.chain_level[cells]]
+        broken += int(((state.cells.used[cells] == 0) & is_part).sum())
+    return broken
+
+
+def _cells_of(state: State, request: Request, view: int, level: int) -> tuple[IntArray, IntArray]:
+    """The physical cells of a level that the group may be below, and how many leaves of each are free for it.
+
+    None if they are too small. What opportunistic pods use is free for others.
+    """
+    arrays, cells = state.arrays, state.cells
+    first = first_cell(state, view)
+    chain_level = int(arrays.chain_level[first] - arrays.level[first]) + level
+    if request.wanted > arrays.leaf_count[chain_level]:
+        return np.zeros(0, np.int32), np.zeros(0, np.int32)
+    base = int(arrays.level_base[chain_level])
+    found = np.arange(base, base + int(arrays.level_size[chain_level]), dtype=np.int32)
+    beside = _leaf_beside(state, request.pod.spec)
+    if beside != NO_CELL:
+        while beside != NO_CELL and arrays.level[beside] < level:
+            beside = int(arrays.parent[beside])
+        found = found[found == beside]
+    free = arrays.leaf_count[chain_level] - cells.used[found]
+    return found, free + cells.opportunistic_used[found] if request.is_guaranteed else free
+
+
+def _leaf_beside(state: State, spec: PodSpec) -> int:
+    """A leaf of the allocated group that the pod is to be beside; NO_CELL if there is none."""
+    group = state.groups.get(spec.beside)
+    if group is None or group.state is not GroupState.ALLOCATED:
+        return NO_CELL
+    return next((leaf for leaf in group.physical.tolist() if leaf != NO_CELL), NO_CELL)
+
+
+def _ways(state: State, view: int, level: int) -> IntArray:
+    """In which ways the cells of a view can be below a physical cell of a level: the `root_level`s of `within`."""
+    arrays, first = state.arrays, first_cell(state, view)
+    if arrays.vc[first] == NO_CELL or arrays.pinned[arrays.root[first]]:
+        return np.zeros(1, np.int32)
+    slot = int(arrays.vc[first]) * len(arrays.child_count) + int(arrays.chain_level[first] - arrays.level[first])
+    top = chain_of_view(state, view).top_level
+    return np.array([0, *(above for above in range(level, top + 1) if arrays.root_count[slot + above])], np.int32)
+
+
+def _place(
+    state: State, request: Request, view: int, cells: IntArray, ways: IntArray, start: int, attempt: Attempt
+) -> tuple[Placement | Wait, int] | None:
+    """What becomes of the first combination of cell and way, from `start` on, that has room in the view; and which."""
+    if start >= len(cells) * len(ways):
+        return None
+    sizes, counts = request.sizes, request.counts
+    is_below_node = state.arrays.level[cells[0]] < chain_of_view(state, view).node_level
+    if is_below_node:
+        sizes, counts = np.array([request.wanted], np.int32), np.ones(1, np.int64)
+    leaves = np.empty(request.wanted, np.int32)
+    combination = place_within(
+        state.arrays, state.cells, view, cells, ways, start, *attempt, sizes, counts, request.suggested,
+        request.ignore, leaves,
+    )  # fmt: skip
+    if combination == NO_CELL:
+        return None
+    if is_below_node:
+        leaves.sort()
+    if not request.is_guaranteed:
+        return Placement(leaves, None), combination
+    return map_placement(state, request, leaves, int(cells[combination // len(ways)])), combination
+
+
+def _reason(state: State, request: Request, view: int, level: int) -> Wait:
+    """Why no cell of a level has room, naming the one that has most."""
+    spec, chain = request.pod.spec, chain_of_view(state, view)
+    where = request.where if request.is_guaranteed else f"the {request.where}"
+    refused = f"no {spec.within_cell} of {where} has {request.wanted} free {chain.types[0]}s"
+    cells, limits = _cells_of(state, request._replace(wanted=0), view, level)
+    if _leaf_beside(state, spec) != NO_CELL:
+        refused += f" beside affinity group {spec.beside}"
+    if len(cells) == 0:
+        return Wait(f"{refused}: that is not in chain {chain.name}")
+    if spec.priority > MIN_GUARANTEED_PRIORITY:
+        limits = np.full(len(cells), chain.leaf_count(level), np.int32)
+    order = np.argsort(-limits, kind="stable")
+    best, most = most_room(
+        state.arrays, state.cells, view, cells[order], limits[order], spec.priority, request.suggested, request.ignore
+    )
+    pods = ",".join(f"{member.pod_count}x{member.leaf_cell_count}" for member in spec.group.members)
+    needed = "" if most < request.wanted else f" where pods of {pods} fit"
+    return Wait(f"{refused}{needed}: most is {most} in {state.topology.address(int(best))}")

@@ -1,0 +1,207 @@
+"""Placing a gang below one physical cell: which cells of a view are there, or can come to be there.
+
+A virtual cell that is not bound yet can be bound to any physical cell that the free lists, or its bound parent, have
+left. So the cells of a view that count below a physical cell R are: if R is bound, those below its virtual cell; if a
+cell above R is, those below an unbound descendant of that one's virtual cell, which may take R; if neither is, either
+those that are bound below R and the VC's unbound preassigned cells that are lower than R, or those below an unbound
+preassigned cell of R's level or a higher one, which would take all of R. These ways are told apart by `root_level`: 0
+for the first, else the level of the preassigned cell.
+"""
+
+import numpy as np
+
+from hived.jit import entry_kernel, kernel
+from hived.placement import PLACED, pick_all_leaves, pick_nodes
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
+from hived.state import Cells
+from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.views import BoolArray, LongArray, view_key
+
+
+@kernel
+def _is_in_view(t: TopologyArrays, view: int, virtual: int) -> bool:
+    """Are the cells of a view below or above this virtual cell, or is it one of them?"""
+    cell = virtual
+    node_level = t.node_level[t.chain_of_level[t.chain_level[cell]]]
+    while t.level[cell] > node_level:
+        cell = t.first_child[cell]
+    while cell != NO_CELL and t.view_of[cell] == NO_CELL:
+        cell = t.parent[cell]
+    return cell != NO_CELL and t.view_of[cell] == view
+
+
+@kernel
+def _append_nodes(t: TopologyArrays, cell: int, out: IntArray, count: int) -> int:
+    """Append the node-level cells below a cell, or the cell itself if it is none above them; the new count."""
+    first, span = cell, 1
+    while t.level[first] > t.node_level[t.chain_of_level[t.chain_level[cell]]]:
+        span *= t.child_count[t.chain_level[first]]
+        first = t.first_child[first]
+    for node_cell in range(first, first + span):
+        out[count] = node_cell
+        count += 1
+    return count
+
+
+@kernel
+def _bound_above(t: TopologyArrays, s: Cells, cell: int) -> int:
+    """The lowest bound cell at or above a cell, NO_CELL if there is none."""
+    while cell != NO_CELL and s.bound[cell] == NO_CELL:
+        cell = t.parent[cell]
+    return cell
+
+
+@kernel
+def _first_unbound(s: Cells, first: int, count: int) -> int:
+    for cell in range(first, first + count):
+        if s.bound[cell] == NO_CELL:
+            return cell
+    return NO_CELL
+
+
+@kernel
+def cells_within(t: TopologyArrays, s: Cells, view: int, cell: int, root_level: int) -> IntArray:
+    """The cells of a view to look at for a gang that is to be below a physical cell, ascending; none: an empty array.
+
+    Cells below node level stand for themselves. Cost O(nodes of the cell), for lower roots O(leaves of those that are
+    split), and a sweep over the VC's preassigned cells.
+    """
+    level, chain_level = t.level[cell], t.chain_level[cell]
+    out = np.empty(t.leaf_count[chain_level] * (level + 1), np.int32)
+    if t.vc[t.view_cell[t.view_start[view]]] == NO_CELL:
+        return out[: _append_nodes(t, cell, out, 0)]
+    bound = _bound_above(t, s, cell)
+    virtual = NO_CELL
+    if bound != NO_CELL:
+        if root_level > 0 or not _is_in_view(t, view, s.bound[bound]):
+            return out[:0]
+        virtual = s.bound[bound]
+        if bound != cell:
+            virtual = _first_unbound(s, t.first_child[virtual], t.child_count[t.chain_level[virtual]])
+    elif root_level > 0:
+        slot = t.vc[t.view_cell[t.view_start[view]]] * len(t.child_count) + chain_level - level + root_level
+        virtual = _first_unbound(s, t.root_base[slot], t.root_count[slot])
+    else:
+        return np.sort(out[: _append_lower_roots(t, s, view, cell, out)])
+    if virtual == NO_CELL:
+        return out[:0]
+    while t.level[virtual] > level:
+        virtual = t.first_child[virtual]
+    return out[: _append_nodes(t, virtual, out, 0)]
+
+
+@kernel
+def _append_lower_roots(t: TopologyArrays, s: Cells, view: int, cell: int, out: IntArray) -> int:
+    """Fill `out` with what is bound below a cell and with as many unbound roots of each lower level as fit below it."""
+    count, height = 0, 1
+    stack = np.empty(t.leaf_count[t.chain_level[cell]] + t.level[cell], np.int32)
+    stack[0] = cell
+    while height > 0:
+        height -= 1
+        below = stack[height]
+        if s.bound[below] != NO_CELL:
+            if _is_in_view(t, view, s.bound[below]):
+                count = _append_nodes(t, s.bound[below], out, count)
+        elif s.split[below] == 1:
+            for child in range(t.first_child[below], t.first_child[below] + t.child_count[t.chain_level[below]]):
+                stack[height] = child
+                height += 1
+    node = t.view_cell[t.view_start[view]]
+    if t.pinned[t.root[node]] == 1:
+        return count
+    for chain_level in range(t.chain_level[cell] - t.level[cell] + 1, t.chain_level[cell]):
+        slot = t.vc[node] * len(t.child_count) + chain_level
+        room = t.leaf_count[t.chain_level[cell]] // t.leaf_count[chain_level]
+        root, end = t.root_base[slot], t.root_base[slot] + t.root_count[slot]
+        if s.vc_free[slot] == 0:
+            continue
+        while root < end and room > 0:
+            if s.bound[root] == NO_CELL:
+                count = _append_nodes(t, root, out, count)
+                room -= 1
+            root += 1
+    return count
+
+
+@entry_kernel
+def place_within(
+    t: TopologyArrays, s: Cells, view: int, cells: IntArray, root_levels: IntArray, start: int, priority: int,
+    only_elastic: bool, sizes: IntArray, counts: LongArray, suggested: BoolArray, ignore_suggested: bool,
+    leaves: IntArray,
+) -> int:  # fmt: skip
+    """Place a gang below the first of some physical cells where it fits, preempting below `priority` if need be.
+
+    cells, root_levels : physical cells of one level, and the ways to look below each
+
+    start : the first combination to try, `position in cells * len(root_levels) + position in root_levels`
+
+    only_elastic, sizes, counts, leaves : as in `place_group`; all leaves of a cell below node level are one pod's
+
+    Returns the combination, or NO_CELL if there is none. Cost O(nodes below the cells tried).
+    """
+    below_node = t.level[cells[0]] < t.node_level[t.chain_of_level[t.chain_level[cells[0]]]]
+    nodes = np.empty(len(leaves), np.int32)
+    for combination in range(start, len(cells) * len(root_levels)):
+        cell = cells[combination // len(root_levels)]
+        order = cells_within(t, s, view, cell, root_levels[combination % len(root_levels)])
+        if len(order) == 0:
+            continue
+        keys = np.empty(len(order), np.int64)
+        for i in range(len(order)):
+            keys[i] = view_key(t, s, order[i], suggested, ignore_suggested)
+        order = order[np.argsort(keys, kind="mergesort")]
+        outcome, _ = pick_nodes(
+            t, s, order, 0, priority, only_elastic, sizes, counts, suggested, ignore_suggested, nodes
+        )
+        if outcome == PLACED:
+            pick_all_leaves(t, s, priority, only_elastic, sizes, counts, nodes, leaves)
+            return combination
+        if below_node and len(order) > 1:
+            # the leaves are in several preassigned cells
+            ones, many = np.ones(1, np.int32), np.full(1, len(leaves), np.int64)
+            outcome, _ = pick_nodes(
+                t, s, order, 0, priority, only_elastic, ones, many, suggested, ignore_suggested, nodes
+            )
+            if outcome == PLACED:
+                pick_all_leaves(t, s, priority, only_elastic, ones, many, nodes, leaves)
+                return combination
+    return NO_CELL
+
+
+@entry_kernel
+def most_room(
+    t: TopologyArrays, s: Cells, view: int, cells: IntArray, limits: IntArray, priority: int,
+    suggested: BoolArray, ignore_suggested: bool,
+) -> tuple[int, int]:  # fmt: skip
+    """Which of some physical cells has the most leaves that a view may take at a priority, and how many it has.
+
+    limits : for each cell a number that it cannot exceed, descending; ends where no better cell can follow
+
+    Leaves that nobody is bound to count as far as the VC has preassigned cells left. Cost O(leaves of cells looked at).
+    """
+    first = t.view_cell[t.view_start[view]]
+    left = 0
+    if t.vc[first] != NO_CELL and t.pinned[t.root[first]] == 0:
+        chain = t.chain_of_level[t.chain_level[first]]
+        for chain_level in range(t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain] + 1):
+            left += s.vc_free[t.vc[first] * len(t.child_count) + chain_level] * t.leaf_count[chain_level]
+    best, most = NO_CELL, -1
+    for i in range(len(cells)):
+        if limits[i] <= most:
+            break
+        mine, unbound = 0, 0
+        start = t.first_leaf[cells[i]]
+        for leaf in range(start, start + t.leaf_count[t.chain_level[cells[i]]]):
+            if s.bad[leaf] == 1 or not (ignore_suggested or suggested[t.node[leaf]]):
+                continue
+            if t.vc[first] == NO_CELL:
+                mine += s.priority[leaf] == FREE_PRIORITY
+                continue
+            bound = _bound_above(t, s, leaf)
+            if bound == NO_CELL:
+                unbound += 1
+            elif s.priority[leaf] < max(priority, MIN_GUARANTEED_PRIORITY) and _is_in_view(t, view, s.bound[bound]):
+                mine += 1
+        if mine + min(unbound, left) > most:
+            best, most = cells[i], mine + min(unbound, left)
+    return best, most
