@@ -15,9 +15,10 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
-from hived_config.rules import PodRules
+from hived_config.rules import PodRules, names_for
 from hived_extender.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.dialects import describe, is_marked
+from hived_extender.dialects.kinds import NoObjects
 from hived_extender.requests import DEVICE_REQUESTS
 from hived_extender.wire import ENABLE_LIMIT, Container, Pod, encode, is_positive
 
@@ -48,11 +49,14 @@ class DeviceRequests(msgspec.Struct):
 
 
 class Admission:
-    """Changes pods that are for the scheduler of this cluster, and no others."""
+    """Changes pods that are for the scheduler of this cluster, and no others.
 
-    def __init__(self, cluster: ClusterSpec, rules: PodRules) -> None:
-        self._cluster = cluster
-        self._rules = rules
+    `serves_every_name`: there is no other scheduler that pods could be for.
+    """
+
+    def __init__(self, cluster: ClusterSpec, rules: PodRules, *, serves_every_name: bool = False) -> None:
+        self._serves_every_name = serves_every_name
+        self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
         self._resources = frozenset(rules.resources_in(cluster).values())
 
     def admit(self, pod: Mapping[str, Any], namespace: str = "") -> Admitted:
@@ -80,7 +84,7 @@ class Admission:
         return Admitted(_enabled(pod) if is_ours else pod, warnings)
 
     def _serves(self, scheduler_name: str) -> bool:
-        return self._rules.serves(scheduler_name, self._cluster.virtual_clusters)
+        return self._serves_every_name or scheduler_name in self._names
 
 
 class _Request(msgspec.Struct):
@@ -136,20 +140,10 @@ def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str,
 def _mistakes(pod: Pod) -> tuple[str, ...]:
     """What is wrong with how a pod speaks of its gang: told now, its creator need not look for events."""
     try:
-        describe(pod, _NO_OBJECTS)
+        describe(pod, NoObjects())  # whether the object that describes the gang exists does not matter yet
     except UserError as error:
         return (error.message,)
     return ()
-
-
-class _NoObjects:
-    """Whether the object that describes the gang exists does not matter here, and it may come later."""
-
-    def get(self, kind: str, namespace: str, name: str, /) -> None:
-        """There is none."""
-
-
-_NO_OBJECTS = _NoObjects()
 
 
 def _decoded(value: Any, kind: type[Any]) -> Any:

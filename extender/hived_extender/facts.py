@@ -54,9 +54,10 @@ class Facts:
         evictor: Evictor,
         binder: Binder,
         interpreter: Interpreter,
+        on_gang_change: Callable[[GangKey], None],
     ) -> None:
         self.ledger: Ledger | None = None
-        self.gangs = Gangs()
+        self.gangs = Gangs(on_gang_change)
         self.pods = PodTable(self._moved)
         self.rounds = Rounds(self.pods, self.gangs)
         self.healthy_nodes: set[str] = set()

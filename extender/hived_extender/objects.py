@@ -51,6 +51,14 @@ class Objects:
         """The object as it was told last, not to be changed; None if it does not exist. `kind` is `Kind.name`."""
         return self._objects.get(ObjectRef(kind, namespace, name))
 
+    def collection(self, kind: str) -> str:
+        """The path under which the API server has all objects of a kind, "" if it has none. `kind` is `Kind.name`."""
+        for path in tuple(self._reflectors):
+            _, _, group, _, plural = path.split("/")
+            if f"{plural}.{group}" == kind:
+                return path
+        return ""
+
     def start(self, on_change: Callable[[ObjectRef], None]) -> None:
         """Begin to follow. `on_change` is told of every object that comes, goes or means something else than before:
         its status has no meaning.

@@ -31,6 +31,7 @@ from hived_extender.record import Recorder
 from hived_extender.server import HttpServer
 from hived_extender.service import Patience, Service
 from hived_extender.shim import Shim
+from hived_extender.status_writer import StatusWriter
 from hived_extender.tls import ServerTls
 from hived_extender.warm import compile_kernels
 from hived_extender.webhook import Webhook
@@ -85,6 +86,7 @@ class Extender:
         self._has_failed = False
         metrics = Metrics()
         objects = Objects(kube, metrics)
+        self._statuses = StatusWriter(kube, objects)
         settings = configuration.settings
         self.service = Service(
             configuration.cluster,
@@ -98,6 +100,7 @@ class Extender:
             rules=configuration.rules,
             objects=objects,
             serves_every_name=serves_every_name,
+            on_gang_change=self._statuses.changed,
         )
         app = create_app(self.service, security.gate(self._review_kube))
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
@@ -121,6 +124,7 @@ class Extender:
         for each in self._servers:
             each.start()
             log.info("listening", extra={"fields": {"url": each.url, "api_server": self._kube.host}})
+        self._statuses.start(self.service.gang_state, lambda: self.service.is_ready)
         self._beginning.start()
 
     def wait_ready(self, timeout_s: float = math.inf, stop: threading.Event | None = None) -> bool:
@@ -141,6 +145,7 @@ class Extender:
         self._leadership.stop()
         for each in self._servers:
             each.stop()
+        self._statuses.close()
         self.service.close()
         self._kube.close()
         self._lease_kube.close()
@@ -169,10 +174,6 @@ def _recorder(directory: Path, config_file: Path, metrics: Metrics) -> Recorder:
         return Recorder(directory, config_file, metrics.record_failures.inc)
     except OSError as error:
         raise UserError(f"cannot record to {directory}: {error.strerror}; --record wants a folder") from error
-
-
-def _admission(configuration: Configuration) -> Admission:
-    return Admission(configuration.cluster, configuration.rules)
 
 
 def _admitted(admission: Admission, pod: Mapping[str, Any]) -> Admitted:
@@ -212,7 +213,9 @@ def start_extender(
         webhook_server = None
         if webhook is not None:
             beside = stack.enter_context(closing(server.listen(f"{address.rpartition(':')[0]}:{webhook.port}")))
-            webhook_server = HttpServer(Webhook(_admission(configuration)), beside, webhook.tls, name="webhook")
+            webhook_server = HttpServer(
+                Webhook(Admission(configuration.cluster, configuration.rules)), beside, webhook.tls, name="webhook"
+            )
         extender = Extender(
             config_file,
             configuration,
@@ -256,7 +259,7 @@ def start_embedded(
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
     configuration = load(config_file)
-    admission = _admission(configuration)
+    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True)
     cluster = EmbeddedCluster(
         configuration.cluster, admit_pod=(lambda pod: _admitted(admission, pod)) if has_webhook else None
     )

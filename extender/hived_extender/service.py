@@ -28,13 +28,14 @@ from hived_extender.announcements import Announcer, AnnouncerApi
 from hived_extender.binder import Binder, KubeApi
 from hived_extender.counts import count_bad_nodes, count_groups, count_leaf_cells, count_preempting_pods
 from hived_extender.decision_log import tell_decision
-from hived_extender.dialects.description import ObjectRef
+from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.dialects.kinds import Lookup, NoObjects
 from hived_extender.evictor import EvictionApi, Evictor, PreemptionPolicy
 from hived_extender.facts import Facts
 from hived_extender.gangs.annotations import asks_in_own_words
 from hived_extender.gangs.plans import Round
 from hived_extender.gangs.rounds import Alone
+from hived_extender.gangs.states import GangState, state_of
 from hived_extender.interpreter import Interpreter
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Gauges, Metrics
@@ -109,7 +110,9 @@ class Service:
         rules: PodRules | None = None,
         objects: Lookup | None = None,
         serves_every_name: bool = False,
+        on_gang_change: Callable[[GangKey], None] = lambda key: None,
     ) -> None:
+        """`on_gang_change` is told of each gang whose `gang_state` may be another, with locks held."""
         self.metrics = metrics or Metrics()
         self.patience = patience or Patience()
         self.preemption = preemption or PreemptionPolicy()
@@ -135,6 +138,7 @@ class Service:
             self._evictor,
             self._binder,
             self._interpreter,
+            on_gang_change,
         )
         self._pods = self._facts.pods
         self._waiting = WaitingPods(
@@ -271,6 +275,12 @@ class Service:
         """What would become of these pods if they were created now; nothing changes. Cost O(cells) for each gang."""
         with self._exclusive():
             return WhatIf(self._leading(), self._interpreter).answer(pods)
+
+    def gang_state(self, key: GangKey) -> GangState | None:
+        """How far a gang has come, None if it has no pods."""
+        with self._lock:
+            gang = self._facts.gangs.get(key)
+            return None if gang is None else state_of(gang, self._facts.gangs.plan(key))
 
     # Verbs
 

@@ -19,6 +19,7 @@ class Ended:
     key: GangKey
     task: str | None
     has_succeeded: bool
+    source: ObjectRef | None = None
 
 
 @dataclass(frozen=True, slots=True)

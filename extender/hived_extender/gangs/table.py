@@ -5,7 +5,7 @@ thread-safe.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from hived.errors import UserError
 from hived_extender.dialects.description import Description, GangKey
@@ -15,9 +15,13 @@ from hived_extender.pods import PodRecord
 
 
 class Gangs:
-    """All gangs, by key. `ended` has pods that are over, by uid; `change_count` grows with every change of any pod."""
+    """All gangs, by key. `ended` has pods that are over, by uid; `change_count` grows with every change of any pod.
 
-    def __init__(self) -> None:
+    `on_change` is called with each gang that is not what it was.
+    """
+
+    def __init__(self, on_change: Callable[[GangKey], None] = lambda key: None) -> None:
+        self._on_change = on_change
         self.ended: dict[str, Ended] = {}
         self.change_count = 0
         self._gangs: dict[GangKey, Gang] = {}
@@ -56,7 +60,7 @@ class Gangs:
     def end(self, uid: str, description: Description, has_succeeded: bool) -> None:
         """A pod of a gang is over, but still there."""
         if description.gang is not None and uid not in self.ended:
-            ended = self.ended[uid] = Ended(description.gang, description.task, has_succeeded)
+            ended = self.ended[uid] = Ended(description.gang, description.task, has_succeeded, description.source)
             self._gang(description.gang).ended[uid] = ended
             self.changed(description.gang)
 
@@ -75,6 +79,7 @@ class Gangs:
         gang = self._gangs.get(key)
         if gang is not None:
             gang.changed()
+        self._on_change(key)
         plan = self._plans.get(key)
         for other in (key, *(plan.keys if plan is not None else ()), *self._together(key)):
             self._plans.pop(other, None)

@@ -1,0 +1,148 @@
+"""Writes what became of gangs into the status of the objects that describe them, where the tools of each kind look.
+
+Best effort, by the leader alone. Each object is written when its gang has changed and its status does not say so yet,
+at most once in `INTERVAL_S`, and only as it was when it was last seen: if somebody was faster, it is looked at again.
+What others write there afterwards is not written over until the gang changes again.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from hived_extender.dialects.description import GangKey, ObjectRef
+from hived_extender.gangs.states import GangState
+from hived_extender.kube import KubeError
+from hived_extender.pod_events import timestamp
+from hived_extender.podgroup_status import status_patch
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+"""Between rounds: what changes faster is written once."""
+
+RETRY_S = 10.0
+"""After a round in which the API server refused something, or was not there."""
+
+
+class StatusApi(Protocol):
+    """What is asked of the API server; `kube.KubeClient` is one."""
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Merge into one object. Raises KubeError."""
+
+
+class Found(Protocol):
+    """The objects as they were seen last; `objects.Objects` is one."""
+
+    def get(self, kind: str, namespace: str, name: str, /) -> Mapping[str, Any] | None:
+        """The object, None if it does not exist."""
+
+    def collection(self, kind: str) -> str:
+        """The path under which the API server has objects of this kind, "" if it has none."""
+
+
+class StatusWriter:
+    """Thread-safe; nothing but `close` waits for anything."""
+
+    def __init__(
+        self, kube: StatusApi, objects: Found, *, interval_s: float = INTERVAL_S, retry_s: float = RETRY_S
+    ) -> None:
+        self._kube = kube
+        self._objects = objects
+        self._interval_s = interval_s
+        self._retry_s = retry_s
+        self._state_of: Callable[[GangKey], GangState | None] = lambda key: None
+        self._may_write: Callable[[], bool] = lambda: False
+        self._sources: dict[GangKey, ObjectRef] = {}
+        self._without_subresource: set[str] = set()  # kinds
+        self._todo: dict[GangKey, None] = {}
+        self._changed = threading.Condition()  # guards `_todo`
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gang status", daemon=True)
+
+    def start(self, state_of: Callable[[GangKey], GangState | None], may_write: Callable[[], bool]) -> None:
+        """Begin to write. `state_of` tells the state of a gang, None once it has no pods, and `may_write` whether this
+        replica leads; both are called on a thread of the writer's own.
+        """
+        self._state_of, self._may_write = state_of, may_write
+        self._thread.start()
+
+    def changed(self, key: GangKey) -> None:
+        """Something of a gang is not what it was. Returns at once; may be called under any lock."""
+        with self._changed:
+            self._todo[key] = None
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Write no more; waits for a call under way."""
+        self._is_closed.set()
+        with self._changed:
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_closed.is_set():
+            with self._changed:
+                if not self._todo and not self._is_closed.is_set():
+                    self._changed.wait()
+            # Gangs that changed while another replica led are looked at when this one does.
+            left = self._write_all() if self._may_write() else False
+            self._is_closed.wait(self._retry_s if left else self._interval_s)
+
+    def _write_all(self) -> bool:
+        """Write what has changed; True if something could not be written, which is then still to be done."""
+        with self._changed:
+            todo, self._todo = self._todo, {}
+        left, cause = [], ""
+        for key in todo:
+            if self._is_closed.is_set() or not self._may_write():
+                left.append(key)
+                continue
+            try:
+                self._write(key)
+            except KubeError as error:
+                if error.is_conflict:
+                    self.changed(key)  # what the other one wrote will have been seen by the next round
+                elif not error.is_not_found:  # else it was deleted this moment
+                    left.append(key)
+                    cause = str(error)
+            except Exception:
+                log.exception("the status of a gang cannot be told")
+        if cause:
+            log.warning(
+                "status not written", extra={"fields": {"gangs": [str(key) for key in left[:8]], "cause": cause}}
+            )
+        with self._changed:
+            self._todo = {**dict.fromkeys(left), **self._todo}
+        return bool(left)
+
+    def _write(self, key: GangKey) -> None:
+        state = self._state_of(key)
+        ref = (state.source if state is not None else None) or self._sources.get(key)
+        if ref is not None:
+            self._sources[key] = ref
+        collection = self._objects.collection(ref.kind) if ref is not None else ""
+        found = self._objects.get(ref.kind, ref.namespace, ref.name) if ref is not None else None
+        status = status_patch(ref.kind, state or GangState(), found, timestamp()) if ref and found else {}
+        if ref is not None and found is not None and collection and status:
+            base, _, plural = collection.rpartition("/")
+            path = f"{base}/namespaces/{quote(ref.namespace, safe='')}/{plural}/{quote(ref.name, safe='')}"
+            version = found["metadata"].get("resourceVersion", "")
+            self._patch(ref.kind, path, {"metadata": {"resourceVersion": version}, "status": status})
+        if state is None:
+            self._sources.pop(key, None)
+
+    def _patch(self, kind: str, path: str, body: Mapping[str, Any]) -> None:
+        """Volcano's PodGroups had no status of their own for a long time: there it is a part of the object."""
+        if kind not in self._without_subresource:
+            try:
+                self._kube.patch(f"{path}/status", body)
+                return
+            except KubeError as error:
+                if not error.is_not_found:
+                    raise
+        self._kube.patch(path, body)
+        self._without_subresource.add(kind)
