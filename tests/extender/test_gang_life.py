@@ -239,6 +239,17 @@ def test_a_gang_that_keeps_its_minimum_loses_no_more_than_it_has_to() -> None:
     assert len(world.kube.leaving) == 1
 
 
+def test_pods_beyond_the_minimum_are_the_first_to_go() -> None:
+    world = GangWorld()
+    for number in range(2):
+        world.pod(f"w-{number}", 4, koordinator("train", 1))
+    assert len(world.settle()) == 2
+    world.pod("high", 4, priorityClassName="high", priority=1000)
+    world.settle(1)
+    wait_until(lambda: world.kube.leaving)
+    assert world.kube.leaving == [("evicted", "w-1")]
+
+
 def test_what_is_reserved_for_a_gang_is_given_back_when_a_pod_of_it_goes() -> None:
     world = GangWorld()
     for number in range(2):
