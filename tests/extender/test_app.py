@@ -1,8 +1,6 @@
 """Every path through Flask's test client: shapes, names and errors as the reference has them."""
 
-import ast
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,9 @@ from hypothesis import strategies as st
 from hived_extender.app import create_app
 from hived_extender.routes import ROUTES
 from hived_extender.service import RECOVERING
-from hived_extender.waiting import NO_CHAIN_REASON
 from tests.extender.world import World, filter_body, pod_json, preempt_body, spec_text
 
 ROOT = Path(__file__).parents[2]
-CORE = ROOT / "hived"
 DOCS = (ROOT / "docs" / "http.md").read_text()
 INSPECT = "/v1/inspect"
 
@@ -176,23 +172,6 @@ def test_every_path_is_documented(client: FlaskClient) -> None:
     assert paths == {route.path for route in ROUTES}
     headings = {line for line in DOCS.splitlines() if line.startswith("### ")}
     assert headings == {f"### {route.method} {route.path}" for route in ROUTES}
-
-
-def test_every_reason_to_wait_is_documented() -> None:
-    """The constant parts of each `Wait(...)` in the core's sources stand in one row of the table."""
-    rows = [line for line in DOCS.splitlines() if line.startswith("| `")]
-    reasons = [parts for path in CORE.glob("*.py") for parts in _wait_reasons(ast.parse(path.read_text()))]
-    assert len(reasons) >= 4
-    for parts in [*reasons, [NO_CHAIN_REASON]]:
-        assert any(all(part in row for part in parts) for row in rows), parts
-
-
-def _wait_reasons(tree: ast.Module) -> Iterator[list[str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Wait":
-            texts = [part.value for part in ast.walk(node.args[0]) if isinstance(part, ast.Constant)]
-            if texts:
-                yield [str(text).strip() for text in texts]
 
 
 def test_the_openapi_document_describes_every_path_with_resolvable_references(client: FlaskClient) -> None:

@@ -1,0 +1,92 @@
+"""Every message that a waiting pod can get is on the page about them, and nothing else is.
+
+A message is any text of three words or more in the modules that decide about pods, other than those in EXCEPT. A new
+one fails here until the page says what it means and what helps.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs/waiting.md").read_text()
+PACKAGE = ROOT / "extender/hived_extender"
+CORE = ("agreement", "bind_info", "chains", "fitting", "groups", "near", "scheduler", "search", "within")
+MODULES = (
+    *sorted((PACKAGE / "dialects").glob("*.py")),
+    *sorted((PACKAGE / "gangs").glob("*.py")),
+    *(PACKAGE / f"{name}.py" for name in ("annotation_yaml", "annotations", "evictor", "facts", "interpreter")),
+    *(PACKAGE / f"{name}.py" for name in ("pods", "preemptions", "requests", "service", "waiting")),
+    *(ROOT / "hived" / f"{name}.py" for name in CORE),
+)
+EXCEPT = {
+    r"(?: *(?:- )*(?:[A-Za-z0-9][\w./-]*:?(?: [A-Za-z0-9][\w./-]*)?|\"\")(?:\n|$))*": "a pattern",
+    r"[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?": "a pattern",
+    "^{}:\\n(?:[ -].*(?:\\n|\\Z))+": "a pattern",
+    "suggested nodes must be a mask of {} nodes": "for programs that use the core",
+    "_Scalar | list[_Tree] | dict[str, _Tree]": "a type",
+    "bool | int | str | list[Value] | dict[str, Value] | None": "a type",
+    "Terms | UserError | None": "a type",
+}
+WORDS = 3
+
+
+def texts(tree: ast.Module) -> Iterator[str]:
+    """What is said in a module, {} for what is filled in; no docstrings, logs, or errors of ours."""
+    silent: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):  # a docstring, or a call whose value nobody uses
+            silent |= {id(node.value)}
+        if isinstance(node, ast.JoinedStr):
+            silent |= {id(value) for value in node.values}
+        if isinstance(node, ast.Call) and _is_silent(node.func):
+            silent |= {id(inner) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        text = _text(node) if id(node) not in silent else ""
+        if len(re.findall(r"[^\s{}]+", text)) >= WORDS:
+            yield text
+
+
+def _is_silent(called: ast.expr) -> bool:
+    if isinstance(called, ast.Attribute):
+        return isinstance(called.value, ast.Name) and called.value.id == "log"
+    return isinstance(called, ast.Name) and called.id in {"InvariantError", "IndexError"}
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(value.value) if isinstance(value, ast.Constant) else "{}" for value in node.values)
+    return ""
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """What a message looks like on the page."""
+    text = re.sub(r"^(\[\{\}\]: |\{\}\s*)", "", text.strip())  # whom it is about
+    return re.compile(".*?".join(re.escape(part) for part in text.split("{}")))
+
+
+MESSAGES = sorted({text for path in MODULES for text in texts(ast.parse(path.read_text()))} - EXCEPT.keys())
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| message")]
+PLACES = [*ROWS, *(" ".join(part.split()) for part in PAGE.split("\n\n") if not part.startswith("|"))]
+
+
+def test_every_message_is_on_the_page() -> None:
+    assert len(MESSAGES) > 80
+    missing = [text for text in MESSAGES if not any(pattern(text).search(place) for place in PLACES)]
+    assert missing == []
+
+
+def test_every_row_of_the_page_has_a_message_and_a_remedy() -> None:
+    patterns = [pattern(text) for text in MESSAGES]
+    for row in ROWS:
+        message, meaning, remedy = (cell.strip() for cell in row.strip("|").split(" | "))
+        assert min(len(meaning), len(remedy)) > 0, message
+        assert any(one.search(message) for one in patterns), message
+
+
+def test_the_exceptions_are_still_there() -> None:
+    found = {text for path in MODULES for text in texts(ast.parse(path.read_text()))}
+    assert EXCEPT.keys() - found == set()
