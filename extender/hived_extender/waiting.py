@@ -125,8 +125,19 @@ class WaitingPods:
             if round_.is_strict:
                 for record in round_.members:
                     record.was_asked = False
-            return Wait(f"{round_.name} ({len(round_.members)} pods start together): {decision.reason}")
+            reason = f"{round_.name} ({len(round_.members)} pods start together): {decision.reason}"
+            self._tell_once(asker, round_, reason)
+            return Wait(reason)
         return decision
+
+    def _tell_once(self, asker: PodRecord, round_: Round, reason: str) -> None:
+        """The others of a round were told what is missing as it formed, which they now are not any more."""
+        plan = self._facts.gangs.plan(round_.key)
+        if not plan.is_told:
+            plan.is_told = True
+            for record in round_.members:
+                if record is not asker:
+                    self._announcer.waiting(record, reason)
 
     def _start(self, ledger: Ledger, asker: PodRecord, round_: Round) -> None:
         """All pods of the round get their places; kube-scheduler is to ask about the others, to be told of theirs."""

@@ -19,6 +19,24 @@ def test_a_gang_starts_when_its_last_pod_is_there() -> None:
     assert len(world.settle()) == 3
 
 
+def told(world: GangWorld, name: str) -> str:
+    """What the condition of a pod says."""
+    conditions = world.kube.pods[name]["status"].get("conditions") or [{"message": ""}]
+    return str(conditions[0]["message"])
+
+
+def test_a_pod_that_nobody_asks_about_any_more_hears_that_its_gang_is_complete() -> None:
+    world = GangWorld()
+    world.pod("ps", 0, koordinator("train", 4))
+    world.ask("ps")
+    for number in range(3):
+        world.pod(f"w-{number}", 4, koordinator("train", 4))
+    wait_until(lambda: "1 of 4 pods created" in told(world, "ps"))
+    world.ask("w-0")
+    wait_until(lambda: "(4 pods start together): insufficient capacity" in told(world, "ps"))
+    assert "created" not in told(world, "ps")
+
+
 def test_a_gang_without_room_holds_nothing() -> None:
     world = GangWorld()
     for number in range(3):
