@@ -7,10 +7,10 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nojit e2e e2e-failures check bench soak clean
+.PHONY: help setup demo demo-dialects test test-nojit e2e e2e-failures check bench soak clean
 
 help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # A build without isolation needs no network once everything is installed.
 $(READY): pyproject.toml
@@ -27,6 +27,9 @@ setup: $(READY) ## make .venv with everything that is needed to run, test and ch
 # A lab has a few nodes, where kernels are quick as plain Python; so nothing has to be compiled before the demo starts.
 demo: $(READY) ## see the guarantees at work on an embedded cluster, no Kubernetes needed
 	@NUMBA_DISABLE_JIT=1 $(BIN)/hived demo
+
+demo-dialects: $(READY) ## see jobs of other schedulers and controllers get the same guarantees
+	@NUMBA_DISABLE_JIT=1 $(BIN)/hived demo dialects
 
 test: $(READY) ## all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile

@@ -1,4 +1,4 @@
-"""`hived demo`: the lab's experiments, one after the other, each on an embedded cluster of its own."""
+"""`hived demo`: experiments, one after the other, each on an embedded cluster of its own."""
 
 import logging
 import sys
@@ -16,12 +16,17 @@ from hived_extender.lab.cluster import LabCluster
 from hived_extender.lab.experiment import experiments_folder, load_experiments
 from hived_extender.lab.report import Report
 from hived_extender.lab.runner import run_all
+from hived_extender.lab.table_report import TableReport
 from hived_extender.warm import compile_kernels
 
 NOTICE_AFTER_S = 2.0
 
 
+STORIES = ("lab", "dialects")
+
+
 @click.command()
+@click.argument("story", type=click.Choice(STORIES), default="lab", metavar="[lab|dialects]")
 @click.option("--only", "names", multiple=True, metavar="NAME", help="Run this experiment; may be given again.")
 @click.option("--list", "is_list", is_flag=True, help="List the experiments and run none.")
 @click.option("--keep", is_flag=True, help="Keep the last cluster up for exploration until Ctrl-C.")
@@ -32,18 +37,33 @@ NOTICE_AFTER_S = 2.0
     help="Folder of experiments.  [default: those that come with hived]",
 )
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="Write the cluster's log to this file.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "table", "json"]),
+    help="Form of the answer.  [default: text for the lab, table for dialects]",
+)
 def command(
-    *, names: tuple[str, ...], is_list: bool, keep: bool, folder: Path | None, log: Path | None, output: str
+    *,
+    story: str,
+    names: tuple[str, ...],
+    is_list: bool,
+    keep: bool,
+    folder: Path | None,
+    log: Path | None,
+    output: str | None,
 ) -> None:
     """Run the lab: HiveD's guarantees, shown and checked on an embedded cluster.
 
     Needs no Kubernetes. Every experiment says what it submits, what it expects and why, draws what happens (one
-    character per GPU), and passes or fails. The exit code is 0 only if all passed.
+    character per GPU), and passes or fails. The exit code is 0 only if all passed. With `dialects`, the same for jobs
+    that are written for Kubeflow, Volcano, DLRover, Koordinator, Kubernetes and others.
 
     \b
     Examples:
       hived demo
+      hived demo dialects
+      hived demo dialects --only tfjob -o text
       hived demo --list
       hived demo --only gang --only lazy-preemption
       hived demo --only vc-safety --keep      then look around with kubectl and hived get
@@ -51,19 +71,23 @@ def command(
       hived demo --from ./my-experiments      your own, in the same format
     """
     _send_logs(log)
-    folder = folder or experiments_folder()
+    folder = folder or experiments_folder(story)
     if is_list:
         _print_list(folder)
         return
     experiments = load_experiments(folder, names)
     _compile_kernels()
-    is_text = output == "text"
-    report = Report(click.echo if is_text else lambda line: None)
+    output = output or ("text" if story == "lab" else "table")
+    report = TableReport(click.echo) if output == "table" else Report(click.echo if output == "text" else _say_nothing)
     results = run_all(experiments, report, LabCluster, _stay if keep else None)
-    if not is_text:
+    if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode([result.as_json() for result in results])))
     if not all(result.is_passed for result in results):
         sys.exit(1)
+
+
+def _say_nothing(_line: str) -> None:
+    """An answer for scripts has no story beside it."""
 
 
 def _send_logs(log: Path | None) -> None:

@@ -28,7 +28,11 @@ _PLURALS = {
     "ServiceAccount": "serviceaccounts",
     "Role": "roles",
     "RoleBinding": "rolebindings",
+    "PriorityClass": "priorityclasses",
+    "PodGroup": "podgroups",
+    "Workload": "workloads",
 }
+_CLUSTER_WIDE = ("PriorityClass",)
 
 
 @dataclass(slots=True)
@@ -94,7 +98,7 @@ def create_again(kube: KubeClient, record: Record, pods: Iterable[PlannedPod]) -
     """Create pods of a job that are gone; one that is there stays. Raises KubeError."""
     for pod in pods:
         try:
-            kube.create(_collection(record.namespace, pod.manifest), _owned(pod.manifest, record))
+            kube.create(collection_of(record.namespace, pod.manifest), _owned(pod.manifest, record))
         except KubeError as error:
             if not error.is_conflict:
                 raise
@@ -152,7 +156,7 @@ class _Creation:
         """Something beside the pods: left out if the cluster has no such kind, used again if the job left it before."""
         kind, metadata = manifest["kind"], manifest["metadata"]
         what = f"{kind.lower()}/{metadata['name']}"
-        collection = _collection(self._namespace, manifest)
+        collection = collection_of(self._namespace, manifest)
         try:
             stored = self._kube.create(collection, manifest)
         except KubeError as error:
@@ -174,7 +178,7 @@ class _Creation:
 
     def _create_pod(self, pod: PlannedPod, manifest: Manifest, may_exist: bool) -> None:
         where, name = manifest["metadata"].get("namespace", self._namespace), pod.name
-        collection = _collection(self._namespace, manifest)
+        collection = collection_of(self._namespace, manifest)
         try:
             stored = self._admitted(collection, pod, manifest)
         except KubeError as error:
@@ -222,9 +226,14 @@ class _Creation:
         return f"; the {which} deleted again"
 
 
-def _collection(namespace: str, manifest: Manifest) -> str:
+def collection_of(namespace: str, manifest: Manifest) -> str:
+    """Where objects of this kind are created; `namespace` is for one that names none. Raises UserError."""
     version, kind = manifest["apiVersion"], manifest["kind"]
+    if kind not in _PLURALS:
+        raise UserError(f"kind {kind} ({version}): expected one of {', '.join(_PLURALS)}")
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    if kind in _CLUSTER_WIDE:
+        return f"{base}/{_PLURALS[kind]}"
     where = quote(manifest["metadata"].get("namespace", namespace), safe="")
     return f"{base}/namespaces/{where}/{_PLURALS[kind]}"
 

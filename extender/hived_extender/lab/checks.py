@@ -1,10 +1,11 @@
 """Does a moment meet an expectation? Every check answers with what it found instead, or with nothing."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from hived_extender.inspection import Group
 from hived_extender.lab.experiment import JobState, Step
-from hived_extender.lab.observer import DONE, EVICTED, RUNNING, STARTING, WAITING, Moment, Observer, PodHistory
+from hived_extender.lab.observer import DONE, EVICTED, RUNNING, STARTING, VERBS, WAITING, Moment, Observer, PodHistory
 
 TOGETHER_S = 2
 """Start times that differ by no more than this count as one moment; the API server tells them in whole seconds."""
@@ -18,6 +19,22 @@ def failures(step: Step, observer: Observer, moment: Moment) -> list[str]:
         if bad != sorted(step.bad_nodes):
             found.append(f"bad nodes are {', '.join(bad) or 'none'}, expected {', '.join(step.bad_nodes) or 'none'}")
     return found
+
+
+def seen(step: Step, observer: Observer) -> str:
+    """How the jobs that a step speaks of are now: `A: 2 run, 1 waits (insufficient capacity ...)`."""
+    told = []
+    for job, expected in step.jobs.items():
+        pods = observer.job_pods(job)
+        states = Counter(pod.state for pod in pods)
+        parts = [f"{states[state]} {VERBS[state][states[state] > 1]}" for state in VERBS if states[state]]
+        reasons = dict.fromkeys(pod.reason for pod in pods if pod.state == WAITING)
+        told.append(f"{job}: {', '.join(parts) or 'no pods'}{''.join(f' ({one})' for one in reasons if one)}")
+        if expected.phase is not None:
+            told[-1] += f", job {observer.phases.get(job)}"
+    if step.bad_nodes is not None:
+        told.append(f"bad nodes: {', '.join(sorted(step.bad_nodes)) or 'none'}")
+    return "; ".join(told)
 
 
 def _job_failures(job: str, expected: JobState, observer: Observer, moment: Moment) -> Iterator[str]:
@@ -37,6 +54,8 @@ def _job_failures(job: str, expected: JobState, observer: Observer, moment: Mome
         touched = [pod.name for pod in observer.pods if pod.job == job and pod.eviction_count]
         if touched:
             yield f"{', '.join(touched)} was evicted"
+    if expected.phase is not None and observer.phases.get(job) != expected.phase:
+        yield f"{job} is {observer.phases.get(job, 'no job that somebody looks after')}, expected {expected.phase}"
 
 
 def _count_failures(job: str, expected: JobState, pods: list[PodHistory]) -> Iterator[str]:

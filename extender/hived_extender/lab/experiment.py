@@ -3,6 +3,7 @@
 A misspelt key is a mistake, not a check that is silently left out.
 """
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,8 @@ from hived.errors import UserError
 from hived_extender.pictures import LETTERS
 
 FILE = "experiment.yaml"
+
+_POD = re.compile(r"[A-Z][0-9]+")
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,6 +34,13 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     file: str
 
 
+class Creation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Create the objects in a file as they stand; `job` is the letter for the pods among them, if there are any."""
+
+    file: str
+    job: str = ""
+
+
 class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is expected of a job; what is not given is not looked at.
 
@@ -38,7 +48,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `node_count` of them. `reason` is part of what every waiting pod is told. `cells` counts the leaf cells that its
     groups hold; `guaranteed` is whether all those groups hold cells of their virtual cluster, or none does.
     `lazily_preempted` is whether they lost theirs to another group. `together`: its pods started in one moment.
-    `untouched`: no pod of it was ever evicted.
+    `untouched`: no pod of it was ever evicted. `phase` is where the record says that the job stands.
     """
 
     running: int | None = None
@@ -53,22 +63,26 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lazily_preempted: bool | None = None
     together: bool | None = None
     untouched: bool | None = None
+    phase: str | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One step: exactly one of the actions, or an expectation.
 
-    `finish`, `delete` and `resubmit` name a job, `fail`, `recover`, `cordon`, `uncordon`, `delete_node` and
-    `return_node` a node, `reconfigure` a configuration with which the service is started again. `expect` says in words
+    `finish` and `delete` name a job or one of its pods (`A`, `A0`), `resubmit` and `resume` a job, `fail`, `recover`,
+    `cordon`, `uncordon`, `delete_node` and `return_node` a node, `reconfigure` a configuration with which the service
+    is started again. `expect` says in words
     what `jobs` and `bad_nodes` say to the runner, `because` why it must be so; it has to come true within `within_s`
     seconds and stay so for `hold_s`.
     """
 
     submit: Submission | None = None
     adopt: Adoption | None = None
+    create: Creation | None = None
     finish: str | None = None
     delete: str | None = None
     resubmit: str | None = None
+    resume: str | None = None
     fail: str | None = None
     recover: str | None = None
     cordon: str | None = None
@@ -107,15 +121,15 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 ACTIONS = (
-    "submit", "adopt", "finish", "delete", "resubmit", "fail", "recover", "cordon", "uncordon", "delete_node",
-    "return_node", "reconfigure", "expect",
+    "submit", "adopt", "create", "finish", "delete", "resubmit", "resume", "fail", "recover", "cordon", "uncordon",
+    "delete_node", "return_node", "reconfigure", "expect",
 )  # fmt: skip
 
 
-def experiments_folder() -> Path:
-    """Where the experiments are: beside this module in an installed package, else in the checkout's examples."""
-    installed = Path(__file__).parent / "experiments"
-    return installed if installed.is_dir() else Path(__file__).parents[3] / "examples" / "lab"
+def experiments_folder(story: str = "lab") -> Path:
+    """Where a story's experiments are: beside this module in an installed package, else in the checkout's examples."""
+    installed = Path(__file__).parent / "experiments" / story
+    return installed if installed.is_dir() else Path(__file__).parents[3] / "examples" / story
 
 
 def load_experiments(folder: Path, names: tuple[str, ...] = ()) -> list[Loaded]:
@@ -158,8 +172,8 @@ def _check(file: Path, experiment: Experiment) -> None:
     with_file: set[str] = set()
     deleted: set[str] = set()
     for number, step in enumerate(experiment.steps, start=1):
-        begun = step.submit or step.adopt
-        if begun and begun.job not in LETTERS:
+        begun = step.submit or step.adopt or step.create
+        if begun and begun.job not in LETTERS and not (step.create and not begun.job):
             raise UserError(f"{file}: step {number}: job {begun.job!r}: expected a capital letter, but not X")
         actions = [action for action in ACTIONS if getattr(step, action) is not None]
         if len(actions) != 1:
@@ -174,10 +188,13 @@ def _check(file: Path, experiment: Experiment) -> None:
             if step.return_node not in deleted:
                 raise UserError(f"{file}: step {number}: node {step.return_node} was not deleted before")
             deleted.remove(step.return_node)
-        named = {*step.jobs, *(job for job in (step.finish, step.delete, step.resubmit) if job)}
+        one_or_all = (name[:1] if _POD.fullmatch(name) else name for name in (step.finish, step.delete) if name)
+        named = {*step.jobs, *one_or_all, *(job for job in (step.resubmit, step.resume) if job)}
         if unknown := named - submitted:
             raise UserError(f"{file}: step {number}: job {', '.join(sorted(unknown))} was not submitted before")
-        if step.resubmit and step.resubmit not in with_file:
-            raise UserError(f"{file}: step {number}: job {step.resubmit} has no job file to submit again")
+        again = step.resubmit or step.resume
+        if again and again not in with_file:
+            verb = "submit again" if step.resubmit else "resume"
+            raise UserError(f"{file}: step {number}: job {again} has no job file to {verb}")
         if step.expect is not None and not step.jobs and step.bad_nodes is None:
             raise UserError(f"{file}: step {number}: nothing is checked; expected jobs or bad_nodes")

@@ -5,6 +5,7 @@ tell: that a pod is gone because it was evicted, when it started, and that it is
 """
 
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,13 +13,17 @@ import msgspec
 
 from hived.errors import UserError
 from hived_extender.inspection import Cell, Group, Inspector
+from hived_extender.jobs.records import read_record
+from hived_extender.jobs.roles import JOB
 from hived_extender.kube import PODS, KubeClient
 from hived_extender.notices import CONDITION_TYPE
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
     name: str
+    namespace: str
     uid: str
+    labels: dict[str, str] | None = None
     deletion_timestamp: str | None = None
 
 
@@ -53,6 +58,14 @@ class SeenPod(msgspec.Struct):
 
 
 WAITING, STARTING, RUNNING, DONE, EVICTED, DELETED = "waiting", "starting", "running", "done", "evicted", "deleted"
+VERBS = {
+    RUNNING: ("runs", "run"),
+    WAITING: ("waits", "wait"),
+    DONE: ("is done", "are done"),
+    EVICTED: ("is evicted", "are evicted"),
+    DELETED: ("is deleted", "are deleted"),
+}
+"""What a state is called for one pod, or a job as a whole, and for several pods."""
 _PHASES = {"Pending": STARTING, "Running": RUNNING, "Succeeded": DONE, "Failed": DONE}
 
 
@@ -73,6 +86,7 @@ class PodHistory:
     reason_since_s: float = 0.0
     started_at: datetime | None = None
     eviction_count: int = 0
+    namespace: str = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +105,17 @@ class Moment:
 
 @dataclass(slots=True)
 class Observer:
-    """Looks at one cluster; `pods` holds the history of every pod that was submitted, in order."""
+    """Looks at one cluster; `pods` holds the history of every pod that was submitted, in order.
+
+    `recorded` has the letters of jobs that somebody looks after, by namespace and name: pods that are made for them
+    later are followed as well. `phases` is where those jobs stand.
+    """
 
     kube: KubeClient
     inspector: Inspector
     pods: list[PodHistory] = field(default_factory=list)
+    recorded: dict[tuple[str, str], str] = field(default_factory=dict)
+    phases: dict[str, str] = field(default_factory=dict)
     _zero: float = field(default_factory=time.monotonic)
     _last: Moment | None = None
 
@@ -104,13 +124,13 @@ class Observer:
         self.pods.append(pod)
 
     def job_pods(self, job: str) -> list[PodHistory]:
-        """The pods of a job as last submitted."""
+        """The pods of a job as last created."""
         latest = {pod.name: pod for pod in self.pods if pod.job == job}
         return list(latest.values())
 
-    def forget(self, job: str) -> None:
-        """The job's pods are being deleted by their owner: that they vanish will be no eviction."""
-        for pod in self.job_pods(job):
+    def forget(self, pods: Iterable[PodHistory]) -> None:
+        """These pods are being deleted by their owner: that they vanish will be no eviction."""
+        for pod in pods:
             if pod.state not in (DONE, EVICTED):
                 pod.state = DELETED
 
@@ -121,6 +141,7 @@ class Observer:
         """
         seen = {pod.metadata.uid: pod for pod in self.kube.list_objects(PODS, SeenPod).items}
         at_s = time.monotonic() - self._zero
+        self._look_at_jobs(seen)
         for pod in self.pods:
             _update(pod, seen.get(pod.uid), at_s)
         try:
@@ -132,6 +153,18 @@ class Observer:
             cells, groups = self._last.cells, self._last.groups
         self._last = Moment(at_s, cells, groups)
         return self._last
+
+    def _look_at_jobs(self, seen: Mapping[str, SeenPod]) -> None:
+        """Follow pods that a controller made, and see where its jobs stand."""
+        known = {pod.uid for pod in self.pods}
+        for uid, pod in seen.items():
+            metadata = pod.metadata
+            job = self.recorded.get((metadata.namespace, (metadata.labels or {}).get(JOB, "")))
+            if job is not None and uid not in known and not metadata.deletion_timestamp:
+                key = f"{metadata.namespace}/{metadata.name}"
+                self.follow(PodHistory(job, metadata.name, uid, key, namespace=metadata.namespace))
+        for (namespace, name), job in self.recorded.items():
+            self.phases[job] = read_record(self.kube, namespace, name).state.phase.value
 
 
 def _update(pod: PodHistory, seen: SeenPod | None, at_s: float) -> None:

@@ -13,7 +13,7 @@ import click
 
 from hived_extender.inspection import Cell
 from hived_extender.lab.experiment import Loaded
-from hived_extender.lab.observer import DELETED, DONE, EVICTED, RUNNING, WAITING, Moment, Observer, PodHistory
+from hived_extender.lab.observer import VERBS, WAITING, Moment, Observer, PodHistory
 from hived_extender.pictures import BAD, FREE, RESERVED
 
 WIDTH = 100
@@ -23,14 +23,6 @@ NEWS_WIDTH = 40
 
 LEGEND = "A, B, C: the job on a GPU; lower case: may be taken away; . free   x bad node   ~ reserved"
 COLORS = ("cyan", "magenta", "yellow", "blue", "green")
-VERBS = {
-    RUNNING: ("runs", "run"),
-    WAITING: ("waits", "wait"),
-    DONE: ("is done", "are done"),
-    EVICTED: ("is evicted", "are evicted"),
-    DELETED: ("is deleted", "are deleted"),
-}
-"""What a state is called for one pod, or a job as a whole, and for several pods."""
 _COUNT_OF_NODES = re.compile(r"^\d+/\d+ nodes are available: ")
 
 SETTLED_S = 0.25
@@ -41,13 +33,15 @@ SETTLED_S = 0.25
 class Check:
     """An expectation and what came of it.
 
-    `found` is empty if it held; `seconds` is how long that took, and `hold_s` for how long it was watched after that.
+    `found` is what was not as expected, empty if it held; `seconds` is how long that took, and `hold_s` for how long it
+    was watched after that. `seen` is how things were at the end, whatever was expected.
     """
 
     expect: str
     found: tuple[str, ...]
     seconds: float
     hold_s: float = 0.0
+    seen: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +72,7 @@ class Result:
                     "expect": check.expect,
                     "passed": not check.found,
                     "found": list(check.found),
+                    "seen": check.seen,
                     "seconds": round(check.seconds, 2),
                 }
                 for check in self.checks
@@ -168,9 +163,7 @@ class Report:
             held = sum(not check.found for check in result.checks)
             checks = f"{held} of {len(result.checks)} expectations held"
             self._echo(f"  {word}   {result.title:<{width}}   {checks}   {result.seconds:4.1f} s")
-        passed = sum(result.is_passed for result in results)
-        verdict = f"{passed} of {len(results)} experiments passed in {seconds:.0f} s"
-        self._echo("\n" + click.style(verdict, bold=True, fg="green" if passed == len(results) else "red"))
+        self._echo("\n" + verdict_of(results, seconds, "experiments"))
 
     def _block(self, styled: str, word: str, text: str) -> None:
         lines = textwrap.wrap(text, WIDTH - INDENT) or [""]
@@ -206,6 +199,13 @@ class Report:
             return f"{job} {one}"
         pods = " ".join(f"{job}{all_names.index(name)}" for name in names)
         return f"{pods} {one if len(names) == 1 else several}"
+
+
+def verdict_of(results: Sequence[Result], seconds: float, what: str) -> str:
+    """The last line of a report."""
+    passed = sum(result.is_passed for result in results)
+    text = f"{passed} of {len(results)} {what} passed in {seconds:.0f} s"
+    return click.style(text, bold=True, fg="green" if passed == len(results) else "red")
 
 
 def _node_width(node: Cell) -> int:

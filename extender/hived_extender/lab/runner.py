@@ -7,30 +7,19 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
-import yaml
-
 from hived.errors import HivedError, UserError
-from hived.specs import PodRequest
 from hived_config.loader import load_cluster
-from hived_config.rules import PRIORITY_WORDS
-from hived_extender.annotations import pod_request
-from hived_extender.embedded.lifetimes import RUN_SECONDS
 from hived_extender.embedded.nodes import READY
 from hived_extender.inspection import Inspector
-from hived_extender.jobs.creation import create_pods
-from hived_extender.jobs.kinds import plan_file
-from hived_extender.jobs.submission import Manifest, PlannedPod
-from hived_extender.jobs.submission import Submission as Submitter
-from hived_extender.kube import NODES, KubeClient, pod_path
-from hived_extender.lab.checks import failures
-from hived_extender.lab.experiment import Adoption, Loaded, Step, Submission
-from hived_extender.lab.observer import DONE, EVICTED, RUNNING, Moment, Observer, PodHistory
+from hived_extender.jobs.submission import Manifest
+from hived_extender.kube import NODES, KubeClient
+from hived_extender.lab.checks import failures, seen
+from hived_extender.lab.experiment import Loaded, Step, Submission
+from hived_extender.lab.observer import Moment, Observer
 from hived_extender.lab.report import Check, Report, Result
+from hived_extender.lab.workload import Workload
 
 LOOK_INTERVAL_S = 0.1
-NAMESPACE = "default"
-USER = "lab"
-_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
 class Cluster(Protocol):
@@ -82,33 +71,43 @@ def run_experiment(loaded: Loaded, report: Report, cluster: Cluster, began: floa
     Expectations have `patience` times as long to come true as they say, for clusters that are slower than the embedded
     one. The first that fails ends the experiment: what follows would build on sand.
     """
-    run = _Run(loaded, report, cluster, patience)
     error = ""
-    try:
-        run.look()
-        for step in loaded.experiment.steps:
-            run.do(step)
-            if run.checks and run.checks[-1].found:
-                break
-    except HivedError as problem:
-        error = str(problem)
-        report.error(error)
+    observer = Observer(cluster.kube, Inspector(cluster.url))
+    with Workload(cluster.kube, observer, loaded.folder) as workload:
+        run = _Run(loaded, report, cluster, patience, observer, workload)
+        try:
+            run.look()
+            for step in loaded.experiment.steps:
+                run.do(step)
+                if run.checks and run.checks[-1].found:
+                    break
+        except HivedError as problem:
+            error = str(problem)
+            report.error(error)
     seconds = time.monotonic() - began
     return Result(loaded.name, loaded.experiment.title, tuple(run.checks), error, seconds)
 
 
 class _Run:
-    """One experiment under way. `jobs` holds what was submitted under each letter, to be submitted again if asked."""
+    """One experiment under way."""
 
-    def __init__(self, loaded: Loaded, report: Report, cluster: Cluster, patience: float) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        report: Report,
+        cluster: Cluster,
+        patience: float,
+        observer: Observer,
+        workload: Workload,
+    ) -> None:
         self.checks: list[Check] = []
         self._folder = loaded.folder
         self._report = report
         self._cluster = cluster
         self._patience = patience
         self._spec = load_cluster(loaded.folder / loaded.experiment.configuration)
-        self._observer = Observer(cluster.kube, Inspector(cluster.url))
-        self._jobs: dict[str, list[PlannedPod]] = {}
+        self._observer = observer
+        self._workload = workload
         self._deleted_nodes: dict[str, Manifest] = {}
 
     def look(self) -> Moment:
@@ -122,16 +121,26 @@ class _Run:
         if step.submit:
             self._submit(step.submit)
         elif step.adopt:
-            self._adopt(step.adopt)
+            self._report.act("adopt", f"{step.adopt.job}: {step.adopt.file}, pods that run already")
+            self._workload.create(step.adopt.job, step.adopt.file)
+        elif step.create:
+            job = f"{step.create.job}: " if step.create.job else ""
+            self._report.act("create", f"{job}the objects in {step.create.file}")
+            self._workload.create(step.create.job, step.create.file)
         elif step.resubmit:
             self._report.act("submit", f"{step.resubmit} again, as a job controller would")
-            self._create(step.resubmit)
+            self._workload.submit(step.resubmit)
+        elif step.resume:
+            self._report.act("resume", step.resume)
+            self._workload.resume(step.resume)
         elif step.finish:
-            self._report.act("finish", f"the running tasks of {step.finish}: their work is done")
-            self._finish(step.finish)
+            which = "the running tasks of " * (len(step.finish) == 1)
+            self._report.act("finish", f"{which}{step.finish}: {'their' if which else 'its'} work is done")
+            self._workload.finish(step.finish)
         elif step.delete:
-            self._report.act("delete", f"the pods of {step.delete}")
-            self._delete(step.delete)
+            which = "the pods of " * (len(step.delete) == 1)
+            self._report.act("delete", f"{which}{step.delete}")
+            self._workload.delete(step.delete)
         elif step.fail:
             self._report.act("fail", f"node {step.fail}: it is gone from the network")
             self._patch_node(step.fail, {"metadata": {"annotations": {READY: "unknown"}}})
@@ -159,33 +168,18 @@ class _Run:
 
     def _submit(self, submission: Submission) -> None:
         try:
-            pods, _ = plan_file(str(self._folder / submission.file), Submitter(user=USER, cluster=self._spec))
+            described = self._workload.plan(submission.job, submission.file, self._spec)
         except UserError as error:
             if not submission.refused:
                 raise
             self._report.act("submit", f"{submission.job}: {submission.file}")
             self._judge_refusal(submission, error.message)
             return
-        self._report.act("submit", f"{submission.job}: {submission.file}, {_describe(pods)}")
+        self._report.act("submit", f"{submission.job}: {submission.file}, {described}")
         if submission.refused:
             self._judge_refusal(submission, "")
             return
-        self._jobs[submission.job] = pods
-        self._create(submission.job)
-
-    def _adopt(self, adoption: Adoption) -> None:
-        """Create pods bound to their nodes, as they were when another scheduler had done its work."""
-        file = self._folder / adoption.file
-        try:
-            manifests = [one for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]
-        except (OSError, yaml.YAMLError) as error:
-            raise UserError(f"{file}: {error}") from error
-        self._report.act("adopt", f"{adoption.job}: {adoption.file}, pods that run already: {len(manifests)}")
-        for manifest in manifests:
-            stored = self._cluster.kube.create(_PODS, manifest)
-            metadata = stored["metadata"]
-            group = pod_request("", metadata["name"], NAMESPACE, metadata.get("annotations", {})).spec.group.name
-            self._observer.follow(PodHistory(job=adoption.job, name=metadata["name"], uid=metadata["uid"], group=group))
+        self._workload.submit(submission.job)
 
     def _judge_refusal(self, submission: Submission, message: str) -> None:
         """Check that a file was refused with the expected words; an empty message says that it was accepted."""
@@ -197,28 +191,8 @@ class _Run:
         if submission.refused not in message:
             prefix = "" if message else "it was accepted, "
             found = (f"{prefix}expected {submission.refused!r} in the answer",)
-        self.checks.append(Check(expect, found, 0.0))
+        self.checks.append(Check(expect, found, 0.0, seen=message))
         self._report.verdict(self.checks[-1])
-
-    def _create(self, job: str) -> None:
-        pods = self._jobs[job]
-        for planned, stored in zip(pods, create_pods(self._cluster.kube, NAMESPACE, pods), strict=True):
-            metadata = stored["metadata"]
-            group = _request(planned).spec.group.name
-            self._observer.follow(PodHistory(job=job, name=metadata["name"], uid=metadata["uid"], group=group))
-
-    def _finish(self, job: str) -> None:
-        """Let the running pods of a job end by themselves, successfully, now."""
-        for pod in self._observer.job_pods(job):
-            if pod.state == RUNNING:
-                body = {"metadata": {"annotations": {RUN_SECONDS: "0"}}}
-                self._cluster.kube.patch(pod_path(NAMESPACE, pod.name), body)
-
-    def _delete(self, job: str) -> None:
-        for pod in self._observer.job_pods(job):
-            if pod.state not in (DONE, EVICTED):
-                self._cluster.kube.delete_pod(NAMESPACE, pod.name, uid=pod.uid)
-        self._observer.forget(job)
 
     def _patch_node(self, node: str, change: Mapping[str, Any]) -> None:
         """Change a node, as anybody may with kubectl annotate or cordon."""
@@ -253,34 +227,10 @@ class _Run:
             time.sleep(LOOK_INTERVAL_S)
 
     def _conclude(self, step: Step, found: tuple[str, ...], seconds: float) -> Check:
-        check = Check(step.expect or "", found, seconds, 0.0 if found else step.hold_s)
+        check = Check(step.expect or "", found, seconds, 0.0 if found else step.hold_s, seen(step, self._observer))
         self._report.verdict(check)
         return check
 
 
 def _node_path(node: str) -> str:
     return f"{NODES}/{quote(node, safe='')}"
-
-
-def _request(pod: PlannedPod) -> PodRequest:
-    metadata = pod.manifest["metadata"]
-    return pod_request("", metadata["name"], NAMESPACE, metadata["annotations"])
-
-
-def _describe(pods: list[PlannedPod]) -> str:
-    """What a job asks for, in a few words: `2 tasks of 1 GPU as a gang, VC vision, prod`."""
-    requests = [_request(pod).spec for pod in pods]
-    shapes = dict.fromkeys(f"{spec.leaf_cell_count} GPU" + "s" * (spec.leaf_cell_count > 1) for spec in requests)
-    tasks = f"{len(pods)} tasks of" if len(pods) > 1 else "a task of"
-    is_gang = len(pods) > 1 and len({spec.group.name for spec in requests}) == 1
-    first = requests[0]
-    words = {number: word for word, number in PRIORITY_WORDS.items()}
-    parts = [
-        f"{tasks} {' and '.join(shapes)}{' as a gang' if is_gang else ''}",
-        f"VC {first.virtual_cluster}",
-        words.get(first.priority, f"priority {first.priority}"),
-        f"type {first.leaf_cell_type}" if first.leaf_cell_type else "",
-        f"pinned to {first.pinned_cell_id}" if first.pinned_cell_id else "",
-        "lazy preemption" if first.lazy_preemption else "",
-    ]
-    return ", ".join(part for part in parts if part)

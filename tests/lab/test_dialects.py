@@ -1,0 +1,71 @@
+"""`hived demo dialects`: every example does what it promises, and the folder's README knows it."""
+
+import json
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from hived_config.loader import load_cluster
+from hived_extender.cli import main
+from hived_extender.jobs.kinds import plan_jobs
+from hived_extender.jobs.submission import Submission
+from hived_extender.lab.experiment import Loaded, experiments_folder, load_experiments
+from hived_extender.warm import compile_kernels
+
+FOLDER = experiments_folder("dialects")
+EXAMPLES = load_experiments(FOLDER)
+LONGEST_S = 60
+
+
+@pytest.fixture(scope="module")
+def answer() -> Result:
+    """All examples as a user sees them, run once."""
+    compile_kernels()
+    return CliRunner().invoke(main, ["demo", "dialects"])
+
+
+def test_every_example_does_what_it_promises(answer: Result) -> None:
+    assert answer.exit_code == 0, answer.output
+    assert f"\n{len(EXAMPLES)} of {len(EXAMPLES)} examples passed in " in answer.output
+
+
+def test_it_takes_less_than_a_minute(answer: Result) -> None:
+    assert int(answer.output.split()[-2]) < LONGEST_S
+
+
+def test_the_table_has_a_row_for_every_expectation_and_fits_on_100_columns(answer: Result) -> None:
+    lines = click.unstyle(answer.output).splitlines()
+    checks = sum(step.is_checked for loaded in EXAMPLES for step in loaded.experiment.steps)
+    assert sum(line.endswith(" ok") for line in lines) == checks
+    assert [line for line in lines if len(line) > 100] == []
+
+
+def test_json_says_what_was_seen() -> None:
+    result = CliRunner().invoke(main, ["demo", "dialects", "--only", EXAMPLES[0].name, "-o", "json"])
+    [example] = json.loads(result.stdout)
+    assert (example["name"], example["passed"]) == (EXAMPLES[0].name, True)
+    assert example["expectations"][-1]["seen"] == "A: 5 run"
+
+
+@pytest.mark.parametrize("loaded", EXAMPLES, ids=lambda loaded: loaded.name)
+def test_every_file_of_an_example_is_used_and_honoured(loaded: Loaded) -> None:
+    steps = loaded.experiment.steps
+    cluster = load_cluster(loaded.folder / loaded.experiment.configuration)
+    jobs = {step.submit.file for step in steps if step.submit}
+    objects = {step.create.file for step in steps if step.create}
+    assert {path.name for path in loaded.folder.iterdir()} == jobs | objects | {"experiment.yaml"}
+    assert [plan_jobs(str(loaded.folder / file), Submission("me", cluster=cluster))[1] for file in jobs] == [[]] * len(
+        jobs
+    )
+
+
+def test_the_readme_lists_every_example() -> None:
+    rows = (FOLDER / "README.md").read_text().splitlines()
+    listed = [row.split("`")[1] for row in rows if row.startswith("| `")]
+    assert listed == [loaded.folder.name for loaded in EXAMPLES]
+
+
+def test_no_example_speaks_of_hived_but_in_its_wishes() -> None:
+    jobs = [path for path in FOLDER.glob("*/*.yaml") if path.name != "experiment.yaml"]
+    assert [path.name for path in jobs if "pod-scheduling-spec" in path.read_text()] == []
