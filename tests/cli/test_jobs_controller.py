@@ -201,6 +201,18 @@ def test_a_plain_job_replaces_failed_pods_as_often_as_it_says(kube, submit, cont
     assert controller.wait_ended(KEY, DEADLINE_S) is Phase.FAILED
 
 
+@pytest.mark.parametrize(
+    "data", [{"job.json": "{"}, {"job.json": "{}"}, {"state.json": "[]"}, {"submission.json": None}]
+)
+def test_a_record_that_somebody_has_spoilt_does_not_keep_others_from_care(kube, submit, controller, data):
+    submit(VOLCANO.replace("name: vc", "name: other"))
+    kube.patch("/api/v1/namespaces/default/configmaps/hived-job-other", {"data": data})
+    kube.delete_pod("default", "other-ps-0")
+    submit(VOLCANO)
+    kube.delete_pod("default", "vc-ps-0")
+    assert eventually(lambda: state(kube).retries == 1 and state(kube).phase is Phase.RUNNING)
+
+
 def test_a_job_that_was_not_asked_for_is_left_alone(kube, submit):
     submit(VOLCANO)
     with JobController(kube, only=[("default", "other")]):

@@ -1,16 +1,22 @@
 """Job files of other controllers: the pods that these would create, each saying which gang it is in."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hived.errors import UserError
 from hived_extender import dialects
 from hived_extender.dialects.koordinator import PREFIX as GANG
-from hived_extender.jobs.kinds import KINDS, plan_file, plan_jobs
+from hived_extender.jobs.documents import stored_document
+from hived_extender.jobs.kinds import KINDS, plan_document, plan_file, plan_jobs
 from hived_extender.jobs.policies import Action, Event, Phase
 from hived_extender.wire import Pod
 from tests.job_files import ALL, DEPLOYMENT, ELASTIC, JOB_SET, MPI, PLAIN, PYTORCH, TENSORFLOW, VOLCANO
@@ -348,3 +354,47 @@ def test_every_kind_is_documented(name):
 @pytest.mark.parametrize("word", [*Event, *(each for each in Action if each is not Action.CLEAN_UP), *Phase])
 def test_every_event_action_and_phase_is_documented(word):
     assert f"`{word.value}`" in PAGE
+
+
+ODD = [
+    "null",
+    '""',
+    '"x"',
+    "7",
+    "-1",
+    "1.5",
+    "true",
+    "[]",
+    '["x"]',
+    "[null]",
+    "[[]]",
+    "{}",
+    '{"x":1}',
+    '{"name":null}',
+    '[{"x":1}]',
+]
+
+
+def places(value: object, path: tuple = ()) -> Iterator[tuple]:
+    """The paths of everything inside a document."""
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield (*path, key)
+        yield from places(child, (*path, key))
+
+
+@pytest.mark.parametrize("kind", ALL)
+@given(data=st.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_stands_in_a_file_is_planned_or_refused(kind, data, submission):
+    document = yaml.safe_load(ALL[kind])
+    for _ in range(data.draw(st.integers(1, 2))):
+        path = data.draw(st.sampled_from(list(places(document))))
+        part = document
+        for key in path[:-1]:
+            part = part[key]
+        part[path[-1]] = json.loads(data.draw(st.sampled_from(ODD)))
+    plan = None
+    with suppress(UserError):
+        plan = plan_document(stored_document(json.dumps(document), "job.yaml"), submission)
+    assert plan is None or msgspec.json.encode([pod.manifest for pod in plan.pods])

@@ -102,6 +102,8 @@ class JobController:
             if ended is not None:
                 self._facts.put_ended(ended)
             return False
+        except Exception:  # a bug in one job's plan must not leave all others without care
+            log.exception("job %s/%s cannot be looked after", *key)
         return True
 
     def _step(self, record: Record) -> None:

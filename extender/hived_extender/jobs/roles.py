@@ -8,7 +8,7 @@ import copy
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -200,18 +200,50 @@ def _virtual_cluster(submission: Submission, queue: tuple[Section, str] | None) 
     return ""
 
 
+class _Port(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    container_port: int | None = None
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str
+    env: list[dict[str, Any]] | None = None
+    ports: list[_Port] | None = None
+    volume_mounts: list[dict[str, Any]] | None = None
+
+
+class _TemplateSpec(msgspec.Struct, rename="camel"):
+    containers: Annotated[list[_Container], msgspec.Meta(min_length=1)]
+    init_containers: list[_Container] | None = None
+    volumes: list[dict[str, Any]] | None = None
+    scheduler_name: str | None = None
+    hostname: str | None = None
+    subdomain: str | None = None
+
+
+class _TemplateMetadata(msgspec.Struct):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Template(msgspec.Struct):
+    """What is touched of a template; the API server judges the rest."""
+
+    spec: _TemplateSpec
+    metadata: _TemplateMetadata | None = None
+
+
 def read_role(section: Section, name: str, replicas: int | None = 1, template: str = "template", **more: Any) -> Role:
     """A role from where its template stands, as many pods as `replicas` says there, else the number given.
 
     Raises UserError if the template has no containers.
     """
     plain = section.plain(template)
-    spec = plain.get("spec") if isinstance(plain, dict) else None
-    if not isinstance(plain, dict) or not isinstance(spec, dict) or not spec.get("containers"):
-        raise section.refuse(template, "expected a pod template: a mapping whose spec has containers")
-    if not all(isinstance(plain.get("metadata") or {}, dict) and isinstance(one, dict) for one in spec["containers"]):
-        raise section.refuse(template, "expected a pod template: metadata and every container are mappings")
-    scheduler = spec.get("schedulerName")
+    try:
+        spec = msgspec.convert(plain, _Template).spec
+    except msgspec.ValidationError as error:
+        raise section.refuse(template, f"expected a pod template: {error}") from error
+    scheduler = spec.scheduler_name
     if scheduler in _OTHER_SCHEDULERS:
         section.warn(template, f"schedulerName {scheduler} would not be served by hived; another one takes its place")
     count = section.whole("replicas", replicas, maximum=MAX_PODS) if replicas is not None else 1
