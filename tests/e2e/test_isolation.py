@@ -38,6 +38,7 @@ def hived(*words: str) -> str:
 def cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[RealCluster]:
     """A cluster with the webhook, configured as `hived manifests` does but for the address: there are no Services."""
     file, folder, port = configuration(tmp_path, {"a": 1}, gpus=4), tmp_path / "certificates", free_port()
+    file.write_text(file.read_text().replace("  a:\n", "  a:\n    namespaces: [default]\n"))
     hived("certificates", "--out", str(folder))
     printed = yaml.safe_load_all(hived("manifests", "--config", str(file), "--webhook", str(folder / "ca.crt")))
     ((_, document),) = of_kind(list(printed), "MutatingWebhookConfiguration")
@@ -83,6 +84,23 @@ def test_a_pod_gets_the_devices_of_its_cells_and_none_of_the_device_plugin(
     annotations = bound["metadata"]["annotations"]
     assert json.loads(annotations[DEVICE_REQUESTS]) == {"resource": GPU, "total": 2, "containers": {"main": 2}}
     assert annotations[LEAF_CELL_ISOLATION] == "0,1"
+
+
+def test_so_does_a_gang_without_a_word_of_hived(plane: ControlPlane, cluster: RealCluster) -> None:
+    labels = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
+    for name in ("p", "q"):
+        made = with_devices(name)
+        made["metadata"]["labels"] = labels
+        cluster.kube.create(POD_LIST, made)
+    plane.wait_for("the gang to be bound", lambda: all(is_bound(cluster.kube, name) for name in ("p", "q")))
+    given = []
+    for name in ("p", "q"):
+        bound = cluster.kube.get(pod_path("default", name))
+        (container,) = bound["spec"]["containers"]
+        assert container["resources"]["limits"] == {ENABLE_LIMIT: "1"}
+        assert [each["name"] for each in container["env"]] == list(VARIABLES)
+        given += bound["metadata"]["annotations"][LEAF_CELL_ISOLATION].split(",")
+    assert sorted(given) == ["0", "1", "2", "3"]
 
 
 def test_a_pod_without_a_word_of_hived_is_changed_and_its_author_is_told_of_mistakes(
