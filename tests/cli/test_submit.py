@@ -423,6 +423,14 @@ def test_a_job_that_cannot_be_created_as_a_whole_leaves_nothing(run, kube, write
         kube.get("/api/v1/namespaces/default/configmaps/hived-job-dl")
 
 
+def test_a_priority_class_that_is_missing_is_named_with_the_way_out(run, kube, write, records):
+    result = run(write(VOLCANO.replace("plugins: {svc: []}", "priorityClassName: high")))
+    assert result.exit_code == 1
+    assert "no PriorityClass with name high was found" in result.stderr
+    assert "create it (kubectl create priorityclass NAME --value=N), or give --priority" in result.stderr
+    assert kube.list_objects("/api/v1/configmaps", dict).items == []
+
+
 def test_a_suspended_job_gets_its_pods_when_it_is_resumed(run, kube, server, write, records):
     result = run(write(ELASTIC), "--priority", "prod")
     assert result.stdout.splitlines()[0] == "job dl is suspended, no pod was created: hived resume dl"

@@ -187,6 +187,8 @@ class _Creation:
             reason = f"pod {where}/{name}: {error}"
             if error.is_conflict:
                 reason = f"pod {name} exists already in namespace {where}; delete it or rename the job"
+            if error.status == 403 and "no PriorityClass with name" in error.message:
+                reason += "; create it (kubectl create priorityclass NAME --value=N), or give --priority"
             if error.status == 0:
                 reason += f"; it may have been created all the same: look for it with kubectl get pod -n {where} {name}"
             raise UserError(reason, error.status) from error
