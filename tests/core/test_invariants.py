@@ -129,6 +129,21 @@ def opportunistic_count_of_a_leaf(state: State) -> None:
     state.cells.opportunistic_used[path(state, free_leaf(state))] += 1
 
 
+@breaks("elastic count is not the sum of its children's: 2$")
+def elastic_count_of_a_parent(state: State) -> None:
+    state.cells.elastic_lent[cell_at(state, "2")] += 1
+
+
+@breaks("elastic count of a leaf does not follow its use: 2/n4/0$")
+def elastic_count_of_a_leaf(state: State) -> None:
+    state.cells.elastic_lent[path(state, free_leaf(state))] += 1
+
+
+@breaks("leaf cells are not elastic exactly if their group is: 2/n4/0$")
+def elastic_leaf_of_nobody(state: State) -> None:
+    state.cells.elastic[free_leaf(state)] = 1
+
+
 @breaks("is not bad exactly if a child is: 2, 2/n4$")
 def health_of_a_parent(state: State) -> None:
     state.cells.bad[free_node(state)] = 1
@@ -351,6 +366,11 @@ def borrower_of_a_leaf(state: State) -> None:
 @breaks("the count of groups that may be lazily preempted is wrong$")
 def number_of_lazy_groups(state: State) -> None:
     state.lazy_group_count += 1
+
+
+@breaks("the count of elastic groups is wrong$")
+def number_of_elastic_groups(state: State) -> None:
+    state.elastic_group_count += 1
 
 
 @breaks("group held holds leaf cells that are not bound to its virtual ones$")

@@ -3,6 +3,7 @@
 import json
 import random
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hived.decisions import Bind, Decision
 from hived.errors import UserError
 from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, ScheduleRequested
 from hived.scheduler import handle
+from hived.specs import PodRequest
 from hived.state import State
 from hived_config.loader import load_cluster
 from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC, pod_request
@@ -226,3 +228,40 @@ def test_a_split_is_repeated_by_a_replay(tmp_path: Path) -> None:
     _, state = replay(tmp_path)
     assert sorted(state[2]) == ["ns/p", "ns/q"]
     assert state == core.snapshot()
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {},
+        {"within_cell": "RACK"},
+        {"within_is_required": False},
+        {"within_cell": "NODE", "within_is_required": False, "beside": "other"},
+        {"elastic": True},
+    ],
+)
+def test_a_record_keeps_what_a_pod_asks_for(tmp_path: Path, wish: dict[str, Any]) -> None:
+    recorder = start_recorder(tmp_path)
+    core = CoreScheduler(load_cluster(tmp_path / "cluster.yaml"))
+    recorder.began()
+    for name in core.node_names:
+        recorder.node_changed(name, True)
+    asked = pod_request("p", "p", "ns", {SCHEDULING_SPEC: json.dumps({"virtualCluster": "a", "leafCellNumber": 1})})
+    asked = replace(asked, spec=replace(asked.spec, **wish))
+    recorder.scheduled(asked, Phase.FILTERING, None, core.node_names, commit=True)
+    recorder.close()
+    scenario = tmp_path / "joined.jsonl"
+    scenario.write_bytes(b"".join(part.read_bytes() for part in parts_of(tmp_path)))
+    seen: list[PodRequest] = []
+
+    class Watched(CoreScheduler):
+        """Notes what was asked."""
+
+        def handle(self, event: Event) -> Decision:
+            if isinstance(event, ScheduleRequested):
+                seen.append(event.pod)
+            return super().handle(event)
+
+    run = Replay(Watched, lambda name: load_cluster(tmp_path / "records" / name), StateDetail.NONE)
+    assert list(run.run(read_scenario(scenario)))[-1]["result"]["kind"] == "bind"
+    assert [pod.spec for pod in seen] == [asked.spec]
