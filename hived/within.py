@@ -12,7 +12,7 @@ import numpy as np
 
 from hived.jit import entry_kernel, kernel
 from hived.placement import PLACED, pick_all_leaves, pick_nodes
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
+from hived.specs import FREE_PRIORITY, MAX_LEVELS, MIN_GUARANTEED_PRIORITY
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.views import BoolArray, LongArray, view_key
@@ -61,9 +61,10 @@ def _first_unbound(s: Cells, first: int, count: int) -> int:
 
 @kernel
 def cells_within(t: TopologyArrays, s: Cells, view: int, cell: int, root_level: int) -> IntArray:
-    """The cells of a view to look at for a gang that is to be below a physical cell, ascending; none: an empty array.
+    """The cells of a view to look at for a gang that is to be below a physical cell, in order; none: an empty array.
 
-    Cells below node level stand for themselves. Cost O(nodes of the cell), for lower roots O(leaves of those that are
+    Those of bound preassigned cells come first, then those of larger ones, so that few are split. Cells below node
+    level stand for themselves. Cost O(nodes of the cell), for lower roots O(leaves of those that are
     split), and a sweep over the VC's preassigned cells.
     """
     level, chain_level = t.level[cell], t.chain_level[cell]
@@ -82,7 +83,9 @@ def cells_within(t: TopologyArrays, s: Cells, view: int, cell: int, root_level: 
         slot = t.vc[t.view_cell[t.view_start[view]]] * len(t.child_count) + chain_level - level + root_level
         virtual = _first_unbound(s, t.root_base[slot], t.root_count[slot])
     else:
-        return np.sort(out[: _append_lower_roots(t, s, view, cell, out)])
+        found = np.sort(out[: _append_lower_roots(t, s, view, cell, out)])
+        roots = t.root[found]
+        return found[np.argsort(MAX_LEVELS * (s.bound[roots] == NO_CELL) - t.level[roots], kind="mergesort")]
     if virtual == NO_CELL:
         return out[:0]
     while t.level[virtual] > level:

@@ -65,7 +65,7 @@ def ways(world: World, chain: Chain, cell: PhysicalCell, spec: PodSpec) -> Itera
                 room -= 1
             if (root.bound is None and room >= 0 and not spec.pinned_cell_id) or root.bound in below:
                 lower += nodes_below(root, chain.node_level)
-    yield lower
+    yield sorted(lower, key=lambda each: (each.root.bound is None, -each.root.level))
     if not spec.pinned_cell_id:
         for level in range(cell.level, chain.levels[-1] + 1):
             root = first_unbound([root for root in roots if root.level == level])
