@@ -22,6 +22,11 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 1.0
 """Between rounds: what changes faster is written once."""
 
+FORGET_FROM = 10_000
+"""Gangs that wait to be written, which they do while another replica leads. From there on those without pods are
+forgotten.
+"""
+
 RETRY_S = 10.0
 """After a round in which the API server refused something, or was not there."""
 
@@ -58,6 +63,7 @@ class StatusWriter:
         self._sources: dict[GangKey, ObjectRef] = {}
         self._without_subresource: set[str] = set()  # kinds
         self._todo: dict[GangKey, None] = {}
+        self._forget_from = FORGET_FROM
         self._changed = threading.Condition()  # guards `_todo`
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gang status", daemon=True)
@@ -68,6 +74,12 @@ class StatusWriter:
         """
         self._state_of, self._may_write = state_of, may_write
         self._thread.start()
+
+    @property
+    def pending(self) -> tuple[GangKey, ...]:
+        """The gangs that are still to be looked at."""
+        with self._changed:
+            return tuple(self._todo)
 
     def changed(self, key: GangKey) -> None:
         """Something of a gang is not what it was. Returns at once; may be called under any lock."""
@@ -89,7 +101,11 @@ class StatusWriter:
                 if not self._todo and not self._is_closed.is_set():
                     self._changed.wait()
             # Gangs that changed while another replica led are looked at when this one does.
-            left = self._write_all() if self._may_write() else False
+            left = False
+            if self._may_write():
+                left = self._write_all()
+            elif len(self._todo) >= self._forget_from:
+                self._forget_gone()
             self._is_closed.wait(self._retry_s if left else self._interval_s)
 
     def _write_all(self) -> bool:
@@ -118,6 +134,15 @@ class StatusWriter:
         with self._changed:
             self._todo = {**dict.fromkeys(left), **self._todo}
         return bool(left)
+
+    def _forget_gone(self) -> None:
+        with self._changed:
+            keys = list(self._todo)
+        gone = [key for key in keys if self._state_of(key) is None]
+        with self._changed:
+            for key in gone:
+                self._todo.pop(key, None)
+        self._forget_from = max(FORGET_FROM, 2 * (len(keys) - len(gone)))
 
     def _write(self, key: GangKey) -> None:
         state = self._state_of(key)

@@ -12,7 +12,7 @@ from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.gangs.states import GangState
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.running import start_embedded
-from hived_extender.status_writer import StatusWriter
+from hived_extender.status_writer import FORGET_FROM, StatusWriter
 from tests.extender.gang_world import GangWorld
 from tests.extender.world import CONFIG, wait_until
 
@@ -100,6 +100,16 @@ def test_many_changes_at_once_are_written_once(writing: Writing) -> None:
     writing.is_leading = True
     wait_until(lambda: writing.phase() == "Running")
     assert len(writing.api.calls) == 1
+
+
+def test_a_follower_does_not_remember_every_gang_there_ever_was(writing: Writing) -> None:
+    writing.is_leading = False
+    writing.change()
+    for number in range(FORGET_FROM):
+        writing.writer.changed(GangKey("team", f"gone-{number}"))
+    wait_until(lambda: writing.writer.pending == (KEY,))
+    writing.is_leading = True
+    wait_until(lambda: writing.phase() == "Scheduling")
 
 
 def test_a_gang_whose_pods_are_gone_is_said_to_have_none(writing: Writing) -> None:
