@@ -1,7 +1,9 @@
 """The job controller against the embedded API server: policies are carried out, whoever is stopped in between."""
 
+import random
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -12,7 +14,7 @@ from hived_extender.jobs.kinds import plan_jobs
 from hived_extender.jobs.policies import Phase
 from hived_extender.jobs.records import State, read_record
 from hived_extender.jobs.submission import Submission
-from hived_extender.kube import PODS, KubeClient, pod_path
+from hived_extender.kube import PODS, KubeClient, KubeError, pod_path
 
 DEADLINE_S = 10.0
 KEY = ("default", "vc")
@@ -219,3 +221,40 @@ def test_a_job_that_was_not_asked_for_is_left_alone(kube, submit):
         kube.delete_pod("default", "vc-ps-0")
         time.sleep(0.5)
     assert state(kube) == State(Phase.RUNNING)
+
+
+@pytest.mark.parametrize("action", ["RestartJob", "RestartTask", "RestartPod"])
+def test_controllers_that_come_and_go_leave_a_job_whole(kube, submit, action):
+    """Pods are deleted and fail at any moment, also while a controller restarts what another one began to."""
+    text = (
+        VOLCANO.replace("RestartJob", action).replace("AbortJob", "RestartPod").replace("maxRetry: 2", "maxRetry: 999")
+    )
+    submit(text)
+    chance = random.Random(action)
+    controllers = [JobController(kube), JobController(kube)]
+    for each in controllers:
+        each.start()
+    for _ in range(30):
+        name = chance.choice(NAMES)
+        with suppress(KubeError):  # it is gone at the moment
+            if chance.random() < 0.5:
+                kube.delete_pod("default", name)
+            else:
+                end_pod(kube, name, exit_code=1)
+        if chance.random() < 0.2:
+            controllers.pop(0).stop()
+            controllers.append(JobController(kube))
+            controllers[-1].start()
+        time.sleep(chance.random() * 0.04)
+    is_whole = eventually(
+        lambda: phases(kube) == dict.fromkeys(NAMES, "Pending") and state(kube).phase is Phase.RUNNING
+    )
+    for each in controllers:
+        each.stop()
+    assert is_whole, (phases(kube), state(kube))
+    assert state(kube).retries > 0
+
+
+def phases(kube) -> dict[str, str]:
+    pods = kube.list_objects(PODS, dict).items
+    return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in pods}
