@@ -329,6 +329,7 @@ class Facts:
     def _confirm_or_adopt(self, record: PodRecord, pod: Pod) -> None:
         """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
         self._nudger.settled(record.uid)
+        self._promises.pop(record.uid, None)
         if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod):
             self.pods.move(record, PodState.BOUND)
             log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})

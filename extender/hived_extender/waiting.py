@@ -269,6 +269,8 @@ class WaitingPods:
             return False
         if round_.unasked:
             return not record.was_asked
+        if not all(request.spec.ignore_suggested_nodes for request in requests):
+            return True  # which nodes kube-scheduler offers may have changed since it was asked
         self._start(ledger, record, round_)
         return True
 

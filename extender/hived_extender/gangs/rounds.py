@@ -40,6 +40,7 @@ class Rounds:
     def __init__(self, pods: PodTable, gangs: Gangs) -> None:
         self._pods = pods
         self._gangs = gangs
+        self._planned: tuple[object, list[Bind | Preempt | Wait]] = None, []
         self._told: dict[str, tuple[GangKey, PodRequest]] = {}  # rounds that the core may reserve cells for
 
     def step(self, record: PodRecord) -> Alone | Round | Wait:
@@ -70,7 +71,7 @@ class Rounds:
             if ledger.has_lost_cells(request):
                 ledger.decide(request, Phase.PREEMPTING, mask, commit=False)
         if len(requests) > 1:
-            found = ledger.plan_together(requests, mask)
+            found = self._plan(ledger, requests, mask)
         elif mask is None and phase is Phase.FILTERING:
             found = [ledger.try_waiting(request) for request in requests]
         else:
@@ -84,6 +85,13 @@ class Rounds:
             ]
         self.note_reserved(ledger, round_)
         return found
+
+    def _plan(self, ledger: Ledger, requests: list[PodRequest], mask: Mask | None) -> list[Bind | Preempt | Wait]:
+        """What the core says of several requests together; the same until something changes, as many pods may ask."""
+        moment = (ledger, ledger.change_count, requests)
+        if mask is not None or moment != self._planned[0]:
+            self._planned = moment, ledger.plan_together(requests, mask)
+        return self._planned[1]
 
     def note_reserved(self, ledger: Ledger, round_: Round) -> None:
         """The core may have reserved cells for parts of this round."""
