@@ -34,7 +34,7 @@ def fit_near(state: State, request: Request, view: int) -> Placement | Wait:
         return _fit_nearest(state, request, view, level or chain.top_level, packs=True)
     level = chain.type_levels.get(spec.within_cell, 0) if spec.within_cell else chain.node_level
     if level == 0:
-        return Wait(f"chain {chain.name} has no {spec.within_cell}")
+        return Wait("")  # another chain has that type, and says why the group waits
     if not spec.within_is_required:
         return _fit_nearest(state, request, view, level, packs=False)
     found = _fit_within(state, request, view, level, with_victims=True)

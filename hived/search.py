@@ -37,6 +37,6 @@ def search(state: State, pod: PodRequest, suggested: npt.NDArray[np.bool_] | Non
             found = fit_near(state, request, view)
             if isinstance(found, Placement):
                 return found
-            last = found.reason
+            last = found.reason or last
         reason = last or reason
     return Wait(reason)

@@ -97,6 +97,19 @@ def test_room_in_pieces_that_are_too_small_is_called_so() -> None:
     assert told == "no RACK of VC A has 6 free GPUs where pods of 3x2 fit: most is 6 in 0"
 
 
+def test_a_chain_without_such_cells_does_not_hide_the_reason_of_one_with_them() -> None:
+    racks = rack_cluster()
+    single = CellTypeSpec("SINGLE", "GPU", 2, is_node_level=True)
+    spec = replace(
+        racks,
+        cell_types={**racks.cell_types, "SINGLE": single},
+        physical_cells=(*racks.physical_cells, PhysicalCellSpec("SINGLE", address="single")),
+        virtual_clusters={"A": quota("A", {"RACK": 2, "SINGLE": 1})},
+    )
+    told = reason(request(healthy_state(spec), pod("gang", members=((3, 2),), within_cell="RACK")))
+    assert told == "no RACK of VC A has 6 free GPUs: most is 4 in 0"
+
+
 def test_a_gang_larger_than_a_rack_waits() -> None:
     told = reason(request(three_racks(), pod("gang", members=((3, 2),), within_cell="RACK")))
     assert told == "no RACK of VC A has 6 free GPUs: most is 4 in 0"

@@ -237,9 +237,10 @@ class Search:
         for leaf_type in [self.spec.leaf_cell_type] if self.spec.leaf_cell_type else self.leaf_types():
             reason = ""
             for chain in self.chains_of(leaf_type):
-                physical, virtual, reason = self.place_in_chain(chain, "")
+                physical, virtual, why = self.place_in_chain(chain, "")
                 if physical is not None:
                     return physical, virtual, ""
+                reason = why or reason
             last_reason = reason or last_reason
         return None, None, last_reason
 
@@ -254,7 +255,7 @@ class Search:
             )
         level = chain.level_of(spec.within_cell) if spec.within_cell else chain.node_level
         if level is None:
-            return None, None, f"chain {name} has no {spec.within_cell}"
+            return None, None, ""
         if not spec.within_is_required:
             return self.place_nearest(name, pin, range(level, chain.levels[-1] + 1))
         physical, virtual = self.place_within(name, level, with_victims=True)
