@@ -66,6 +66,6 @@ def test_the_readme_lists_every_example() -> None:
     assert listed == [loaded.folder.name for loaded in EXAMPLES]
 
 
-def test_no_example_speaks_of_hived_but_in_its_wishes() -> None:
+def test_no_example_asks_in_the_words_of_hived() -> None:
     jobs = [path for path in FOLDER.glob("*/*.yaml") if path.name != "experiment.yaml"]
     assert [path.name for path in jobs if "pod-scheduling-spec" in path.read_text()] == []

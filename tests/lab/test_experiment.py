@@ -55,7 +55,11 @@ def test_an_experiment_is_named_after_its_folder_without_the_number(tmp_path):
         ("expect: E", "expect: E\n  delete: A", "step 2: expected exactly one of submit, adopt, "),
         ("- submit: {job: A, file: a.yaml}", "- because: nothing", "step 1: expected exactly one of submit, adopt, "),
         ("{A: {running: 1}}", "{B: {running: 1}}", "step 2: job B was not submitted before"),
-        ("  jobs: {A: {running: 1}}", "  because: it must", "step 2: nothing is checked; expected jobs or bad_nodes"),
+        (
+            "  jobs: {A: {running: 1}}",
+            "  because: it must",
+            "step 2: nothing is checked; expected jobs, bad_nodes or podgroups",
+        ),
         ("expect: E", "return_node: n1", "step 2: node n1 was not deleted before"),
         ("expect: E", "delete_node: n1\n- return_node: n1\n- return_node: n1", "step 4: node n1 was not deleted"),
         (

@@ -18,6 +18,9 @@ def failures(step: Step, observer: Observer, moment: Moment) -> list[str]:
         bad = sorted(node.name for node in moment.nodes if node.is_bad)
         if bad != sorted(step.bad_nodes):
             found.append(f"bad nodes are {', '.join(bad) or 'none'}, expected {', '.join(step.bad_nodes) or 'none'}")
+    for name, phase in step.podgroups.items():
+        if (seen_phase := observer.podgroup_phases.get(name)) != phase:
+            found.append(f"PodGroup {name} is {seen_phase or 'without a phase'}, expected {phase}")
     return found
 
 
@@ -32,6 +35,7 @@ def seen(step: Step, observer: Observer) -> str:
         told.append(f"{job}: {', '.join(parts) or 'no pods'}{''.join(f' ({one})' for one in reasons if one)}")
         if expected.phase is not None:
             told[-1] += f", job {observer.phases.get(job)}"
+    told += [f"PodGroup {name}: {observer.podgroup_phases.get(name)}" for name in step.podgroups]
     if step.bad_nodes is not None:
         told.append(f"bad nodes: {', '.join(sorted(step.bad_nodes)) or 'none'}")
     return "; ".join(told)
@@ -54,6 +58,9 @@ def _job_failures(job: str, expected: JobState, observer: Observer, moment: Mome
         touched = [pod.name for pod in observer.pods if pod.job == job and pod.eviction_count]
         if touched:
             yield f"{', '.join(touched)} was evicted"
+    count = sum(pod.job == job for pod in observer.pods)
+    if expected.created is not None and count != expected.created:
+        yield f"{job} has had {count} pods, expected {expected.created}"
     if expected.phase is not None and observer.phases.get(job) != expected.phase:
         yield f"{job} is {observer.phases.get(job, 'no job that somebody looks after')}, expected {expected.phase}"
 

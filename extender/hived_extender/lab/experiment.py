@@ -49,6 +49,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     groups hold; `guaranteed` is whether all those groups hold cells of their virtual cluster, or none does.
     `lazily_preempted` is whether they lost theirs to another group. `together`: its pods started in one moment.
     `untouched`: no pod of it was ever evicted. `phase` is where the record says that the job stands.
+    `created` counts all pods that it ever had, those in others' places too.
     """
 
     running: int | None = None
@@ -64,6 +65,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     together: bool | None = None
     untouched: bool | None = None
     phase: str | None = None
+    created: int | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,9 +73,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     `finish` and `delete` name a job or one of its pods (`A`, `A0`), `resubmit` and `resume` a job, `fail`, `recover`,
     `cordon`, `uncordon`, `delete_node` and `return_node` a node, `reconfigure` a configuration with which the service
-    is started again. `expect` says in words
-    what `jobs` and `bad_nodes` say to the runner, `because` why it must be so; it has to come true within `within_s`
-    seconds and stay so for `hold_s`.
+    is started again. `expect` says in words what `jobs`, `bad_nodes` and `podgroups` (the phase of each) say to the
+    runner, `because` why it must be so; it has to come true within `within_s` seconds and stay so for `hold_s`.
     """
 
     submit: Submission | None = None
@@ -94,6 +95,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     because: str = ""
     jobs: dict[str, JobState] = {}
     bad_nodes: tuple[str, ...] | None = None
+    podgroups: dict[str, str] = {}
     within_s: float = 10.0
     hold_s: float = 0.0
 
@@ -196,5 +198,5 @@ def _check(file: Path, experiment: Experiment) -> None:
         if again and again not in with_file:
             verb = "submit again" if step.resubmit else "resume"
             raise UserError(f"{file}: step {number}: job {again} has no job file to {verb}")
-        if step.expect is not None and not step.jobs and step.bad_nodes is None:
-            raise UserError(f"{file}: step {number}: nothing is checked; expected jobs or bad_nodes")
+        if step.expect is not None and not step.jobs and not step.podgroups and step.bad_nodes is None:
+            raise UserError(f"{file}: step {number}: nothing is checked; expected jobs, bad_nodes or podgroups")

@@ -108,7 +108,8 @@ class Observer:
     """Looks at one cluster; `pods` holds the history of every pod that was submitted, in order.
 
     `recorded` has the letters of jobs that somebody looks after, by namespace and name: pods that are made for them
-    later are followed as well. `phases` is where those jobs stand.
+    later are followed as well. `phases` is where those jobs stand. `podgroups` has the paths of PodGroups by name, and
+    `podgroup_phases` what their statuses say.
     """
 
     kube: KubeClient
@@ -116,6 +117,8 @@ class Observer:
     pods: list[PodHistory] = field(default_factory=list)
     recorded: dict[tuple[str, str], str] = field(default_factory=dict)
     phases: dict[str, str] = field(default_factory=dict)
+    podgroups: dict[str, str] = field(default_factory=dict)
+    podgroup_phases: dict[str, str] = field(default_factory=dict)
     _zero: float = field(default_factory=time.monotonic)
     _last: Moment | None = None
 
@@ -165,6 +168,8 @@ class Observer:
                 self.follow(PodHistory(job, metadata.name, uid, key, namespace=metadata.namespace))
         for (namespace, name), job in self.recorded.items():
             self.phases[job] = read_record(self.kube, namespace, name).state.phase.value
+        for name, path in self.podgroups.items():
+            self.podgroup_phases[name] = (self.kube.get(path).get("status") or {}).get("phase", "")
 
 
 def _update(pod: PodHistory, seen: SeenPod | None, at_s: float) -> None:

@@ -14,7 +14,7 @@ from hived_extender.embedded.lifetimes import RUN_SECONDS
 from hived_extender.jobs.controller import JobController
 from hived_extender.jobs.creation import collection_of, create_jobs, resume_job
 from hived_extender.jobs.kinds import plan_jobs
-from hived_extender.jobs.records import read_record
+from hived_extender.jobs.records import read_record, record_path
 from hived_extender.jobs.submission import Manifest, PlannedJob, PlannedPod
 from hived_extender.jobs.submission import Submission as Submitter
 from hived_extender.kube import KubeClient, pod_path
@@ -70,6 +70,10 @@ class Workload:
         """Create the objects of a file as they stand, and tell how many; the pods among them belong to `job`."""
         manifests = self._manifests(file)
         stored = [self._kube.create(collection_of(NAMESPACE, one), one) for one in manifests]
+        for manifest, one in zip(manifests, stored, strict=True):
+            if manifest["kind"] == "PodGroup":
+                name = one["metadata"]["name"]
+                self._observer.podgroups[name] = f"{collection_of(NAMESPACE, manifest)}/{name}"
         self._follow(job, [one for manifest, one in zip(manifests, stored, strict=True) if manifest["kind"] == "Pod"])
         return len(stored)
 
@@ -81,9 +85,13 @@ class Workload:
                 self._kube.patch(pod_path(pod.namespace, pod.name), body)
 
     def delete(self, name: str) -> None:
-        """Delete the pods of a job, or one pod."""
+        """Delete a job with its pods, or one pod."""
         pods = self._pods(name)
-        for pod in pods:
+        recorded = [key for key, job in self._observer.recorded.items() if job == name]
+        for key in recorded:
+            del self._observer.recorded[key]
+            self._kube.delete(record_path(*key))  # its pods go with it
+        for pod in pods if not recorded else ():
             if pod.state not in (DONE, EVICTED):
                 self._kube.delete_pod(pod.namespace, pod.name, uid=pod.uid)
         self._observer.forget(pods)
