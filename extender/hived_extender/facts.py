@@ -86,9 +86,9 @@ class Facts:
                 ledger.set_node(name, True)
         for record in sorted(self.pods.records(PodState.BOUND), key=_replay_order):
             self._account(ledger, record)
+        self._promises = {uid: one for uid, one in self._promises.items() if self.pods.get(uid) is not None}
         for record in self.pods.records(PodState.WAITING):
             self._keep_promise(ledger, record)
-        self._promises.clear()
         for record in self.pods.records(PodState.WAITING):
             # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
             record.is_asked = True
@@ -174,8 +174,8 @@ class Facts:
         """A pod was deleted."""
         ended = self.gangs.ended.get(uid)
         self.gangs.forget(uid)
-        if ended is not None:
-            self._gang_changed(ended.key)
+        if ended is not None and ended.description.gang is not None:
+            self._gang_changed(ended.description.gang)
         self._remove(uid)
 
     def object_seen(self, ref: ObjectRef) -> None:
@@ -332,6 +332,8 @@ class Facts:
         self._promises.pop(record.uid, None)
         if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod):
             self.pods.move(record, PodState.BOUND)
+            with suppress(UserError):
+                self._take_promises(pod)  # another replica may lead before all of them are kept
             log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
             self._tell_scheduled(record, self._announcer.scheduled)
             if record.is_downgraded:
@@ -340,9 +342,11 @@ class Facts:
         self.release(record)
         record.node = pod.node
         self.pods.move(record, PodState.BOUND)
-        if record.ask is not None and not record.ask.leaf_cell_count:
-            return
+        takes_no_cells = record.ask is not None and not record.ask.leaf_cell_count
         try:
+            if takes_no_cells:
+                self._take_promises(pod)
+                return
             self._read(record, pod)
         except UserError as error:
             self._tell_unaccounted(record, error)
@@ -352,15 +356,19 @@ class Facts:
 
     def _read(self, record: PodRecord, pod: Pod) -> None:
         """Where a bound pod runs, by its annotations. Raises UserError if they do not say."""
-        for promise in peers_of(pod.annotations):
-            peer = self.pods.get(promise.uid)
-            if not self.pods.has_ended(promise.uid) and (peer is None or peer.state is PodState.WAITING):
-                self._promises[promise.uid] = promise
+        self._take_promises(pod)
         request = record.parse(pod.annotations)
         info = bind_info(pod.annotations, request.label)
         if info.node != pod.node:
             raise UserError(f"[{request.label}]: it runs on {pod.node}, but was placed on {info.node}")
         record.request, record.bind_info = request, info
+
+    def _take_promises(self, pod: Pod) -> None:
+        """A bound pod has the places of its gang that had not been confirmed by then. UserError if they are no good."""
+        for promise in peers_of(pod.annotations):
+            peer = self.pods.get(promise.uid)
+            if not self.pods.has_ended(promise.uid) and (peer is None or peer.state is not PodState.BOUND):
+                self._promises[promise.uid] = promise
 
     def _account(self, ledger: Ledger, record: PodRecord) -> None:
         """Tell the core of a bound pod."""

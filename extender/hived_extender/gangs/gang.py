@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hived.errors import UserError
-from hived_extender.dialects.description import GangKey, MatchPolicy, ObjectRef
+from hived_extender.dialects.description import Description, GangKey, MatchPolicy, ObjectRef
 from hived_extender.pods import PodRecord, PodState
 
 T = TypeVar("T")
@@ -16,10 +16,8 @@ T = TypeVar("T")
 class Ended:
     """A pod of a gang that is over, but still there to be seen."""
 
-    key: GangKey
-    task: str | None
+    description: Description
     has_succeeded: bool
-    source: ObjectRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,10 @@ class Gang:
         return self._order
 
     def terms(self) -> Terms:
-        """What its pods say together. Raises UserError if they disagree. Cost O(pods) after a change."""
+        """What its pods say together; if all are over, what those said. Raises UserError if they disagree.
+
+        Cost O(pods) after a change.
+        """
         if self._terms is None:
             try:
                 self._terms = self._agree()
@@ -73,17 +74,19 @@ class Gang:
         return self._terms
 
     def _agree(self) -> Terms:
-        said = [(record, record.description) for record in self.in_order() if record.description is not None]
+        said = [(record.name, record.description) for record in self.in_order() if record.description is not None]
+        if not said:
+            said = [(uid, ended.description) for uid, ended in sorted(self.ended.items())]
 
         def agreed(name: str, what: str, default: T) -> T:
-            values = [(record, getattr(description, name)) for record, description in said]
-            values = [(record, value) for record, value in values if value is not None]
-            for record, value in values[1:]:
+            values = [(pod, getattr(description, name)) for pod, description in said]
+            values = [(pod, value) for pod, value in values if value is not None]
+            for pod, value in values[1:]:
                 if value != values[0][1]:
                     first, other = (_text(one) for one in (values[0][1], value))
                     raise UserError(
-                        f"the pods of podgroup {self.key} disagree: {what} is {first} by {values[0][0].name} and "
-                        f"{other} by {record.name}; make them equal"
+                        f"the pods of podgroup {self.key} disagree: {what} is {first} by {values[0][0]} and "
+                        f"{other} by {pod}; make them equal"
                     )
             return values[0][1] if values else default
 
@@ -95,7 +98,7 @@ class Gang:
             is_strict=agreed("is_strict", "the mode", True),
             waiting_s=agreed("waiting_s", "the waiting time", None),
             source=agreed("source", "the object that describes it", None),
-            is_missing=any(description.missing for _, description in said),
+            is_missing=bool(self.members) and any(description.missing for _, description in said),
         )
 
 

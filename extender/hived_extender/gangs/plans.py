@@ -127,7 +127,7 @@ def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
     tasks = Counter(task_of(record) for record in placed)
     counted = len(placed)
     if policy is MatchPolicy.WAITING_RUNNING_SUCCEED:
-        tasks.update(ended.task for ended in succeeded)
+        tasks.update(ended.description.task for ended in succeeded)
         counted += len(succeeded)
     chosen: dict[str, PodRecord] = {}
     for task, minimum in sorted(terms.task_minimums.items()):

@@ -138,10 +138,10 @@ class Rounds:
         """What to write onto a pod that is being bound, besides its place; nothing for one that asks in our words."""
         if not record.is_of_dialect:
             return {}
-        gang = self._gangs.get(record.gang) if record.gang is not None else None
+        mates = self._gangs.placed_with(record.gang) if record.gang is not None else ()
         peers = [
             promise(mate.uid, mate.bind_info)
-            for mate in (gang.in_order() if gang is not None else ())
+            for mate in mates
             if mate.uid != record.uid and (mate.state is PodState.BINDING or (mate.may_go and not mate.node))
         ]
         return gang_annotations(record.request, str(record.gang or ""), peers)

@@ -31,7 +31,7 @@ def state_of(gang: Gang, plan: Plan) -> GangState:
     said = [record.description.source for record in members if record.description is not None]
     succeeded = sum(one.has_succeeded for one in ended)
     return GangState(
-        source=next((ref for ref in (*said, *(one.source for one in ended)) if ref is not None), None),
+        source=next((ref for ref in (*said, *(one.description.source for one in ended)) if ref is not None), None),
         pod_count=len(members) + len(ended),
         scheduled=sum(record.state is PodState.BOUND for record in members),
         running=sum(record.is_running for record in members),

@@ -60,15 +60,15 @@ class Gangs:
     def end(self, uid: str, description: Description, has_succeeded: bool) -> None:
         """A pod of a gang is over, but still there."""
         if description.gang is not None and uid not in self.ended:
-            ended = self.ended[uid] = Ended(description.gang, description.task, has_succeeded, description.source)
+            ended = self.ended[uid] = Ended(description, has_succeeded)
             self._gang(description.gang).ended[uid] = ended
             self.changed(description.gang)
 
     def forget(self, uid: str) -> None:
         """A pod that was over is deleted."""
         ended = self.ended.pop(uid, None)
-        if ended is not None:
-            gang = self._gangs[ended.key]
+        if ended is not None and ended.description.gang is not None:
+            gang = self._gangs[ended.description.gang]
             self.changed(gang.key)
             del gang.ended[uid]
             self._drop_if_empty(gang)
