@@ -1,0 +1,212 @@
+"""What must hold of gangs, whatever happens, in terms of pods, devices and what their authors asked for."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hived.errors import UserError
+from hived.scheduler import check_invariants
+from hived.specs import BindInfo
+from hived.state import GroupState
+from hived_extender.annotations import bind_info
+from hived_extender.dialects.description import GangKey, MatchPolicy
+from hived_extender.gangs.plans import Round
+from hived_extender.gangs.rounds import Alone
+from hived_extender.pods import PodRecord, PodState
+from tests.extender.world import Json, to_pod
+from tests.property.gang_cluster import Api, Replica
+from tests.property.gang_jobs import Gang, Template
+
+Cells = tuple[str, tuple[int, ...]]
+"""Node and device indices; no node for a pod without devices."""
+
+
+class Broken(AssertionError):
+    """A rule does not hold."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What a leader has: the places of pods, and what it would say of those that wait."""
+
+    places: Mapping[str, Cells]
+    plans: Mapping[GangKey, tuple[str, str, frozenset[str]]]
+
+
+class Rules:
+    """`templates` are of all pods that there ever were, by uid."""
+
+    def __init__(self, api: Api, templates: Mapping[str, Template]) -> None:
+        self._api = api
+        self._templates = templates
+        self._rounds: list[set[str]] = []
+
+    def check(self, leader: Replica, before: set[str], *, is_new: bool = False) -> None:
+        """After something happened to pods of which those of `before` had places; `is_new`: the leader is."""
+        if leader.service.fault:
+            raise Broken(leader.service.fault)
+        check_invariants(leader.ledger.state)
+        self._check_places(leader)
+        self._check_reservations(leader)
+        if not is_new:
+            self._check_starts(leader, before)
+
+    def _check_starts(self, leader: Replica, before: set[str]) -> None:
+        """A gang starts with its minimum, and together with those of its job, or not at all.
+
+        What it loses later does not count against it; but if its policy wants the minimum of every round, the next one
+        has to make it whole again.
+        """
+        after = placed(leader)
+        new = after - before
+        for job in {self._templates[uid].job for uid in new if self._templates[uid].gang}:
+            self._rounds.append({uid for uid in new if self._templates[uid].job is job})
+            for gang in job.gangs.values():
+                lack = self._lack(leader, job.namespace, gang, before, after)
+                if lack:
+                    raise Broken(f"{sorted(self._rounds[-1])} started, but {gang.name} {lack}")
+        self._rounds = [kept for each in self._rounds if len(kept := each & after) > 1]
+
+    def _lack(self, leader: Replica, namespace: str, gang: Gang, before: set[str], after: set[str]) -> str:
+        """What a gang lacks of what it asks for; "" if nothing."""
+        of_gang = [
+            record
+            for record in records(leader)
+            if (of := self._templates[record.uid]).gang == gang.name and of.job.namespace == namespace
+        ]
+        ended = leader.service._facts.gangs.ended
+        succeeded = [
+            self._templates[uid]
+            for uid, each in ended.items()
+            if each.has_succeeded and each.description.gang == GangKey(namespace, gang.name)
+        ]
+        policy = gang.policy
+        if policy is MatchPolicy.ONCE_SATISFIED and (succeeded or any(record.uid in before for record in of_gang)):
+            return ""
+        counted = [
+            self._templates[record.uid]
+            for record in of_gang
+            if record.uid in after and not (policy is MatchPolicy.ONLY_WAITING and record.is_running)
+        ]
+        if policy is MatchPolicy.WAITING_RUNNING_SUCCEED:
+            counted += succeeded
+        tasks = Counter(each.task for each in counted)
+        if len(counted) < gang.minimum:
+            return f"has {len(counted)} of {gang.minimum}"
+        short = {task: tasks[task] for task, least in gang.task_minimums.items() if tasks[task] < least}
+        return f"has too few of {short}" if short else ""
+
+    def _check_places(self, leader: Replica) -> None:
+        """No device is two pods'; what is written, known and held of a pod is the same."""
+        if leader.service.metrics.recovery_failures._value.get():
+            raise Broken("a bound pod was not accounted for")
+        users: dict[tuple[str, int], str] = {}
+        for uid, (node, cells) in written(self._api).items():
+            for cell in cells:
+                other = users.setdefault((node, cell), uid)
+                if other != uid:
+                    raise Broken(f"device {cell} of {node} is {other}'s and {uid}'s")
+        for record in records(leader):
+            if record.state is PodState.WAITING or record.request is None:
+                continue
+            group = record.request.spec.group.name
+            if record.bind_info is None or group not in leader.ledger.state.groups:
+                raise Broken(f"{record.uid} is {record.state.value}, and the core knows nothing of it")
+            held = leader.ledger.bind_info_of(group)
+            if record.is_of_dialect and _cells(held) != _cells(record.bind_info):
+                raise Broken(f"{record.uid} is to be at {_cells(record.bind_info)}, but holds {_cells(held)}")
+            text = written(self._api).get(record.uid)
+            if record.state is PodState.BOUND and text is not None and text != _cells(record.bind_info):
+                raise Broken(f"{record.uid} says {text} and is known at {_cells(record.bind_info)}")
+
+    def _check_reservations(self, leader: Replica) -> None:
+        """Whatever is reserved is so for pods that are still to start just like that."""
+        facts = leader.service._facts
+        wanted = {}
+        for record in records(leader):
+            if record.state is not PodState.WAITING or record.may_go:
+                continue
+            if not record.is_of_dialect:
+                wanted |= {record.request.spec.group.name: None} if record.request is not None else {}
+                continue
+            try:
+                step = facts.rounds.step(record)
+            except UserError:
+                continue
+            if isinstance(step, Alone) and step.request is not None:
+                wanted[step.request.spec.group.name] = None
+            elif isinstance(step, Round):
+                wanted |= {part.request.spec.group.name: part.request for part in step.parts}
+        for name, group in leader.ledger.state.groups.items():
+            if group.state is GroupState.PREEMPTING:
+                if name not in wanted:
+                    raise Broken(f"cells are reserved for {name}, which is not to start")
+                request = wanted[name]
+                if request is not None and request.spec.group != group.spec.group:
+                    raise Broken(f"cells are reserved for {name} as it was")
+            elif name.startswith("podgroup/"):
+                raise Broken(f"{name} was not split")
+
+    # Take-overs
+
+    def check_successor(self, leader: Replica, before: Picture) -> None:
+        """A new leader has every pod where it was, and the rest of a gang of which one pod was bound."""
+        after = picture(leader)
+        for uid, cells in after.places.items():
+            if before.places.get(uid) != cells:
+                raise Broken(f"{uid} was at {before.places.get(uid)}, and is at {cells} after a take-over")
+        bound = written(self._api).keys() | {
+            pod["metadata"]["uid"] for pod in self._api.pods.values() if pod["spec"]["nodeName"] and not _is_over(pod)
+        }
+        for together in [*self._rounds, *({uid} for uid in bound & before.places.keys())]:
+            lost = (together & before.places.keys()) - after.places.keys()
+            if lost and together & bound:
+                raise Broken(f"{sorted(together & bound)} are bound, and {sorted(lost)} have no place any more")
+        if after.places.keys() == before.places.keys() and after.plans != before.plans:
+            raise Broken(f"the plan was {before.plans}, and is {after.plans} after a take-over")
+        self._rounds = [kept for each in self._rounds if len(kept := each & after.places.keys()) > 1]
+
+
+def records(replica: Replica) -> list[PodRecord]:
+    """All pods that the replica knows."""
+    return list(replica.service._facts.pods)
+
+
+def placed(replica: Replica) -> set[str]:
+    """Pods that have a place, or may take any."""
+    return {record.uid for record in records(replica) if record.state is not PodState.WAITING or record.may_go}
+
+
+def picture(replica: Replica) -> Picture:
+    """See `Picture`."""
+    places = {
+        record.uid: _cells(record.bind_info) if record.bind_info is not None else ("", ())
+        for record in records(replica)
+        if record.state is not PodState.WAITING or record.may_go
+    }
+    plans = {}
+    gangs = replica.service._facts.gangs
+    for gang in gangs.all():
+        plan = gangs.plan(gang.key)
+        plans[gang.key] = plan.refusal, plan.forming, plan.round.uids if plan.round is not None else frozenset()
+    return Picture(places, plans)
+
+
+def written(api: Api) -> dict[str, Cells]:
+    """The places of bound pods with devices that are not over, as their annotations have them."""
+    found = {}
+    for pod in api.pods.values():
+        if pod["spec"]["nodeName"] and not _is_over(pod):
+            notes = to_pod(pod).annotations
+            uid = pod["metadata"]["uid"]
+            if any(key.endswith("pod-bind-info") for key in notes):
+                found[uid] = _cells(bind_info(notes, uid))
+    return found
+
+
+def _cells(info: BindInfo) -> Cells:
+    return info.node, info.leaf_cell_indices
+
+
+def _is_over(pod: Json) -> bool:
+    return pod["status"]["phase"] in ("Succeeded", "Failed")

@@ -1,0 +1,269 @@
+"""One random run: jobs in many dialects, and whatever may happen to their pods, nodes and scheduler.
+
+After every operation all of `gang_rules` must hold.
+"""
+
+from collections.abc import Callable, Iterable
+
+from hived.errors import UserError
+from hived_extender.dialects.description import ObjectRef
+from hived_extender.wire import BindArgs
+from tests.extender.world import Json, filter_args, node
+from tests.property.choices import Choices
+from tests.property.gang_cluster import Api, Replica, healthy_nodes
+from tests.property.gang_jobs import Job, Template, manifest
+from tests.property.gang_rules import Rules, picture, placed
+
+OPERATIONS = {
+    "create": 30, "describe": 8, "ask": 20, "turn": 30, "bind": 14, "hear": 6, "work": 12, "nudge": 10, "run": 8,
+    "end": 4, "leave": 8, "delete": 3, "replace": 3, "ungate": 3, "break_node": 1, "repair_node": 4, "take_over": 3,
+    "restart": 3, "forget_object": 1, "overdue": 2,
+}  # fmt: skip
+"""What may happen, and how often."""
+
+
+class GangRun:
+    """See the module. `log` has what was done, for whoever looks for a mistake."""
+
+    def __init__(self, choices: Choices, jobs: Iterable[Job]) -> None:
+        self.choices = choices
+        self.jobs = list(jobs)
+        self.log: list[str] = []
+        self.api = Api()
+        self.nodes = healthy_nodes()
+        self.objects: dict[ObjectRef, Json] = {}
+        self.templates: dict[str, Template] = {}  # by uid
+        self.answers: dict[str, str] = {}  # uid -> the node that filter answered with
+        self.rules = Rules(self.api, self.templates)
+        self._to_come = [each for job in self.jobs for each in job.templates]
+        self._undescribed = {ref: (job, text) for job in self.jobs for ref, text in job.objects.items()}
+        self._count = 0
+        self.leader = Replica(self.api, self.nodes, self.objects)
+        self.standby = Replica(self.api, self.nodes, self.objects)
+        self.leader.lead()
+
+    # What happens
+
+    def step(self) -> None:
+        """Do something, chosen by chance, and check all rules."""
+        kind = self.choices.weighted(OPERATIONS)
+        if kind == "create":
+            for _ in range(self.choices.integer(1, 3)):
+                self._do(kind, self.create)
+        elif kind == "turn":
+            for pod in self.choices.shuffled(self._unbound()):
+                self._do("ask", lambda pod=pod: self.ask(pod))
+        else:
+            self._do(kind, getattr(self, kind))
+        if kind != "hear" and self.choices.chance(70):
+            self._do("hear", self.leader.hear)
+
+    def _do(self, what: str, action: Callable[[], object]) -> None:
+        before = placed(self.leader)
+        self.log.append(what)
+        told = action()
+        if told:
+            self.log[-1] += f" {told}"
+        self.rules.check(self.leader, before, is_new=what in ("take_over", "restart"))
+
+    def create(self) -> str:
+        """The next pod of any job comes."""
+        if not self._to_come:
+            return ""
+        template = self._to_come.pop(self.choices.integer(0, len(self._to_come) - 1))
+        return self._create(template, is_gated=self.choices.chance(8))
+
+    def describe(self) -> str:
+        """The object comes that describes a gang; there may be pods of it, or none yet."""
+        if not self._undescribed:
+            return ""
+        ref = self.choices.pick(sorted(self._undescribed))
+        self.objects[ref] = self._undescribed.pop(ref)[1]
+        self._tell_object(ref)
+        return str(ref)
+
+    def forget_object(self) -> str:
+        """Such an object is deleted."""
+        if not self.objects:
+            return ""
+        ref = self.choices.pick(sorted(self.objects))
+        job = next(job for job in self.jobs if ref in job.objects)
+        self._undescribed[ref] = job, self.objects.pop(ref)
+        self._tell_object(ref)
+        return str(ref)
+
+    def ask(self, pod: Json | None = None) -> str:
+        """kube-scheduler asks about a pod, and binds it if it may: at once, or some time later."""
+        pods = [one for one in self._unbound() if one["metadata"]["uid"] not in self.answers and pod in (None, one)]
+        if not pods:
+            return ""
+        pod = self.choices.pick(pods)
+        said = self.ask_about(pod)
+        uid = pod["metadata"]["uid"]
+        if uid in self.answers and self.choices.chance(60):
+            said = self.bind_answered(uid)
+        return said
+
+    def bind(self) -> str:
+        """kube-scheduler binds a pod that it was given a node for."""
+        return self.bind_answered(self.choices.pick(sorted(self.answers))) if self.answers else ""
+
+    def hear(self) -> str:
+        """The replicas hear of some of what happened."""
+        self.standby.hear(self.choices.integer(1, 10))
+        count = self.choices.integer(1, 4)
+        self.leader.hear(count)
+        return str(count)
+
+    def work(self) -> None:
+        """The leader writes some of what it has to write."""
+        self.leader.work(self.choices.integer(1, 3))
+
+    def nudge(self) -> None:
+        """The leader tries the pods that wait."""
+        nudger = self.leader.service._nudger
+        nudger._try([uid for uid in nudger._refusals if self.choices.chance(70)])
+
+    def overdue(self) -> None:
+        """Time is up for something that the leader waits for."""
+        deadlines = self.leader.service._waiting.deadlines
+        due = [(key, action) for _, number, key, action in deadlines._heap if deadlines._valid.get(key) == number]
+        if due:
+            key, action = self.choices.pick(due)
+            deadlines.drop(key)
+            action()
+
+    def run(self) -> str:
+        """A bound pod begins to run."""
+        return self._become(self._bound("Pending"), "Running")
+
+    def end(self) -> str:
+        """A pod is over, well or not."""
+        return self._become(self._bound("Running", "Pending"), self.choices.pick(("Succeeded", "Failed")))
+
+    def leave(self) -> str:
+        """A pod that was told to leave is gone."""
+        leaving = [name for name, pod in self.api.pods.items() if "deletionTimestamp" in pod["metadata"]]
+        return self._remove(self.choices.pick(leaving)) if leaving else ""
+
+    def delete(self) -> str:
+        """Somebody deletes a pod."""
+        return self._remove(self.choices.pick(list(self.api.pods))) if self.api.pods else ""
+
+    def replace(self) -> str:
+        """A controller creates a pod anew under the same name."""
+        if not self.api.pods:
+            return ""
+        name = self.choices.pick(list(self.api.pods))
+        template = self.templates[self.api.pods[name]["metadata"]["uid"]]
+        self._remove(name)
+        return self._create(template)
+
+    def ungate(self) -> str:
+        """A scheduling gate is taken off."""
+        gated = [pod for pod in self.api.pods.values() if pod["spec"].get("schedulingGates")]
+        if not gated:
+            return ""
+        pod = self.choices.pick(gated)
+        del pod["spec"]["schedulingGates"]
+        self.api.touch(pod)
+        return str(pod["metadata"]["name"])
+
+    def break_node(self) -> str:
+        """A node turns bad."""
+        return self._set_node([name for name, is_healthy in self.nodes.items() if is_healthy], False)
+
+    def repair_node(self) -> str:
+        """A node turns good."""
+        return self._set_node([name for name, is_healthy in self.nodes.items() if not is_healthy], True)
+
+    def take_over(self) -> None:
+        """The other replica leads from now on, and this one follows."""
+        self._succeed(self.leader.follow)
+
+    def restart(self) -> None:
+        """The leader dies, and another that was started anew leads."""
+        self.standby.close()
+        self.standby = Replica(self.api, self.nodes, self.objects)
+        self._succeed(self._replace_leader)
+
+    def _replace_leader(self) -> None:
+        self.leader.close()
+        self.leader = Replica(self.api, self.nodes, self.objects)
+
+    def _succeed(self, end: Callable[[], None]) -> None:
+        self.leader.hear()
+        before = picture(self.leader)
+        end()
+        self.leader, self.standby = self.standby, self.leader
+        self.leader.lead()
+        self.rules.check_successor(self.leader, before)
+
+    # In detail
+
+    def ask_about(self, pod: Json) -> str:
+        """kube-scheduler asks where a pod may run; what it is told is noted."""
+        meta = pod["metadata"]
+        offered = [name for name, is_healthy in self.nodes.items() if is_healthy]
+        try:
+            result = self.leader.service.filter_nodes(filter_args(pod, offered))
+        except UserError as error:
+            return f"{meta['name']}: {error.message}"
+        if not result.node_names:
+            return f"{meta['name']}: {next(iter((result.failed_nodes or {'': ''}).values()))}"
+        self.answers[meta["uid"]] = self.choices.pick(result.node_names)
+        return f"{meta['name']} -> {self.answers[meta['uid']]}"
+
+    def bind_answered(self, uid: str) -> str:
+        """kube-scheduler binds a pod; returns what came of it."""
+        node_name, template = self.answers.pop(uid), self.templates[uid]
+        try:
+            self.leader.service.bind_pod(BindArgs(template.name, template.job.namespace, uid, node_name))
+        except UserError as error:
+            return f"{template.name}: {error.message}"
+        return f"{template.name} is bound to {node_name}"
+
+    def _create(self, template: Template, *, is_gated: bool = False) -> str:
+        self._count += 1
+        uid = f"{template.name}.{self._count}"
+        self.templates[uid] = template
+        self.api.add(manifest(template, uid, self._count // 2, is_gated=is_gated))
+        return uid
+
+    def _remove(self, name: str) -> str:
+        self.answers.pop(self.api.pods[name]["metadata"]["uid"], None)
+        self.api.remove(name)
+        return name
+
+    def _become(self, pods: list[Json], phase: str) -> str:
+        if not pods:
+            return ""
+        pod = self.choices.pick(pods)
+        pod["status"]["phase"] = phase
+        self.api.touch(pod)
+        return f"{pod['metadata']['name']} {phase}"
+
+    def _set_node(self, names: list[str], is_healthy: bool) -> str:
+        if not names:
+            return ""
+        name = self.choices.pick(names)
+        self.nodes[name] = is_healthy
+        for replica in (self.leader, self.standby):
+            replica.service.node_seen(node(name, is_healthy))
+        return name
+
+    def _tell_object(self, ref: ObjectRef) -> None:
+        for replica in (self.leader, self.standby):
+            replica.service.object_seen(ref)
+
+    def _unbound(self) -> list[Json]:
+        """Pods that kube-scheduler would ask about."""
+        return [
+            pod
+            for pod in self.api.pods.values()
+            if not pod["spec"]["nodeName"] and not pod["spec"].get("schedulingGates")
+        ]
+
+    def _bound(self, *phases: str) -> list[Json]:
+        pods = self.api.pods.values()
+        return [pod for pod in pods if pod["spec"]["nodeName"] and pod["status"]["phase"] in phases]
