@@ -28,9 +28,13 @@ class Interpreter:
         if pod.is_ours:
             return True
         spec = pod.spec
-        if spec is None or not (self._serves_every_name or spec.scheduler_name in self._names):
+        if spec is None or not self.serves(spec.scheduler_name or ""):
             return False
         return dialects.is_marked(pod) or self._resolver.asks_for_devices(pod)
+
+    def serves(self, scheduler_name: str) -> bool:
+        """Is this one of our names?"""
+        return self._serves_every_name or scheduler_name in self._names
 
     def describe(self, pod: Pod) -> Description | None:
         """Its gang and wishes, None if it has none. Raises UserError if they cannot be made out."""

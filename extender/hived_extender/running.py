@@ -124,7 +124,7 @@ class Extender:
         for each in self._servers:
             each.start()
             log.info("listening", extra={"fields": {"url": each.url, "api_server": self._kube.host}})
-        self._statuses.start(self.service.gang_state, lambda: self.service.is_ready)
+        self._statuses.start(self.service.gang_state, self.service.serves, lambda: self.service.is_ready)
         self._beginning.start()
 
     def wait_ready(self, timeout_s: float = math.inf, stop: threading.Event | None = None) -> bool:

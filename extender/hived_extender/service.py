@@ -118,6 +118,7 @@ class Service:
         self.preemption = preemption or PreemptionPolicy()
         self.standing = RECOVERING
         self._recorder = recorder
+        self._on_gang_change = on_gang_change
         self._lock = threading.Lock()
         self._node_names = NodeNames({})
         self._holds: Callable[[], bool] = lambda: False
@@ -270,6 +271,11 @@ class Service:
         """An object that describes gangs was created, changed or deleted."""
         with suppress(InvariantError), self._exclusive():
             self._facts.object_seen(ref)
+            self._on_gang_change(GangKey(ref.namespace, ref.name))
+
+    def serves(self, scheduler_name: str) -> bool:
+        """Are pods of this schedulerName ours?"""
+        return self._interpreter.serves(scheduler_name)
 
     def what_if(self, pods: Sequence[Pod]) -> list[PodOutcome]:
         """What would become of these pods if they were created now; nothing changes. Cost O(cells) for each gang."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from hived_extender.dialects import volcano
 from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.gangs.states import GangState
 from hived_extender.kube import KubeError
@@ -33,6 +34,9 @@ RETRY_S = 10.0
 
 class StatusApi(Protocol):
     """What is asked of the API server; `kube.KubeClient` is one."""
+
+    def get(self, path: str) -> Mapping[str, Any]:
+        """One document. Raises KubeError."""
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """Merge into one object. Raises KubeError."""
@@ -59,6 +63,7 @@ class StatusWriter:
         self._interval_s = interval_s
         self._retry_s = retry_s
         self._state_of: Callable[[GangKey], GangState | None] = lambda key: None
+        self._serves: Callable[[str], bool] = lambda name: False
         self._may_write: Callable[[], bool] = lambda: False
         self._sources: dict[GangKey, ObjectRef] = {}
         self._without_subresource: set[str] = set()  # kinds
@@ -68,11 +73,16 @@ class StatusWriter:
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gang status", daemon=True)
 
-    def start(self, state_of: Callable[[GangKey], GangState | None], may_write: Callable[[], bool]) -> None:
-        """Begin to write. `state_of` tells the state of a gang, None once it has no pods, and `may_write` whether this
-        replica leads; both are called on a thread of the writer's own.
+    def start(
+        self,
+        state_of: Callable[[GangKey], GangState | None],
+        serves: Callable[[str], bool],
+        may_write: Callable[[], bool],
+    ) -> None:
+        """Begin to write. `state_of` tells the state of a gang, None if it has no pods, `serves` whether pods of a
+        schedulerName are ours, and `may_write` whether this replica leads; all on a thread of the writer's own.
         """
-        self._state_of, self._may_write = state_of, may_write
+        self._state_of, self._serves, self._may_write = state_of, serves, may_write
         self._thread.start()
 
     @property
@@ -147,22 +157,41 @@ class StatusWriter:
     def _write(self, key: GangKey) -> None:
         state = self._state_of(key)
         ref = (state.source if state is not None else None) or self._sources.get(key)
+        if ref is None and state is None:
+            self._let_in(key)
         if ref is not None:
             self._sources[key] = ref
         collection = self._objects.collection(ref.kind) if ref is not None else ""
         found = self._objects.get(ref.kind, ref.namespace, ref.name) if ref is not None else None
         status = status_patch(ref.kind, state or GangState(), found, timestamp()) if ref and found else {}
         if ref is not None and found is not None and collection and status:
-            base, _, plural = collection.rpartition("/")
-            path = f"{base}/namespaces/{quote(ref.namespace, safe='')}/{plural}/{quote(ref.name, safe='')}"
-            version = found["metadata"].get("resourceVersion", "")
-            self._patch(ref.kind, path, {"metadata": {"resourceVersion": version}, "status": status})
+            self._patch(ref, collection, found, status)
         if state is None:
             self._sources.pop(key, None)
 
-    def _patch(self, kind: str, path: str, body: Mapping[str, Any]) -> None:
+    def _let_in(self, key: GangKey) -> None:
+        """Volcano's job controller creates no pods before somebody has let the PodGroup in, which Volcano's scheduler
+        does for its own jobs. Here is no queue to wait in.
+        """
+        ref = volcano.KIND.ref(key.namespace, key.name)
+        found, collection = self._objects.get(ref.kind, ref.namespace, ref.name), self._objects.collection(ref.kind)
+        if found is None or not collection or (found.get("status") or {}).get("phase") not in (None, "", "Pending"):
+            return
+        owners = found["metadata"].get("ownerReferences") or ()
+        job = next((each["name"] for each in owners if each.get("apiVersion") == volcano.JOB_VERSION), None)
+        if job is None:
+            return
+        path = f"/apis/{volcano.JOB_VERSION}/namespaces/{quote(ref.namespace, safe='')}/jobs/{quote(job, safe='')}"
+        spec: Mapping[str, Any] = self._kube.get(path).get("spec") or {}
+        if self._serves(spec.get("schedulerName") or "volcano"):
+            self._patch(ref, collection, found, {"phase": "Inqueue"})
+
+    def _patch(self, ref: ObjectRef, collection: str, found: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Volcano's PodGroups had no status of their own for a long time: there it is a part of the object."""
-        if kind not in self._without_subresource:
+        base, _, plural = collection.rpartition("/")
+        path = f"{base}/namespaces/{quote(ref.namespace, safe='')}/{plural}/{quote(ref.name, safe='')}"
+        body = {"metadata": {"resourceVersion": found["metadata"].get("resourceVersion", "")}, "status": status}
+        if ref.kind not in self._without_subresource:
             try:
                 self._kube.patch(f"{path}/status", body)
                 return
@@ -170,4 +199,4 @@ class StatusWriter:
                 if not error.is_not_found:
                     raise
         self._kube.patch(path, body)
-        self._without_subresource.add(kind)
+        self._without_subresource.add(ref.kind)

@@ -34,8 +34,12 @@ class Api:
         self.refusals: list[KubeError] = []
         self.calls: list[str] = []
         self.has_subresource = True
+        self.scheduler_name = "hived"
 
-    def get(self, kind: str, _namespace: str, _name: str, /) -> Mapping[str, Any] | None:
+    def get(self, kind: str, _namespace: str = "", _name: str = "", /) -> Any:
+        if kind.startswith("/apis/"):
+            self.calls.append(kind)
+            return {"spec": {"schedulerName": self.scheduler_name}}
         return self.found.get(kind)
 
     def collection(self, kind: str) -> str:
@@ -60,7 +64,7 @@ class Writing:
         self.state: GangState | None = GangState(ObjectRef(podgroup.KIND.name, "team", "train"), pod_count=2)
         self.is_leading = True
         self.writer = StatusWriter(self.api, self.api, interval_s=0.01, retry_s=0.02)
-        self.writer.start(lambda key: self.state if key == KEY else None, lambda: self.is_leading)
+        self.writer.start(lambda key: self.state if key == KEY else None, "hived".__eq__, lambda: self.is_leading)
 
     def phase(self, kind: str = podgroup.KIND.name) -> str:
         """What the object says."""
@@ -119,6 +123,24 @@ def test_a_gang_whose_pods_are_gone_is_said_to_have_none(writing: Writing) -> No
     writing.writer.changed(KEY)
     wait_until(lambda: writing.phase() == "Pending")
     assert writing.api.found[podgroup.KIND.name]["status"]["running"] == 0
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "phase", "after"),
+    [("hived", "Pending", "Inqueue"), ("volcano", "Pending", "Pending"), ("hived", "Completed", "Completed")],
+)
+def test_a_job_of_volcano_without_pods_is_let_in_if_they_will_be_ours(
+    writing: Writing, scheduler: str, phase: str, after: str
+) -> None:
+    owner = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train"}
+    writing.api.scheduler_name = scheduler
+    found = writing.api.found[volcano.KIND.name]
+    found["metadata"]["ownerReferences"], found["status"] = [owner], {"phase": phase}
+    writing.state = None
+    writing.writer.changed(KEY)
+    wait_until(lambda: not writing.writer.pending)
+    time.sleep(0.05)
+    assert writing.phase(volcano.KIND.name) == after
 
 
 @pytest.mark.parametrize("status", [409, 403, 500, 0])

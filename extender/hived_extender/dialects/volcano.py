@@ -13,6 +13,7 @@ MINIMUM = "scheduling.volcano.sh/group-min-member"
 QUEUE = "scheduling.volcano.sh/queue-name"
 TASK = "volcano.sh/task-spec"
 KIND = Kind("scheduling.volcano.sh", "podgroups", ("v1beta1",))
+JOB_VERSION = "batch.volcano.sh/v1alpha1"
 KEYS = frozenset({*GROUP_NAMES, MINIMUM, QUEUE, TASK})
 WAITING_S: float | None = None
 
