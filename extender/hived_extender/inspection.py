@@ -15,6 +15,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived_extender.wire import WHAT_IF_PATH, PodOutcome, WhatIfResult
 
 DEFAULT_SERVER = "http://127.0.0.1:9096"
 TIMEOUT_S = 30.0
@@ -22,7 +23,6 @@ TIMEOUT_S = 30.0
 PHYSICAL_CLUSTER = "/v1/inspect/clusterstatus/physicalcluster"
 VIRTUAL_CLUSTERS = "/v1/inspect/clusterstatus/virtualclusters/"
 GROUPS = "/v1/inspect/affinitygroups/"
-WHAT_IF = "/v1/inspect/what-if"
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -124,25 +124,6 @@ class Group(msgspec.Struct):
         return self.metadata.name
 
 
-class Forecast(msgspec.Struct):
-    """What would become of a pod if it were created now.
-
-    `outcome` is "bind" to the cells of a node, given by their indices, "preempt" (the same, once their users have
-    left), "wait" or "refused" for the reason given, or "not-ours": another scheduler's.
-    """
-
-    name: str
-    namespace: str
-    outcome: str
-    node: str = ""
-    cells: list[int] = []
-    reason: str = ""
-
-
-class _Forecasts(msgspec.Struct):
-    pods: list[Forecast]
-
-
 class _Groups(msgspec.Struct):
     items: list[Group] | None = None
 
@@ -242,9 +223,9 @@ class Inspector:
         """One group."""
         return self._decode(group_path(name), Group)
 
-    def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[Forecast]:
+    def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[PodOutcome]:
         """What would become of these pods, created together now; nothing is."""
-        return self._decode(WHAT_IF, _Forecasts, msgspec.json.encode({"pods": pods})).pods
+        return self._decode(WHAT_IF_PATH, WhatIfResult, msgspec.json.encode({"pods": pods})).pods
 
     def fetch(self, path: str, body: bytes | None = None) -> bytes:
         """The JSON of a path, as served; with a body, the answer to that."""

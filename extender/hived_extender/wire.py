@@ -309,7 +309,11 @@ class WhatIfArgs(msgspec.Struct):
 
 
 class PodOutcome(msgspec.Struct, kw_only=True):
-    """What would become of one pod: `outcome` is bind, preempt, wait, refused or not-ours."""
+    """What would become of one pod if it were created now.
+
+    `outcome` is "bind" to the cells of a node, given by their indices, "preempt" (others have to leave first), "wait"
+    or "refused" for the reason given, or "not-ours": another scheduler's.
+    """
 
     namespace: str
     name: str
