@@ -172,7 +172,9 @@ class RealCluster:
         account = scheduler_kubeconfig(self.plane)
         options = () if self._preemption_by == "service" else (SYNCHRONOUS_PREEMPTION,)
         for name, vcs in served.items():
-            configuration = scheduler_configuration(self._extender_url or self.url, vcs)
+            configuration = scheduler_configuration(
+                self._extender_url or self.url, vcs, is_shared=not self._has_scheduler_per_vc
+            )
             stack.callback(self.plane.start_scheduler(configuration, account, name=name, options=options).stop)
 
     def _wait_served(self) -> None:

@@ -1,0 +1,142 @@
+"""Pods in other dialects with kube-scheduler: the examples of `hived demo dialects`, and a scheduler that dies."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from hived_extender.annotations import LEAF_CELL_ISOLATION
+from hived_extender.embedded.machines import machines_of
+from hived_extender.jobs.records import KIND
+from hived_extender.kube import KubeError, pod_path
+from hived_extender.lab.experiment import Loaded, experiments_folder, load_experiments
+from hived_extender.lab.report import Report
+from hived_extender.lab.runner import run_experiment
+from tests.e2e.cluster import RealCluster
+from tests.e2e.plane import ControlPlane
+from tests.e2e.podgroups import CUSTOM, DEFINITIONS, definition, path_of
+from tests.e2e.pods import create, is_bound, wait_until
+
+PATIENCE = 3.0
+"""kube-scheduler tries a pod again after a second at the earliest, and the machine may be busy."""
+
+NOT_SERVED = ("native-podgroup", "workload")
+"""Kinds that Kubernetes serves in some of its versions only, and behind a switch."""
+
+EXAMPLES = [one for one in load_experiments(experiments_folder("dialects")) if one.name not in NOT_SERVED]
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def podgroup_kinds(plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A control plane that has the PodGroups of scheduler-plugins and of Volcano."""
+    for kind in CUSTOM:
+        plane.kube.create(DEFINITIONS, definition(kind))
+    for kind in CUSTOM:
+        plane.wait_for(f"{kind.name} to be served", lambda kind=kind: has_kind(plane, path_of(kind)))
+    yield plane
+    for kind in CUSTOM:
+        plane.kube.delete(f"{DEFINITIONS}/{kind.name}")
+
+
+def has_kind(plane: ControlPlane, path: str) -> bool:
+    """Whether objects of a kind can be listed."""
+    try:
+        plane.kube.get(path)
+    except KubeError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def clusters(podgroup_kinds: ControlPlane) -> Iterator["Clusters"]:
+    """See `Clusters`."""
+    kept = Clusters(podgroup_kinds)
+    yield kept
+    kept.close()
+
+
+class Clusters:
+    """One cluster at a time: that of the last example, if the next has the same configuration."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._file: Path | None = None
+        self._running: RealCluster | None = None
+
+    def fresh(self, configuration: Path) -> RealCluster:
+        """A cluster with this configuration: all nodes as they were at first, no pods and no jobs."""
+        if self._running is None or self._file != configuration:
+            self.close()
+            self._file, self._running = configuration, RealCluster(self._plane, configuration).__enter__()
+        return self._running
+
+    def clean(self) -> None:
+        """Remove what an example left."""
+        assert self._running is not None
+        self._plane.kubectl("delete", "configmaps", "-l", KIND)
+        self._plane.clear()
+        self._plane.add_nodes(machines_of(self._running.spec))
+
+    def close(self) -> None:
+        """Stop what runs."""
+        if self._running is not None:
+            self._running.__exit__(None, None, None)
+            self._running = None
+
+
+@pytest.mark.parametrize("loaded", EXAMPLES, ids=lambda loaded: loaded.name)
+def test_every_expectation_of_an_example_holds_on_a_real_control_plane(clusters: Clusters, loaded: Loaded) -> None:
+    report = Report(click.echo)
+    report.begin(loaded, 1, 1)
+    cluster = clusters.fresh((loaded.folder / loaded.experiment.configuration).resolve())
+    try:
+        result = run_experiment(loaded, report, cluster, time.monotonic(), patience=PATIENCE)
+    finally:
+        clusters.clean()
+    assert not result.error
+    assert [check.found for check in result.checks if check.found] == []
+    assert len(result.checks) == sum(step.is_checked for step in loaded.experiment.steps)
+
+
+def member(number: int, gang: str, minimum: int) -> Json:
+    """A pod with a GPU, of a gang by the labels that go with any dialect."""
+    labels = {
+        "pod-group.scheduling.sigs.k8s.io/name": gang,
+        "pod-group.scheduling.sigs.k8s.io/min-available": str(minimum),
+    }
+    container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    return {
+        "metadata": {"name": f"{gang}-{number}", "labels": labels},
+        "spec": {"schedulerName": "hived", "containers": [container]},
+    }
+
+
+@pytest.mark.parametrize("bound", [1, 4])
+def test_a_gang_whose_start_is_cut_short_by_a_dead_scheduler_starts_all_the_same(
+    clusters: Clusters, bound: int
+) -> None:
+    cluster = clusters.fresh((experiments_folder("dialects") / "hivedscheduler.yaml").resolve())
+    kube, (service,) = cluster.kube, cluster.services
+    names = [f"cut-{number}" for number in range(8)]
+    try:
+        create(kube, [member(number, "cut", 8) for number in range(8)])
+        wait_until(lambda: sum(is_bound(kube, name) for name in names) >= bound, every_s=0.002)
+        service.kill()
+        missing = sum(not is_bound(kube, name) for name in names)
+        click.echo(f"{missing} of 8 pods were not bound yet")
+        service.start(ready_s=None)
+        wait_until(lambda: all(is_bound(kube, name) for name in names))
+        places = [place(kube.get(pod_path("default", name))) for name in names]
+        assert len(set(places)) == 8
+    finally:
+        clusters.clean()
+
+
+def place(pod: Json) -> tuple[str, str]:
+    """Node and device of a pod that has one GPU."""
+    return pod["spec"]["nodeName"], pod["metadata"]["annotations"][LEAF_CELL_ISOLATION]
