@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,19 @@ from hived_extender.kube import KubeError, pod_path
 from hived_extender.lab.experiment import Loaded, experiments_folder, load_experiments
 from hived_extender.lab.report import Report
 from hived_extender.lab.runner import run_experiment
+from hived_extender.requests import PRIORITY
 from tests.e2e.cluster import RealCluster
+from tests.e2e.failures.arena import redirected
+from tests.e2e.failures.http_proxy import HttpProxy, Side
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import CUSTOM, DEFINITIONS, definition, path_of
-from tests.e2e.pods import create, is_bound, wait_until
+from tests.e2e.pods import create, is_bound, priority_class, wait_until
+from tests.e2e.rights import grant_rights, service_kubeconfig
 
 PATIENCE = 3.0
 """kube-scheduler tries a pod again after a second at the earliest, and the machine may be busy."""
+
+PATIENCE_S = 30.0
 
 NOT_SERVED = ("native-podgroup", "workload")
 """Kinds that Kubernetes serves in some of its versions only, and behind a switch."""
@@ -117,24 +124,49 @@ def member(number: int, gang: str, minimum: int) -> Json:
 
 
 @pytest.mark.parametrize("bound", [1, 4])
-def test_a_gang_whose_start_is_cut_short_by_a_dead_scheduler_starts_all_the_same(
-    clusters: Clusters, bound: int
+def test_a_gang_whose_scheduler_dies_as_it_starts_keeps_all_its_places(
+    plane: ControlPlane, clusters: Clusters, bound: int
 ) -> None:
-    cluster = clusters.fresh((experiments_folder("dialects") / "hivedscheduler.yaml").resolve())
-    kube, (service,) = cluster.kube, cluster.services
-    names = [f"cut-{number}" for number in range(8)]
+    """Some pods are bound, the bindings of the others never reach the API server, and a rival comes meanwhile."""
+    clusters.close()  # one kube-scheduler at a time
+    configuration = experiments_folder("dialects") / "hivedscheduler.yaml"
+    grant_rights(plane)
+    with closing_proxy(HttpProxy(lambda: plane.url, plane.authority)) as api:
+        account = redirected(service_kubeconfig(plane), api.url)
+        with RealCluster(plane, configuration, kubeconfig=account) as cluster:
+            kube, (service,) = cluster.kube, cluster.services
+            names = [f"cut-{number}" for number in range(8)]
+            holds = [api.hold(Side.REQUEST, "POST", f"{name}/binding") for name in names[bound:]]
+            create(kube, [member(number, "cut", 8) for number in range(8)])
+            assert all(hold.wait(PATIENCE_S) for hold in holds)
+            wait_until(lambda: all(is_bound(kube, name) for name in names[:bound]))
+            service.kill()
+            for hold in holds:
+                hold.drop()
+            assert not any(is_bound(kube, name) for name in names[bound:])
+            scheduler = plane.scheduler
+            assert scheduler is not None
+            scheduler.stop()
+            rival = member(0, "rival", 1)  # kube-scheduler asks about it first
+            rival["spec"]["priorityClassName"] = priority_class(kube, 1000)
+            rival["metadata"]["annotations"] = {PRIORITY: "0"}
+            create(kube, [rival])
+            service.start()
+            scheduler.start()
+            wait_until(lambda: all(is_bound(kube, name) for name in names))
+            places = [place(kube.get(pod_path("default", name))) for name in names]
+            assert len(set(places)) == 8
+            assert not is_bound(kube, "rival-0")
+
+
+@contextmanager
+def closing_proxy(proxy: HttpProxy) -> Iterator[HttpProxy]:
+    """A proxy while it runs."""
+    proxy.start()
     try:
-        create(kube, [member(number, "cut", 8) for number in range(8)])
-        wait_until(lambda: sum(is_bound(kube, name) for name in names) >= bound, every_s=0.002)
-        service.kill()
-        missing = sum(not is_bound(kube, name) for name in names)
-        click.echo(f"{missing} of 8 pods were not bound yet")
-        service.start(ready_s=None)
-        wait_until(lambda: all(is_bound(kube, name) for name in names))
-        places = [place(kube.get(pod_path("default", name))) for name in names]
-        assert len(set(places)) == 8
+        yield proxy
     finally:
-        clusters.clean()
+        proxy.stop()
 
 
 def place(pod: Json) -> tuple[str, str]:
