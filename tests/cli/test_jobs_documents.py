@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from hived_extender.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.jobs.documents import read_documents
 from hived_extender.jobs.kinds import plan_file
 from hived_extender.jobs.submission import PlannedPod, Submission
+from hived_extender.requests import PRIORITY
 
 JOB = """\
 protocolVersion: 2
@@ -79,14 +81,16 @@ def planned(content: bytes, submission: Submission) -> int:
     assert all(re.match("<stdin>(:[0-9]+)?: .", line) for line in refusal.splitlines())
     for pod in pods:
         metadata = pod.manifest["metadata"]
-        pod_request("", metadata["name"], metadata.get("namespace", ""), metadata["annotations"])
+        if SCHEDULING_SPEC in metadata["annotations"]:
+            pod_request("", metadata["name"], metadata.get("namespace", ""), metadata["annotations"])
+        assert metadata["annotations"].get(PRIORITY, "7") == "7"
         msgspec.json.encode(pod.manifest)
         yaml.safe_dump(pod.manifest)
     return len(pods)
 
 
 def test_the_files_that_are_damaged_below_are_sound(submission):
-    assert (planned(JOB.encode(), submission), planned(POD.encode(), submission)) == (2, 1)
+    assert [planned(text.encode(), submission) for text in (JOB, POD, BARE_POD)] == [2, 1, 1]
 
 
 WORDS = ["research", "BIG", "torch", "main", "0", "1", "2", "-1", "1.5", "1e9", "1e308", "9" * 30, "1" * 5000, "010",
@@ -120,6 +124,15 @@ def with_values(text: str, spans: list[tuple[int, int]], values: list[str]) -> s
         if stop <= end:
             text, end = f"{text[:start]}{value}{text[stop:]}", start
     return text
+
+
+BARE_POD = POD[: POD.index("  annotations:")] + "  annotations: {a: b}\n" + POD[POD.index("spec:\n") :]
+
+
+@given(places(BARE_POD), st.lists(VALUES, min_size=2, max_size=2))
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_value_in_any_place_of_a_pod_without_a_spec_is_refused_or_makes_a_pod(submission, spans, values):
+    planned(with_values(BARE_POD, spans, values).encode(), replace(submission, virtual_cluster="research", priority=7))
 
 
 @given(places(JOB), st.lists(VALUES, min_size=2, max_size=2))

@@ -4,13 +4,18 @@ import json
 from dataclasses import replace
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
 
 from hived.errors import UserError
+from hived_extender import dialects
 from hived_extender.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.dialects.kinds import NoObjects
 from hived_extender.jobs.kinds import plan_file
 from hived_extender.jobs.submission import Submission
+from hived_extender.wire import Pod
 
 POD = """\
 apiVersion: v1
@@ -36,15 +41,26 @@ def planned(file, submission):
     return manifest, json.loads(manifest["metadata"]["annotations"][SCHEDULING_SPEC])
 
 
-def test_a_bare_pod_gets_its_spec_from_the_command_line_and_its_limits(write, submission):
-    manifest, spec = planned(write(POD), replace(submission, virtual_cluster="research", priority=-1, cluster=None))
-    assert spec == {"virtualCluster": "research", "priority": -1, "leafCellNumber": 2}
-    assert manifest["spec"]["schedulerName"] == "hivedscheduler-ds-research"
-    assert manifest["spec"]["priorityClassName"] == "hived-opportunistic"
-    assert manifest["spec"]["containers"][0]["resources"]["limits"] == {
-        "nvidia.com/gpu": "2",
-        "hivedscheduler.microsoft.com/pod-scheduling-enable": 1,
-    }
+VIRTUAL_CLUSTER = "hivedscheduler.microsoft.com/virtual-cluster"
+PRIORITY = "hivedscheduler.microsoft.com/priority"
+
+
+def test_a_pod_without_a_spec_keeps_its_gang_and_says_what_the_command_line_does(write, submission):
+    gang = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
+    text = POD.replace("  name: notebook\n", f"  name: notebook\n  labels: {json.dumps(gang | {PRIORITY: '5'})}\n")
+    [pod], _ = plan_file(write(text), replace(submission, virtual_cluster="research", priority=-1))
+    metadata, spec = pod.manifest["metadata"], pod.manifest["spec"]
+    assert metadata["annotations"] == {VIRTUAL_CLUSTER: "research", PRIORITY: "-1"}
+    assert metadata["labels"] == gang
+    assert (spec["schedulerName"], spec["priorityClassName"]) == ("hivedscheduler-ds-research", "hived-opportunistic")
+    assert spec["containers"] == yaml.safe_load(POD)["spec"]["containers"]
+    assert dialects.describe(convert(pod.manifest, Pod), NoObjects()).gang.name == "g"
+
+
+def test_a_pod_that_says_nothing_is_left_to_its_namespace(write, submission):
+    [pod], _ = plan_file(write(POD.replace("spec:\n  cont", "spec:\n  schedulerName: no\n  cont")), submission)
+    assert (pod.manifest["metadata"]["annotations"], pod.priority) == ({}, None)
+    assert pod.manifest["spec"] == yaml.safe_load(POD)["spec"] | {"schedulerName": "no"}
 
 
 def test_an_annotated_pod_keeps_what_its_author_wrote(write, submission):
@@ -134,7 +150,6 @@ GPUS = "spec.containers[0].resources.limits['nvidia.com/gpu']"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (POD, "3: metadata.annotations: no virtual cluster: write it into the annotation"),
         (ANNOTATED.replace("research", "''"), "5: metadata.annotations: no virtual cluster: write it into the annota"),
         (POD.replace("  name: notebook\n", "  labels: {}\n"), "3: metadata.name: missing; expected a text"),
         (POD.replace("containers:", "initContainers:"), "5: spec.containers: missing"),

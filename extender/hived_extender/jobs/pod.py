@@ -1,5 +1,8 @@
 """Plain pod manifests: what the author left out of the scheduling spec is filled in, the rest stays as written.
 
+A pod without a scheduling spec is read by the service, as if it had been applied: it may be in a gang of any dialect,
+which a spec of ours would end. The submitter's wishes are annotations beside what it says.
+
 The names that HiveD and this program act on (virtual cluster, cells, group, pod, namespace, scheduler) are kept letter
 by letter, whatever YAML would make of them; everything else means what it means to Kubernetes.
 """
@@ -11,6 +14,7 @@ from hived.errors import UserError
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.jobs.documents import Document, Section
+from hived_extender.jobs.roles import Job, virtual_cluster_of
 from hived_extender.jobs.submission import (
     Manifest,
     PlannedJob,
@@ -35,19 +39,27 @@ def matches(document: Document) -> bool:
 
 
 def plan_job(document: Document, submission: Submission) -> PlannedJob:
-    """The pod with its scheduling spec complete.
+    """The pod with its scheduling spec, if it has one, complete.
 
     `--vc` and `--priority` win over the annotation; leafCellNumber, if missing, is the number of GPUs in the limits
     (any resource such as nvidia.com/gpu). The scheduler's name, the limit that makes the pod ours and the priority
-    class are added where absent.
+    class are added where absent; of a pod without a spec, only the scheduler's name.
 
     Raises UserError, with file, line and place, if something needed is in none of these places, or the finished spec is
     not valid.
     """
-    metadata, spec = document.section().section("metadata"), document.section().section("spec")
+    root = document.section()
+    metadata, spec = root.section("metadata"), root.section("spec")
     annotations = metadata.section("annotations")
     name, namespace = metadata.text("name"), metadata.text("namespace", "")
-    limits = _limits(spec)
+    limits, scheduler = _limits(spec), spec.text("schedulerName", "")
+    if SCHEDULING_SPEC not in annotations:
+        metadata.section("labels")  # refused if it is no mapping
+        job = Job(
+            "Pod", name, namespace or submission.namespace, root, submission, virtual_cluster_of(submission),
+            scheduler=scheduler,
+        )  # fmt: skip
+        return PlannedJob([PlannedPod(_as_written(document, job), submission.priority)])
     scheduling = _scheduling_spec(annotations, limits, spec, submission)
     annotation = scheduling_annotation(scheduling)
     try:
@@ -55,7 +67,6 @@ def plan_job(document: Document, submission: Submission) -> PlannedJob:
     except UserError as error:
         raise annotations.refuse(SCHEDULING_SPEC, error.message) from error
     virtual_cluster, priority = request.spec.virtual_cluster, request.spec.priority
-    scheduler = spec.text("schedulerName", "")
     if submission.scheduler_name or scheduler in _NO_SCHEDULER:
         scheduler = submission.scheduler_for(virtual_cluster)
 
@@ -69,6 +80,18 @@ def plan_job(document: Document, submission: Submission) -> PlannedJob:
     if not any(ENABLE_LIMIT in limit for limit in limits):
         _enable(manifest["spec"]["containers"][0])
     return PlannedJob([PlannedPod(manifest, priority)])
+
+
+def _as_written(document: Document, job: Job) -> Manifest:
+    """The pod that has no scheduling spec, with what the submitter says."""
+    manifest = document.value()
+    assert isinstance(manifest, dict)
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    metadata |= {"name": job.name, "namespace": job.namespace}
+    metadata |= {key: metadata.get(key) or {} for key in ("labels", "annotations")}
+    spec.pop("schedulerName", None)
+    job.ask(metadata, spec)
+    return manifest
 
 
 def _limits(spec: Section) -> list[Section]:

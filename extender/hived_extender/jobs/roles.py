@@ -16,6 +16,7 @@ from hived.errors import UserError
 from hived_extender import dialects
 from hived_extender.annotations import PREFIX, SCHEDULING_SPEC
 from hived_extender.dialects import koordinator
+from hived_extender.dialects.kinds import NoObjects
 from hived_extender.dialects.own import TASK, TASK_MINIMUMS
 from hived_extender.jobs.documents import Document, Section
 from hived_extender.jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, priority_class_name
@@ -104,22 +105,30 @@ class Job:
             "labels": {**(written.get("labels") or {}), **labels, JOB: self.name},
             "annotations": {**(written.get("annotations") or {}), **said},
         }
-        priority = self.submission.priority
-        if self.virtual_cluster:
-            metadata["annotations"][VIRTUAL_CLUSTER] = self.virtual_cluster
-        if priority is not None:
-            metadata["annotations"][PRIORITY] = str(priority)
-            spec["priorityClassName"] = priority_class_name(priority)
-        elif self.priority_class:
-            spec.setdefault("priorityClassName", self.priority_class)
         if role.restart_policy:
             spec["restartPolicy"] = role.restart_policy
-        spec["schedulerName"] = self._scheduler_of(spec)
+        self.ask(metadata, spec)
         if hostname:
             spec.setdefault("hostname", hostname)
         if subdomain:
             spec.setdefault("subdomain", subdomain)
-        return PlannedPod({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, priority, role.name)
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        return PlannedPod(manifest, self.submission.priority, role.name)
+
+    def ask(self, metadata: Manifest, spec: Manifest) -> None:
+        """Write onto a pod which virtual cluster, priority and scheduler it is to have, where that is known."""
+        priority, said = self.submission.priority, dict[str, str]()
+        if self.virtual_cluster:
+            said[VIRTUAL_CLUSTER] = self.virtual_cluster
+        if priority is not None:
+            said[PRIORITY] = str(priority)
+            spec["priorityClassName"] = priority_class_name(priority)
+        elif self.priority_class:
+            spec.setdefault("priorityClassName", self.priority_class)
+        for key in said:  # may be a label as well, which must not say otherwise
+            metadata["labels"].pop(key, None)
+        metadata["annotations"] |= said
+        spec["schedulerName"] = self._scheduler_of(spec)
 
     def planned(self, document: Document, pods: Sequence[PlannedPod], **more: Any) -> PlannedJob:
         """The plan, of which `more` are fields; warns about every key of the document that nobody asked for."""
@@ -177,11 +186,12 @@ def read_job(root: Section, submission: Submission, queue: tuple[Section, str] |
         namespace=metadata.text("namespace", submission.namespace),
         root=root,
         submission=submission,
-        virtual_cluster=_virtual_cluster(submission, queue),
+        virtual_cluster=virtual_cluster_of(submission, queue),
     )
 
 
-def _virtual_cluster(submission: Submission, queue: tuple[Section, str] | None) -> str:
+def virtual_cluster_of(submission: Submission, queue: tuple[Section, str] | None = None) -> str:
+    """The virtual cluster of the command line, else that of the queue, "" without any; see `read_job`."""
     known = submission.cluster.virtual_clusters if submission.cluster else None
     if submission.virtual_cluster is not None:
         if known is not None and submission.virtual_cluster not in known:
@@ -259,17 +269,10 @@ def _names_gang(template: Manifest) -> bool:
     metadata = {"name": "template", "namespace": "template", **(template.get("metadata") or {})}
     try:
         pod = msgspec.convert({"metadata": metadata, "spec": template["spec"]}, Pod)
-        said = dialects.describe(pod, _NoObjects())
+        said = dialects.describe(pod, NoObjects())
     except (msgspec.ValidationError, UserError):
         return True  # whatever it tries to say, the pods' events will tell
     return SCHEDULING_SPEC in pod.annotations or (said is not None and (said.gang is not None or bool(said.missing)))
-
-
-class _NoObjects:
-    """Of the objects that describe gangs none is known here."""
-
-    def get(self, kind: str, namespace: str, name: str, /) -> None:
-        """Nothing."""
 
 
 def gang_of(
