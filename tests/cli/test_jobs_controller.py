@@ -7,7 +7,9 @@ from contextlib import suppress
 
 import pytest
 
+from hived.errors import UserError
 from hived_extender.embedded.apiserver.server import ApiServer
+from hived_extender.jobs import creation
 from hived_extender.jobs.controller import JobController
 from hived_extender.jobs.creation import create_jobs, resume_job
 from hived_extender.jobs.kinds import plan_jobs
@@ -136,10 +138,35 @@ def test_an_aborted_job_can_be_resumed(kube, submit, controller):
     end_pod(kube, "vc-worker-0", exit_code=9)
     assert controller.wait_ended(KEY, DEADLINE_S) is Phase.ABORTED
     assert eventually(lambda: list(uids(kube)) == ["vc-worker-0"])
-    kube.delete_pod("default", "vc-worker-0")
+    failed = uids(kube)
     resume_job(kube, read_record(kube, *KEY))
-    assert eventually(lambda: sorted(uids(kube)) == NAMES)
+    assert eventually(lambda: len(controller._facts.pods(read_record(kube, *KEY))) == len(NAMES))
+    assert sorted(uids(kube)) == NAMES
+    assert uids(kube)["vc-worker-0"] != failed["vc-worker-0"]
     assert state(kube).phase is Phase.RUNNING
+
+
+def test_pods_that_have_succeeded_stay_when_an_aborted_job_is_resumed(kube, submit, controller):
+    submit(VOLCANO)
+    end_pod(kube, "vc-worker-1")
+    end_pod(kube, "vc-worker-0", exit_code=9)
+    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.ABORTED
+    before = uids(kube)
+    resume_job(kube, read_record(kube, *KEY))
+    assert sorted(uids(kube)) == NAMES
+    assert uids(kube)["vc-worker-1"] == before["vc-worker-1"]
+    assert uids(kube)["vc-worker-0"] != before["vc-worker-0"]
+
+
+def test_a_job_whose_old_pods_do_not_go_stays_aborted(kube, submit, monkeypatch):
+    monkeypatch.setattr(creation, "LEAVING_S", 0.0)
+    submit(VOLCANO)
+    read_record(kube, *KEY).write(kube, State(Phase.ABORTED, "an accident"))
+    before = uids(kube)
+    with pytest.raises(UserError, match="vc-ps-0 is still being deleted; resume job vc when it is gone"):
+        resume_job(kube, read_record(kube, *KEY))
+    assert state(kube) == State(Phase.ABORTED, "an accident")
+    assert uids(kube) == before
 
 
 def test_a_job_whose_record_is_deleted_loses_its_pods(kube, submit, controller):

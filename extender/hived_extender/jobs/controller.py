@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 
 from hived.errors import UserError
-from hived_extender.jobs.creation import create_again
-from hived_extender.jobs.job_facts import JobFacts, JobPod, Key, as_seen, belongs
+from hived_extender.jobs.creation import create_again, delete_pods
+from hived_extender.jobs.job_facts import JobFacts, Key, read_pod
 from hived_extender.jobs.policies import END_OF, Action, Phase, Reaction, SeenPod, decide, outcome
 from hived_extender.jobs.records import Record, State
 from hived_extender.jobs.submission import PlannedJob
-from hived_extender.kube import KubeClient, KubeError, pod_path
+from hived_extender.kube import KubeClient, KubeError
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class JobController:
             elif (end := outcome(self._tasks(record), seen)) is not None:
                 self._end(record, end, "", seen, removes=False)
         elif state.phase.is_final:
-            self._delete(record, [pod for pod in seen.values() if not pod.is_finished])
+            delete_pods(self._kube, record, [pod for pod in seen.values() if not pod.is_finished])
 
     def _react(self, record: Record, reaction: Reaction, seen: Mapping[str, SeenPod]) -> None:
         if not reaction.counts:
@@ -140,7 +140,7 @@ class JobController:
         going = record.state.going
         old = [pod for pod in seen.values() if going.get(pod.name) == pod.uid]
         if old:
-            return self._delete(record, old)
+            return delete_pods(self._kube, record, old)
         due = self._tasks_due(record, {name: pod for name, pod in seen.items() if name not in going})
         self._create(record, [name for name in going if name in due])
         self._write(record, State(Phase.RUNNING, record.state.reason, record.state.retries))
@@ -158,17 +158,7 @@ class JobController:
         self._tell(f"job {record.name}: {reason + ': ' if reason else ''}{phase.value}")
         if removes:
             is_all = action is Action.CLEAN_UP
-            self._delete(record, [pod for pod in seen.values() if is_all or not pod.is_finished])
-
-    def _delete(self, record: Record, pods: list[SeenPod]) -> None:
-        for pod in pods:
-            if pod.is_leaving:
-                continue
-            try:
-                self._kube.delete_pod(record.namespace, pod.name, uid=pod.uid)
-            except KubeError as error:
-                if not error.is_not_found and not error.is_conflict:
-                    raise
+            delete_pods(self._kube, record, [pod for pod in seen.values() if is_all or not pod.is_finished])
 
     def _create(self, record: Record, names: Iterable[str]) -> None:
         by_name = {pod.name: pod for pod in self._plan(record).pods}
@@ -178,7 +168,7 @@ class JobController:
         """The pods of a record that was deleted: a real API server collects them itself, which does no harm."""
         self._plans.pop((record.namespace, record.name), None)
         left = list(self._facts.pods(record).values())
-        self._delete(record, left)
+        delete_pods(self._kube, record, left)
         if left:
             self._tell(f"job {record.name} was deleted: {len(left)} pods are deleted with it")
 
@@ -213,11 +203,6 @@ class JobController:
             return
         for name in tasks:
             if name not in seen:
-                try:
-                    pod = self._kube.get(pod_path(record.namespace, name), JobPod)
-                except KubeError as error:
-                    if not error.is_not_found:
-                        raise
-                    continue
-                if belongs(pod, record):
-                    seen[name] = as_seen(pod)
+                pod = read_pod(self._kube, record, name)
+                if pod is not None:
+                    seen[name] = pod

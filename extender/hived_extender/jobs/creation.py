@@ -2,12 +2,13 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from hived.errors import UserError
-from hived_extender.jobs.policies import Phase
+from hived_extender.jobs.job_facts import read_pod
+from hived_extender.jobs.policies import Phase, SeenPod
 from hived_extender.jobs.records import Record, State, create_record, record_of
 from hived_extender.jobs.roles import JOB
 from hived_extender.jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, priority_classes
@@ -18,7 +19,10 @@ PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 ADMISSION_S = 10.0
 """For the admission of pods to hear of a new PriorityClass: it reads them from a watch, each API server its own."""
 
-ADMISSION_CHECK_S = 0.1
+LEAVING_S = 60.0
+"""For the pods of an aborted job to end; Kubernetes gives them 30 s unless they say otherwise."""
+
+CHECK_S = 0.1
 
 _PLURALS = {
     "Pod": "pods",
@@ -73,9 +77,10 @@ def create_jobs(kube: KubeClient, submission: Submission, jobs: Sequence[Planned
 
 
 def resume_job(kube: KubeClient, record: Record) -> Created:
-    """Create the pods of a job that was suspended or aborted, those of its pods that are still there left as they are.
+    """Create the pods of a job that was suspended or aborted, but those that have succeeded.
 
-    Raises UserError for a job that is neither, and for what the API server refuses; then nothing has changed.
+    What else is left of an aborted job's pods goes first: it would be a reason to abort it again. Raises UserError for
+    a job that is neither, and for what the API server refuses; then the job stands as before.
     """
     if not record.state.phase.is_resumable:
         raise UserError(
@@ -86,12 +91,42 @@ def resume_job(kube: KubeClient, record: Record) -> Created:
     claimed = record.write(kube, State(Phase.CREATING))
     try:
         with creation:
-            creation.start(job, claimed, may_exist=record.state.phase is Phase.ABORTED)
+            creation.start(job, claimed, succeeded=_clear(kube, claimed, job))
             claimed.write(kube, State(Phase.RUNNING))
     except BaseException:
         claimed.write(kube, record.state)
         raise
     return creation.created
+
+
+def _clear(kube: KubeClient, record: Record, job: PlannedJob) -> set[str]:
+    """Delete a job's pods but those that have succeeded, which are returned, and wait until they are gone."""
+    until, succeeded, left = time.monotonic() + LEAVING_S, set[str](), [pod.name for pod in job.first_pods()]
+    while True:
+        seen = [pod for name in left if (pod := read_pod(kube, record, name)) is not None]
+        succeeded |= {pod.name for pod in seen if pod.phase == "Succeeded"}
+        going = [pod for pod in seen if pod.name not in succeeded]
+        if not going:
+            return succeeded
+        if time.monotonic() > until:
+            raise UserError(
+                f"pod {going[0].name} is still being deleted; resume job {record.name} when it is gone", 409
+            )
+        delete_pods(kube, record, going)
+        left = [pod.name for pod in going]
+        time.sleep(CHECK_S)
+
+
+def delete_pods(kube: KubeClient, record: Record, pods: Iterable[SeenPod]) -> None:
+    """Delete pods of a job, these very ones, unless they are leaving already. Raises KubeError."""
+    for pod in pods:
+        if pod.is_leaving:
+            continue
+        try:
+            kube.delete_pod(record.namespace, pod.name, uid=pod.uid)
+        except KubeError as error:
+            if not error.is_not_found and not error.is_conflict:
+                raise
 
 
 def create_again(kube: KubeClient, record: Record, pods: Iterable[PlannedPod]) -> None:
@@ -132,14 +167,15 @@ class _Creation:
         self._undo.append((kept.path, kept.uid, ""))
         return kept
 
-    def start(self, job: PlannedJob, record: Record | None, may_exist: bool = False) -> None:
-        """Create everything that a job is made of."""
+    def start(self, job: PlannedJob, record: Record | None, succeeded: Collection[str] = ()) -> None:
+        """Create everything that a job is made of, but pods that have `succeeded`."""
         for priority_class in priority_classes(job.pods):
             self._create_class(priority_class)
         for each in job.objects:
             self._create_object(_owned(each, record))
         for pod in job.first_pods():
-            self._create_pod(pod, _owned(pod.manifest, record), may_exist)
+            if pod.name not in succeeded:
+                self._create_pod(pod, _owned(pod.manifest, record))
 
     def _create_class(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
@@ -176,14 +212,12 @@ class _Creation:
         self._remember(collection, stored, "")
         self.created.others.append(stored)
 
-    def _create_pod(self, pod: PlannedPod, manifest: Manifest, may_exist: bool) -> None:
+    def _create_pod(self, pod: PlannedPod, manifest: Manifest) -> None:
         where, name = manifest["metadata"].get("namespace", self._namespace), pod.name
         collection = collection_of(self._namespace, manifest)
         try:
             stored = self._admitted(collection, pod, manifest)
         except KubeError as error:
-            if error.is_conflict and may_exist:
-                return
             reason = f"pod {where}/{name}: {error}"
             if error.is_conflict:
                 reason = f"pod {name} exists already in namespace {where}; delete it or rename the job"
@@ -204,7 +238,7 @@ class _Creation:
                 missing = f"no PriorityClass with name {pod.priority_class_name} "
                 if error.status != 403 or missing not in error.message or time.monotonic() > until:
                     raise
-            time.sleep(ADMISSION_CHECK_S)
+            time.sleep(CHECK_S)
 
     def _remember(self, collection: str, stored: Mapping[str, Manifest], pod: str) -> None:
         metadata = stored["metadata"]

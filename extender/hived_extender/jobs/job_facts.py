@@ -13,7 +13,7 @@ from hived_extender.jobs.policies import SeenPod
 from hived_extender.jobs.records import KIND, Record, parse_record
 from hived_extender.jobs.roles import JOB
 from hived_extender.jobs.submission import Manifest
-from hived_extender.kube import KubeClient
+from hived_extender.kube import KubeClient, KubeError, pod_path
 from hived_extender.metrics import Metrics
 from hived_extender.watch import Reflector, Resource
 from hived_extender.wire import is_older
@@ -227,6 +227,17 @@ def _record_in(config_map: Manifest) -> Record | None:
     except UserError as error:
         log.error("%s", error)
         return None
+
+
+def read_pod(kube: KubeClient, record: Record, name: str) -> SeenPod | None:
+    """A pod of a job as the API server has it, None if there is none. Raises KubeError."""
+    try:
+        pod = kube.get(pod_path(record.namespace, name), JobPod)
+    except KubeError as error:
+        if not error.is_not_found:
+            raise
+        return None
+    return as_seen(pod) if belongs(pod, record) else None
 
 
 def belongs(pod: JobPod, record: Record) -> bool:
