@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from hived_extender.cli import main
 from hived_extender.deploy.installation import DIGEST_ANNOTATION, SCHEDULER
+from hived_extender.jobs import roles
 from hived_extender.jobs.submission import Submission
 from hived_extender.wire import ENABLE_LIMIT
 from tests.deploy.installations import CA, SAMPLES, manifests
@@ -132,7 +133,13 @@ def test_one_kube_scheduler_serves_all_names_that_jobs_use(tmp_path: Path) -> No
 def test_jobs_that_are_submitted_find_a_kube_scheduler(options: list[str], tmp_path: Path) -> None:
     objects = manifests("--config", write(tmp_path, "ML_Ops", "Two"), *options)
     served = {name for names in scheduler_names(objects).values() for name in names}
-    assert {Submission(user="").scheduler_for(vc) for vc in ("ML_Ops", "Two")} <= served
+    assert {Submission(user="").scheduler_for(vc) for vc in ("ML_Ops", "Two")} | {roles.SCHEDULER} <= served
+
+
+@pytest.mark.parametrize(("names", "host"), [(("one", "default"), "default"), (("b", "a"), "b")])
+def test_a_name_for_all_virtual_clusters_is_served_once(names: tuple[str, str], host: str, tmp_path: Path) -> None:
+    served = scheduler_names(manifests("--config", write(tmp_path, *names)))
+    assert [config for config, its_names in served.items() if "hived" in its_names] == [f"{SCHEDULER}-{host}-config"]
 
 
 def test_names_of_the_users_take_the_place_of_ours(tmp_path: Path) -> None:
@@ -170,7 +177,7 @@ def test_an_empty_name_is_refused(options: list[str], tmp_path: Path) -> None:
 def test_a_kube_scheduler_per_vc_has_names_a_lease_and_labels_of_its_own(tmp_path: Path) -> None:
     objects = manifests("--config", write(tmp_path, "ML_Ops", "two"))
     assert scheduler_names(objects) == {
-        f"{SCHEDULER}-ml-ops-config": ["hived-ml_ops", "hivedscheduler-ds-ml_ops"],
+        f"{SCHEDULER}-ml-ops-config": ["hived", "hived-ml_ops", "hivedscheduler-ds-ml_ops"],
         f"{SCHEDULER}-two-config": ["hived-two", "hivedscheduler-ds-two"],
     }
     deployment = dict(of_kind(objects, "Deployment"))[f"Deployment/{SCHEDULER}-ml-ops"]
@@ -227,7 +234,7 @@ def test_the_webhook_trusts_the_ca_and_sees_pods_of_the_names_that_are_served(tm
     assert webhook["failurePolicy"] == "Ignore"
     (condition,) = webhook["matchConditions"]
     names = json.loads(condition["expression"].removeprefix("object.spec.schedulerName in "))
-    assert names == ["hived-ml_ops", "hived-two", "hivedscheduler-ds-ml_ops", "hivedscheduler-ds-two"]
+    assert names == ["hived", "hived-ml_ops", "hived-two", "hivedscheduler-ds-ml_ops", "hivedscheduler-ds-two"]
 
 
 def test_a_ca_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import click
 from hived.errors import UserError
 from hived_config.loader import load
 from hived_config.openpai import inner_text
-from hived_config.rules import SCHEDULER_NAMES, names_for
+from hived_config.rules import names_for
 from hived_config.settings import config_path
 from hived_extender.cli.documents import as_yaml
 from hived_extender.deploy.installation import FAILURE_POLICIES, NAMESPACE, OVERLAYS, Installation
@@ -33,7 +33,7 @@ from hived_extender.wire import ENABLE_LIMIT
 @click.option(
     "--scheduler-name", "scheduler_names", multiple=True, metavar="NAME",
     help="schedulerName to serve; {vc} stands for each virtual cluster; may be given again.  "
-    "[default: schedulerNames of the configuration, else hived-{vc}, hivedscheduler-ds-{vc}; with one scheduler hived]",
+    "[default: schedulerNames of the configuration, else hived, hived-{vc}, hivedscheduler-ds-{vc}]",
 )  # fmt: skip
 @click.option(
     "--scheduler-per-vc/--one-scheduler", default=True, show_default=True,
@@ -97,7 +97,6 @@ def command(
                 f"{ENABLE_LIMIT} are scheduled; add it there",
                 err=True,
             )
-    has_names = rules.scheduler_names != SCHEDULER_NAMES
     installation = Installation(
         configuration=inner_text(path.read_text(encoding="utf-8"), str(path)),
         virtual_clusters=virtual_clusters,
@@ -106,7 +105,7 @@ def command(
         image=image,
         scheduler_image=kube_scheduler_image,
         replicas=replicas,
-        scheduler_names=scheduler_names or (rules.scheduler_names if has_names else ()),
+        scheduler_names=scheduler_names or rules.scheduler_names,
         is_scheduler_per_vc=scheduler_per_vc,
         has_service_monitor=service_monitor,
         webhook_ca=_authority(webhook) if webhook else "",

@@ -39,7 +39,7 @@ _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 )
 @click.option("--user", default=getpass.getuser, show_default="your login name", help="Whose job it is.")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pods.")
-@click.option("--scheduler-name", help="schedulerName of the pods.  [default: hivedscheduler-ds-<vc>]")
+@click.option("--scheduler-name", help="schedulerName of the pods.  [default: hivedscheduler-ds-<vc>, or hived]")
 @click.option(
     "--config",
     envvar="CONFIG",

@@ -19,6 +19,7 @@ import yaml
 from hived.errors import UserError
 from hived_config.rules import SCHEDULER_NAMES, names_for
 from hived_extender.deploy.kustomize import Document, build
+from hived_extender.requests import DEFAULT
 
 OVERLAYS = ("single", "ha", "tls")
 NAMESPACE = "hived-system"
@@ -54,7 +55,7 @@ class Installation:
     overlay : one of OVERLAYS
     image, scheduler_image : with a tag or a digest; "" for those of config/deploy
     replicas : of the extender; None for what the overlay has
-    scheduler_names : schedulerNames to serve, {vc} stands for each virtual cluster; () for the default ones
+    scheduler_names : schedulerNames to serve, {vc} stands for each virtual cluster
     webhook_ca : PEM text, who has signed the admission webhook's certificate; "" for no webhook
     webhook_failure_policy : what becomes of a pod while no webhook answers, one of FAILURE_POLICIES
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own, or one serves all
@@ -67,7 +68,7 @@ class Installation:
     image: str = ""
     scheduler_image: str = ""
     replicas: int | None = None
-    scheduler_names: Sequence[str] = ()
+    scheduler_names: Sequence[str] = SCHEDULER_NAMES
     has_service_monitor: bool = False
     webhook_ca: str = ""
     webhook_failure_policy: str = "Fail"
@@ -156,18 +157,20 @@ class Installation:
         return yaml.safe_dump(config, sort_keys=False)
 
     def _expand(self, virtual_clusters: Sequence[str]) -> list[str]:
-        """The schedulerNames for these virtual clusters; with one kube-scheduler, those of all of them."""
-        names = self.scheduler_names or [
-            name for name in SCHEDULER_NAMES if "{vc}" in name or not self.is_scheduler_per_vc
-        ]
+        """The schedulerNames for these virtual clusters. One without {vc} is for all of them, but must be served once:
+        by the kube-scheduler of the virtual cluster `default`, else of the first one.
+        """
+        names = self.scheduler_names
         if not all(names):
             raise UserError("scheduler name '': expected what pods have as schedulerName, such as 'gpus-{vc}'")
-        shared = [name for name in names if "{vc}" not in name]
-        if self.is_scheduler_per_vc and shared:
+        if self.is_scheduler_per_vc and not any("{vc}" in name for name in names):
             raise UserError(
-                f"scheduler name {shared[0]!r}: one kube-scheduler per virtual cluster needs a name for each; expected "
-                f"'{{vc}}' in it, such as '{shared[0]}-{{vc}}', or --one-scheduler"
+                f"scheduler name {names[0]!r}: one kube-scheduler per virtual cluster needs a name for each; add one "
+                f"with '{{vc}}' in it, such as '{names[0]}-{{vc}}', or give --one-scheduler"
             )
+        host = DEFAULT if DEFAULT in self.virtual_clusters else next(iter(self.virtual_clusters), "")
+        if self.is_scheduler_per_vc and host not in virtual_clusters:
+            names = [name for name in names if "{vc}" in name]
         names = names_for(names, virtual_clusters)
         if not names:
             raise UserError("there is no virtual cluster to name a scheduler after; give --scheduler-name without {vc}")
