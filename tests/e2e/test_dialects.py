@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 from hived_extender.annotations import LEAF_CELL_ISOLATION
 from hived_extender.embedded.machines import machines_of
+from hived_extender.embedded.nodes import READY
 from hived_extender.jobs.records import KIND
-from hived_extender.kube import KubeError, pod_path
+from hived_extender.kube import NODES, KubeError, pod_path
 from hived_extender.lab.experiment import Loaded, experiments_folder, load_experiments
 from hived_extender.lab.report import Report
 from hived_extender.lab.runner import run_experiment
@@ -86,8 +88,10 @@ class Clusters:
         """Remove what an example left."""
         assert self._running is not None
         self._plane.kubectl("delete", "configmaps", "-l", KIND)
-        self._plane.clear()
-        self._plane.add_nodes(machines_of(self._running.spec))
+        self._plane.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
+        for machine in machines_of(self._running.spec):
+            self._plane.kube.patch(f"{NODES}/{machine.name}", {"metadata": {"annotations": {READY: None}}})
+            self._plane.wait_for(f"{machine.name} to be ready", partial(self._plane.is_node_ready, machine.name))
 
     def close(self) -> None:
         """Stop what runs."""
