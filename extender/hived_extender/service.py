@@ -459,7 +459,7 @@ class Service:
                 request = step.parts[0].request if step.parts else None
                 decision = self._waiting.ask_round(ledger, record, step, phase)
             elif isinstance(step, Wait):
-                self._waiting.watch_time(record)
+                self._waiting.tell_gang_soon(record)
                 decision = step
             elif step.request is None:
                 self._facts.let_go(record)

@@ -28,6 +28,9 @@ NO_CHAIN_REASON = "no cell chain could be tried"
 UNASKED_S = 10.0
 """How long kube-scheduler has to ask about a pod whose gang has started, before the pod is bound without it."""
 
+TELL_S = 0.5
+"""How long news of a gang that forms may wait to be told to all its pods: the next pod may be on its way."""
+
 log = logging.getLogger(__name__)
 
 
@@ -273,6 +276,24 @@ class WaitingPods:
             return True  # which nodes kube-scheduler offers may have changed since it was asked
         self._start(ledger, record, round_)
         return True
+
+    def tell_gang_soon(self, record: PodRecord) -> None:
+        """kube-scheduler asked about a pod whose gang forms, and tells it; the others are to know in a moment too."""
+        self.watch_time(record)
+        if record.gang is None:
+            return
+        key, plan = record.gang, self._facts.gangs.plan(record.gang)
+        if plan.forming and not plan.is_told and ("forming", key) not in self.deadlines:
+            self.deadlines.set(("forming", key), TELL_S, partial(self._tell_gang, key))
+
+    def _tell_gang(self, key: GangKey) -> None:
+        """Takes the lock."""
+        with suppress(InvariantError), self._exclusive():
+            plan = self._facts.gangs.plan(key)
+            if self._facts.ledger is not None and plan.forming and not plan.is_told:
+                plan.is_told = True
+                for mate in self._facts.gangs.waiting_in(plan.keys):
+                    self._announcer.waiting(mate, plan.forming)
 
     def tell_forming(self, record: PodRecord, reason: str) -> None:
         """Tell all pods of a gang what it waits for, once for each change."""

@@ -25,6 +25,15 @@ def told(world: GangWorld, name: str) -> str:
     return str(conditions[0]["message"])
 
 
+def test_pods_that_were_asked_about_before_hear_who_has_come_since() -> None:
+    world = GangWorld()
+    for number in range(2):
+        world.pod(f"w-{number}", 2, koordinator("train", 3))
+        world.ask(f"w-{number}")
+    wait_until(lambda: "2 of 3 pods created (missing w-2)" in told(world, "w-0"))
+    assert told(world, "w-0") == told(world, "w-1")
+
+
 def test_a_pod_that_nobody_asks_about_any_more_hears_that_its_gang_is_complete() -> None:
     world = GangWorld()
     world.pod("ps", 0, koordinator("train", 4))
