@@ -214,6 +214,7 @@ class Facts:
         self._promises.pop(uid, None)
         if record is not None:
             self._forget_description(record)
+            self.rounds.gone(uid)
             self._nudger.settled(uid)
             self._evictor.gone(uid)
             self._announcer.forget(uid)
@@ -236,6 +237,7 @@ class Facts:
             ledger.check_changed(request)
             self.release(record)
         record.request, record.is_told = request, True
+        self.rounds.asked_alone(record)
 
     def let_go(self, record: PodRecord) -> None:
         """A pod that takes no cells may run wherever kube-scheduler likes."""
@@ -286,7 +288,8 @@ class Facts:
         """Pods of the gang came, went or changed: others may start for it, or have to let go of what they reserve."""
         self.gangs.changed(key)
         if self.ledger is not None:
-            self.rounds.reconcile(self.ledger, key)
+            for record in self.rounds.reconcile(self.ledger, key):
+                self.release(record)
             if may_help:
                 self._nudger.room_made()
 

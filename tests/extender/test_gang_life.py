@@ -290,6 +290,21 @@ def test_what_is_reserved_for_a_gang_is_given_back_when_a_pod_of_it_goes() -> No
     assert "podgroup/ns/high" not in world.groups()
 
 
+def test_what_is_reserved_for_a_pod_by_itself_is_given_back_when_it_needs_others() -> None:
+    world = GangWorld()
+    world.pod("low", 4)
+    high = koordinator("high", 2, total_number=3)
+    for number in range(2):
+        world.pod(f"high-{number}", 2, high, priorityClassName="high", priority=1000)
+    assert len(world.settle()) == 3
+    world.pod("high-2", 4, high, priorityClassName="high", priority=1000)
+    world.settle(1)
+    assert world.groups()["ns/high-2"]["state"] == "Preempting"
+    world.drop("high-0")
+    world.drop("high-1")
+    assert "ns/high-2" not in world.groups()
+
+
 def test_a_gang_starts_when_its_victims_have_gone() -> None:
     world = GangWorld()
     for number in range(2):

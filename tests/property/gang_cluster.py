@@ -4,6 +4,7 @@ What the service would do on threads of its own waits in queues here, until some
 tells of pods waits as well. So a run is the same every time.
 """
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -119,6 +120,13 @@ class Replica:
         for _, _, victim in sorted(evictor._due[:])[:count]:
             evictor._due[:] = [one for one in evictor._due if one[2] is not victim]
             evictor._attempt(victim)
+
+    def sweep(self) -> None:
+        """Try the pods that wait, if the nudger would by now."""
+        nudger = self.service._nudger
+        if nudger._due < math.inf:
+            nudger._due = math.inf
+            nudger._try([uid for uid, refused in nudger._refusals.items() if refused <= nudger._last_change])
 
     def close(self) -> None:
         """Nobody tells it anything any more."""

@@ -153,7 +153,7 @@ def _fill(choices: Choices, job: Job, gang: Gang, sizes: tuple[int, ...], prefix
 
 
 def _size(choices: Choices, sizes: tuple[int, ...]) -> int:
-    return choices.pick(sizes) if sizes else choices.weighted({4: 4, 2: 3, 1: 2, 0: 1})
+    return choices.pick(sizes) if sizes else choices.weighted({4: 2, 2: 3, 1: 3, 0: 1})
 
 
 def _describe(job: Job, kind: Kind, spec: Json) -> None:

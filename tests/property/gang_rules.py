@@ -1,7 +1,7 @@
 """What must hold of gangs, whatever happens, in terms of pods, devices and what their authors asked for."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from hived.errors import UserError
@@ -9,13 +9,16 @@ from hived.scheduler import check_invariants
 from hived.specs import BindInfo
 from hived.state import GroupState
 from hived_extender.annotations import bind_info
-from hived_extender.dialects.description import GangKey, MatchPolicy
+from hived_extender.dialects.description import GangKey, MatchPolicy, ObjectRef
 from hived_extender.gangs.plans import Round
 from hived_extender.gangs.rounds import Alone
 from hived_extender.pods import PodRecord, PodState
 from tests.extender.world import Json, to_pod
 from tests.property.gang_cluster import Api, Replica
-from tests.property.gang_jobs import Gang, Template
+from tests.property.gang_jobs import NAMESPACES, Gang, Job, Template
+
+NODE_SIZE = 4
+VC_NODES = {"a": 2, "b": 1}
 
 Cells = tuple[str, tuple[int, ...]]
 """Node and device indices; no node for a pod without devices."""
@@ -147,6 +150,50 @@ class Rules:
             elif name.startswith("podgroup/"):
                 raise Broken(f"{name} was not split")
 
+    # Rest
+
+    def check_nobody_could_start(self, leader: Replica, jobs: Iterable[Job], objects: Container[ObjectRef]) -> None:
+        """With all nodes healthy and nothing under way, every job waits for pods, its object or cells of its VC.
+
+        Counted plainly, and only where that is easy: jobs with a guarantee of which no pod has started or ended yet,
+        and pods for which nobody else is needed.
+        """
+        for job in jobs:
+            mine = [pod for pod in self._api.pods.values() if self._templates[pod["metadata"]["uid"]].job is job]
+            waiting = [self._templates[pod["metadata"]["uid"]] for pod in mine if not pod["spec"]["nodeName"]]
+            is_held = any(pod["spec"].get("schedulingGates") for pod in mine if not pod["spec"]["nodeName"])
+            if not job.gangs or job.priority < 0 or is_held or any(ref not in objects for ref in job.objects):
+                continue
+            if len(waiting) == len(mine) and all(_is_complete(gang, waiting) for gang in job.gangs.values()):
+                if self._fit(leader, job, [each.gpus for each in waiting]):
+                    raise Broken(f"{job.name} could start, but waits")
+            elif any(pod["spec"]["nodeName"] and not _is_over(pod) for pod in mine) and _lets_in_anybody(job):
+                for each in waiting:
+                    if self._fit(leader, job, [each.gpus]):
+                        raise Broken(f"{each.name} could join its gang, but waits")
+
+    def _fit(self, leader: Replica, job: Job, sizes: Iterable[int]) -> bool:
+        """Do pods of these sizes fit in what the job's VC has left of its nodes, those of lower priority aside?"""
+        used: Counter[str] = Counter()
+        groups = {}
+        for record in records(leader):
+            request, info = record.request, record.bind_info
+            if record.state is not PodState.WAITING and request is not None and info is not None:
+                spec = request.spec
+                if spec.virtual_cluster == NAMESPACES[job.namespace] and spec.priority >= job.priority:
+                    groups[spec.group.name] = info
+        for info in groups.values():
+            for place in (place for member in info.members for place in member):
+                used[place.node] += len(place.leaf_cell_indices)
+        free = sorted((NODE_SIZE - count for count in used.values()), reverse=True)
+        free += [NODE_SIZE] * (VC_NODES[NAMESPACES[job.namespace]] - len(free))
+        for size in sorted(sizes, reverse=True):
+            index = next((index for index, left in enumerate(free) if left >= size), None)
+            if index is None:
+                return False
+            free[index] -= size
+        return True
+
     # Take-overs
 
     def check_successor(self, leader: Replica, before: Picture) -> None:
@@ -165,6 +212,17 @@ class Rules:
         if after.places.keys() == before.places.keys() and after.plans != before.plans:
             raise Broken(f"the plan was {before.plans}, and is {after.plans} after a take-over")
         self._rounds = [kept for each in self._rounds if len(kept := each & after.places.keys()) > 1]
+
+
+def _is_complete(gang: Gang, templates: Iterable[Template]) -> bool:
+    tasks = Counter(each.task for each in templates if each.gang == gang.name)
+    enough = all(tasks[task] >= least for task, least in gang.task_minimums.items())
+    return enough and tasks.total() >= gang.minimum
+
+
+def _lets_in_anybody(job: Job) -> bool:
+    """Once its gang has started, and there is only one."""
+    return [gang.policy for gang in job.gangs.values()] == [MatchPolicy.ONCE_SATISFIED]
 
 
 def records(replica: Replica) -> list[PodRecord]:
@@ -188,6 +246,8 @@ def picture(replica: Replica) -> Picture:
     gangs = replica.service._facts.gangs
     for gang in gangs.all():
         plan = gangs.plan(gang.key)
+        if placed(replica).issuperset(gang.members):
+            continue
         plans[gang.key] = plan.refusal, plan.forming, plan.round.uids if plan.round is not None else frozenset()
     return Picture(places, plans)
 

@@ -12,14 +12,17 @@ from tests.extender.world import Json, filter_args, node
 from tests.property.choices import Choices
 from tests.property.gang_cluster import Api, Replica, healthy_nodes
 from tests.property.gang_jobs import Job, Template, manifest
-from tests.property.gang_rules import Rules, picture, placed
+from tests.property.gang_rules import Broken, Rules, picture, placed
 
 OPERATIONS = {
     "create": 30, "describe": 8, "ask": 20, "turn": 30, "bind": 14, "hear": 6, "work": 12, "nudge": 10, "run": 8,
-    "end": 4, "leave": 8, "delete": 3, "replace": 3, "ungate": 3, "break_node": 1, "repair_node": 4, "take_over": 3,
+    "end": 8, "leave": 8, "delete": 4, "replace": 4, "ungate": 3, "break_node": 1, "repair_node": 4, "take_over": 3,
     "restart": 3, "forget_object": 1, "overdue": 2,
 }  # fmt: skip
 """What may happen, and how often."""
+
+REST_TURNS = 40
+"""After so many turns without anything new from outside, nothing may go on."""
 
 
 class GangRun:
@@ -34,6 +37,7 @@ class GangRun:
         self.objects: dict[ObjectRef, Json] = {}
         self.templates: dict[str, Template] = {}  # by uid
         self.answers: dict[str, str] = {}  # uid -> the node that filter answered with
+        self._asked: dict[str, str] = {}  # uid -> the version that kube-scheduler last asked about
         self.rules = Rules(self.api, self.templates)
         self._to_come = [each for job in self.jobs for each in job.templates]
         self._undescribed = {ref: (job, text) for job in self.jobs for ref, text in job.objects.items()}
@@ -199,6 +203,56 @@ class GangRun:
         self.leader.lead()
         self.rules.check_successor(self.leader, before)
 
+    # Coming to rest
+
+    def settle(self) -> None:
+        """Nothing more comes from outside, nodes are good, and all that was begun is ended.
+
+        First kube-scheduler asks about new pods alone and those that it was woken for. Nobody may be left who could
+        start, as `gang_rules` counts, and asking about everybody once more must not start anybody.
+        """
+        for name, is_healthy in list(self.nodes.items()):
+            if not is_healthy:
+                self._do("repair_node", lambda name=name: self._set_node([name], True))
+        self.rest(lambda pod: pod["metadata"]["resourceVersion"] != self._asked.get(pod["metadata"]["uid"]))
+        self.rules.check_nobody_could_start(self.leader, self.jobs, self.objects)
+        before = placed(self.leader)
+        self.rest(lambda pod: True)
+        forgotten = placed(self.leader) - before
+        if forgotten:
+            raise Broken(f"{sorted(forgotten)} could have started, but kube-scheduler was not told to ask")
+
+    def rest(self, is_asked: Callable[[Json], bool]) -> None:
+        """Go on until nothing changes any more; kube-scheduler asks about pods that `is_asked` says."""
+        for _ in range(REST_TURNS):
+            seen = self._moment()
+            self._do("work", self.leader.work)
+            self._do("hear", self._hear_all)
+            for name in [name for name, pod in self.api.pods.items() if "deletionTimestamp" in pod["metadata"]]:
+                self._do("leave", lambda name=name: self._remove(name))
+            self._do("hear", self._hear_all)
+            self._do("sweep", self.leader.sweep)
+            for uid in sorted(self.answers):
+                self._do("bind", lambda uid=uid: self.bind_answered(uid))
+            for pod in self.choices.shuffled(self._unbound()):
+                if is_asked(pod):
+                    self._do("ask", lambda pod=pod: self.ask_about(pod))
+                    if pod["metadata"]["uid"] in self.answers:
+                        self._do("bind", lambda pod=pod: self.bind_answered(pod["metadata"]["uid"]))
+            self._do("hear", self._hear_all)
+            if self._moment() == seen and not self.leader.jobs:
+                return
+        raise Broken("it does not come to rest")
+
+    def _moment(self) -> object:
+        """Differs if anything goes on."""
+        pods = sorted((pod["metadata"]["uid"], pod["spec"]["nodeName"]) for pod in self.api.pods.values())
+        return pods, sorted(placed(self.leader)), len(self.leader.service._evictor._due), len(self._asked)
+
+    def _hear_all(self) -> None:
+        self.leader.hear()
+        self.standby.hear()
+
     # In detail
 
     def ask_about(self, pod: Json) -> str:
@@ -208,7 +262,8 @@ class GangRun:
         try:
             result = self.leader.service.filter_nodes(filter_args(pod, offered))
         except UserError as error:
-            return f"{meta['name']}: {error.message}"
+            return f"{meta['name']}: {error.message}"  # and kube-scheduler tries again soon
+        self._asked[meta["uid"]] = meta["resourceVersion"]
         if not result.node_names:
             return f"{meta['name']}: {next(iter((result.failed_nodes or {'': ''}).values()))}"
         self.answers[meta["uid"]] = self.choices.pick(result.node_names)

@@ -42,6 +42,7 @@ class Rounds:
         self._gangs = gangs
         self._planned: tuple[object, list[Bind | Preempt | Wait]] = None, []
         self._told: dict[str, tuple[GangKey, PodRequest]] = {}  # rounds that the core may reserve cells for
+        self._alone: dict[str, PodRecord] = {}  # pods of gangs that it may do so for by themselves, by uid
 
     def step(self, record: PodRecord) -> Alone | Round | Wait:
         """What comes next for a waiting pod: by itself, with others, or not yet. Raises UserError if it is refused."""
@@ -120,19 +121,36 @@ class Rounds:
         mask: Mask = np.logical_and.reduce(masks)
         return mask
 
-    def reconcile(self, ledger: Ledger, key: GangKey) -> None:
-        """Pods of a gang came, changed or went: nothing stays reserved for a round that is not to be any more."""
-        if not self._told:
-            return
+    def asked_alone(self, record: PodRecord) -> None:
+        """The core is asked about a pod by itself, and may reserve cells for it."""
+        if record.gang is not None:
+            self._alone[record.uid] = record
+
+    def reconcile(self, ledger: Ledger, key: GangKey) -> list[PodRecord]:
+        """Pods of a gang came, changed or went: nothing stays reserved for a round that is not to be any more.
+
+        Returns the pods that cells are reserved for, but that are not to start by themselves any more.
+        """
+        if not (self._told or self._alone):
+            return []
         plan = self._gangs.plan(key)
         wanted = [part.request for part in plan.round.parts] if plan.round is not None else []
         for of, request in list(self._told.values()):
             if of in plan.keys and request not in wanted:
                 self._take_back(ledger, [request])
+        if not (plan.refusal or plan.forming or plan.round):
+            return []
+        waiting = [self._alone.pop(uid) for uid, one in list(self._alone.items()) if one.gang in plan.keys]
+        return [one for one in waiting if one.is_told and one.request is not None and ledger.reserves(one.request)]
+
+    def gone(self, uid: str) -> None:
+        """A pod is not there any more."""
+        self._alone.pop(uid, None)
 
     def forget(self) -> None:
         """The term is over."""
         self._told.clear()
+        self._alone.clear()
 
     def annotations(self, record: PodRecord) -> dict[str, str]:
         """What to write onto a pod that is being bound, besides its place; nothing for one that asks in our words."""
