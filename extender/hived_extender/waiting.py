@@ -114,6 +114,9 @@ class WaitingPods:
     def _settle(self, ledger: Ledger, asker: PodRecord, round_: Round, phase: Phase) -> Bind | Preempt | Wait | None:
         """What the core says of a round, after those of its victims were told to leave that the service evicts."""
         rounds = self._facts.rounds
+        for record in round_.members:
+            if record.request is not None:
+                self._facts.release(record)  # it was asked about by itself before, when its gang had started once
         found = rounds.decide(ledger, round_, phase)
         if self._policy.by_service and not any(isinstance(one, Wait) for one in found):
             found = [

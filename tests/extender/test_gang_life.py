@@ -305,6 +305,22 @@ def test_what_is_reserved_for_a_pod_by_itself_is_given_back_when_it_needs_others
     assert "ns/high-2" not in world.groups()
 
 
+def test_a_pod_that_was_refused_by_itself_reserves_with_its_gang_alone() -> None:
+    world = GangWorld()
+    high = koordinator("high", 2, total_number=3)
+    for number, gpus in enumerate((4, 4, 2)):
+        world.pod(f"high-{number}", gpus, high, priorityClassName="high", priority=1000)
+    assert len(world.settle()) == 2
+    world.drop("high-0")
+    world.drop("high-1")
+    for number in range(2):
+        world.pod(f"low-{number}", 4)
+        world.ask(f"low-{number}")
+    world.pod("high-3", 2, high, priorityClassName="high", priority=1000)
+    world.settle(1)
+    assert {name for name, group in world.groups().items() if group["state"] == "Preempting"} == {"podgroup/ns/high"}
+
+
 def test_a_gang_starts_when_its_victims_have_gone() -> None:
     world = GangWorld()
     for number in range(2):

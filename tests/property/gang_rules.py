@@ -18,7 +18,7 @@ from tests.property.gang_cluster import Api, Replica
 from tests.property.gang_jobs import NAMESPACES, Gang, Job, Template
 
 NODE_SIZE = 4
-VC_NODES = {"a": 2, "b": 1}
+VC_SIZES = {"a": 8, "b": 4}
 
 Cells = tuple[str, tuple[int, ...]]
 """Node and device indices; no node for a pod without devices."""
@@ -186,7 +186,7 @@ class Rules:
             for place in (place for member in info.members for place in member):
                 used[place.node] += len(place.leaf_cell_indices)
         free = sorted((NODE_SIZE - count for count in used.values()), reverse=True)
-        free += [NODE_SIZE] * (VC_NODES[NAMESPACES[job.namespace]] - len(free))
+        free += [NODE_SIZE] * (VC_SIZES[NAMESPACES[job.namespace]] // NODE_SIZE - len(free))
         for size in sorted(sizes, reverse=True):
             index = next((index for index, left in enumerate(free) if left >= size), None)
             if index is None:

@@ -11,7 +11,7 @@ from hived_extender.wire import BindArgs
 from tests.extender.world import Json, filter_args, node
 from tests.property.choices import Choices
 from tests.property.gang_cluster import Api, Replica, healthy_nodes
-from tests.property.gang_jobs import Job, Template, manifest
+from tests.property.gang_jobs import Job, Template, make_job, manifest
 from tests.property.gang_rules import Broken, Rules, picture, placed
 
 OPERATIONS = {
@@ -46,11 +46,24 @@ class GangRun:
         self.standby = Replica(self.api, self.nodes, self.objects)
         self.leader.lead()
 
+    def __str__(self) -> str:
+        """The jobs, and what happened."""
+        jobs = [
+            f"{job.name}: {[*job.gangs.values()]} {[(each.name, each.gpus) for each in job.templates]}"
+            for job in self.jobs
+        ]
+        return "\n".join([*jobs, *self.log])
+
+    @property
+    def is_expecting(self) -> bool:
+        """Are there pods or objects that are not created yet, or pods that are held?"""
+        return bool(self._to_come or self._undescribed or self._gated())
+
     # What happens
 
-    def step(self) -> None:
-        """Do something, chosen by chance, and check all rules."""
-        kind = self.choices.weighted(OPERATIONS)
+    def step(self, operations: dict[str, int] = OPERATIONS) -> None:
+        """Do one of these things, chosen by chance, and check all rules."""
+        kind = self.choices.weighted(operations)
         if kind == "create":
             for _ in range(self.choices.integer(1, 3)):
                 self._do(kind, self.create)
@@ -165,10 +178,9 @@ class GangRun:
 
     def ungate(self) -> str:
         """A scheduling gate is taken off."""
-        gated = [pod for pod in self.api.pods.values() if pod["spec"].get("schedulingGates")]
-        if not gated:
+        if not self._gated():
             return ""
-        pod = self.choices.pick(gated)
+        pod = self.choices.pick(self._gated())
         del pod["spec"]["schedulingGates"]
         self.api.touch(pod)
         return str(pod["metadata"]["name"])
@@ -319,6 +331,14 @@ class GangRun:
             if not pod["spec"]["nodeName"] and not pod["spec"].get("schedulingGates")
         ]
 
+    def _gated(self) -> list[Json]:
+        return [pod for pod in self.api.pods.values() if pod["spec"].get("schedulingGates")]
+
     def _bound(self, *phases: str) -> list[Json]:
         pods = self.api.pods.values()
         return [pod for pod in pods if pod["spec"]["nodeName"] and pod["status"]["phase"] in phases]
+
+
+def make_run(choices: Choices, most: int = 5) -> GangRun:
+    """A few jobs, none of whose pods are created yet."""
+    return GangRun(choices, [make_job(choices, f"j{number}") for number in range(choices.integer(1, most))])

@@ -1,25 +1,76 @@
 """Gangs of all dialects keep what their authors asked for, whatever happens to pods, nodes and scheduler.
 
-`make soak` has longer runs.
+`gang_rules` says what that is. `make soak` has longer runs.
 """
 
-import pytest
+from collections import Counter
 
-from tests.property.choices import Choices, Seeded
-from tests.property.gang_jobs import make_job
-from tests.property.gang_run import GangRun
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from tests.property.choices import Choices, Drawn, Seeded
+from tests.property.gang_jobs import NAMESPACES, Job, make_job
+from tests.property.gang_rules import VC_SIZES
+from tests.property.gang_run import GangRun, make_run
 
 STEPS = 120
+ORDERS = 4
+ARRIVAL = {"create": 9, "describe": 5, "ungate": 3, "ask": 5, "turn": 5, "bind": 5, "hear": 5, "work": 3, "nudge": 3}
 
 
-def make_run(choices: Choices) -> GangRun:
-    """A few jobs, none of whose pods are created yet."""
-    return GangRun(choices, [make_job(choices, f"j{number}") for number in range(choices.integer(1, 5))])
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(24))
 def test_a_long_random_run_breaks_no_rule(seed: int) -> None:
     run = make_run(Choices(Seeded(seed)))
     for _ in range(STEPS):
         run.step()
+    run.settle()
     assert len(run.log) >= STEPS
+
+
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_no_short_run_breaks_a_rule(data: DataObject) -> None:
+    run = make_run(Choices(Drawn(data)), 2)
+    try:
+        for _ in range(30):
+            run.step()
+        run.settle()
+    finally:
+        note(str(run))
+    assert not run.leader.service.fault
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_with_room_for_all_any_order_of_arrival_ends_alike(seed: int) -> None:
+    size = Choices(Seeded(seed)).pick((4, 2, 1))
+    ends = [arrive(seed, size, order) for order in range(ORDERS)]
+    assert ends == [ends[0]] * ORDERS
+
+
+def arrive(seed: int, size: int, order: int) -> tuple[set[str], list[int]]:
+    """Which pods run after they came in this order, and, if each fills its node, how full the nodes are."""
+    run = GangRun(Choices(Seeded(order)), fitting_jobs(Choices(Seeded(seed)), size))
+    while run.is_expecting:
+        run.step(ARRIVAL)
+    run.settle()
+    names = {name for name, pod in run.api.pods.items() if pod["spec"]["nodeName"]}
+    assert names == {template.name for job in run.jobs for template in job.templates}
+    used = Counter(
+        pod["spec"]["nodeName"] for pod in run.api.pods.values() if run.templates[pod["metadata"]["uid"]].gpus
+    )
+    return names, sorted(used.values()) if size == 4 else []
+
+
+def fitting_jobs(choices: Choices, size: int) -> list[Job]:
+    """Jobs whose pods have devices of this number each, or none, and all find room in their virtual clusters."""
+    jobs: list[Job] = []
+    left = dict(VC_SIZES)
+    for number in range(8):
+        job = make_job(choices, f"j{number}", sizes=(size, size, 0), guaranteed=True)
+        needed = sum(template.gpus for template in job.templates)
+        if needed <= left[NAMESPACES[job.namespace]]:
+            left[NAMESPACES[job.namespace]] -= needed
+            jobs.append(job)
+    return jobs
