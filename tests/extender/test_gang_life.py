@@ -343,3 +343,17 @@ def test_the_waiting_time_is_told_when_it_is_over() -> None:
     expected = "podgroup ns/train has waited for 0.02 s and could not start; it goes on waiting"
     assert expected in world.kube.messages
     world.service.close()
+
+
+def test_what_was_asked_for_one_pod_is_forgotten_when_it_starts_with_others() -> None:
+    world = GangWorld()
+    for number in range(2):
+        pod = world.pod(f"high-{number}", 2, koordinator("high", 2), priorityClassName="high", priority=1000)
+        world.filter(pod)
+    world.service.follow("another leads")
+    for number in range(2):
+        world.pod(f"w-{number}", 4)
+    world.lead()
+    for name in ("w-0", "w-1", "high-0", "high-1"):
+        world.ask(name)
+    assert set(world.groups()) == {"ns/w-0", "ns/w-1", "podgroup/ns/high"}
