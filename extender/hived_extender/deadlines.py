@@ -28,6 +28,9 @@ class Deadlines:
     def set(self, key: Hashable, delay_s: float, action: Callable[[], None]) -> None:
         """Call `action` in a while, on a thread of our own and without any lock held."""
         with self._changed:
+            if len(self._heap) > 2 * len(self._valid) + 100:  # most of it was put off or called off
+                self._heap = [each for each in self._heap if self._valid.get(each[2]) == each[1]]
+                heapq.heapify(self._heap)
             number = self._valid[key] = next(self._numbers)
             heapq.heappush(self._heap, (time.monotonic() + delay_s, number, key, action))
             if self._thread is None and not self._is_closed:
@@ -39,12 +42,6 @@ class Deadlines:
         """Do not do it."""
         with self._changed:
             self._valid.pop(key, None)
-
-    def clear(self) -> None:
-        """Do nothing of all that is set."""
-        with self._changed:
-            self._valid.clear()
-            self._heap.clear()
 
     def close(self) -> None:
         """Do nothing more; waits for what is under way, so the caller must not hold a lock that it takes."""

@@ -45,7 +45,7 @@ from hived_extender.pods import PodRecord, PodState, UnknownPodError
 from hived_extender.preemptions import pick_victims
 from hived_extender.reader import Reader
 from hived_extender.record import Recorder
-from hived_extender.waiting import NO_CHAIN_REASON, WaitingPods
+from hived_extender.waiting import NO_CHAIN_REASON, UNASKED_S, UNBOUND_S, WaitingPods
 from hived_extender.what_if import WhatIf
 from hived_extender.wire import (
     WAITING_KEY,
@@ -366,7 +366,11 @@ class Service:
             if record.state is PodState.BOUND:
                 return
             annotations = self._waiting.annotations(record)
-        self._binder.write(record, args.node, annotations, "scheduler", self._guard(ledger))
+        try:
+            self._binder.write(record, args.node, annotations, "scheduler", self._guard(ledger))
+        except UserError:
+            self._waiting.put_off(record, UNASKED_S)
+            raise
 
     # Inside, all under the lock unless they say otherwise
 
@@ -508,6 +512,7 @@ class Service:
         if not is_offered or record.repeat_count >= self.patience.force_bind_threshold:
             self._waiting.force_bind(ledger, record, is_offered)
         if is_offered:
+            self._waiting.put_off(record, UNBOUND_S)
             return FilterResult(node_names=[record.node])
         text = f"being bound to node {record.node}, which was not among the nodes offered"
         return FilterResult(failed_nodes={WAITING_KEY: text})

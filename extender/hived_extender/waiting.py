@@ -31,6 +31,9 @@ UNASKED_S = 10.0
 TELL_S = 0.5
 """How long news of a gang that forms may wait to be told to all its pods: the next pod may be on its way."""
 
+UNBOUND_S = 660.0
+"""The same, to bind a pod that it has asked about: it gives volumes ten minutes to be there."""
+
 log = logging.getLogger(__name__)
 
 
@@ -113,6 +116,7 @@ class WaitingPods:
 
     def _settle(self, ledger: Ledger, asker: PodRecord, round_: Round, phase: Phase) -> Bind | Preempt | Wait | None:
         """What the core says of a round, after those of its victims were told to leave that the service evicts."""
+        self.watch_time(asker)
         rounds = self._facts.rounds
         for record in round_.members:
             if record.request is not None:
@@ -148,6 +152,8 @@ class WaitingPods:
     def _start(self, ledger: Ledger, asker: PodRecord, round_: Round) -> None:
         """All pods of the round get their places; kube-scheduler is to ask about the others, to be told of theirs."""
         self._facts.rounds.start(ledger, round_)
+        for key in {record.gang for record in round_.members}:
+            self.deadlines.drop(key)
         for record in round_.members:
             self._nudger.settled(record.uid)
             if record is not asker:
@@ -159,6 +165,11 @@ class WaitingPods:
         """kube-scheduler should ask about a pod that is Binding; if it does not, the pod is bound without it."""
         if record.is_binding:
             self.deadlines.set(record.uid, UNASKED_S, partial(self._overdue, record))
+
+    def put_off(self, record: PodRecord, delay_s: float) -> None:
+        """kube-scheduler has asked about such a pod: it may take so long from now until it binds it."""
+        if record.uid in self.deadlines:
+            self.deadlines.set(record.uid, delay_s, partial(self._overdue, record))
 
     def watch_time(self, record: PodRecord) -> None:
         """A pod waits: tell it when its gang has waited for too long."""
@@ -185,7 +196,7 @@ class WaitingPods:
                     self.watch_time(record)
 
     def _overdue(self, record: PodRecord) -> None:
-        """kube-scheduler has not asked about a pod whose gang has started. Takes the lock."""
+        """kube-scheduler has not asked about, or not bound, a pod whose gang has started. Takes the lock."""
         with suppress(InvariantError), self._exclusive():
             if record.is_binding and self._facts.ledger is not None:
                 self.force_bind(self._facts.ledger, record, is_offered=False)

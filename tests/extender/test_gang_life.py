@@ -1,7 +1,14 @@
 """The life of a gang, as kube-scheduler and its pods' authors see it."""
 
 import time
+from unittest.mock import patch
 
+import pytest
+
+from hived.errors import UserError
+from hived_extender import service, waiting
+from hived_extender.dialects.description import GangKey
+from hived_extender.kube import KubeError
 from tests.extender.gang_world import GangWorld, koordinator
 from tests.extender.world import wait_until
 
@@ -357,3 +364,46 @@ def test_what_was_asked_for_one_pod_is_forgotten_when_it_starts_with_others() ->
     for name in ("w-0", "w-1", "high-0", "high-1"):
         world.ask(name)
     assert set(world.groups()) == {"ns/w-0", "ns/w-1", "podgroup/ns/high"}
+
+
+def test_a_gang_that_is_complete_from_the_first_and_has_no_room_hears_of_its_waiting_time() -> None:
+    world = GangWorld()
+    for number in range(3):
+        world.pod(f"w-{number}", 4, koordinator("train", 3, waiting_time="20ms"))
+    world.ask("w-0")
+    wait_until(lambda: ("w-0", "GangTimedOut") in world.kube.events)
+    assert "has waited for 0.02 s" in world.kube.messages[-1]
+    world.service.close()
+
+
+def test_the_waiting_time_of_a_gang_begins_anew_after_it_has_started() -> None:
+    world = GangWorld()
+    for number in range(2):
+        world.pod(f"w-{number}", 2, koordinator("train", 2, waiting_time="1h"))
+        world.ask(f"w-{number}")
+        assert (GangKey("ns", "train") in world.service._waiting.deadlines) is (number == 0)
+    world.service.close()
+
+
+def test_a_pod_that_kube_scheduler_has_asked_about_is_not_bound_behind_its_back() -> None:
+    world = GangWorld()
+    with patch.object(waiting, "UNASKED_S", 0.1):
+        for name in ("w-0", "w-1"):
+            world.filter(world.pod(name, 4, koordinator("train", 2)))
+    assert world.filter(world.kube.pods["w-0"])["NodeNames"]
+    time.sleep(0.3)
+    assert world.kube.bind_calls == []
+    world.service.close()
+
+
+def test_a_pod_whose_binding_failed_is_bound_if_kube_scheduler_gives_up() -> None:
+    world = GangWorld()
+    for name in ("w-0", "w-1"):
+        pod = world.pod(name, 4, koordinator("train", 2))
+        node = world.filter(pod).get("NodeNames")
+    world.kube.refusals = [KubeError(500, "InternalError", "etcd is away")]
+    with patch.object(service, "UNASKED_S", 0.05), pytest.raises(UserError):
+        world.bind(pod, node[0])
+    wait_until(lambda: pod["spec"]["nodeName"])
+    assert pod["spec"]["nodeName"] == node[0]
+    world.service.close()
