@@ -457,7 +457,7 @@ class Service:
         started = time.perf_counter()
         request: PodRequest | None = None
         try:
-            step = self._next_step(record, pod, suggested)
+            step = self._next_step(record, pod, phase, suggested)
             record.is_asked = True
             if not isinstance(step, Alone):
                 self._facts.release(record)  # it may have been asked about by itself before
@@ -489,11 +489,13 @@ class Service:
         tell_decision(self.metrics, record.key, request, phase, decision, started)
         return decision
 
-    def _next_step(self, record: PodRecord, pod: AskedPod, suggested: Mask | None) -> Alone | Round | Wait:
+    def _next_step(
+        self, record: PodRecord, pod: AskedPod, phase: Phase, suggested: Mask | None
+    ) -> Alone | Round | Wait:
         """How a pod that waits is to be tried. Raises UserError if it is refused."""
         if asks_in_own_words(pod.annotations) or not record.is_of_dialect:
             return Alone(record.parse(pod.annotations))
-        record.was_asked = True
+        record.was_asked = record.was_asked or phase is Phase.FILTERING
         if record.ask is not None and not record.ask.ignore_suggested_nodes:
             record.offered = suggested
         return self._facts.rounds.step(record)

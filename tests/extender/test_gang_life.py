@@ -10,7 +10,7 @@ from hived_extender import service, waiting
 from hived_extender.dialects.description import GangKey
 from hived_extender.kube import KubeError
 from tests.extender.gang_world import GangWorld, koordinator
-from tests.extender.world import wait_until
+from tests.extender.world import preempt_args, wait_until
 
 
 def test_a_gang_starts_when_its_last_pod_is_there() -> None:
@@ -407,3 +407,10 @@ def test_a_pod_whose_binding_failed_is_bound_if_kube_scheduler_gives_up() -> Non
     wait_until(lambda: pod["spec"]["nodeName"])
     assert pod["spec"]["nodeName"] == node[0]
     world.service.close()
+
+
+def test_a_question_about_victims_is_no_sign_that_kube_scheduler_has_a_node() -> None:
+    world = GangWorld()
+    pods = [world.pod(f"w-{number}", 4, koordinator("train", 2)) for number in range(2)]
+    world.service.preempt_victims(preempt_args(pods[0]))
+    assert "kube-scheduler has found no node yet for w-0" in world.ask("w-1")
