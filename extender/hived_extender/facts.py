@@ -156,10 +156,11 @@ class Facts:
             return
         record.version = meta.version
         record.created = meta.created or ""
-        was_held, record.is_held = record.is_held, pod.is_held
-        was_running, record.is_running = record.is_running, pod.is_running
+        was_held, phase = record.is_held, (record.is_held, record.is_running, record.is_leaving)
+        record.is_held, record.is_running = pod.is_held, pod.is_running
+        record.is_leaving = bool(meta.deletion_timestamp)
         self._interpret(record, pod)
-        if record.gang is not None and (was_held, was_running) != (record.is_held, record.is_running):
+        if record.gang is not None and phase != (record.is_held, record.is_running, record.is_leaving):
             self._gang_changed(record.gang, may_help=was_held)
         self._announcer.observe(record, pod.condition(CONDITION_TYPE))
         if pod.node and record.state is not PodState.BOUND:

@@ -50,8 +50,8 @@ class PodRecord:
     A pod that asks in the words of other schedulers has a `description`, which may name its gang, and an `ask`, None if
     it cannot be made out, for a `mistake`; `objects` are those that the pod names, `marks` is a digest of all that it
     says. `was_asked` says that kube-scheduler's own filters left it a node, `offered` which nodes that were, if the pod
-    heeds them, and `may_go` that a pod that takes no cells may run on any of them. `created` and `is_running` are
-    Kubernetes' own.
+    heeds them, and `may_go` that a pod that takes no cells may run on any of them. `created`, `is_running`
+    and `is_leaving` (it is being deleted) are Kubernetes' own.
     """
 
     uid: str
@@ -71,6 +71,7 @@ class PodRecord:
     description: Description | None = None
     ask: Ask | None = None
     is_running: bool = False
+    is_leaving: bool = False
     created: str = ""
     was_asked: bool = False
     may_go: bool = False

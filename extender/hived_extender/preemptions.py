@@ -10,6 +10,7 @@ from hived.decisions import Bind, Preempt, Wait
 from hived.events import Phase
 from hived.specs import PodRequest
 from hived_extender.announcements import Announcer
+from hived_extender.dialects.description import GangKey
 from hived_extender.evictor import Evictor
 from hived_extender.gangs.table import Gangs
 from hived_extender.ledger import Ledger
@@ -45,16 +46,19 @@ class Preemptions:
         if not ledger.is_waiting_for_victims(request):
             now = ledger.decide(request, Phase.PREEMPTING, suggested, commit=False)
         if isinstance(now, Preempt):
-            self.evict(record, now)
+            self.evict(ledger, record, now)
         elif isinstance(now, Bind):
             # No event will tell kube-scheduler so.
             self._wake(record)
         return now
 
-    def evict(self, preemptor: PodRecord, decision: Preempt) -> None:
-        """Make all victims leave, and with them what cannot go on without them."""
-        found = (self._pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
-        victims = self._gangs.leaving_with(record for record in found if record is not None)
+    def evict(self, ledger: Ledger, preemptor: PodRecord, decision: Preempt) -> None:
+        """Make all victims leave, and with them what cannot go on without them and without victims of others."""
+        named = (self._pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
+        found = [record for record in named if record is not None]
+        for key in dict.fromkeys(record.gang for record in found if record.gang is not None):
+            found += self._victims_in(ledger, key)
+        victims = self._gangs.leaving_with(found)
         for victim in self._evictor.evict(victims, preemptor):
             self._announcer.evicting(victim, preemptor)
 
@@ -66,8 +70,7 @@ class Preemptions:
             return False
         moment = (ledger, ledger.change_count, self._gangs.change_count, record.gang)
         if moment != self._leaving[0]:
-            mates = self._gangs.placed_with(record.gang)
-            victims = [one for one in mates if one.request is not None and ledger.is_victim(one.request)]
+            victims = self._victims_in(ledger, record.gang)
             self._leaving = moment, frozenset(one.uid for one in self._gangs.leaving_with(victims))
         return record.uid in self._leaving[1]
 
@@ -79,6 +82,10 @@ class Preemptions:
         }
         self._announcer.preempting(record, "; ".join(f"{node}: {reason}" for node, reason in reasons.items()))
         return reasons
+
+    def _victims_in(self, ledger: Ledger, key: GangKey) -> list[PodRecord]:
+        mates = self._gangs.placed_with(key)
+        return [one for one in mates if one.request is not None and ledger.is_victim(one.request)]
 
     def _key(self, uid: str) -> str:
         record = self._pods.get(uid)

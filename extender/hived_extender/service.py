@@ -343,7 +343,7 @@ class Service:
                 # Nothing is in the way any more, and no event will tell kube-scheduler so.
                 self._waiting.ask_retry(record)
             elif isinstance(decision, Preempt) and by_service:
-                self._preemptions.evict(record, decision)
+                self._preemptions.evict(ledger, record, decision)
             elif isinstance(decision, Preempt):
                 return pick_victims(record, decision, candidates)
             return PreemptResult({})

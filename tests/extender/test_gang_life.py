@@ -414,3 +414,29 @@ def test_a_question_about_victims_is_no_sign_that_kube_scheduler_has_a_node() ->
     pods = [world.pod(f"w-{number}", 4, koordinator("train", 2)) for number in range(2)]
     world.service.preempt_victims(preempt_args(pods[0]))
     assert "kube-scheduler has found no node yet for w-0" in world.ask("w-1")
+
+
+def test_a_gang_that_several_preempt_leaves_as_a_whole_below_its_minimum() -> None:
+    world = GangWorld()
+    for number in range(4):
+        world.pod(f"low-{number}", 4, koordinator("low", 3), priorityClassName="low", priority=-10)
+    assert len(world.settle()) == 4
+    for number in range(2):
+        world.pod(f"high-{number}", 4, priorityClassName="high", priority=1000)
+        world.ask(f"high-{number}")
+    wait_until(lambda: len(world.kube.leaving) == 4)
+    assert {name for _, name in world.kube.leaving} == {"low-0", "low-1", "low-2", "low-3"}
+
+
+def test_pods_that_are_being_deleted_do_not_keep_up_the_minimum_for_others() -> None:
+    world = GangWorld()
+    for number in range(4):
+        world.pod(f"low-{number}", 4, koordinator("low", 3), priorityClassName="low", priority=-10)
+    assert len(world.settle()) == 4
+    world.kube.pods["low-0"]["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+    world.kube.touch(world.kube.pods["low-0"])
+    world.see(world.kube.pods["low-0"])
+    world.pod("high", 4, priorityClassName="high", priority=1000)
+    world.ask("high")
+    wait_until(lambda: len(world.kube.leaving) >= 3)
+    assert {"low-1", "low-2", "low-3"} <= {name for _, name in world.kube.leaving}

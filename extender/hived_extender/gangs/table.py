@@ -174,6 +174,7 @@ class Gangs:
         out = set(leaving)
         staying = [record for record in gang.members.values() if is_placed(record) and record.uid not in out]
         tasks = Counter(record.description.task for record in staying if record.description is not None)
+        out |= {record.uid for record in gang.members.values() if record.is_leaving}
         return len(staying) >= terms.minimum and all(tasks[task] >= n for task, n in terms.task_minimums.items())
 
     def _members(self, key: GangKey) -> list[PodRecord]:
