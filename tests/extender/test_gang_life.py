@@ -440,3 +440,14 @@ def test_pods_that_are_being_deleted_do_not_keep_up_the_minimum_for_others() -> 
     world.ask("high")
     wait_until(lambda: len(world.kube.leaving) >= 3)
     assert {"low-1", "low-2", "low-3"} <= {name for _, name in world.kube.leaving}
+
+
+def test_gangs_that_are_gone_are_forgotten() -> None:
+    world = GangWorld()
+    gangs = world.service._facts.gangs
+    for number in range(3):
+        world.pod(f"w-{number}", 2, koordinator(f"train-{number}", 1, groups=f'["ns/train-{number}"]'))
+        world.ask(f"w-{number}")
+        world.drop(f"w-{number}")
+        assert gangs.plan(GangKey("ns", f"train-{number}")).keys
+    assert not (gangs._gangs or gangs._by_name or gangs._plans or gangs._listed_by)

@@ -55,6 +55,8 @@ class Gangs:
         for other in description.groups or ():
             _decrement(gang.lists, other)
             _decrement(self._listed_by[other], gang.key)
+            if not self._listed_by[other]:
+                del self._listed_by[other]
         self._drop_if_empty(gang)
 
     def end(self, uid: str, description: Description, has_succeeded: bool) -> None:
@@ -102,7 +104,7 @@ class Gangs:
         known = self._plans.get(key)
         if known is None:
             known = make_plan(self._together(key), self._gangs)
-            self._plans.update(dict.fromkeys(known.keys, known))
+            self._plans |= {each: known for each in known.keys if each in self._gangs}
         return known
 
     def is_surplus(self, record: PodRecord) -> bool:
@@ -172,9 +174,9 @@ class Gangs:
         except UserError:
             return False
         out = set(leaving)
+        out |= {record.uid for record in gang.members.values() if record.is_leaving}
         staying = [record for record in gang.members.values() if is_placed(record) and record.uid not in out]
         tasks = Counter(record.description.task for record in staying if record.description is not None)
-        out |= {record.uid for record in gang.members.values() if record.is_leaving}
         return len(staying) >= terms.minimum and all(tasks[task] >= n for task, n in terms.task_minimums.items())
 
     def _members(self, key: GangKey) -> list[PodRecord]:
