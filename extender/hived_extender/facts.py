@@ -29,7 +29,7 @@ from hived_extender.notices import CONDITION_TYPE
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, PodTable
 from hived_extender.record import Recorder
-from hived_extender.wire import Node, Pod, is_older
+from hived_extender.wire import Node, Pod, PodSpec, is_older
 
 log = logging.getLogger(__name__)
 
@@ -445,5 +445,6 @@ def _is_bound_as_decided(record: PodRecord, pod: Pod) -> bool:
 
 def _marks(pod: Pod) -> int:
     """Of all that a pod may say, but what we write onto it ourselves: equal for equal pods."""
-    said = [*pod.labels.items(), *pod.annotations.items(), *((pod.spec and pod.spec.node_selector) or {}).items()]
-    return hash(frozenset(item for item in said if not item[0].startswith(_WRITTEN_BY_US)))
+    spec = pod.spec or PodSpec()
+    said = [*pod.labels.items(), *pod.annotations.items(), *(spec.node_selector or {}).items()]
+    return hash((str(spec.affinity), frozenset(item for item in said if not item[0].startswith(_WRITTEN_BY_US))))

@@ -451,3 +451,13 @@ def test_gangs_that_are_gone_are_forgotten() -> None:
         world.drop(f"w-{number}")
         assert gangs.plan(GangKey("ns", f"train-{number}")).keys
     assert not (gangs._gangs or gangs._by_name or gangs._plans or gangs._listed_by)
+
+
+def test_a_pod_that_is_given_an_affinity_behind_its_gate_heeds_kube_scheduler() -> None:
+    world = GangWorld()
+    pod = world.pod("w-0", 4, koordinator("train", 1), schedulingGates=[{"name": "later"}])
+    del pod["spec"]["schedulingGates"]
+    pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
+    world.kube.touch(pod)
+    world.see(pod)
+    assert world.filter(pod, ["n2"])["NodeNames"] == ["n2"]
