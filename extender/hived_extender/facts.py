@@ -248,6 +248,10 @@ class Facts:
     def _interpret(self, record: PodRecord, pod: Pod, *, is_changed: bool = False) -> None:
         """Make out what a pod asks for that does not speak our own words, unless it reads as it did before."""
         if asks_in_own_words(pod.annotations):
+            if record.is_of_dialect and record.state is PodState.WAITING:  # it did not before
+                self._forget_description(record)
+                self.release(record)
+                record.marks, record.may_go = None, False
             return
         marks = _marks(pod)
         if marks == record.marks and not is_changed:

@@ -7,10 +7,11 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender import service, waiting
+from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.dialects.description import GangKey
 from hived_extender.kube import KubeError
 from tests.extender.gang_world import GangWorld, koordinator
-from tests.extender.world import preempt_args, wait_until
+from tests.extender.world import preempt_args, spec_text, wait_until
 
 
 def test_a_gang_starts_when_its_last_pod_is_there() -> None:
@@ -461,3 +462,14 @@ def test_a_pod_that_is_given_an_affinity_behind_its_gate_heeds_kube_scheduler() 
     world.kube.touch(pod)
     world.see(pod)
     assert world.filter(pod, ["n2"])["NodeNames"] == ["n2"]
+
+
+def test_a_pod_that_is_given_our_own_annotation_leaves_its_gang() -> None:
+    world = GangWorld()
+    pod = world.pod("w-0", 2, koordinator("train", 2))
+    world.pod("w-1", 2, koordinator("train", 2))
+    pod["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text(leaf_cells=2)
+    world.kube.touch(pod)
+    world.see(pod)
+    assert "1 of 2 pods created (missing w-0)" in world.ask("w-1")
+    assert list(world.settle()) == ["w-0"]
