@@ -286,6 +286,8 @@ class Facts:
             self._gang_changed(gang)
 
     def _moved(self, record: PodRecord) -> None:
+        if record.state is not PodState.WAITING:
+            record.offered = None  # a byte for each node
         if record.gang is not None:
             self.gangs.changed(record.gang)
 

@@ -473,3 +473,13 @@ def test_a_pod_that_is_given_our_own_annotation_leaves_its_gang() -> None:
     world.see(pod)
     assert "1 of 2 pods created (missing w-0)" in world.ask("w-1")
     assert list(world.settle()) == ["w-0"]
+
+
+def test_which_nodes_were_offered_is_remembered_for_waiting_pods_only() -> None:
+    world = GangWorld()
+    pods = [world.pod(f"w-{number}", 4, koordinator("train", 2), nodeSelector={"disk": "ssd"}) for number in range(2)]
+    records = [world.service._pods.get(pod["metadata"]["uid"]) for pod in pods]
+    world.filter(pods[0], ["n1", "n2"])
+    assert [record is not None and record.offered is not None for record in records] == [True, False]
+    world.filter(pods[1], ["n1", "n2"])
+    assert [record is not None and record.offered is not None for record in records] == [False, False]
