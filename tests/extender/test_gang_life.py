@@ -483,3 +483,19 @@ def test_which_nodes_were_offered_is_remembered_for_waiting_pods_only() -> None:
     assert [record is not None and record.offered is not None for record in records] == [True, False]
     world.filter(pods[1], ["n1", "n2"])
     assert [record is not None and record.offered is not None for record in records] == [False, False]
+
+
+def test_names_that_kubernetes_made_up_are_not_counted_on() -> None:
+    world = GangWorld()
+    world.pod("train-x7k24", 2, koordinator("train", 3))
+    assert world.ask("train-x7k24") == "rejected by podgroup ns/train: 1 of 3 pods created"
+    world.pod("job-9", 2, koordinator("job", 3))
+    assert world.ask("job-9") == "rejected by podgroup ns/job: 1 of 3 pods created"
+
+
+def test_a_gang_that_lacks_millions_of_pods_is_told_at_once() -> None:
+    world = GangWorld()
+    world.pod("w-0", 2, koordinator("train", 2**31 - 1))
+    began = time.monotonic()
+    assert "missing w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8 and 2147483638 more" in world.ask("w-0")
+    assert time.monotonic() - began < 1

@@ -3,9 +3,11 @@
 A plan follows from the pods that exist alone, in whatever order they came; a restart finds the same.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from hived.errors import UserError
 from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
@@ -16,6 +18,9 @@ from hived_extender.requests import Ask
 
 NAMED = 8
 """Pods that a message names; of the others it says how many there are."""
+
+_NUMBERED = re.compile(r"(.*[-._]|)(0|[1-9][0-9]{0,9})")
+"""The name of a pod that has a number at its end. Names that Kubernetes makes up may end in digits as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +156,9 @@ def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
 def _lacking(gang: Gang, terms: Terms, have: int, minimum: int, what: str) -> str:
     """Why a gang cannot start: what is not created yet, and what stands in the way of those that are."""
     notes = []
-    absent = _absent_names([record.name for record in gang.members.values()], terms.total or terms.minimum)
+    absent = _absent([record.name for record in gang.members.values()], terms.total or terms.minimum)
     if absent and have < minimum:
-        notes.append(f"missing {listed(absent)}")
+        notes.append(f"missing {absent}")
     members = gang.in_order()
     gated = [record.name for record in members if record.is_held]
     if gated:
@@ -167,21 +172,27 @@ def _lacking(gang: Gang, terms: Terms, have: int, minimum: int, what: str) -> st
     return f"{text} ({', '.join(notes)})" if notes else text
 
 
-def _absent_names(names: Sequence[str], total: int) -> list[str]:
-    """The names that numbered pods of one prefix leave out, if the pods are so named: x-0, x-2 of 3 lack x-1."""
-    prefixes = {name.rstrip("0123456789") for name in names}
-    numbers = {name[len(name.rstrip("0123456789")) :] for name in names}
-    if len(prefixes) != 1 or not all(number and number == str(int(number)) for number in numbers):
-        return []
+def _absent(names: Sequence[str], total: int) -> str:
+    """Which names numbered pods of one prefix leave out, "" if the pods are not so named: x-0, x-2 of 3 lack x-1."""
+    found = [_NUMBERED.fullmatch(name) for name in names]
+    prefixes = {match[1] for match in found if match is not None}
+    numbers = {int(match[2]) for match in found if match is not None}
+    first = 1 if total in numbers else 0
+    if None in found or len(prefixes) != 1 or not all(first <= number < first + total for number in numbers):
+        return ""
     prefix = prefixes.pop()
-    first = 0 if any(int(number) == 0 for number in numbers) or total not in map(int, numbers) else 1
-    return [f"{prefix}{number}" for number in range(first, first + total) if str(number) not in numbers]
+    absent = (f"{prefix}{number}" for number in range(first, first + total) if number not in numbers)
+    return _in_short(list(islice(absent, NAMED)), total - len(numbers))
 
 
 def listed(names: Sequence[str]) -> str:
     """Names in a message, the first few of them."""
-    shown = ", ".join(names[:NAMED])
-    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
+    return _in_short(names[:NAMED], len(names))
+
+
+def _in_short(shown: Sequence[str], count: int) -> str:
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return ", ".join(shown) + more
 
 
 def _check_agreement(key: GangKey, asks: Sequence[tuple[PodRecord, Ask]]) -> None:
