@@ -451,7 +451,7 @@ def test_gangs_that_are_gone_are_forgotten() -> None:
         world.ask(f"w-{number}")
         world.drop(f"w-{number}")
         assert gangs.plan(GangKey("ns", f"train-{number}")).keys
-    assert not (gangs._gangs or gangs._by_name or gangs._plans or gangs._listed_by)
+    assert [gangs._gangs, gangs._by_name, gangs._plans, gangs._listed_by] == [{}, {}, {}, {}]
 
 
 def test_a_pod_that_is_given_an_affinity_behind_its_gate_heeds_kube_scheduler() -> None:
