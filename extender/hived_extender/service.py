@@ -459,8 +459,6 @@ class Service:
         try:
             step = self._next_step(record, pod, phase, suggested)
             record.is_asked = True
-            if not isinstance(step, Alone):
-                self._facts.release(record)  # it may have been asked about by itself before
             if isinstance(step, Round):
                 request = step.parts[0].request if step.parts else None
                 decision = self._waiting.ask_round(ledger, record, step, phase)

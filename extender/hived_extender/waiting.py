@@ -28,11 +28,11 @@ NO_CHAIN_REASON = "no cell chain could be tried"
 UNASKED_S = 10.0
 """How long kube-scheduler has to ask about a pod whose gang has started, before the pod is bound without it."""
 
-TELL_S = 0.5
-"""How long news of a gang that forms may wait to be told to all its pods: the next pod may be on its way."""
-
 UNBOUND_S = 660.0
 """The same, to bind a pod that it has asked about: it gives volumes ten minutes to be there."""
+
+TELL_S = 0.5
+"""How long news of a gang that forms may wait to be told to all its pods: the next pod may be on its way."""
 
 log = logging.getLogger(__name__)
 
