@@ -339,6 +339,6 @@ class GangRun:
         return [pod for pod in pods if pod["spec"]["nodeName"] and pod["status"]["phase"] in phases]
 
 
-def make_run(choices: Choices, most: int = 5) -> GangRun:
+def make_run(choices: Choices, least: int = 3, most: int = 6) -> GangRun:
     """A few jobs, none of whose pods are created yet."""
-    return GangRun(choices, [make_job(choices, f"j{number}") for number in range(choices.integer(1, most))])
+    return GangRun(choices, [make_job(choices, f"j{number}") for number in range(choices.integer(least, most))])

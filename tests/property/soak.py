@@ -2,6 +2,7 @@
 
 Each run is one cluster with a few hundred operations, fully determined by its seed; every other one goes beyond what
 the reference has. A difference stops the soak; the run is written to --dump as a scenario with its configurations.
+After each comes a random run of gangs, in which all of `gang_rules` have to hold.
 """
 
 import argparse
@@ -11,10 +12,13 @@ from pathlib import Path
 
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware, pack_some
+from tests.property.gang_rules import Broken
+from tests.property.gang_run import make_run as make_gang_run
 from tests.property.lockstep import Difference, LockStep
 from tests.property.operations import Operations
 
 OPS_PER_RUN = 250
+STEPS_PER_GANG_RUN = 120
 CONFIG_COUNT = 3
 
 
@@ -43,6 +47,20 @@ def run(seed: int, op_count: int, dump: Path, leaves: int = 0, *, beyond: bool =
     return len(lockstep.operations)
 
 
+def run_gangs(seed: int, step_count: int, dump: Path) -> str:
+    """Pods of all dialects; returns what happened. If a rule breaks, that is in `dump`, and Broken raised."""
+    gang_run = make_gang_run(Choices(Seeded(seed)))
+    try:
+        for _ in range(step_count):
+            gang_run.step()
+        gang_run.settle()
+    except Exception:
+        dump.mkdir(parents=True, exist_ok=True)
+        (dump / f"gangs-{seed}.txt").write_text(f"{gang_run}\n")
+        raise
+    return str(gang_run)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ops", type=int, default=200_000)
@@ -59,6 +77,10 @@ def main() -> None:
             run(seed, count, options.dump, options.leaves, beyond=seed % 2 == 1)
         except Difference as difference:
             sys.exit(f"seed {seed}: {difference}\nwritten to {options.dump / f'seed-{seed}'}")
+        try:
+            run_gangs(seed, STEPS_PER_GANG_RUN, options.dump)
+        except Broken as broken:
+            sys.exit(f"gangs, seed {seed}: {broken}\nwritten to {options.dump / f'gangs-{seed}.txt'}")
         done += count
         seed += 1
         if time.monotonic() - reported > 5 or done >= options.ops:

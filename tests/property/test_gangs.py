@@ -4,6 +4,7 @@
 """
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
@@ -14,25 +15,27 @@ from tests.property.choices import Choices, Drawn, Seeded
 from tests.property.gang_jobs import NAMESPACES, Job, make_job
 from tests.property.gang_rules import VC_SIZES
 from tests.property.gang_run import GangRun, make_run
+from tests.property.soak import STEPS_PER_GANG_RUN, run_gangs
 
-STEPS = 120
 ORDERS = 4
 ARRIVAL = {"create": 9, "describe": 5, "ungate": 3, "ask": 5, "turn": 5, "bind": 5, "hear": 5, "work": 3, "nudge": 3}
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_long_random_run_breaks_no_rule(seed: int) -> None:
-    run = make_run(Choices(Seeded(seed)))
-    for _ in range(STEPS):
-        run.step()
-    run.settle()
-    assert len(run.log) >= STEPS
+def test_a_long_random_run_breaks_no_rule(seed: int, tmp_path: Path) -> None:
+    told = run_gangs(seed, STEPS_PER_GANG_RUN, tmp_path)
+    assert told.count("\n") > STEPS_PER_GANG_RUN
+
+
+def test_a_run_is_the_same_every_time(tmp_path: Path) -> None:
+    first, second = (run_gangs(5, STEPS_PER_GANG_RUN, tmp_path) for _ in range(2))
+    assert first == second
 
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_short_run_breaks_a_rule(data: DataObject) -> None:
-    run = make_run(Choices(Drawn(data)), 2)
+    run = make_run(Choices(Drawn(data)), 1, 2)
     try:
         for _ in range(30):
             run.step()
