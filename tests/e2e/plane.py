@@ -48,6 +48,7 @@ class ControlPlane:
     Attributes
     ----------
     etcd, apiserver, controller_manager, kwok : the parts, each a `Process`
+    has_podgroups : whether it has Kubernetes' own PodGroups, which came with 1.36 and are switched on here
     schedulers : by name, the kube-schedulers that `start_scheduler` has started
     authority : signs certificates that this API server trusts
     kube : a client with every right
@@ -58,6 +59,7 @@ class ControlPlane:
     def __init__(self, tools: Tools, name: str, *, node_grace_s: int = NODE_GRACE_S) -> None:
         self.tools = tools
         self.logs = LOGS / name
+        self.has_podgroups = tools.version.startswith("v1.36.")
         self.schedulers: dict[str, Process] = {}
         self._node_grace_s = node_grace_s
         self._stack = contextlib.ExitStack()
@@ -234,7 +236,8 @@ class ControlPlane:
             "--authorization-mode=RBAC",
             "--endpoint-reconciler-type=none",
             # Debian's etcd cannot serve lists as watches; kwok would take that for a broken watch each time.
-            "--feature-gates=WatchList=false",
+            f"--feature-gates=WatchList=false{',GenericWorkload=true' if self.has_podgroups else ''}",
+            *(["--runtime-config=scheduling.k8s.io/v1alpha2=true"] if self.has_podgroups else []),
             "--service-cluster-ip-range=10.96.0.0/16",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self._tokens.certificate}",
