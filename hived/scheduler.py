@@ -6,7 +6,7 @@ phase. A `Bind` is carried out by the event `PodAllocated`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -48,6 +48,14 @@ from hived.views import forget_order, restore_order, save_order
 
 Result = TypeVar("Result")
 _START = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A pod, and the nodes that it may use: bool, shape (node_count,), None for all."""
+
+    pod: PodRequest
+    suggested: npt.NDArray[np.bool_] | None = None
 
 
 def new_state(spec: ClusterSpec) -> State:
@@ -93,31 +101,64 @@ def plan_together(
 ) -> list[Decision]:
     """What `handle` would decide of each pod in turn, in the Filtering phase, with those before it that can run bound.
 
-    For what has to start together or not at all, and to ask without consequences: nothing changes, not even the order
-    of the views. Raises UserError as `handle` does, of the first pod that is refused. Cost O(cells) of copying.
+    Nothing changes. Raises UserError as `handle` does, of the first pod that is refused.
+    """
+    decisions: list[Decision] = []
+    for found in plan_in_turn(state, [[Asked(pod, suggested)] for pod in pods]):
+        if isinstance(found, UserError):
+            raise found
+        decisions += found
+    return decisions
+
+
+def plan_in_turn(state: State, bundles: Sequence[Sequence[Asked]]) -> list[list[Decision] | UserError]:
+    """What `handle` would decide in the Filtering phase of the pods of each bundle, which run together or not at all.
+
+    Each pod finds those before it in place that can run: of its own bundle, and of those before that can run as a
+    whole. Of a bundle with a pod that is refused, the error. For what has to start together, and to ask without
+    consequences: nothing changes, not even the order of the views. Cost O(cells) of copying, besides the searches.
     """
     order, last_plan = save_order(state.cells), state.last_plan
     try:
-        return _while_recording(state, lambda: _plan(state, pods, suggested))
+        return _while_recording(state, lambda: _plan(state, bundles))
     finally:
         restore_order(state.cells, order)
         state.last_plan = last_plan
 
 
-def _plan(state: State, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None) -> list[Decision]:
-    decisions = []
-    for pod in pods:
-        event = ScheduleRequested(pod, Phase.FILTERING, suggested)
-        _check_request(state, event)
-        if pod.spec.group.name in state.groups:
-            remember_members(state, state.groups[pod.spec.group.name])
-        decision = _decide(state, event)
-        if isinstance(decision, Bind):
-            _allocate(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
-            _relieve(state)
-        decisions.append(decision)
+def _plan(state: State, bundles: Sequence[Sequence[Asked]]) -> list[list[Decision] | UserError]:
+    found: list[list[Decision] | UserError] = []
+    for bundle in bundles:
+        before = mark(state)
+        decisions: list[Decision] = []
+        try:
+            for asked in bundle:
+                decisions.append(_plan_one(state, asked))
+            found.append(decisions)
+        except UserError as error:
+            found.append(error)
+        if any(isinstance(decision, Bind) for decision in decisions) and not _is_whole(found[-1]):
+            undo_changes(state, before)
+            forget_order(state.arrays, state.cells)
     undo_changes(state, _START)
-    return decisions
+    return found
+
+
+def _is_whole(found: list[Decision] | UserError) -> bool:
+    return not isinstance(found, UserError) and all(isinstance(decision, Bind) for decision in found)
+
+
+def _plan_one(state: State, asked: Asked) -> Decision:
+    pod = asked.pod
+    event = ScheduleRequested(pod, Phase.FILTERING, asked.suggested)
+    _check_request(state, event)
+    if pod.spec.group.name in state.groups:
+        remember_members(state, state.groups[pod.spec.group.name])
+    decision = _decide(state, event)
+    if isinstance(decision, Bind):
+        _allocate(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
+        _relieve(state)
+    return decision
 
 
 def _check_request(state: State, event: ScheduleRequested) -> None:

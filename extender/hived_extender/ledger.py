@@ -13,10 +13,10 @@ from typing import Any
 
 from hived import status
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
-from hived.errors import InvariantError
+from hived.errors import InvariantError, UserError
 from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.groups import bind_info_of_slot
-from hived.scheduler import check_changed_request, handle, new_state, plan_together
+from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
 from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec
 from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
@@ -136,10 +136,15 @@ class Ledger:
         found = self.state.groups.get(group)
         return found is not None and bool((found.physical != NO_CELL).all()) and found.lazy_preemptor is None
 
-    def plan_together(self, requests: Sequence[PodRequest], suggested: Mask | None) -> list[Bind | Preempt | Wait]:
-        """What `decide` would say of each in turn, with those before it in place; nothing changes."""
-        found = plan_together(self.state, requests, suggested)
-        return [decision for decision in found if not isinstance(decision, Applied)]
+    def plan(self, bundles: Sequence[Sequence[Asked]]) -> list[list[Bind | Preempt | Wait] | UserError]:
+        """What `decide` would say of each in turn, with those before it in place; nothing changes.
+
+        What is in one bundle runs together or not at all; of one with a request that is refused, the error.
+        """
+        return [
+            found if isinstance(found, UserError) else [one for one in found if not isinstance(one, Applied)]
+            for found in plan_in_turn(self.state, bundles)
+        ]
 
     def is_waiting_for_victims(self, request: PodRequest) -> bool:
         """True if the pod's group reserves cells, all of them healthy; a preemption that lost a node is begun anew."""

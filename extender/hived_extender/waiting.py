@@ -17,7 +17,7 @@ from hived_extender.dialects.description import GangKey
 from hived_extender.evictor import Evictor, PreemptionPolicy
 from hived_extender.facts import Facts
 from hived_extender.gangs.plans import Round, listed
-from hived_extender.gangs.rounds import Alone, merged
+from hived_extender.gangs.rounds import Alone, merged, offered
 from hived_extender.ledger import Ledger
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState
@@ -124,7 +124,7 @@ class WaitingPods:
         found = rounds.decide(ledger, round_, phase)
         if self._policy.by_service and not any(isinstance(one, Wait) for one in found):
             found = [
-                self.preemptions.carry_on(ledger, asker, part.request, one, rounds.offered(round_))
+                self.preemptions.carry_on(ledger, asker, part.request, one, offered(part))
                 if isinstance(one, Preempt)
                 else one
                 for part, one in zip(round_.parts, found, strict=True)

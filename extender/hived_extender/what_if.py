@@ -4,11 +4,12 @@ The pods are taken to be all there and asked about, those of a gang together and
 Nothing is changed. Not thread-safe: the service calls it under its lock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
-from hived.specs import BindInfo, PodPlacement, PodRequest
+from hived.scheduler import Asked
+from hived.specs import BindInfo, PodPlacement
 from hived_extender.gangs.annotations import asks_in_own_words
 from hived_extender.gangs.plans import Round, listed
 from hived_extender.gangs.rounds import Alone, Rounds, merged
@@ -37,7 +38,7 @@ class WhatIf:
         self._gangs = Gangs()
         self._rounds = Rounds(self._pods, self._gangs)
         self._outcomes: dict[str, PodOutcome] = {}
-        self._asked: list[PodRequest] = []
+        self._placed: list[list[Asked]] = []  # bundles that can run, in turn
 
     def answer(self, pods: Sequence[Pod]) -> list[PodOutcome]:
         """The outcomes, in the order of the pods. UserError if there are too many."""
@@ -46,13 +47,15 @@ class WhatIf:
         records = [self._read(number, pod) for number, pod in enumerate(pods)]
         for record in records:
             self._gangs.join(record)
-        while True:  # those beyond the minimum of a gang come after the others have started
+        waits = {record.uid: "" for record in records if record.uid not in self._outcomes}
+        while waits:  # those beyond the minimum of a gang come after the others have started
             before = len(self._outcomes)
-            waits = [(record, self._try(record)) for record in records if record.uid not in self._outcomes]
+            waits = self._try_all([record for record in records if record.uid in waits])
             if len(self._outcomes) == before:
                 break
-        for record, reason in waits:
-            self._say(record, "wait", reason)
+        for record in records:
+            if record.uid in waits:
+                self._say(record, "wait", waits[record.uid])
         return [self._outcomes[record.uid] for record in records]
 
     def _read(self, number: int, pod: Pod) -> PodRecord:
@@ -73,29 +76,40 @@ class WhatIf:
             self._say(record, "refused", error.message)
         return record
 
-    def _try(self, record: PodRecord) -> str:
-        """Find out about a pod, and all those that start with it; why it has to wait for others, "" if it has not."""
-        if record.uid in self._outcomes:
-            return ""
-        try:
-            step = self._rounds.step(record) if record.request is None else Alone(record.request)
-            if isinstance(step, Wait):
-                return step.reason
-            if isinstance(step, Round):
-                self._tell_round(step, self._decide([part.request for part in step.parts]))
-            elif step.request is None:
-                self._say(record, "bind", ANY_NODE)
+    def _try_all(self, records: Sequence[PodRecord]) -> dict[str, str]:
+        """Find out about these pods, one after the other, each with all that start with it. Returns, by uid, why the
+        others have to wait for some of them.
+        """
+        waits: dict[str, str] = {}
+        steps: dict[str, tuple[PodRecord, Alone | Round]] = {}  # by what is asked for
+        for record in records:
+            try:
+                step = self._rounds.step(record) if record.request is None else Alone(record.request)
+                if isinstance(step, Wait):
+                    waits[record.uid] = step.reason
+                elif isinstance(step, Alone) and step.request is None:
+                    self._say(record, "bind", ANY_NODE)
+                else:
+                    steps.setdefault(step.name if isinstance(step, Round) else record.uid, (record, step))
+            except UserError as error:
+                self._say(record, "refused", error.message)
+        for (record, step), found in zip(steps.values(), self._decide(steps.values()), strict=True):
+            if isinstance(found, UserError):
+                for one in step.members if isinstance(step, Round) else (record,):
+                    self._say(one, "refused", found.message)
+            elif isinstance(step, Round):
+                self._tell_round(step, found)
             else:
-                self._tell([record], self._decide([step.request])[0])
-        except UserError as error:
-            self._say(record, "refused", error.message)
-        return ""
+                self._tell([record], found[0])
+        return waits
 
-    def _decide(self, requests: list[PodRequest]) -> list[Decision]:
-        """What the core says of these, with all before that can run in place."""
-        found = self._ledger.plan_together([*self._asked, *requests], None)[len(self._asked) :]
-        if all(isinstance(decision, Bind) for decision in found):
-            self._asked += requests
+    def _decide(self, steps: Collection[tuple[PodRecord, Alone | Round]]) -> list[list[Decision] | UserError]:
+        """What the core says of each, with all before that can run in place."""
+        bundles = [_asks(step) for _, step in steps]
+        found = self._ledger.plan([*self._placed, *bundles])[len(self._placed) :]
+        for bundle, one in zip(bundles, found, strict=True):
+            if not isinstance(one, UserError) and all(isinstance(decision, Bind) for decision in one):
+                self._placed.append(bundle)
         return found
 
     def _tell_round(self, round_: Round, found: list[Decision]) -> None:
@@ -134,3 +148,8 @@ class WhatIf:
         self._outcomes[record.uid] = PodOutcome(
             namespace=record.namespace, name=record.name, outcome=outcome, node=node, cells=list(cells), reason=reason
         )
+
+
+def _asks(step: Alone | Round) -> list[Asked]:
+    requests = [part.request for part in step.parts] if isinstance(step, Round) else [step.request]
+    return [Asked(request) for request in requests if request is not None]

@@ -2,12 +2,13 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Phase
-from hived.scheduler import plan_together
+from hived.scheduler import Asked, plan_in_turn, plan_together
 from hived.state import State
 from tests.core.builders import (
     busy_state,
@@ -122,6 +123,10 @@ def test_nothing_at_all_changes(seed: int) -> None:
     assert len(decisions) == 6
     assert everything(state) == before
     assert plan_together(state, pods) == decisions
+    asks = [Asked(one) for one in pods]
+    found = plan_in_turn(state, [asks[:3], asks[3:]])
+    assert everything(state) == before
+    assert found[0] == decisions[:3]
 
 
 def test_a_refused_pod_is_named_and_nothing_changes() -> None:
@@ -131,3 +136,28 @@ def test_a_refused_pod_is_named_and_nothing_changes() -> None:
     with pytest.raises(UserError, match=r"q1\(ns/q1\).*VC NOVC does not exists"):
         plan_together(state, [pod("q0"), pod("q1", vc="NOVC")])
     assert everything(state) == before
+
+
+def test_a_bundle_that_cannot_run_as_a_whole_leaves_its_cells_to_the_next() -> None:
+    bundles = [[pod("one"), pod("big", members=((2, 2),))], [pod("two"), pod("three")]]
+    found = plan_in_turn(four_nodes(), [[Asked(one) for one in bundle] for bundle in bundles])
+    assert [kinds(one) for one in found if not isinstance(one, UserError)] == [[Bind, Wait], [Bind, Bind]]
+
+
+def test_a_bundle_with_a_refused_pod_leaves_its_cells_to_the_next() -> None:
+    refused, found = plan_in_turn(
+        four_nodes(), [[Asked(pod("one")), Asked(pod("two", vc="NOVC"))], [Asked(pod("three", members=((2, 2),)))]]
+    )
+    assert isinstance(refused, UserError)
+    assert not isinstance(found, UserError)
+    assert kinds(found) == [Bind]
+
+
+def test_each_pod_may_use_other_nodes() -> None:
+    masks = [np.array([index == chosen for index in range(4)]) for chosen in (2, 0)]
+    (found,) = plan_in_turn(
+        four_nodes(),
+        [[Asked(pod(f"p{chosen}", ignore_suggested_nodes=False), mask) for chosen, mask in enumerate(masks)]],
+    )
+    assert not isinstance(found, UserError)
+    assert [one.bind_info.node for one in found if isinstance(one, Bind)] == ["n2", "n0"]

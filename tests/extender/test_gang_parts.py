@@ -88,3 +88,11 @@ def test_a_pod_that_kube_scheduler_does_not_ask_about_again_is_bound_all_the_sam
     wait_until(lambda: len(world.placed()) == 2)
     assert len(set(world.kube.bind_calls)) == 2
     world.service.close()
+
+
+def test_each_kind_heeds_the_nodes_that_were_offered_for_it(world: GangWorld) -> None:
+    fast = world.pod("a-0", 4, asking("FAST", 2), nodeSelector={"generation": "new"})
+    slow = world.pod("b-0", 4, asking("SLOW", 2), nodeSelector={"generation": "old"})
+    world.filter(fast, ["n0", "n1"])
+    assert world.filter(slow, ["n3"])["NodeNames"] == ["n3"]
+    assert world.filter(fast, ["n0", "n1"])["NodeNames"][0] in {"n0", "n1"}

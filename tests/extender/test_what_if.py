@@ -1,9 +1,15 @@
 """What would become of pods that do not exist yet."""
 
+from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
+from hived import scheduler
+from hived_config.loader import load_text
 from hived_extender.wire import WhatIfArgs, decode_args, encode
 from tests.extender.gang_world import GangWorld, koordinator
+from tests.extender.test_gang_parts import CONFIG as PARTS
+from tests.extender.test_gang_parts import LEAF_TYPE
 from tests.extender.world import spec_text
 
 
@@ -78,3 +84,24 @@ def test_our_own_annotation_is_read_and_mistakes_are_told() -> None:
     assert [one[0] for one in found] == ["bind", "bind", "refused", "not-ours"]
     assert found[0][1] != found[1][1]
     assert "VirtualCluster is empty" in found[2][2]
+
+
+def test_a_gang_of_two_kinds_that_fits_in_part_leaves_its_cells_to_others() -> None:
+    world = GangWorld(spec=load_text(PARTS, "parts.yaml", environ={}).cluster)
+    gang = koordinator("train", 3)
+    found = outcomes(
+        world,
+        manifest("a-0", 4, gang | {LEAF_TYPE: "FAST"}),
+        manifest("b-0", 4, gang | {LEAF_TYPE: "SLOW"}),
+        manifest("b-1", 4, gang | {LEAF_TYPE: "SLOW"}),
+        *(manifest(f"fast-{number}", 4, {LEAF_TYPE: "FAST"}) for number in range(2)),
+    )
+    assert [one[0] for one in found] == ["wait", "wait", "wait", "bind", "bind"]
+
+
+def test_what_many_pods_cost_grows_with_their_number_alone() -> None:
+    world = GangWorld()
+    with patch.object(scheduler, "_plan_one", wraps=scheduler._plan_one) as plan_one:
+        found = outcomes(world, *(manifest(f"p-{number}", 1) for number in range(60)))
+    assert Counter(one[0] for one in found) == {"bind": 8, "wait": 52}
+    assert plan_one.call_count == 60

@@ -15,6 +15,7 @@ import numpy as np
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Phase
+from hived.scheduler import Asked
 from hived.specs import GroupSpec, MemberSpec, PodRequest
 from hived_extender.dialects.description import GangKey
 from hived_extender.gangs.annotations import gang_annotations, promise
@@ -66,32 +67,34 @@ class Rounds:
         """What the core says of each part, in order, each with the ones before in place. Parts that could only wait
         let go of what they reserve.
         """
-        mask = self.offered(round_)
-        requests = [part.request for part in round_.parts]
-        for request in requests:
-            if ledger.has_lost_cells(request):
-                ledger.decide(request, Phase.PREEMPTING, mask, commit=False)
-        if len(requests) > 1:
-            found = self._plan(ledger, requests, mask)
-        elif mask is None and phase is Phase.FILTERING:
-            found = [ledger.try_waiting(request) for request in requests]
+        asks = [Asked(part.request, offered(part)) for part in round_.parts]
+        for asked in asks:
+            if ledger.has_lost_cells(asked.pod):
+                ledger.decide(asked.pod, Phase.PREEMPTING, asked.suggested, commit=False)
+        if len(asks) > 1:
+            found = self._plan(ledger, asks)
+        elif phase is Phase.FILTERING and all(asked.suggested is None for asked in asks):
+            found = [ledger.try_waiting(asked.pod) for asked in asks]
         else:
-            found = [ledger.decide(request, phase, mask, commit=False) for request in requests]
+            found = [ledger.decide(asked.pod, phase, asked.suggested, commit=False) for asked in asks]
         if any(isinstance(one, Wait) for one in found):
-            self._take_back(ledger, requests)
-        elif phase is Phase.PREEMPTING and len(requests) > 1:
+            self._take_back(ledger, [asked.pod for asked in asks])
+        elif phase is Phase.PREEMPTING and len(asks) > 1:
             found = [
-                ledger.decide(request, phase, mask, commit=False) if isinstance(one, Preempt) else one
-                for request, one in zip(requests, found, strict=True)
+                ledger.decide(asked.pod, phase, asked.suggested, commit=False) if isinstance(one, Preempt) else one
+                for asked, one in zip(asks, found, strict=True)
             ]
         self.note_reserved(ledger, round_)
         return found
 
-    def _plan(self, ledger: Ledger, requests: list[PodRequest], mask: Mask | None) -> list[Bind | Preempt | Wait]:
+    def _plan(self, ledger: Ledger, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
         """What the core says of several requests together; the same until something changes, as many pods may ask."""
-        moment = (ledger, ledger.change_count, requests)
-        if mask is not None or moment != self._planned[0]:
-            self._planned = moment, ledger.plan_together(requests, mask)
+        moment = (ledger, ledger.change_count, [asked.pod for asked in asks])
+        if moment != self._planned[0] or any(asked.suggested is not None for asked in asks):
+            (found,) = ledger.plan([asks])
+            if isinstance(found, UserError):
+                raise found
+            self._planned = moment, found
         return self._planned[1]
 
     def note_reserved(self, ledger: Ledger, round_: Round) -> None:
@@ -104,22 +107,13 @@ class Rounds:
         """Allocate all parts, which the core has room for, and let every pod go on by itself: as Binding, or as one
         that may go.
         """
-        mask = self.offered(round_)
         for part in round_.parts:
-            self._start_part(ledger, part, mask)
+            self._start_part(ledger, part)
         for record in round_.members:
             if record.ask is not None and not record.ask.leaf_cell_count:
                 record.may_go = True
         self._gangs.changed(round_.key)
         log.info("gang started", extra={"fields": {"gang": round_.name, "pods": len(round_.members)}})
-
-    def offered(self, round_: Round) -> Mask | None:
-        """The nodes that kube-scheduler would take for every pod that heeds it, None for any."""
-        masks = [record.offered for part in round_.parts for record in part.members if record.offered is not None]
-        if all(part.request.spec.ignore_suggested_nodes for part in round_.parts) or not masks:
-            return None
-        mask: Mask = np.logical_and.reduce(masks)
-        return mask
 
     def asked_alone(self, record: PodRecord) -> None:
         """The core is asked about a pod by itself, and may reserve cells for it."""
@@ -173,8 +167,8 @@ class Rounds:
         request = single_request(record)
         return replace(request, spec=replace(request.spec, elastic=self._gangs.is_surplus(record), beside=beside))
 
-    def _start_part(self, ledger: Ledger, part: Part, mask: Mask | None) -> None:
-        decision = ledger.decide(part.request, Phase.FILTERING, mask, commit=True)
+    def _start_part(self, ledger: Ledger, part: Part) -> None:
+        decision = ledger.decide(part.request, Phase.FILTERING, offered(part), commit=True)
         if not isinstance(decision, Bind):
             raise InvariantError(f"{part.request.label} had room, and then {decision}")
         pods = [_as_in(part, single_request(record)) for record in part.members]
@@ -191,6 +185,15 @@ class Rounds:
         for request in requests:
             if self._told.pop(request.spec.group.name, None) is not None:
                 ledger.delete(request)
+
+
+def offered(part: Part) -> Mask | None:
+    """The nodes that kube-scheduler would take for every pod of the part that heeds it, None for any."""
+    masks = [record.offered for record in part.members if record.offered is not None]
+    if part.request.spec.ignore_suggested_nodes or not masks:
+        return None
+    mask: Mask = np.logical_and.reduce(masks)
+    return mask
 
 
 def single_request(record: PodRecord) -> PodRequest:
