@@ -17,7 +17,7 @@ from hived_extender import dialects
 from hived_extender.dialects.koordinator import PREFIX as GANG
 from hived_extender.jobs.documents import stored_document
 from hived_extender.jobs.kinds import KINDS, plan_document, plan_file, plan_jobs
-from hived_extender.jobs.policies import Action, Event, Phase
+from hived_extender.jobs.policies import Action, Event, Phase, SeenPod, decide
 from hived_extender.wire import Pod
 from tests.job_files import ALL, DEPLOYMENT, ELASTIC, JOB_SET, MPI, PLAIN, PYTORCH, TENSORFLOW, VOLCANO
 
@@ -245,6 +245,15 @@ def test_a_job_set_has_the_pods_of_all_its_jobs(plan):
 def test_a_deployment_is_its_replicas(plan):
     job, warnings = plan(DEPLOYMENT)
     assert (names(job), warnings) == (["web-0", "web-1"], [])
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_of_a_deployment_that_ends_is_replaced_though_the_others_run(phase, plan):
+    job, _ = plan(DEPLOYMENT)
+    seen = {"web-0": SeenPod("web-0", "u0", "Running"), "web-1": SeenPod("web-1", "u1", phase)}
+    reaction = decide(job.rules, {pod.name: pod.role for pod in job.pods}, seen)
+    assert reaction is not None
+    assert (reaction.action, reaction.names) == (Action.RESTART_POD, ("web-1",))
 
 
 def test_a_template_that_names_its_gang_keeps_its_own_words(plan):

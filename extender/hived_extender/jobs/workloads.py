@@ -66,6 +66,7 @@ def _plan_deployment(document: Document, job: Job, spec: Section) -> PlannedJob:
     )
     role = read_role(spec, job.name)
     pods = [job.pod(role, f"{job.name}-{index}", {}) for index in range(role.replicas)]
+    pods = [replace(pod, role=pod.name) for pod in pods]  # a task each: one is replaced though the others run on
     again = (Event.POD_FAILED, Event.TASK_COMPLETED)
     return job.planned(document, pods, rules=Rules((Policy(Action.RESTART_POD, again),)))
 
