@@ -21,6 +21,9 @@ Attempt = tuple[int, bool]  # leaves below which priority may be taken, and thos
 
 _WITHOUT_PREEMPTING: Attempt = (OPPORTUNISTIC_PRIORITY, False)
 
+MOST_COMPARED = 32
+"""So many cells that have room are compared in a VC that packs by topology; each takes a mapping."""
+
 
 def fit_near(state: State, request: Request, view: int) -> Placement | Wait:
     """As near together as the group wishes or its VC has it; anywhere if neither says anything."""
@@ -60,31 +63,27 @@ def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, pack
 def _fit_within(state: State, request: Request, view: int, level: int, *, with_victims: bool) -> Placement | None:
     """Below the cell of a level that has fewest free leaves and yet enough; at last where victims are.
 
-    Preempting in the VC, cells with most free leaves come first: fewer have to leave. Cost O(cells of the level + nodes
-    of those tried).
+    Preempting in the VC, cells with most free leaves come first: fewer have to leave. Of those with as many free, those
+    where fewest cells are broken come first, as nobody else may be promised them. Cost O(cells of the level + nodes of
+    those tried), and a mapping for each cell that has room in the VC but not behind it.
     """
     cells, free = _cells_of(state, request, view, level)
-    ways = _ways(state, view, level)
-    before, with_some = mark(state), None
+    broken, ways, before = _broken_above(state, cells, request.wanted), _ways(state, view, level), mark(state)
     attempts = _attempts(state, request)
-    for attempt in attempts:
-        is_preempting = attempt != attempts[0]
-        order = np.argsort(-free if is_preempting else free, kind="stable")
-        tried = cells[order if is_preempting else order[free[order] >= request.wanted]]
-        start = 0
-        while (placed := _place(state, request, view, tried, ways, start, attempt)) is not None:
-            found, combination = placed
-            if isinstance(found, Placement):
-                if not find_victims(state, found.physical):
-                    return found
-                with_some = with_some or (tried, combination, attempt)
-                undo_changes(state, before)
-            start = combination + 1
-    if with_some is None or not with_victims:
-        return None
-    tried, combination, attempt = with_some
-    again = _place(state, request, view, tried, ways, combination, attempt)
-    return again[0] if again is not None and isinstance(again[0], Placement) else None
+    for spares in (True, False) if with_victims else (True,):
+        for attempt in attempts:
+            is_preempting = attempt != attempts[0]
+            order = np.lexsort((broken, -free if is_preempting else free))
+            tried = cells[order if is_preempting else order[free[order] >= request.wanted]]
+            start = 0
+            while (placed := _place(state, request, view, tried, ways, start, attempt, spares)) is not None:
+                found, combination = placed
+                if isinstance(found, Placement):
+                    if not spares or not find_victims(state, found.physical):
+                        return found
+                    undo_changes(state, before)
+                start = combination + 1
+    return None
 
 
 def _attempts(state: State, request: Request) -> list[Attempt]:
@@ -97,51 +96,62 @@ def _attempts(state: State, request: Request) -> list[Attempt]:
 
 
 def _fit_packed(state: State, request: Request, view: int, level: int) -> Placement | None:
-    """Without victims below the cell of a level where fewest cells are broken.
+    """Without victims below the cell of a level where fewest cells are broken; of such, where fewest leaves are free.
 
     Of cells that nobody uses, and that would break as many cells above them, the first stands for all. Cost as
-    `_fit_within`, at worst O(nodes of all cells of the level that are used in part).
+    `_fit_within`, and a mapping for each of `MOST_COMPARED` cells that have room.
     """
     cells, free = _cells_of(state, request, view, level)
-    cells = cells[free >= request.wanted]
     broken = _broken_above(state, cells, request.wanted)
+    order = np.lexsort((free, broken))
+    order = order[free[order] >= request.wanted]
+    cells, broken = cells[order], broken[order]
+    is_untouched = (state.cells.used[cells] == 0) & (state.cells.bad[cells] == 0)
     ways, before = _ways(state, view, level), mark(state)
-    best, fewest = None, 0
-    alike: set[int] = set()
-    for position in np.argsort(broken, kind="stable").tolist():
-        one, least = cells[position : position + 1], int(broken[position])
-        if best is not None and least >= fewest:
+    best, fewest, compared, start = None, 0, 0, 0
+    while compared < MOST_COMPARED:
+        placed = _place(state, request, view, cells, ways, start, _WITHOUT_PREEMPTING, True)
+        position = NO_CELL if placed is None else placed[1] // len(ways)
+        if placed is None or (best is not None and broken[position] >= fewest):
             break
-        is_untouched = not state.cells.used[one[0]] and not state.cells.bad[one[0]]
-        if is_untouched and least in alike:
-            continue
-        start = 0
-        while (placed := _place(state, request, view, one, ways, start, _WITHOUT_PREEMPTING)) is not None:
-            found, combination = placed
-            start = combination + 1
-            if isinstance(found, Placement) and not find_victims(state, found.physical):
-                count = least + _broken_below(state, found.physical, level)
-                if best is None or count < fewest:
-                    best, fewest = (one, combination), count
-                if is_untouched:
-                    alike.add(least)
-                undo_changes(state, before)
-                break
-            undo_changes(state, before)
+        found, combination = placed
+        start = combination + 1
+        if isinstance(found, Placement) and not find_victims(state, found.physical):
+            count = int(broken[position]) + _broken_below(state, found.physical, level)
+            if best is None or count < fewest:
+                best, fewest = (cells[position : position + 1], combination % len(ways)), count
+            compared += 1
+            start = (position + 1) * len(ways)
+            if is_untouched[position]:
+                is_other = ~is_untouched | (broken != broken[position])
+                is_other[: position + 1] = True
+                cells, broken, is_untouched = cells[is_other], broken[is_other], is_untouched[is_other]
+        undo_changes(state, before)
+    undo_changes(state, before)
     if best is None:
         return None
-    again = _place(state, request, view, best[0], ways, best[1], _WITHOUT_PREEMPTING)
+    again = _place(state, request, view, best[0], ways, best[1], _WITHOUT_PREEMPTING, True)
     return again[0] if again is not None and isinstance(again[0], Placement) else None
 
 
 def _broken_above(state: State, cells: IntArray, wanted: int) -> IntArray:
-    """How many of each cell and those above it nobody uses, and would be used in part by so many leaves below it."""
+    """How many of each cell and those above it nobody uses, and would be used in part by so many leaves below it.
+
+    cells : of one level. Cost O(cells of that level).
+    """
     arrays = state.arrays
-    broken = np.zeros(len(cells), np.int32)
-    while len(cells) and cells[0] != NO_CELL:
-        broken += (state.cells.used[cells] == 0) & (arrays.leaf_count[arrays.chain_level[cells]] > wanted)
-        cells = arrays.parent[cells]
-    return broken
+    if len(cells) == 0:
+        return cells
+    lowest = int(arrays.chain_level[cells[0]])
+    top = lowest - int(arrays.level[cells[0]]) + int(arrays.top_level[arrays.chain_of_level[lowest]])
+    broken = np.zeros(int(arrays.level_size[top]), np.int32)
+    for level in range(top, lowest - 1, -1):
+        base = int(arrays.level_base[level])
+        own = state.cells.used[base : base + int(arrays.level_size[level])]
+        broken = np.repeat(broken, 1 if level == top else int(arrays.child_count[level + 1]))
+        if arrays.leaf_count[level] > wanted:
+            broken += own == 0
+    return broken[cells - int(arrays.level_base[lowest])]
 
 
 def _broken_below(state: State, leaves: IntArray, level: int) -> int:
@@ -192,12 +202,13 @@ def _ways(state: State, view: int, level: int) -> IntArray:
         return np.zeros(1, np.int32)
     slot = int(arrays.vc[first]) * len(arrays.child_count) + int(arrays.chain_level[first] - arrays.level[first])
     top = chain_of_view(state, view).top_level
-    return np.array([0, *(above for above in range(level, top + 1) if arrays.root_count[slot + above])], np.int32)
+    return np.array([0, *(above for above in range(level, top + 1) if state.cells.vc_free[slot + above])], np.int32)
 
 
 def _place(
-    state: State, request: Request, view: int, cells: IntArray, ways: IntArray, start: int, attempt: Attempt
-) -> tuple[Placement | Wait, int] | None:
+    state: State, request: Request, view: int, cells: IntArray, ways: IntArray, start: int, attempt: Attempt,
+    spares: bool,
+) -> tuple[Placement | Wait, int] | None:  # fmt: skip
     """What becomes of the first combination of cell and way, from `start` on, that has room in the view; and which."""
     if start >= len(cells) * len(ways):
         return None
@@ -207,8 +218,8 @@ def _place(
         sizes, counts = np.array([request.wanted], np.int32), np.ones(1, np.int64)
     leaves = np.empty(request.wanted, np.int32)
     combination = place_within(
-        state.arrays, state.cells, view, cells, ways, start, *attempt, sizes, counts, request.suggested,
-        request.ignore, leaves,
+        state.arrays, state.cells, view, cells, ways, start, *attempt, spares, sizes, counts,
+        request.suggested, request.ignore, leaves,
     )  # fmt: skip
     if combination == NO_CELL:
         return None

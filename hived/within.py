@@ -11,11 +11,13 @@ for the first, else the level of the preassigned cell.
 import numpy as np
 
 from hived.jit import entry_kernel, kernel
-from hived.placement import PLACED, pick_all_leaves, pick_nodes
+from hived.placement import PLACED, free_leaves, pick_all_leaves, pick_nodes
 from hived.specs import FREE_PRIORITY, MAX_LEVELS, MIN_GUARANTEED_PRIORITY
-from hived.state import Cells
+from hived.state import Cells, CellState
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.views import BoolArray, LongArray, view_key
+
+_USED, _RESERVING = int(CellState.USED), int(CellState.RESERVING)
 
 
 @kernel
@@ -83,7 +85,10 @@ def cells_within(t: TopologyArrays, s: Cells, view: int, cell: int, root_level: 
         slot = t.vc[t.view_cell[t.view_start[view]]] * len(t.child_count) + chain_level - level + root_level
         virtual = _first_unbound(s, t.root_base[slot], t.root_count[slot])
     else:
-        found = np.sort(out[: _append_lower_roots(t, s, view, cell, out)])
+        count = _append_lower_roots(t, s, view, cell, out)
+        if count == 0:
+            return out[:0]
+        found = np.sort(out[:count])
         roots = t.root[found]
         return found[np.argsort(MAX_LEVELS * (s.bound[roots] == NO_CELL) - t.level[roots], kind="mergesort")]
     if virtual == NO_CELL:
@@ -126,11 +131,41 @@ def _append_lower_roots(t: TopologyArrays, s: Cells, view: int, cell: int, out: 
     return count
 
 
+@kernel
+def _may_hold(
+    t: TopologyArrays, s: Cells, cell: int, wanted: int, spares: bool, suggested: BoolArray, ignore_suggested: bool
+) -> bool:
+    """Are there so many healthy, suggested leaves below a physical cell? If it `spares`, that nobody has to leave."""
+    first, total = t.first_leaf[cell], t.leaf_count[t.chain_level[cell]]
+    if s.bad[cell] == 0 and ignore_suggested and (not spares or total - s.used[cell] >= wanted):
+        return True
+    count = 0
+    for leaf in range(first, first + total):
+        is_taken = s.state[leaf] == _USED or s.state[leaf] == _RESERVING
+        is_allowed = ignore_suggested or suggested[t.node[leaf]]
+        count += s.bad[leaf] == 0 and is_allowed and not (spares and is_taken)
+    return count >= wanted
+
+
+@kernel
+def _has_room(t: TopologyArrays, s: Cells, view: int, priority: int, only_elastic: bool, wanted: int) -> bool:
+    """Are there so many leaves in a whole view that may be taken? Cost O(leaves) of a view that is full.
+
+    The emptiest nodes are last in a view that was sorted.
+    """
+    room = 0
+    for position in range(t.view_start[view + 1] - 1, t.view_start[view] - 1, -1):
+        room += free_leaves(t, s, s.view_order[position], priority, only_elastic)
+        if room >= wanted:
+            return True
+    return False
+
+
 @entry_kernel
 def place_within(
     t: TopologyArrays, s: Cells, view: int, cells: IntArray, root_levels: IntArray, start: int, priority: int,
-    only_elastic: bool, sizes: IntArray, counts: LongArray, suggested: BoolArray, ignore_suggested: bool,
-    leaves: IntArray,
+    only_elastic: bool, spares: bool, sizes: IntArray, counts: LongArray, suggested: BoolArray,
+    ignore_suggested: bool, leaves: IntArray,
 ) -> int:  # fmt: skip
     """Place a gang below the first of some physical cells where it fits, preempting below `priority` if need be.
 
@@ -138,14 +173,23 @@ def place_within(
 
     start : the first combination to try, `position in cells * len(root_levels) + position in root_levels`
 
+    spares : only below cells with so many leaves that nobody has to leave; they may have to all the same
+
     only_elastic, sizes, counts, leaves : as in `place_group`; all leaves of a cell below node level are one pod's
 
     Returns the combination, or NO_CELL if there is none. Cost O(nodes below the cells tried).
     """
+    if not _has_room(t, s, view, priority, only_elastic, len(leaves)):
+        return NO_CELL
     below_node = t.level[cells[0]] < t.node_level[t.chain_of_level[t.chain_level[cells[0]]]]
     nodes = np.empty(len(leaves), np.int32)
+    known, may_hold = NO_CELL, False
     for combination in range(start, len(cells) * len(root_levels)):
         cell = cells[combination // len(root_levels)]
+        if cell != known:
+            known, may_hold = cell, _may_hold(t, s, cell, len(leaves), spares, suggested, ignore_suggested)
+        if not may_hold:
+            continue
         order = cells_within(t, s, view, cell, root_levels[combination % len(root_levels)])
         if len(order) == 0:
             continue

@@ -1,12 +1,15 @@
 """Gangs that wish to be below one cell, beside another group, or are in a VC that packs by topology."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from hived import near
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
-from hived.events import GroupSplit, Phase
+from hived.events import GroupSplit, Phase, PodAllocated
 from hived.scheduler import check_invariants, handle
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.state import State
@@ -113,6 +116,16 @@ def test_a_chain_without_such_cells_does_not_hide_the_reason_of_one_with_them() 
 def test_a_gang_larger_than_a_rack_waits() -> None:
     told = reason(request(three_racks(), pod("gang", members=((3, 2),), within_cell="RACK")))
     assert told == "no RACK of VC A has 6 free GPUs: most is 4 in 0"
+
+
+def test_of_nodes_with_as_many_free_leaves_one_of_a_rack_in_use_is_chosen() -> None:
+    state = three_racks()
+    gang = pod("x", members=((1, 2),), ignore_suggested_nodes=False)
+    decision = request(state, gang, Phase.FILTERING, "n3")
+    assert isinstance(decision, Bind)
+    handle(state, PodAllocated(gang, decision.bind_info))
+    run(state, pod("y", members=((1, 2),), within_cell="NODE"))
+    assert held_nodes(state, "y") == ["n2", "n2"]
 
 
 def test_cells_of_other_vcs_are_not_counted() -> None:
@@ -322,6 +335,80 @@ def test_in_a_packing_vc_a_neighbour_is_kept_near() -> None:
     run(state, pod("first", members=((1, 2),)))
     run(state, pod("second", members=((1, 2),), beside="first"))
     assert racks_of(state, "second") == racks_of(state, "first")
+
+
+# --- what it costs -------------------------------------------------------------------------------------------------
+
+
+def count_mappings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Grows with every placement that is mapped onto hardware, which is what takes time."""
+    mapped: list[object] = []
+    real: Callable[..., object] = near.map_placement
+
+    def counting(*arguments: Any) -> object:
+        mapped.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(near, "map_placement", counting)
+    return mapped
+
+
+def lent_out(spec: ClusterSpec) -> State:
+    state = packed(spec)
+    run(state, pod("lent", priority=-1, members=((len(state.topology.node_names), 2),)))
+    return state
+
+
+@pytest.mark.parametrize("level", ["", "GPU", "NODE", "RACK"])
+@pytest.mark.parametrize("priority", [0, 1])
+def test_where_all_is_lent_one_cell_is_mapped(monkeypatch: pytest.MonkeyPatch, level: str, priority: int) -> None:
+    state = lent_out(rack_cluster(quota("A", {"RACK.NODE": 40}), racks=20))
+    mapped = count_mappings(monkeypatch)
+    wanted = pod("one", priority=priority, members=((1, 1),), within_cell=level)
+    assert isinstance(request(state, wanted), Preempt)
+    assert len(mapped) == 1
+
+
+@pytest.mark.parametrize("level", ["", "GPU", "NODE", "RACK"])
+def test_a_vc_that_has_nothing_left_maps_nothing(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    state = packed(rack_cluster(quota("A", {"RACK.NODE": 1}), quota("B", {"RACK.NODE": 39}), racks=20))
+    run(state, pod("x"))
+    mapped = count_mappings(monkeypatch)
+    assert isinstance(request(state, pod("one", members=((1, 1),), within_cell=level)), Wait)
+    assert mapped == []
+
+
+@pytest.mark.parametrize("level", ["GPU", "NODE", "RACK"])
+@pytest.mark.parametrize("is_suggested", [False, True])
+def test_cells_with_bad_or_not_suggested_nodes_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch, level: str, is_suggested: bool
+) -> None:
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 40}), racks=20))
+    if not is_suggested:
+        set_nodes(state, *(f"n{number}" for number in range(39)), is_healthy=False)
+    mapped = count_mappings(monkeypatch)
+    wanted = pod("one", members=((1, 2 if level != "GPU" else 1),), within_cell=level, ignore_suggested_nodes=False)
+    decision = request(state, wanted, Phase.FILTERING, *(["n39"] if is_suggested else []))
+    assert isinstance(decision, Bind)
+    assert decision.bind_info.node == "n39"
+    assert len(mapped) == 1
+
+
+def test_a_packing_vc_compares_so_many_cells_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three GPUs break a switch of two on each of the nodes that have the last one in use."""
+    spec = switches(A={"NODE": 40})
+    types = spec.cell_types | {"NODE": CellTypeSpec("NODE", "SWITCH", 3, is_node_level=True)}
+    nodes = tuple(PhysicalCellSpec("NODE", address=f"n{number}") for number in range(40))
+    state = healthy_state(replace(spec, cell_types=types, physical_cells=nodes))
+    for number in range(40):
+        run(state, pod(f"most{number}", members=((1, 5),)))
+        run(state, pod(f"one{number}", members=((1, 1),)))
+    delete(state, *(pod(f"most{number}") for number in range(40)))
+    vcs = {name: replace(vc, packs_by_topology=True) for name, vc in state.spec.virtual_clusters.items()}
+    state.spec = replace(state.spec, virtual_clusters=vcs)
+    mapped = count_mappings(monkeypatch)
+    assert isinstance(request(state, pod("gang", members=((1, 3),))), Bind)
+    assert len(mapped) == near.MOST_COMPARED + 1
 
 
 # --- requests that make no sense -----------------------------------------------------------------------------------

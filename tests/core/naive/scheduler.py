@@ -9,6 +9,7 @@ import numpy as np
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.near import MOST_COMPARED
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from tests.core.naive import inspection, invariants, within
 from tests.core.naive.groups import (
@@ -301,10 +302,10 @@ class Search:
         for attempt in attempts(spec.priority):
             if attempt.priority == OPPORTUNISTIC_PRIORITY:
                 fitting = [cell for cell in cells if within.free_count(cell, spec) >= wanted]
-                ordered = sorted(fitting, key=lambda cell: within.free_count(cell, spec))
+                ordered = sorted(fitting, key=lambda cell: (within.free_count(cell, spec), broken_above(cell, wanted)))
             else:
                 fitting = [cell for cell in cells if len(cell.leaves) >= wanted]
-                ordered = sorted(fitting, key=lambda cell: -within.free_count(cell, spec))
+                ordered = sorted(fitting, key=lambda cell: (-within.free_count(cell, spec), broken_above(cell, wanted)))
             for cell in ordered:
                 for eligible in within.ways(self.world, chain, cell, spec):
                     found = self.place_below(cell, eligible, attempt)
@@ -321,7 +322,8 @@ class Search:
     def place_packed(self, name: str, level: int) -> tuple[Placement | None, Placement | None]:
         """Without victims, where fewest cells that nobody uses come to be used in part.
 
-        Of several cells that nobody uses and below which as many would be broken above them, only the first that works.
+        Of several cells that nobody uses and below which as many would be broken above them, only the first that works;
+        no more than `MOST_COMPARED` in all.
         """
         spec, chain = self.spec, self.world.chains[name]
         wanted = within.leaf_total(spec.group)
@@ -330,29 +332,26 @@ class Search:
             for cell in within.candidates(self.world, chain, spec, level)
             if within.free_count(cell, spec) >= wanted
         ]
-        broken_above = {
-            cell: sum(above.priority == FREE_PRIORITY and len(above.leaves) > wanted for above in cell.up())
-            for cell in cells
-        }
+        broken = {cell: broken_above(cell, wanted) for cell in cells}
         saved = self.world.save()
         choices: list[tuple[int, Cell, list[Cell]]] = []
         alike: set[int] = set()
-        for cell in sorted(cells, key=broken_above.__getitem__):
+        for cell in sorted(cells, key=lambda cell: (broken[cell], within.free_count(cell, spec))):
             is_untouched = cell.priority == FREE_PRIORITY and cell.is_healthy
-            if is_untouched and broken_above[cell] in alike:
+            if len(choices) == MOST_COMPARED or (is_untouched and broken[cell] in alike):
                 continue
             for eligible in within.ways(self.world, chain, cell, spec):
                 found = self.place_below(cell, eligible, Attempt(OPPORTUNISTIC_PRIORITY))
                 if found is not None and not self.victims(found[0]):
                     taken = set(placed_leaves(found[0]))
                     below = [each for each in cell.subtree() if 1 < each.level < level]
-                    broken = sum(
+                    more = sum(
                         each.priority == FREE_PRIORITY and 0 < len(taken & set(each.leaves)) < len(each.leaves)
                         for each in below
                     )
-                    choices.append((broken_above[cell] + broken, cell, eligible))
+                    choices.append((broken[cell] + more, cell, eligible))
                     if is_untouched:
-                        alike.add(broken_above[cell])
+                        alike.add(broken[cell])
                     self.undo(saved)
                     break
                 self.undo(saved)
@@ -434,6 +433,11 @@ class Search:
             f"Mapping the virtual placement would need to use at least one bad{suggested} node "
             f"(virtual placement : {shown})"
         )
+
+
+def broken_above(cell: PhysicalCell, wanted: int) -> int:
+    """How many of a cell and those above it nobody uses, and would be used in part by so many leaves below it."""
+    return sum(above.priority == FREE_PRIORITY and len(above.leaves) > wanted for above in cell.up())
 
 
 def placed_leaves(found: Placement) -> list[Cell]:
