@@ -127,6 +127,10 @@ class Ledger:
             self._recorder.split(group, pods)
         self._apply(GroupSplit(group, tuple(pods)))
 
+    def has_group(self, name: str) -> bool:
+        """Is there an affinity group of this name, whatever its state?"""
+        return name in self.state.groups
+
     def bind_info_of(self, group: str) -> BindInfo:
         """Where the first pod of an allocated group runs."""
         return bind_info_of_slot(self.state, self.state.groups[group], 0)

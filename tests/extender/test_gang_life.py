@@ -499,3 +499,18 @@ def test_a_gang_that_lacks_millions_of_pods_is_told_at_once() -> None:
     began = time.monotonic()
     assert "missing w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8 and 2147483638 more" in world.ask("w-0")
     assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("name", ["ns/w-1", "podgroup/ns/train"])
+def test_a_gang_whose_names_others_have_taken_is_told_and_holds_nothing(name: str) -> None:
+    world = GangWorld()
+    stranger = world.pod("stranger", 2, {SCHEDULING_SPEC: spec_text("a", 2, group=name, pods=2)}, namespace="other")
+    assert world.ask("stranger")
+    for number in range(2):
+        world.pod(f"w-{number}", 2, koordinator("train", 2))
+    placed = world.settle()
+    assert sorted(placed) == ["stranger"]
+    assert world.ask("w-0").startswith(f"podgroup ns/train cannot start: other pods are in an affinity group {name};")
+    assert sorted(world.groups()) == [name]
+    world.delete(stranger)
+    assert sorted(world.settle()) == ["w-0", "w-1"]

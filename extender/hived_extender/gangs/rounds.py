@@ -65,8 +65,9 @@ class Rounds:
 
     def decide(self, ledger: Ledger, round_: Round, phase: Phase) -> list[Bind | Preempt | Wait]:
         """What the core says of each part, in order, each with the ones before in place. Parts that could only wait
-        let go of what they reserve.
+        let go of what they reserve. UserError if other pods have taken a name that the round needs.
         """
+        self._check_names(ledger, round_)
         asks = [Asked(part.request, offered(part)) for part in round_.parts]
         for asked in asks:
             if ledger.has_lost_cells(asked.pod):
@@ -96,6 +97,18 @@ class Rounds:
                 raise found
             self._planned = moment, found
         return self._planned[1]
+
+    def _check_names(self, ledger: Ledger, round_: Round) -> None:
+        """Raise UserError if there is an affinity group, which anybody may name, where one of the round's is to be."""
+        for part in round_.parts:
+            name = part.request.spec.group.name
+            is_ours = name in self._told and ledger.reserves(part.request)
+            for taken in (*(() if is_ours else (name,)), *(record.key for record in part.members)):
+                if ledger.has_group(taken):
+                    raise UserError(
+                        f"podgroup {round_.key} cannot start: other pods are in an affinity group {taken}; "
+                        "delete them, or give their group another name"
+                    )
 
     def note_reserved(self, ledger: Ledger, round_: Round) -> None:
         """The core may have reserved cells for parts of this round."""
