@@ -24,6 +24,7 @@ EXCEPT = {
     r"(?: *(?:- )*(?:[A-Za-z0-9][\w./-]*:?(?: [A-Za-z0-9][\w./-]*)?|\"\")(?:\n|$))*": "a pattern",
     r"[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?": "a pattern",
     "^{}:\\n(?:[ -].*(?:\\n|\\Z))+": "a pattern",
+    "(.*[-._]|)(0|[1-9][0-9]{0,9})": "a pattern",
     "suggested nodes must be a mask of {} nodes": "for programs that use the core",
     "_Scalar | list[_Tree] | dict[str, _Tree]": "a type",
     "bool | int | str | list[Value] | dict[str, Value] | None": "a type",
