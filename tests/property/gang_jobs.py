@@ -61,7 +61,7 @@ class Job:
 
 def make_job(choices: Choices, name: str, *, sizes: tuple[int, ...] = (), guaranteed: bool = False) -> Job:
     """A job of 1 to 5 pods with 0, 1, 2 or 4 devices each, or one of `sizes`; `guaranteed`, and of no priority."""
-    classes = {"": 1} if guaranteed else {"": 5, "high": 2, "low": 2}
+    classes = {"": 1} if guaranteed else {"": 4, "high": 4, "low": 3}
     job = Job(name, choices.pick(tuple(NAMESPACES)), choices.weighted(classes))
     kinds: dict[Callable[[Choices, Job, tuple[int, ...]], None], int] = {
         _plain: 1, _labelled: 2, _koordinated: 3, _in_roles: 2, _grouped: 2, _of_volcano: 2, _native: 1,

@@ -37,11 +37,12 @@ class Picture:
 
 
 class Rules:
-    """`templates` are of all pods that there ever were, by uid."""
+    """`templates` are of all pods that there ever were, by uid; `asked` has those that kube-scheduler asked about."""
 
-    def __init__(self, api: Api, templates: Mapping[str, Template]) -> None:
+    def __init__(self, api: Api, templates: Mapping[str, Template], asked: Container[str]) -> None:
         self._api = api
         self._templates = templates
+        self._asked = asked
         self._rounds: list[set[str]] = []
 
     def check(self, leader: Replica, before: set[str], *, is_new: bool = False) -> None:
@@ -62,6 +63,9 @@ class Rules:
         """
         after = placed(leader)
         new = after - before
+        unasked = [uid for uid in sorted(new) if uid not in self._asked]
+        if unasked:
+            raise Broken(f"{unasked} started before kube-scheduler had found a node for them")
         for job in {self._templates[uid].job for uid in new if self._templates[uid].gang}:
             self._rounds.append({uid for uid in new if self._templates[uid].job is job})
             for gang in job.gangs.values():

@@ -16,7 +16,7 @@ from tests.property.gang_rules import Broken, Rules, picture, placed
 
 OPERATIONS = {
     "create": 30, "describe": 8, "ask": 20, "turn": 30, "bind": 14, "hear": 6, "work": 12, "nudge": 10, "run": 8,
-    "end": 8, "leave": 8, "delete": 4, "replace": 4, "ungate": 3, "break_node": 1, "repair_node": 4, "take_over": 3,
+    "end": 8, "leave": 6, "delete": 6, "replace": 5, "ungate": 3, "break_node": 1, "repair_node": 4, "take_over": 3,
     "restart": 3, "forget_object": 1, "overdue": 2,
 }  # fmt: skip
 """What may happen, and how often."""
@@ -38,7 +38,7 @@ class GangRun:
         self.templates: dict[str, Template] = {}  # by uid
         self.answers: dict[str, str] = {}  # uid -> the node that filter answered with
         self._asked: dict[str, str] = {}  # uid -> the version that kube-scheduler last asked about
-        self.rules = Rules(self.api, self.templates)
+        self.rules = Rules(self.api, self.templates, self._asked)
         self._to_come = [each for job in self.jobs for each in job.templates]
         self._undescribed = {ref: (job, text) for job in self.jobs for ref, text in job.objects.items()}
         self._count = 0
@@ -272,6 +272,7 @@ class GangRun:
         meta = pod["metadata"]
         offered = [name for name, is_healthy in self.nodes.items() if is_healthy]
         try:
+            self._asked.setdefault(meta["uid"], "")
             result = self.leader.service.filter_nodes(filter_args(pod, offered))
         except UserError as error:
             return f"{meta['name']}: {error.message}"  # and kube-scheduler tries again soon
