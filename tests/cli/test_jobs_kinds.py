@@ -269,6 +269,13 @@ def test_a_queue_that_is_no_virtual_cluster_is_a_warning(plan):
     assert job.pods[0].manifest["spec"]["schedulerName"] == "hived"
 
 
+@pytest.mark.parametrize(("number", "port"), [("7777", "7777"), ("", "23456"), ("0", "23456")])
+def test_the_port_of_a_pytorch_job_is_its_own_or_the_usual_one(number, port, plan):
+    ports = f"\n{' ' * 12}ports: [{{name: pytorchjob-port, containerPort: {number}}}]"
+    job, _ = plan(PYTORCH.replace("name: pytorch\n", f"name: pytorch{ports}\n", 1))
+    assert {env_of(pod)["MASTER_PORT"] for pod in job.pods} == {port}
+
+
 @pytest.mark.parametrize(
     ("kind", "old", "new", "message"),
     [
@@ -279,6 +286,7 @@ def test_a_queue_that_is_no_virtual_cluster_is_a_warning(plan):
             "    Boss:",
             "pytorchReplicaSpecs.Boss: no such replica type; expected Master",
         ),
+        ("PyTorchJob", "    Worker:", "    master:", "pytorchReplicaSpecs.master: Master is there already"),
         ("PyTorchJob", "OnFailure", "Sometimes", "8: spec.pytorchReplicaSpecs.Master.restartPolicy: found 'Sometimes'"),
         ("PyTorchJob", "containers:", "container:", "Master.template: expected a pod template"),
         ("PyTorchJob", "name: train", "name: Train_1", "metadata.name: found 'Train_1', expected at most 63 small"),
@@ -316,6 +324,7 @@ def test_a_queue_that_is_no_virtual_cluster_is_a_warning(plan):
             "found 'Other', expected",
         ),
         ("Job", "Indexed", "Random", "completionMode: found 'Random', expected Indexed or NonIndexed"),
+        ("JobSet", "replicas: 2", "replicas: 80000", "[1].replicas: 80000 jobs of 2 pods are more than 150,000 pods"),
         ("JobSet", "[driver]", "[boss]", "targetReplicatedJobs: no replicatedJob is named boss"),
     ],
 )

@@ -59,4 +59,4 @@ def plan_document(document: Document, submission: Submission) -> PlannedJob:
     root = document.section()
     names = ", ".join(name for kind in KINDS for name in kind.NAMES)
     found = f"{root.text('kind', '')} ({root.text('apiVersion', '')})" if "kind" in root else "no kind of job"
-    raise root.refuse("", f"found {found}, expected one of: {names}")
+    raise root.refuse("", f"found {found}, expected one of: {names}; create others with kubectl")

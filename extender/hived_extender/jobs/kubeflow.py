@@ -93,14 +93,17 @@ def read_roles(spec: Section, key: str, known: Sequence[str], default_restart: s
     """The roles of a job in the order of `known`. Raises UserError for others, or if there is none."""
     by_name = {name.lower(): name for name in known}
     specs = spec.section(key)
-    roles = {}
+    roles: dict[str, Role] = {}
     for name, section in specs.members().items():
-        if name.lower() not in by_name:
+        kind = by_name.get(name.lower(), "")
+        if not kind:
             raise specs.refuse(name, f"no such replica type; expected {', '.join(known)}")
+        if kind in roles:
+            raise specs.refuse(name, f"{kind} is there already")
         restart = section.text("restartPolicy", default_restart)
         if restart not in _RESTART_POLICIES:
             raise section.refuse("restartPolicy", f"found {restart!r}, expected {', '.join(_RESTART_POLICIES)}")
-        roles[by_name[name.lower()]] = read_role(
+        roles[kind] = read_role(
             section, name, restart_policy=_RESTART_POLICIES[restart], retries_codes=restart == "ExitCode"
         )
     if not any(role.replicas for role in roles.values()):
@@ -232,5 +235,5 @@ def _port(role: Role, container: str, port: str, default: int) -> int:
     for one in role.template["spec"]["containers"]:
         for each in one.get("ports") or ():
             if isinstance(each, dict) and each.get("name") == port and one.get("name", container) == container:
-                return int(each.get("containerPort", default))
+                return int(each.get("containerPort") or default)
     return default

@@ -100,6 +100,8 @@ def _plan_jobset(document: Document, job: Job, spec: Section) -> PlannedJob:
         child.warn_unused(backoffLimit="a failed pod counts for failurePolicy of the set")
         if parallelism < role.replicas:
             child.warn("parallelism", "not honoured: all pods of a set start at once")
+        if count * role.replicas > MAX_PODS:
+            raise one.refuse("replicas", f"{count} jobs of {role.replicas} pods are more than {MAX_PODS:,} pods")
         for at in range(count):
             labels = {
                 f"{_JOBSET}jobset-name": job.name,
