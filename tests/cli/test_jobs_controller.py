@@ -175,6 +175,7 @@ def test_a_job_whose_record_is_deleted_loses_its_pods(kube, submit, controller):
     kube.delete("/api/v1/namespaces/default/configmaps/hived-job-vc")
     assert eventually(lambda: uids(kube) == {})
     assert controller.wait_ended(KEY, DEADLINE_S) is None
+    assert eventually(lambda: controller._facts._pods == {})
 
 
 def test_pods_of_others_with_the_same_label_are_left_alone(kube, submit, controller):

@@ -177,8 +177,11 @@ class JobFacts:
     def _pod_gone(self, pod: JobPod) -> None:
         with self._changed:
             key = (pod.metadata.namespace, (pod.metadata.labels or {}).get(JOB, ""))
-            if self._pods.get(key, {}).pop(pod.metadata.name, None) is not None:
+            pods = self._pods.get(key, {})
+            if pods.pop(pod.metadata.name, None) is not None:
                 self._note(key)
+                if not pods:
+                    del self._pods[key]
 
     def _sync_records(self, config_maps: list[Manifest]) -> None:
         with self._changed:
