@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from hived.errors import UserError
 from hived_extender import dialects
+from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.dialects.koordinator import PREFIX as GANG
 from hived_extender.jobs.documents import stored_document
 from hived_extender.jobs.kinds import KINDS, plan_document, plan_file, plan_jobs
 from hived_extender.jobs.policies import Action, Event, Phase, SeenPod, decide
+from hived_extender.requests import PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.wire import Pod
 from tests.job_files import ALL, DEPLOYMENT, ELASTIC, JOB_SET, MPI, PLAIN, PYTORCH, TENSORFLOW, VOLCANO
 
@@ -66,9 +68,19 @@ def test_virtual_cluster_and_priority_of_the_command_line_win(kind, plan):
     job, _ = plan(ALL[kind], virtual_cluster="product", priority=7, scheduler_name="mine")
     for pod in job.pods:
         annotations, spec = pod.manifest["metadata"]["annotations"], pod.manifest["spec"]
-        assert annotations["hivedscheduler.microsoft.com/virtual-cluster"] == "product"
-        assert annotations["hivedscheduler.microsoft.com/priority"] == "7"
+        assert annotations[VIRTUAL_CLUSTER] == "product"
+        assert annotations[PRIORITY] == "7"
         assert (spec["priorityClassName"], spec["schedulerName"]) == ("hived-priority-7", "mine")
+
+
+def test_a_scheduling_spec_in_a_template_stands_whatever_the_command_line_says(plan):
+    text = PLAIN.replace('note: "1"', f"{SCHEDULING_SPEC}: '{{virtualCluster: research, leafCellNumber: 2}}'")
+    assert plan(text)[1] == []
+    job, [warning] = plan(text, virtual_cluster="product", priority=7)
+    assert "spec: --vc and --priority do not change pods with the annotation" in warning
+    for pod in job.pods:
+        assert pod.manifest["metadata"]["annotations"].keys().isdisjoint((VIRTUAL_CLUSTER, PRIORITY))
+        assert "priorityClassName" not in pod.manifest["spec"]
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -116,7 +116,13 @@ class Job:
         return PlannedPod(manifest, self.submission.priority, role.name)
 
     def ask(self, metadata: Manifest, spec: Manifest) -> None:
-        """Write onto a pod which virtual cluster, priority and scheduler it is to have, where that is known."""
+        """Write onto a pod which virtual cluster, priority and scheduler it is to have, where that is known.
+
+        One with a scheduling spec of its own keeps to that: the service reads nothing else.
+        """
+        spec["schedulerName"] = self._scheduler_of(spec)
+        if SCHEDULING_SPEC in metadata["annotations"]:
+            return
         priority, said = self.submission.priority, dict[str, str]()
         if self.virtual_cluster:
             said[VIRTUAL_CLUSTER] = self.virtual_cluster
@@ -128,11 +134,13 @@ class Job:
         for key in said:  # may be a label as well, which must not say otherwise
             metadata["labels"].pop(key, None)
         metadata["annotations"] |= said
-        spec["schedulerName"] = self._scheduler_of(spec)
 
     def planned(self, document: Document, pods: Sequence[PlannedPod], **more: Any) -> PlannedJob:
         """The plan, of which `more` are fields; warns about every key of the document that nobody asked for."""
         self.root.warn_unknown()
+        wishes = self.submission.virtual_cluster, self.submission.priority
+        if wishes != (None, None) and any(SCHEDULING_SPEC in pod.manifest["metadata"]["annotations"] for pod in pods):
+            self.root.warn("spec", f"--vc and --priority do not change pods with the annotation {SCHEDULING_SPEC}")
         return PlannedJob(
             pods,
             kind=self.kind,
