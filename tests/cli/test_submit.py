@@ -189,8 +189,9 @@ def test_a_gang_that_is_interrupted_is_taken_back(run, kube, job, configuration,
     assert kube.list_objects(PODS, dict).items == []
 
 
-def test_two_pods_of_one_name_are_refused_before_anything_is_created(run, kube, job, configuration):
-    result = run(job, job, "--config", configuration)
+@pytest.mark.parametrize("options", [(), ("--dry-run",), OBJECTS])
+def test_two_pods_of_one_name_are_refused_before_anything_is_created(run, kube, job, configuration, options):
+    result = run(job, job, "--config", configuration, *options)
     message = "2 pods are named train-worker-0 in namespace default; nothing was created"
     assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
     assert kube.list_objects(PODS, dict).items == []

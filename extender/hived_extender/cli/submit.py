@@ -15,7 +15,7 @@ from hived_extender.cli.tables import table
 from hived_extender.inspection import Inspector
 from hived_extender.jobs.configuration import find_cluster, is_embedded
 from hived_extender.jobs.controller import JobController
-from hived_extender.jobs.creation import Created, create_jobs
+from hived_extender.jobs.creation import Created, create_jobs, refuse_equal_names
 from hived_extender.jobs.kinds import plan_jobs
 from hived_extender.jobs.policies import Phase, summary
 from hived_extender.jobs.submission import (
@@ -105,6 +105,7 @@ def command(
         for warning in warnings:
             click.echo(f"Warning: {warning}", err=True)
     if kube is None or dry_run:
+        refuse_equal_names(namespace, jobs)
         if output == "text":
             _print_forecasts(inspector, jobs, namespace)
         else:

@@ -60,7 +60,7 @@ def create_jobs(kube: KubeClient, submission: Submission, jobs: Sequence[Planned
     have one name, before anything is created, or for what the API server refuses. Then, and when it is interrupted,
     everything created before is deleted again, because a gang that lacks a member would hold its cells and wait.
     """
-    _refuse_equal_names(submission.namespace, [pod for job in jobs for pod in job.pods])
+    refuse_equal_names(submission.namespace, jobs)
     creation = _Creation(kube, submission.namespace)
     with creation:
         records = []
@@ -280,7 +280,9 @@ def _owned(manifest: Manifest, record: Record | None) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [record.owner]}}
 
 
-def _refuse_equal_names(namespace: str, pods: Sequence[PlannedPod]) -> None:
+def refuse_equal_names(namespace: str, jobs: Sequence[PlannedJob]) -> None:
+    """Raise UserError if two pods have one name; `namespace` is for those that name none."""
+    pods = [pod for job in jobs for pod in job.pods]
     names = Counter((pod.manifest["metadata"].get("namespace", namespace), pod.name) for pod in pods)
     for (where, name), count in names.items():
         if count > 1:
