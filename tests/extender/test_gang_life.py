@@ -439,8 +439,8 @@ def test_pods_that_are_being_deleted_do_not_keep_up_the_minimum_for_others() -> 
     world.see(world.kube.pods["low-0"])
     world.pod("high", 4, priorityClassName="high", priority=1000)
     world.ask("high")
-    wait_until(lambda: len(world.kube.leaving) >= 3)
-    assert {"low-1", "low-2", "low-3"} <= {name for _, name in world.kube.leaving}
+    wait_until(lambda: {"low-1", "low-2", "low-3"} <= {name for _, name in world.kube.leaving})
+    assert world.groups()["ns/high"]["state"] == "Preempting"
 
 
 def test_gangs_that_are_gone_are_forgotten() -> None:
@@ -514,3 +514,34 @@ def test_a_gang_whose_names_others_have_taken_is_told_and_holds_nothing(name: st
     assert sorted(world.groups()) == [name]
     world.delete(stranger)
     assert sorted(world.settle()) == ["w-0", "w-1"]
+
+
+def test_gangs_of_two_namespaces_start_together_if_both_say_so() -> None:
+    groups = '["ns/train", "other/server"]'
+    world = GangWorld()
+    world.pod("server", 0, koordinator("server", 1, groups=groups), namespace="other")
+    world.pod("w-0", 4, koordinator("train", 1))
+    expected = "rejected by podgroup ns/train of another namespace: none of its pods has other/server among its groups"
+    assert world.ask("server") == expected
+    assert "w-0" in world.settle()
+    world.pod("w-1", 4, koordinator("train", 1, groups=groups))
+    assert sorted(world.settle()) == ["server", "w-0", "w-1"]
+
+
+def test_a_gang_that_names_itself_among_those_of_another_namespace_takes_nobody_along() -> None:
+    low = {"priorityClassName": "low", "priority": -10}
+    world = GangWorld()
+    world.pod("w-0", 4, koordinator("train", 1), **low)
+    world.settle()
+    world.pod("x", 4, koordinator("x", 1, groups='["ns/train", "other/x"]'), namespace="other", **low)
+    gangs = world.service._facts.gangs
+    leaving = gangs.leaving_with([record for record in world.service._pods if record.name == "x"])
+    assert [record.name for record in leaving] == ["x"]
+
+
+def test_gangs_of_a_group_are_of_one_priority() -> None:
+    groups = '["ns/train", "other/server"]'
+    world = GangWorld()
+    world.pod("s", 4, koordinator("server", 1, groups=groups), namespace="other")
+    world.pod("w", 4, koordinator("train", 1, groups=groups))
+    assert "the virtual cluster of w is a, of s b" in world.ask("w")

@@ -79,6 +79,10 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
                 others = ", ".join(str(other) for other in keys if other != key)
                 missing.append(f"rejected by podgroup {key}, which starts together with {others}: no pods created")
                 continue
+            missing += [
+                f"rejected by podgroup {other} of another namespace: none of its pods has {key} among its groups"
+                for other in sorted(gang.lists.keys() - set(keys))
+            ]
             terms = gang.terms()
             is_strict = is_strict or terms.is_strict
             members, lack = _starters(gang, terms)

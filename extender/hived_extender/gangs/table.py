@@ -158,12 +158,22 @@ class Gangs:
                 del self._by_name[gang.key.name]
 
     def _together(self, key: GangKey) -> tuple[GangKey, ...]:
-        """This gang and all that start together with it, ascending; it does not matter which of them says so."""
+        """This gang and all that start together with it, ascending.
+
+        Within a namespace it does not matter which of them says so. Of two namespaces both have to: nobody may hold up
+        the gangs of others, or have them evicted.
+        """
         found, todo = {key}, [key]
         while todo:
             one = todo.pop()
             gang = self._gangs.get(one)
-            near = [*(gang.lists if gang is not None else ()), *self._listed_by.get(one, ())]
+            lists = gang.lists if gang is not None else Counter()
+            listed_by = self._listed_by.get(one, Counter())
+            near = [
+                other
+                for other in (*lists, *listed_by)
+                if other.namespace == one.namespace or (other in lists and other in listed_by)
+            ]
             todo.extend(other for other in near if other not in found)
             found.update(near)
         return tuple(sorted(found))
