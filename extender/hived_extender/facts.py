@@ -9,7 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec, PodPlacement, PodRequest
@@ -19,7 +19,8 @@ from hived_extender.announcements import Announcer
 from hived_extender.binder import Binder
 from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.evictor import Evictor
-from hived_extender.gangs.annotations import Promise, asks_in_own_words, peers_of
+from hived_extender.gangs.annotations import Promise, asks_in_own_words, peers_of, promise
+from hived_extender.gangs.gang import is_placed
 from hived_extender.gangs.rounds import Rounds, single_request
 from hived_extender.gangs.table import Gangs
 from hived_extender.interpreter import Interpreter
@@ -39,6 +40,15 @@ NODE_VERSIONS = 10_000
 _WRITTEN_BY_US = PREFIX + "pod-"
 
 Members = tuple[tuple[PodPlacement, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Promised:
+    """A pod's place, by the uid and gang of the bound pod that has it."""
+
+    place: Promise
+    by: str
+    gang: GangKey
 
 
 class Facts:
@@ -70,7 +80,7 @@ class Facts:
         self._evictor = evictor
         self._binder = binder
         self._interpreter = interpreter
-        self._promises: dict[str, Promise] = {}  # by pod: its place, as a bound pod of its gang has it
+        self._promises: dict[str, _Promised] = {}  # by pod: its place, as a bound pod of its gang has it
         self._naming: defaultdict[ObjectRef, dict[str, Pod]] = defaultdict(dict)
 
     # Terms
@@ -287,7 +297,7 @@ class Facts:
 
     def _moved(self, record: PodRecord) -> None:
         if record.state is not PodState.WAITING:
-            record.offered = None  # a byte for each node
+            record.offered, record.promised_by = None, ""  # the former is a byte for each node
         if record.gang is not None:
             self.gangs.changed(record.gang)
 
@@ -302,15 +312,17 @@ class Facts:
 
     def _keep_promise(self, ledger: Ledger, record: PodRecord) -> None:
         """Give a waiting pod the place that was decided for it, together with its gang, by whoever led before."""
-        promise = self._promises.get(record.uid)
-        if promise is None or record.ask is None:
+        promised = self._promises.get(record.uid)
+        if promised is None or record.ask is None or record.gang not in self.gangs.together(promised.gang):
             return
-        if not promise.node or not record.ask.leaf_cell_count:
+        place = promised.place
+        if not place.node or not record.ask.leaf_cell_count:
             self.let_go(record)
+            record.promised_by = promised.by
             return
         request = single_request(record)
         try:
-            ledger.adopt(request, promise.bind_info)
+            ledger.adopt(request, place.bind_info)
         except UserError as error:
             log.warning("promised place not kept", extra={"fields": {"pod": record.key, "reason": error.message}})
             return
@@ -318,8 +330,9 @@ class Facts:
             ledger.delete(request)
             return
         record.request, record.is_told = request, True
-        record.node, record.bind_info = promise.node, promise.bind_info
+        record.node, record.bind_info = place.node, place.bind_info
         self.pods.move(record, PodState.BINDING)
+        record.promised_by = promised.by
 
     def _take_note(self, record: PodRecord, pod: Pod) -> None:
         """A pod waits that nobody has asked about yet, or could have."""
@@ -343,7 +356,7 @@ class Facts:
         if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod):
             self.pods.move(record, PodState.BOUND)
             with suppress(UserError):
-                self._take_promises(pod)  # another replica may lead before all of them are kept
+                self._take_promises(record, pod)  # another replica may lead before all of them are kept
             log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
             self._tell_scheduled(record, self._announcer.scheduled)
             if record.is_downgraded:
@@ -355,7 +368,7 @@ class Facts:
         takes_no_cells = record.ask is not None and not record.ask.leaf_cell_count
         try:
             if takes_no_cells:
-                self._take_promises(pod)
+                self._take_promises(record, pod)
                 return
             self._read(record, pod)
         except UserError as error:
@@ -366,19 +379,24 @@ class Facts:
 
     def _read(self, record: PodRecord, pod: Pod) -> None:
         """Where a bound pod runs, by its annotations. Raises UserError if they do not say."""
-        self._take_promises(pod)
+        self._take_promises(record, pod)
         request = record.parse(pod.annotations)
         info = bind_info(pod.annotations, request.label)
         if info.node != pod.node:
             raise UserError(f"[{request.label}]: it runs on {pod.node}, but was placed on {info.node}")
         record.request, record.bind_info = request, info
 
-    def _take_promises(self, pod: Pod) -> None:
+    def _take_promises(self, record: PodRecord, pod: Pod) -> None:
         """A bound pod has the places of its gang that had not been confirmed by then. UserError if they are no good."""
-        for promise in peers_of(pod.annotations):
-            peer = self.pods.get(promise.uid)
-            if not self.pods.has_ended(promise.uid) and (peer is None or peer.state is not PodState.BOUND):
-                self._promises[promise.uid] = promise
+        gang = record.gang
+        if gang is None:
+            return
+        for one in peers_of(pod.annotations):
+            peer = self.pods.get(one.uid)
+            if not self.pods.has_ended(one.uid) and (peer is None or peer.state is not PodState.BOUND):
+                self._promises[one.uid] = _Promised(one, record.uid, gang)
+                if peer is not None and is_placed(peer) and promise(peer.uid, peer.bind_info) == one:
+                    peer.promised_by = record.uid
 
     def _account(self, ledger: Ledger, record: PodRecord) -> None:
         """Tell the core of a bound pod."""

@@ -5,6 +5,8 @@ together with it and have no confirmed binding yet: should the scheduler die now
 no gang is left started in part. A pod with the latter is known not to have written the former itself.
 """
 
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -16,8 +18,13 @@ from hived_extender.record import spec_fields
 
 POD_GANG = PREFIX + "pod-gang"
 
-PEERS_LIMIT = 96 * 1024
-"""Characters of a list of peers; a pod's annotations must not have more than 256 Ki in all."""
+PLAIN_LIMIT = 4 * 1024
+"""Characters of a list of peers; a longer one is compressed."""
+
+PACKED_LIMIT = 128 * 1024
+"""The same, when compressed; a pod's annotations must not have more than 256 Ki in all."""
+
+UNPACKED_LIMIT = 2**20
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -36,13 +43,17 @@ class Promise(msgspec.Struct, frozen=True):
         return BindInfo(self.node, cells, self.chain, ((PodPlacement(self.node, cells, tuple(self.types)),),))
 
 
-class _Gang(msgspec.Struct):
+class _Gang(msgspec.Struct, omit_defaults=True):
+    """`packed` is `peers` as JSON, compressed, in base64."""
+
     name: str = ""
     peers: list[Promise] = []
+    packed: str = ""
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Gang)
+_peers_decoder = msgspec.json.Decoder(list[Promise])
 
 
 def promise(uid: str, info: BindInfo | None) -> Promise:
@@ -56,11 +67,13 @@ def promise(uid: str, info: BindInfo | None) -> Promise:
 
 
 def gang_annotations(request: PodRequest | None, gang: str, peers: Iterable[Promise]) -> dict[str, str]:
-    """What is written besides bind info. A list of peers that is too long is left out (a gang of thousands)."""
+    """What is written besides bind info. A list of peers that is too long is left out (a gang of several thousands)."""
     peers = list(peers)
-    text = _encoder.encode(_Gang(gang, peers)).decode()
-    if len(text) > PEERS_LIMIT:
-        text = _encoder.encode(_Gang(gang)).decode()
+    written = _Gang(gang, peers)
+    text = _encoder.encode(written).decode()
+    if len(text) > PLAIN_LIMIT:
+        packed = b64encode(zlib.compress(_encoder.encode(peers), level=1)).decode()
+        text = _encoder.encode(_Gang(gang, packed=packed if len(packed) <= PACKED_LIMIT else "")).decode()
     spec = {} if request is None else {SCHEDULING_SPEC: _encoder.encode(spec_fields(request.spec)).decode()}
     return {**spec, POD_GANG: text}
 
@@ -71,9 +84,18 @@ def peers_of(annotations: Mapping[str, str]) -> list[Promise]:
     if text is None:
         return []
     try:
-        return _decoder.decode(text).peers
-    except (ValueError, RecursionError) as error:
+        gang = _decoder.decode(text)
+        return _unpacked(gang.packed) if gang.packed else gang.peers
+    except (ValueError, RecursionError, zlib.error) as error:
         raise UserError(f"Pod annotation {POD_GANG}: {error}") from None
+
+
+def _unpacked(packed: str) -> list[Promise]:
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(b64decode(packed), UNPACKED_LIMIT)
+    if unpacking.unconsumed_tail:
+        raise ValueError(f"more than {UNPACKED_LIMIT} characters")
+    return _peers_decoder.decode(text)
 
 
 def asks_in_own_words(annotations: Mapping[str, str]) -> bool:

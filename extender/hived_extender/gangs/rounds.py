@@ -167,7 +167,9 @@ class Rounds:
         peers = [
             promise(mate.uid, mate.bind_info)
             for mate in mates
-            if mate.uid != record.uid and (mate.state is PodState.BINDING or (mate.may_go and not mate.node))
+            if mate.uid != record.uid
+            and (mate.state is PodState.BINDING or (mate.may_go and not mate.node))
+            and self._pods.get(mate.promised_by) is None
         ]
         return gang_annotations(record.request, str(record.gang or ""), peers)
 

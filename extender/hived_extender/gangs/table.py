@@ -83,7 +83,7 @@ class Gangs:
             gang.changed()
         self._on_change(key)
         plan = self._plans.get(key)
-        for other in (key, *(plan.keys if plan is not None else ()), *self._together(key)):
+        for other in (key, *(plan.keys if plan is not None else ()), *self.together(key)):
             self._plans.pop(other, None)
 
     # Questions
@@ -103,9 +103,30 @@ class Gangs:
         """
         known = self._plans.get(key)
         if known is None:
-            known = make_plan(self._together(key), self._gangs)
+            known = make_plan(self.together(key), self._gangs)
             self._plans |= {each: known for each in known.keys if each in self._gangs}
         return known
+
+    def together(self, key: GangKey) -> tuple[GangKey, ...]:
+        """This gang and all that start together with it, ascending.
+
+        Within a namespace it does not matter which of them says so. Of two namespaces both have to: nobody may hold up
+        the gangs of others, or have them evicted.
+        """
+        found, todo = {key}, [key]
+        while todo:
+            one = todo.pop()
+            gang = self._gangs.get(one)
+            lists = gang.lists if gang is not None else Counter()
+            listed_by = self._listed_by.get(one, Counter())
+            near = [
+                other
+                for other in (*lists, *listed_by)
+                if other.namespace == one.namespace or (other in lists and other in listed_by)
+            ]
+            todo.extend(other for other in near if other not in found)
+            found.update(near)
+        return tuple(sorted(found))
 
     def is_surplus(self, record: PodRecord) -> bool:
         """Would the pod's gang have its minimum without it?"""
@@ -118,7 +139,7 @@ class Gangs:
         """
         leaving = {record.uid: record for record in victims}
         for key in dict.fromkeys(gang.key for gang in map(self._gang_of, leaving.values()) if gang is not None):
-            together = [self._gangs[other] for other in self._together(key) if other in self._gangs]
+            together = [self._gangs[other] for other in self.together(key) if other in self._gangs]
             if not all(self._stands_without(gang, leaving.keys()) for gang in together):
                 for gang in together:
                     leaving |= {one.uid: one for one in gang.in_order() if is_placed(one)}
@@ -126,7 +147,7 @@ class Gangs:
 
     def placed_with(self, key: GangKey) -> list[PodRecord]:
         """All pods that have a place, of this gang and of those that start together with it."""
-        return [record for other in self._together(key) for record in self._members(other) if is_placed(record)]
+        return [record for other in self.together(key) for record in self._members(other) if is_placed(record)]
 
     def waiting_in(self, keys: Iterable[GangKey]) -> list[PodRecord]:
         """All pods of these gangs that have no place yet, and no mistake."""
@@ -156,27 +177,6 @@ class Gangs:
             del self._gangs[gang.key], gang.namesakes[gang.key]
             if not gang.namesakes:
                 del self._by_name[gang.key.name]
-
-    def _together(self, key: GangKey) -> tuple[GangKey, ...]:
-        """This gang and all that start together with it, ascending.
-
-        Within a namespace it does not matter which of them says so. Of two namespaces both have to: nobody may hold up
-        the gangs of others, or have them evicted.
-        """
-        found, todo = {key}, [key]
-        while todo:
-            one = todo.pop()
-            gang = self._gangs.get(one)
-            lists = gang.lists if gang is not None else Counter()
-            listed_by = self._listed_by.get(one, Counter())
-            near = [
-                other
-                for other in (*lists, *listed_by)
-                if other.namespace == one.namespace or (other in lists and other in listed_by)
-            ]
-            todo.extend(other for other in near if other not in found)
-            found.update(near)
-        return tuple(sorted(found))
 
     def _stands_without(self, gang: Gang, leaving: Iterable[str]) -> bool:
         try:
