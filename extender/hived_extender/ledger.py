@@ -121,6 +121,10 @@ class Ledger:
             self._tried[wanted] = decision
         return decision
 
+    def forget_answers(self) -> None:
+        """Look anew when `try_waiting` is asked next, although nothing has changed."""
+        self._tried.clear()
+
     def split(self, group: str, pods: Sequence[PodRequest]) -> None:
         """The pods of an allocated group go on as groups of their own: `pods[i]` has what was slot i."""
         if self._recorder is not None:

@@ -45,7 +45,7 @@ from hived_extender.pods import PodRecord, PodState, UnknownPodError
 from hived_extender.preemptions import pick_victims
 from hived_extender.reader import Reader
 from hived_extender.record import Recorder
-from hived_extender.waiting import NO_CHAIN_REASON, UNASKED_S, UNBOUND_S, WaitingPods
+from hived_extender.waiting import NO_CHAIN_REASON, ROOM_REASON, UNASKED_S, UNBOUND_S, WaitingPods
 from hived_extender.what_if import WhatIf
 from hived_extender.wire import (
     WAITING_KEY,
@@ -317,7 +317,7 @@ class Service:
                 return self._answer_binding(ledger, record, suggested)
             if isinstance(decision, Preempt):
                 return FilterResult(failed_nodes=self._preemptions.tell(record, decision))
-            reason = decision.reason if isinstance(decision, Wait) else "there is room now, the pod will be tried again"
+            reason = decision.reason if isinstance(decision, Wait) else ROOM_REASON
             self._announcer.waiting(record, reason or NO_CHAIN_REASON)
             return FilterResult(failed_nodes={WAITING_KEY: reason or NO_CHAIN_REASON})
 

@@ -24,6 +24,7 @@ from hived_extender.pods import PodRecord, PodState
 from hived_extender.preemptions import Preemptions
 
 NO_CHAIN_REASON = "no cell chain could be tried"
+ROOM_REASON = "there is room now, the pod will be tried again"
 
 UNASKED_S = 10.0
 """How long kube-scheduler has to ask about a pod whose gang has started, before the pod is bound without it."""
@@ -106,8 +107,7 @@ class WaitingPods:
             return decision
         unasked = round_.unasked
         if not unasked:
-            self._start(ledger, asker, round_)
-            return decision
+            return decision if self._start(ledger, asker, round_) else Wait(ROOM_REASON)
         for record in unasked:
             if record.is_asked:
                 self._wake(record)
@@ -149,9 +149,14 @@ class WaitingPods:
                 if record is not asker:
                     self._announcer.waiting(record, reason)
 
-    def _start(self, ledger: Ledger, asker: PodRecord, round_: Round) -> None:
-        """All pods of the round get their places; kube-scheduler is to ask about the others, to be told of theirs."""
-        self._facts.rounds.start(ledger, round_)
+    def _start(self, ledger: Ledger, asker: PodRecord, round_: Round) -> bool:
+        """All pods of the round get their places; kube-scheduler is to ask about the others, to be told of theirs.
+
+        False if the core has another opinion by now: it is soon asked again.
+        """
+        if not self._facts.rounds.start(ledger, round_):
+            self._nudger.room_made()
+            return False
         for key in {record.gang for record in round_.members}:
             self.deadlines.drop(key)
         for record in round_.members:
@@ -160,6 +165,7 @@ class WaitingPods:
                 self._wake(record)
             self.expect_question(record)
         self._nudger.room_made()  # others of these gangs waited for just this
+        return True
 
     def expect_question(self, record: PodRecord) -> None:
         """kube-scheduler should ask about a pod that is Binding; if it does not, the pod is bound without it."""
@@ -288,8 +294,7 @@ class WaitingPods:
             return not record.was_asked
         if not all(request.spec.ignore_suggested_nodes for request in requests):
             return True  # which nodes kube-scheduler offers may have changed since it was asked
-        self._start(ledger, record, round_)
-        return True
+        return self._start(ledger, record, round_)
 
     def tell_gang_soon(self, record: PodRecord) -> None:
         """kube-scheduler asked about a pod whose gang forms, and tells it; the others are to know in a moment too."""

@@ -10,6 +10,7 @@ from hived_extender import service, waiting
 from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.dialects.description import GangKey
 from hived_extender.kube import KubeError
+from hived_extender.ledger import Ledger
 from tests.extender.gang_world import GangWorld, koordinator
 from tests.extender.world import preempt_args, spec_text, wait_until
 
@@ -545,3 +546,21 @@ def test_gangs_of_a_group_are_of_one_priority() -> None:
     world.pod("s", 4, koordinator("server", 1, groups=groups), namespace="other")
     world.pod("w", 4, koordinator("train", 1, groups=groups))
     assert "the virtual cluster of w is a, of s b" in world.ask("w")
+
+
+def test_a_gang_that_had_room_when_it_was_tried_and_has_none_now_waits() -> None:
+    world = GangWorld()
+    pods = [world.pod(f"w-{number}", 4, koordinator("train", 2)) for number in range(2)]
+    ledger = world.service._facts.ledger
+    assert ledger is not None
+    world.filter(pods[0])
+    round_ = world.service._facts.gangs.plan(GangKey("ns", "train")).round
+    assert round_ is not None
+    found = ledger.try_waiting(round_.parts[0].request)
+    world.pod("other", 4)
+    world.ask("other")
+    with patch.object(Ledger, "try_waiting", return_value=found):
+        assert world.ask("w-1") == "there is room now, the pod will be tried again"
+    assert world.service.fault == ""
+    assert "insufficient capacity" in world.ask("w-0")
+    assert list(world.groups()) == ["ns/other"]

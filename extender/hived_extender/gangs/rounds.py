@@ -116,10 +116,19 @@ class Rounds:
             if ledger.reserves(part.request):
                 self._told[part.request.spec.group.name] = round_.key, part.request
 
-    def start(self, ledger: Ledger, round_: Round) -> None:
-        """Allocate all parts, which the core has room for, and let every pod go on by itself: as Binding, or as one
+    def start(self, ledger: Ledger, round_: Round) -> bool:
+        """Allocate all parts, which the core had room for, and let every pod go on by itself: as Binding, or as one
         that may go.
+
+        False, and nothing is changed, if the core would not say so again. It looks first at the nodes that it looked at
+        first for others, so that what it finds may depend on what was asked in between.
         """
+        asks = [Asked(part.request, offered(part)) for part in round_.parts]
+        (found,) = ledger.plan([asks])
+        if isinstance(found, UserError) or not all(isinstance(one, Bind) for one in found):
+            self._planned = None, []
+            ledger.forget_answers()
+            return False
         for part in round_.parts:
             self._start_part(ledger, part)
         for record in round_.members:
@@ -127,6 +136,7 @@ class Rounds:
                 record.may_go = True
         self._gangs.changed(round_.key)
         log.info("gang started", extra={"fields": {"gang": round_.name, "pods": len(round_.members)}})
+        return True
 
     def asked_alone(self, record: PodRecord) -> None:
         """The core is asked about a pod by itself, and may reserve cells for it."""
