@@ -119,6 +119,9 @@ class WhatIf:
             return
         for part, one in zip(round_.parts, found, strict=True):
             self._tell(part.members, one)
+            if isinstance(one, Bind):
+                for record in part.members:  # those beyond the minimum may have to be near
+                    record.request, record.bind_info = part.request, one.bind_info
         for record in round_.members:
             record.may_go = True  # it has its place
             if record.uid not in self._outcomes:

@@ -50,6 +50,14 @@ def test_pods_beyond_the_minimum_come_after_the_others() -> None:
     assert [one[0] for one in found] == ["bind", "bind", "wait"]
 
 
+def test_pods_beyond_the_minimum_stay_below_the_cell_of_the_others() -> None:
+    gang = koordinator("train", 2) | {"hivedscheduler.microsoft.com/within-cell": "kubernetes.io/hostname"}
+    found = outcomes(GangWorld(), *(manifest(f"w-{number}", 1, gang) for number in range(5)))
+    assert [one[0] for one in found] == ["bind", "bind", "bind", "bind", "wait"]
+    assert len({one[1] for one in found[:4]}) == 1
+    assert "beside affinity group podgroup/ns/train" in found[4][2]
+
+
 def test_a_gang_that_lacks_pods_is_told_so() -> None:
     found = outcomes(GangWorld(), manifest("w-0", 4, koordinator("train", 2)))
     assert found == [("wait", "", "rejected by podgroup ns/train: 1 of 2 pods created (missing w-1)")]
