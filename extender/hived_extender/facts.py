@@ -206,11 +206,13 @@ class Facts:
         self._nudger.appeared(record.uid)
 
     def _end(self, pod: Pod) -> None:
-        """A pod has completed, or will never begin. What it was to its gang is remembered until it is deleted."""
+        """A pod has completed, will never begin, or is not ours any more, which may change again. What it was to its
+        gang is remembered until it is deleted.
+        """
         uid = pod.metadata.uid
         record = self.pods.get(uid)
         description = record.description if record is not None else None
-        self._remove(uid)
+        self._remove(uid, is_over=pod.is_over)
         if not pod.has_completed or uid in self.gangs.ended:
             return
         if record is None:
@@ -220,8 +222,8 @@ class Facts:
             self.gangs.end(uid, description, pod.has_succeeded)
             self._gang_changed(description.gang)
 
-    def _remove(self, uid: str) -> None:
-        record = self.pods.remove(uid)
+    def _remove(self, uid: str, *, is_over: bool = True) -> None:
+        record = self.pods.remove(uid, is_over=is_over)
         self._promises.pop(uid, None)
         if record is not None:
             self._forget_description(record)

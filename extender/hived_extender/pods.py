@@ -158,9 +158,10 @@ class PodTable:
         self._counts[record.state] += 1
         return record
 
-    def remove(self, uid: str) -> PodRecord | None:
-        """Drop a pod; returns its record, None if it was not known."""
-        self._ended[uid] = None
+    def remove(self, uid: str, *, is_over: bool = True) -> PodRecord | None:
+        """Drop a pod, which is not to come back if it `is_over`; returns its record, None if it was not known."""
+        if is_over:
+            self._ended[uid] = None
         if len(self._ended) > REMEMBERED_ENDS:
             self._ended.popitem(last=False)
         record = self._records.pop(uid, None)

@@ -564,3 +564,15 @@ def test_a_gang_that_had_room_when_it_was_tried_and_has_none_now_waits() -> None
     assert world.service.fault == ""
     assert "insufficient capacity" in world.ask("w-0")
     assert list(world.groups()) == ["ns/other"]
+
+
+def test_a_pod_without_devices_may_leave_its_gang_and_come_back() -> None:
+    world = GangWorld()
+    notes = koordinator("train", 1)
+    pod = world.pod("ps", 0, notes)
+    for annotations in ({}, notes):
+        pod["metadata"]["annotations"] = dict(annotations)
+        world.kube.touch(pod)
+        world.see(pod)
+        assert bool(world.service._facts.gangs.get(GangKey("ns", "train"))) is bool(annotations)
+    assert world.ask("ps") == "n0"
