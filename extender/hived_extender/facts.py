@@ -7,7 +7,7 @@ come late, twice and in any order. Not thread-safe: the service calls everything
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ from hived.state import Group
 from hived_extender.annotations import LEAF_CELL_ISOLATION, PREFIX, bind_info, isolation_text
 from hived_extender.announcements import Announcer
 from hived_extender.binder import Binder
-from hived_extender.dialects.description import GangKey, ObjectRef
+from hived_extender.dialects.description import Description, GangKey, ObjectRef
 from hived_extender.evictor import Evictor
 from hived_extender.gangs.annotations import Promise, asks_in_own_words, peers_of, promise
 from hived_extender.gangs.gang import is_placed
@@ -183,10 +183,7 @@ class Facts:
 
     def pod_gone(self, uid: str) -> None:
         """A pod was deleted."""
-        ended = self.gangs.ended.get(uid)
-        self.gangs.forget(uid)
-        if ended is not None and ended.description.gang is not None:
-            self._gang_changed(ended.description.gang)
+        self._forget_end(uid)
         self._remove(uid)
 
     def object_seen(self, ref: ObjectRef) -> None:
@@ -196,6 +193,9 @@ class Facts:
             if record is not None:
                 self._interpret(record, pod, is_changed=True)
                 self._look_again(record)
+            else:
+                self._forget_end(uid)
+                self._remember_end(pod)
 
     def _look_again(self, record: PodRecord) -> None:
         """What a waiting pod asks for may have become another thing."""
@@ -213,14 +213,28 @@ class Facts:
         record = self.pods.get(uid)
         description = record.description if record is not None else None
         self._remove(uid, is_over=pod.is_over)
-        if not pod.has_completed or uid in self.gangs.ended:
-            return
-        if record is None:
+        if pod.has_completed and uid not in self.gangs.ended:
+            self._remember_end(pod, description)
+
+    def _remember_end(self, pod: Pod, description: Description | None = None) -> None:
+        """A pod of a gang is over; `description` is None if it was not known before."""
+        uid = pod.metadata.uid
+        if description is None:
             with suppress(UserError):
                 description = self._interpreter.describe(pod)
-        if description is not None and description.gang is not None:
-            self.gangs.end(uid, description, pod.has_succeeded)
-            self._gang_changed(description.gang)
+        if description is None or description.gang is None:
+            return
+        if description.missing and description.source is not None:
+            self._naming[description.source][uid] = pod
+        self.gangs.end(uid, description, pod.has_succeeded)
+        self._gang_changed(description.gang)
+
+    def _forget_end(self, uid: str) -> None:
+        ended = self.gangs.ended.get(uid)
+        self.gangs.forget(uid)
+        if ended is not None and ended.description.gang is not None:
+            self._unname(uid, [ended.description.source] if ended.description.source is not None else [])
+            self._gang_changed(ended.description.gang)
 
     def _remove(self, uid: str, *, is_over: bool = True) -> None:
         record = self.pods.remove(uid, is_over=is_over)
@@ -289,13 +303,16 @@ class Facts:
         gang = record.gang
         self.gangs.leave(record)
         record.description, record.ask, record.mistake = None, None, ""
-        for ref in record.objects:
-            self._naming[ref].pop(record.uid, None)
-            if not self._naming[ref]:
-                del self._naming[ref]
+        self._unname(record.uid, record.objects)
         record.objects = frozenset()
         if gang is not None:
             self._gang_changed(gang)
+
+    def _unname(self, uid: str, refs: Iterable[ObjectRef]) -> None:
+        for ref in refs:
+            self._naming[ref].pop(uid, None)
+            if not self._naming[ref]:
+                del self._naming[ref]
 
     def _moved(self, record: PodRecord) -> None:
         if record.state is not PodState.WAITING:

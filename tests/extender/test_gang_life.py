@@ -1,14 +1,16 @@
 """The life of a gang, as kube-scheduler and its pods' authors see it."""
 
 import time
-from unittest.mock import patch
+from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 
 from hived.errors import UserError
 from hived_extender import service, waiting
 from hived_extender.annotations import SCHEDULING_SPEC
-from hived_extender.dialects.description import GangKey
+from hived_extender.dialects import podgroup
+from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.kube import KubeError
 from hived_extender.ledger import Ledger
 from tests.extender.gang_world import GangWorld, koordinator
@@ -576,3 +578,20 @@ def test_a_pod_without_devices_may_leave_its_gang_and_come_back() -> None:
         world.see(pod)
         assert bool(world.service._facts.gangs.get(GangKey("ns", "train"))) is bool(annotations)
     assert world.ask("ps") == "n0"
+
+
+def test_pods_that_are_over_say_what_their_object_says_also_if_that_is_known_later() -> None:
+    found: dict[ObjectRef, dict[str, Any]] = {}
+    objects = Mock(get=lambda kind, namespace, name: found.get(ObjectRef(kind, namespace, name)))
+    world = GangWorld(objects=objects)
+    world.pod("w-0", 2, labels={podgroup.LABEL: "train"}, nodeName="n0")
+    world.become("w-0", "Succeeded")
+    gangs, key, ref = world.service._facts.gangs, GangKey("ns", "train"), podgroup.KIND.ref("ns", "train")
+    found[ref] = {"metadata": {"name": "train", "namespace": "ns"}, "spec": {"minMember": 2}}
+    world.service.object_seen(ref)
+    gang = gangs.get(key)
+    assert gang is not None
+    assert gang.terms().minimum == 2
+    world.drop("w-0")
+    assert gangs.get(key) is None
+    assert not world.service._facts._naming
