@@ -18,14 +18,12 @@ _USED, _RESERVING, _RESERVED = CellState.USED, CellState.RESERVING, CellState.RE
 
 def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]:
     """Pods that must leave before these cells can be taken: whole groups, by node (SEMANTICS 4e.1, 4e.4)."""
-    cells = state.cells
-    held = physical[physical != NO_CELL]
-    states = cells.state[held]
-    taken = held[(states == _USED) | (states == _RESERVING)]
-    if not len(taken):
+    users = state.cells.using[physical[physical != NO_CELL]]  # of Used and Reserving leaves
+    users = users[users != NO_GROUP]
+    if not len(users):
         return {}
     victims: dict[str, set[str]] = {}
-    for number in np.unique(cells.using[taken]).tolist():
+    for number in np.unique(users).tolist():
         group = state.group_by_number[number]
         for node, pod in nodes_of_pods(state, group):
             victims.setdefault(node, set()).add(pod.uid)
