@@ -4,7 +4,7 @@ from hived.errors import UserError
 from hived.specs import PodRequest, PodSpec
 from hived.state import Group
 
-_OF_PLACEMENT = ("members", "ignoreK8sSuggestedNodes", "withinCell")
+_OF_ONE_POD = ("members", "ignoreK8sSuggestedNodes", "withinCell", "elastic")
 
 
 def check_agreement(pod: PodRequest, group: Group) -> None:
@@ -19,9 +19,12 @@ def check_agreement(pod: PodRequest, group: Group) -> None:
 
 
 def differing_field(one: PodSpec, other: PodSpec) -> str | None:
-    """The first field that keeps one pod from holding cells that the other got; how they were to be placed is past."""
+    """The first field that keeps one pod from holding cells that the other got.
+
+    How they were to be placed is past, and who leaves first can be another thing for each.
+    """
     mine, theirs = _fields(one), _fields(other)
-    return next((name for name in mine if name not in _OF_PLACEMENT and mine[name] != theirs[name]), None)
+    return next((name for name in mine if name not in _OF_ONE_POD and mine[name] != theirs[name]), None)
 
 
 def _fields(spec: PodSpec) -> dict[str, str]:
@@ -35,6 +38,7 @@ def _fields(spec: PodSpec) -> dict[str, str]:
         "lazyPreemptionEnable": _text(spec.lazy_preemption),
         "ignoreK8sSuggestedNodes": _text(spec.ignore_suggested_nodes),
         "withinCell": f"{how} {spec.within_cell}" if spec.within_cell or not spec.within_is_required else "",
+        "elastic": _text(spec.elastic),
     }
 
 

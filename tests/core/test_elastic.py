@@ -3,6 +3,7 @@
 import pytest
 
 from hived.decisions import Preempt
+from hived.errors import UserError
 from hived.events import GroupSplit, Phase
 from hived.scheduler import check_invariants, handle
 from hived.state import State
@@ -78,6 +79,14 @@ def test_within_a_rack_elastic_groups_leave_first() -> None:
     decision = request(state, pod("strong", priority=1, members=((2, 2),), within_cell="RACK"))
     assert isinstance(decision, Preempt)
     assert {uid for uids in decision.victims_by_node.values() for uid in uids} == {"p2", "p3"}
+
+
+def test_the_pods_of_a_group_are_elastic_together() -> None:
+    """Else it would depend on which of them the core heard of first, and on another one after a restart."""
+    state = healthy_state(ALL_OF_A)
+    run(state, pod("p0", "gang", members=((2, 2),), elastic=True))
+    with pytest.raises(UserError, match="elastic is false, group has true"):
+        request(state, pod("p1", "gang", members=((2, 2),)))
 
 
 def test_each_part_of_a_split_group_has_its_own_flag() -> None:

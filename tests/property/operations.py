@@ -268,6 +268,8 @@ class Operations:
             if choices.chance(2):
                 part |= {"priority": 7}
             if choices.chance(30):
+                part["elastic"] = choices.chance(50)
+            if choices.chance(30):
                 part["affinityGroup"] = {"name": pod, "members": [{"podNumber": 1, "leafCellNumber": size}]}
             parts.append({"pod": pod, "spec": part})
         return {"op": "split", "group": spec["affinityGroup"]["name"], "pods": parts}

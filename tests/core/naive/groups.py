@@ -35,6 +35,7 @@ def check_agreement(pod: PodRequest, group: Group) -> None:
             "lazyPreemptionEnable": str(spec.lazy_preemption).lower(),
             "ignoreK8sSuggestedNodes": str(spec.ignore_suggested_nodes).lower(),
             "withinCell": within_text(spec),
+            "elastic": str(spec.elastic).lower(),
         }
 
     mine, theirs = fields(pod.spec), fields(group.spec)
