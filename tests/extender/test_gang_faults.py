@@ -11,6 +11,7 @@ from hived_extender import service, waiting
 from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.dialects import podgroup
 from hived_extender.dialects.description import GangKey, ObjectRef
+from hived_extender.gangs import table
 from hived_extender.kube import KubeError
 from hived_extender.ledger import Ledger
 from tests.extender.gang_world import GangWorld, koordinator
@@ -227,3 +228,17 @@ def test_pods_that_are_over_say_what_their_object_says_also_if_that_is_known_lat
     world.drop("w-0")
     assert gangs.get(key) is None
     assert not world.service._facts._naming
+
+
+def test_pods_that_come_do_not_have_their_gang_planned_because_another_gang_preempts() -> None:
+    world = GangWorld()
+    world.pod("w", 4)
+    world.settle()
+    for number in range(2):
+        world.pod(f"high-{number}", 4, koordinator("high", 2), priorityClassName="high", priority=1000)
+    world.ask("high-0")
+    assert world.groups()["podgroup/ns/high"]["state"] == "Preempting"
+    world.service.close()  # nobody tries pods behind our back
+    with patch.object(table, "make_plan", wraps=table.make_plan) as planned:
+        world.pod("p-0", 4, koordinator("train", 3))
+    assert planned.call_count == 0

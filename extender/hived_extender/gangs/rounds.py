@@ -148,8 +148,11 @@ class Rounds:
 
         Returns the pods that cells are reserved for, but that are not to start by themselves any more.
         """
-        if not (self._told or self._alone):
-            return []
+        together = self._gangs.together(key)
+        self._alone = {uid: one for uid, one in self._alone.items() if one.state is PodState.WAITING}
+        reserving = [of for of, _ in self._told.values()] + [one.gang for one in self._alone.values()]
+        if not any(of in together for of in reserving):
+            return []  # a plan costs more, and pods of a large gang come one by one
         plan = self._gangs.plan(key)
         wanted = [part.request for part in plan.round.parts] if plan.round is not None else []
         for of, request in list(self._told.values()):
