@@ -6,22 +6,22 @@ come late, twice and in any order. Not thread-safe: the service calls everything
 """
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hived.errors import UserError
-from hived.specs import ClusterSpec, PodPlacement, PodRequest
-from hived.state import Group
-from hived_extender.annotations import LEAF_CELL_ISOLATION, PREFIX, bind_info, isolation_text
+from hived.specs import ClusterSpec, PodRequest
+from hived.state import Group, Placements
+from hived_extender.annotations import LEAF_CELL_ISOLATION, bind_info, isolation_text
 from hived_extender.announcements import Announcer
 from hived_extender.binder import Binder
-from hived_extender.dialects.description import Description, GangKey, ObjectRef
+from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.evictor import Evictor
-from hived_extender.gangs.annotations import Promise, asks_in_own_words, peers_of, promise
-from hived_extender.gangs.gang import is_placed
-from hived_extender.gangs.rounds import Rounds, single_request
+from hived_extender.gangs.annotations import asks_in_own_words
+from hived_extender.gangs.members import Members
+from hived_extender.gangs.promises import Promises
+from hived_extender.gangs.rounds import Rounds
 from hived_extender.gangs.table import Gangs
 from hived_extender.interpreter import Interpreter
 from hived_extender.ledger import Ledger
@@ -30,25 +30,12 @@ from hived_extender.notices import CONDITION_TYPE
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, PodTable
 from hived_extender.record import Recorder
-from hived_extender.wire import Node, Pod, PodSpec, is_older
+from hived_extender.wire import Node, Pod, is_older
 
 log = logging.getLogger(__name__)
 
 NODE_VERSIONS = 10_000
 """Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
-
-_WRITTEN_BY_US = PREFIX + "pod-"
-
-Members = tuple[tuple[PodPlacement, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Promised:
-    """A pod's place, by the uid and gang of the bound pod that has it."""
-
-    place: Promise
-    by: str
-    gang: GangKey
 
 
 class Facts:
@@ -80,8 +67,8 @@ class Facts:
         self._evictor = evictor
         self._binder = binder
         self._interpreter = interpreter
-        self._promises: dict[str, _Promised] = {}  # by pod: its place, as a bound pod of its gang has it
-        self._naming: defaultdict[ObjectRef, dict[str, Pod]] = defaultdict(dict)
+        self._members = Members(interpreter, self.gangs, self._gang_changed)
+        self._promises = Promises(self.pods, self.gangs)
 
     # Terms
 
@@ -96,9 +83,7 @@ class Facts:
                 ledger.set_node(name, True)
         for record in sorted(self.pods.records(PodState.BOUND), key=_replay_order):
             self._account(ledger, record)
-        self._promises = {uid: one for uid, one in self._promises.items() if self.pods.get(uid) is not None}
-        for record in self.pods.records(PodState.WAITING):
-            self._keep_promise(ledger, record)
+        self._promises.keep_all(ledger)
         for record in self.pods.records(PodState.WAITING):
             # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
             record.is_asked = True
@@ -171,7 +156,7 @@ class Facts:
         record.is_leaving = bool(meta.deletion_timestamp)
         self._interpret(record, pod)
         if record.gang is not None and phase != (record.is_held, record.is_running, record.is_leaving):
-            self._gang_changed(record.gang, may_help=was_held)
+            self._gang_changed(record.gang, was_held)
         self._announcer.observe(record, pod.condition(CONDITION_TYPE))
         if pod.node and record.state is not PodState.BOUND:
             self._confirm_or_adopt(record, pod)
@@ -183,19 +168,19 @@ class Facts:
 
     def pod_gone(self, uid: str) -> None:
         """A pod was deleted."""
-        self._forget_end(uid)
+        self._members.forget_end(uid)
         self._remove(uid)
 
     def object_seen(self, ref: ObjectRef) -> None:
         """An object that describes gangs was created, changed or deleted."""
-        for uid, pod in sorted(self._naming.get(ref, {}).items()):
+        for uid, pod in self._members.naming(ref):
             record = self.pods.get(uid)
             if record is not None:
-                self._interpret(record, pod, is_changed=True)
+                self._members.read(record, pod, is_changed=True)
                 self._look_again(record)
             else:
-                self._forget_end(uid)
-                self._remember_end(pod)
+                self._members.forget_end(uid)
+                self._members.end(pod, None)
 
     def _look_again(self, record: PodRecord) -> None:
         """What a waiting pod asks for may have become another thing."""
@@ -213,34 +198,14 @@ class Facts:
         record = self.pods.get(uid)
         description = record.description if record is not None else None
         self._remove(uid, is_over=pod.is_over)
-        if pod.has_completed and uid not in self.gangs.ended:
-            self._remember_end(pod, description)
-
-    def _remember_end(self, pod: Pod, description: Description | None = None) -> None:
-        """A pod of a gang is over; `description` is None if it was not known before."""
-        uid = pod.metadata.uid
-        if description is None:
-            with suppress(UserError):
-                description = self._interpreter.describe(pod)
-        if description is None or description.gang is None:
-            return
-        if description.missing and description.source is not None:
-            self._naming[description.source][uid] = pod
-        self.gangs.end(uid, description, pod.has_succeeded)
-        self._gang_changed(description.gang)
-
-    def _forget_end(self, uid: str) -> None:
-        ended = self.gangs.ended.get(uid)
-        self.gangs.forget(uid)
-        if ended is not None and ended.description.gang is not None:
-            self._unname(uid, [ended.description.source] if ended.description.source is not None else [])
-            self._gang_changed(ended.description.gang)
+        if pod.has_completed:
+            self._members.end(pod, description)
 
     def _remove(self, uid: str, *, is_over: bool = True) -> None:
         record = self.pods.remove(uid, is_over=is_over)
-        self._promises.pop(uid, None)
+        self._promises.drop(uid)
         if record is not None:
-            self._forget_description(record)
+            self._members.leave(record)
             self.rounds.gone(uid)
             self._nudger.settled(uid)
             self._evictor.gone(uid)
@@ -266,53 +231,14 @@ class Facts:
         record.request, record.is_told = request, True
         self.rounds.asked_alone(record)
 
-    def let_go(self, record: PodRecord) -> None:
-        """A pod that takes no cells may run wherever kube-scheduler likes."""
-        record.may_go = True
-        self._moved(record)
-
-    def _interpret(self, record: PodRecord, pod: Pod, *, is_changed: bool = False) -> None:
-        """Make out what a pod asks for that does not speak our own words, unless it reads as it did before."""
-        if asks_in_own_words(pod.annotations):
-            if record.is_of_dialect and record.state is PodState.WAITING:  # it did not before
-                self._forget_description(record)
-                self.release(record)
-                record.marks, record.may_go = None, False
-            return
-        marks = _marks(pod)
-        if marks == record.marks and not is_changed:
-            return
-        was_known = record.marks is not None
-        self._forget_description(record)
-        record.marks = marks
-        try:
-            record.description = self._interpreter.describe(pod)
-            record.ask = self._interpreter.ask(pod, record.description)
-            if pod.is_ours and record.gang is None and not record.ask.leaf_cell_count:
-                record.parse(pod.annotations)  # it has nothing to say: that is refused there
-        except UserError as error:
-            record.mistake = error.message
-        record.objects = self._interpreter.objects_of(pod)
-        for ref in record.objects:
-            self._naming[ref][record.uid] = pod
-        self.gangs.join(record)
-        if record.gang is not None:
-            self._gang_changed(record.gang, may_help=was_known)
-
-    def _forget_description(self, record: PodRecord) -> None:
-        gang = record.gang
-        self.gangs.leave(record)
-        record.description, record.ask, record.mistake = None, None, ""
-        self._unname(record.uid, record.objects)
-        record.objects = frozenset()
-        if gang is not None:
-            self._gang_changed(gang)
-
-    def _unname(self, uid: str, refs: Iterable[ObjectRef]) -> None:
-        for ref in refs:
-            self._naming[ref].pop(uid, None)
-            if not self._naming[ref]:
-                del self._naming[ref]
+    def _interpret(self, record: PodRecord, pod: Pod) -> None:
+        """Make out what a pod asks for that does not speak our own words, which it may be given later."""
+        if not asks_in_own_words(pod.annotations):
+            self._members.read(record, pod)
+        elif record.is_of_dialect and record.state is PodState.WAITING:
+            self._members.leave(record)
+            self.release(record)
+            record.may_go = False
 
     def _moved(self, record: PodRecord) -> None:
         if record.state is not PodState.WAITING:
@@ -320,7 +246,7 @@ class Facts:
         if record.gang is not None:
             self.gangs.changed(record.gang)
 
-    def _gang_changed(self, key: GangKey, *, may_help: bool = True) -> None:
+    def _gang_changed(self, key: GangKey, may_help: bool) -> None:
         """Pods of the gang came, went or changed: others may start for it, or have to let go of what they reserve."""
         self.gangs.changed(key)
         if self.ledger is not None:
@@ -328,30 +254,6 @@ class Facts:
                 self.release(record)
             if may_help:
                 self._nudger.room_made()
-
-    def _keep_promise(self, ledger: Ledger, record: PodRecord) -> None:
-        """Give a waiting pod the place that was decided for it, together with its gang, by whoever led before."""
-        promised = self._promises.get(record.uid)
-        if promised is None or record.ask is None or record.gang not in self.gangs.together(promised.gang):
-            return
-        place = promised.place
-        if not place.node or not record.ask.leaf_cell_count:
-            self.let_go(record)
-            record.promised_by = promised.by
-            return
-        request = single_request(record)
-        try:
-            ledger.adopt(request, place.bind_info)
-        except UserError as error:
-            log.warning("promised place not kept", extra={"fields": {"pod": record.key, "reason": error.message}})
-            return
-        if not ledger.has_all_cells(request.spec.group.name):
-            ledger.delete(request)
-            return
-        record.request, record.is_told = request, True
-        record.node, record.bind_info = place.node, place.bind_info
-        self.pods.move(record, PodState.BINDING)
-        record.promised_by = promised.by
 
     def _take_note(self, record: PodRecord, pod: Pod) -> None:
         """A pod waits that nobody has asked about yet, or could have."""
@@ -371,11 +273,11 @@ class Facts:
     def _confirm_or_adopt(self, record: PodRecord, pod: Pod) -> None:
         """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
         self._nudger.settled(record.uid)
-        self._promises.pop(record.uid, None)
+        self._promises.drop(record.uid)
         if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod):
             self.pods.move(record, PodState.BOUND)
             with suppress(UserError):
-                self._take_promises(record, pod)  # another replica may lead before all of them are kept
+                self._promises.take(record, pod)  # another replica may lead before all of them are kept
             log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
             self._tell_scheduled(record, self._announcer.scheduled)
             if record.is_downgraded:
@@ -387,7 +289,7 @@ class Facts:
         takes_no_cells = record.ask is not None and not record.ask.leaf_cell_count
         try:
             if takes_no_cells:
-                self._take_promises(record, pod)
+                self._promises.take(record, pod)
                 return
             self._read(record, pod)
         except UserError as error:
@@ -398,24 +300,12 @@ class Facts:
 
     def _read(self, record: PodRecord, pod: Pod) -> None:
         """Where a bound pod runs, by its annotations. Raises UserError if they do not say."""
-        self._take_promises(record, pod)
+        self._promises.take(record, pod)
         request = record.parse(pod.annotations)
         info = bind_info(pod.annotations, request.label)
         if info.node != pod.node:
             raise UserError(f"[{request.label}]: it runs on {pod.node}, but was placed on {info.node}")
         record.request, record.bind_info = request, info
-
-    def _take_promises(self, record: PodRecord, pod: Pod) -> None:
-        """A bound pod has the places of its gang that had not been confirmed by then. UserError if they are no good."""
-        gang = record.gang
-        if gang is None:
-            return
-        for one in peers_of(pod.annotations):
-            peer = self.pods.get(one.uid)
-            if not self.pods.has_ended(one.uid) and (peer is None or peer.state is not PodState.BOUND):
-                self._promises[one.uid] = _Promised(one, record.uid, gang)
-                if peer is not None and is_placed(peer) and promise(peer.uid, peer.bind_info) == one:
-                    peer.promised_by = record.uid
 
     def _account(self, ledger: Ledger, record: PodRecord) -> None:
         """Tell the core of a bound pod."""
@@ -466,7 +356,7 @@ class Facts:
         self._binder.annotate_later(record, lambda: self.ledger is ledger)
 
 
-def _without_preassigned(members: Members) -> Members:
+def _without_preassigned(members: Placements) -> Placements:
     return tuple(
         tuple(replace(pod, preassigned_cell_types=("",) * len(pod.preassigned_cell_types)) for pod in member)
         for member in members
@@ -484,10 +374,3 @@ def _is_bound_as_decided(record: PodRecord, pod: Pod) -> bool:
     """False if the pod's annotation names other leaf cells: another scheduler placed it on our node."""
     written = pod.annotations.get(LEAF_CELL_ISOLATION)
     return record.bind_info is None or written in (None, isolation_text(record.bind_info))
-
-
-def _marks(pod: Pod) -> int:
-    """Of all that a pod may say, but what we write onto it ourselves: equal for equal pods."""
-    spec = pod.spec or PodSpec()
-    said = [*pod.labels.items(), *pod.annotations.items(), *(spec.node_selector or {}).items()]
-    return hash((str(spec.affinity), frozenset(item for item in said if not item[0].startswith(_WRITTEN_BY_US))))

@@ -126,7 +126,7 @@ class PodTable:
     """Records by uid, how many there are in each state, and which pods have lately gone."""
 
     def __init__(self, on_move: Callable[[PodRecord], None] = lambda record: None) -> None:
-        """`on_move` is called with each pod whose state has changed."""
+        """`on_move` is called with each pod whose state has changed, or that may go."""
         self._on_move = on_move
         self._records: dict[str, PodRecord] = {}
         self._counts: Counter[PodState] = Counter()
@@ -174,6 +174,11 @@ class PodTable:
         self._counts[record.state] -= 1
         self._counts[state] += 1
         record.state = state
+        self._on_move(record)
+
+    def let_go(self, record: PodRecord) -> None:
+        """A pod that takes no cells may run wherever kube-scheduler likes."""
+        record.may_go = True
         self._on_move(record)
 
     def counts(self) -> dict[str, int]:

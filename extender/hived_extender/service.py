@@ -466,7 +466,7 @@ class Service:
                 self._waiting.tell_gang_soon(record)
                 decision = step
             elif step.request is None:
-                self._facts.let_go(record)
+                self._pods.let_go(record)
                 decision = None
             else:
                 request = step.request

@@ -227,7 +227,7 @@ def test_pods_that_are_over_say_what_their_object_says_also_if_that_is_known_lat
     assert gang.terms().minimum == 2
     world.drop("w-0")
     assert gangs.get(key) is None
-    assert not world.service._facts._naming
+    assert not world.service._facts._members._naming
 
 
 def test_pods_that_come_do_not_have_their_gang_planned_because_another_gang_preempts() -> None:
