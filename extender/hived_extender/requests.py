@@ -42,7 +42,8 @@ class Ask:
     """What one pod of a dialect asks for, its gang left aside.
 
     `leaf_cell_count` is 0 for a pod without devices: it takes no cells, but may belong to a gang. Empty text means that
-    nothing was said. The other fields are those of `hived.specs.PodSpec`.
+    nothing was said. `node_choice` is what the pod says of its nodes, if that is to be heeded: equal for pods that can
+    have the same. The other fields are those of `hived.specs.PodSpec`.
     """
 
     virtual_cluster: str
@@ -51,9 +52,14 @@ class Ask:
     leaf_cell_type: str = ""
     pinned_cell_id: str = ""
     lazy_preemption: bool = False
-    ignore_suggested_nodes: bool = True
+    node_choice: str = ""
     within_cell: str = ""
     within_is_required: bool = True
+
+    @property
+    def ignore_suggested_nodes(self) -> bool:
+        """Whether any node that has the cells will do."""
+        return not self.node_choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,7 @@ class Resolver:
             min(skus_needed(asked, sku(self._cluster, cells.leaf_types)), MAX_COUNT),
             leaf_cell_type="" if cells.is_any or cells.pinned_cell_id else next(iter(cells.leaf_types)),
             pinned_cell_id=cells.pinned_cell_id,
-            ignore_suggested_nodes=not self._chooses_nodes(pod, cells),
+            node_choice=self._node_choice(pod, cells),
             within_cell=level,
             within_is_required=within.is_required,
         )
@@ -255,11 +261,13 @@ class Resolver:
         selector, labels = _node_selector(pod), self._rules.node_labels.get(leaf_type, {})
         return any(selector[key] != labels[key] for key in self._chosen_by(pod, leaf_type))
 
-    def _chooses_nodes(self, pod: Pod, cells: _Cells) -> bool:
-        """Whether Kubernetes knows better which nodes will do than the leaf cell type says."""
+    def _node_choice(self, pod: Pod, cells: _Cells) -> str:
+        """What Kubernetes knows better of the nodes that will do than the leaf cell type says."""
         chosen = set() if cells.is_any else self._chosen_by(pod, next(iter(cells.leaf_types)))
-        has_affinity = pod.spec is not None and bool(pod.spec.affinity)
-        return cells.is_by_node or has_affinity or not _node_selector(pod).keys() <= chosen
+        affinity = (pod.spec and pod.spec.affinity) or {}
+        if not (cells.is_by_node or affinity or not _node_selector(pod).keys() <= chosen):
+            return ""
+        return msgspec.json.encode([_node_selector(pod), affinity], order="sorted").decode()
 
     def _capacity(self, vc: str) -> Capacity:
         if vc not in self._capacities:

@@ -78,6 +78,26 @@ def test_pods_that_choose_their_nodes_are_heeded() -> None:
     assert {group["physicalPlacement"].popitem()[0] for group in world.groups().values()} == {"n1", "n3"}
 
 
+def test_pods_of_a_gang_may_choose_different_nodes() -> None:
+    world = GangWorld()
+    world.pod("any", 4, koordinator("train", 2))
+    world.pod("fast", 4, koordinator("train", 2), nodeSelector={"disk": "fast"})
+    world.filter(world.kube.pods["any"], ["n0", "n1", "n2", "n3"])
+    world.filter(world.kube.pods["fast"], ["n0"])
+    assert world.groups()["ns/fast"]["physicalPlacement"].keys() == {"n0"}
+    assert "ns/any" in world.groups()
+
+
+def test_pods_that_choose_different_nodes_start_together_where_each_may() -> None:
+    world = GangWorld()
+    for name, node in (("a", "n1"), ("b", "n2")):
+        world.pod(name, 4, koordinator("train", 2), nodeSelector={"host": node})
+    world.filter(world.kube.pods["a"], ["n1"])
+    world.filter(world.kube.pods["b"], ["n2"])
+    assert world.groups()["ns/a"]["physicalPlacement"].keys() == {"n1"}
+    assert world.groups()["ns/b"]["physicalPlacement"].keys() == {"n2"}
+
+
 def test_a_pod_that_kube_scheduler_does_not_ask_about_again_is_bound_all_the_same() -> None:
     world = GangWorld()
     for number in range(2):

@@ -212,15 +212,22 @@ def _check_agreement(key: GangKey, asks: Sequence[tuple[PodRecord, Ask]]) -> Non
 
 
 def _parts(name: str, key: GangKey, members: Sequence[PodRecord]) -> list[Part]:
-    """One request for each kind of cells that the pods ask for."""
-    kinds: dict[tuple[str, str, str, bool], list[tuple[Ask, PodRecord]]] = {}
+    """One request for each kind of cells that the pods ask for.
+
+    Pods that choose different nodes are of different kinds, unless all shall be in one cell: that needs one request.
+    """
+    kinds: dict[tuple[str, str, str, bool, str], list[tuple[Ask, PodRecord]]] = {}
     for record in members:
         ask = record.ask
         if ask is not None and ask.leaf_cell_count:
-            kind = (ask.leaf_cell_type, ask.pinned_cell_id, ask.within_cell, ask.within_is_required)
+            is_free = not ask.within_cell and ask.within_is_required
+            nodes = ask.node_choice if is_free else ""
+            kind = (ask.leaf_cell_type, ask.pinned_cell_id, ask.within_cell, ask.within_is_required, nodes)
             kinds.setdefault(kind, []).append((ask, record))
     parts = []
-    for number, kind in enumerate(sorted(kinds)):
+    for number, kind in enumerate(
+        sorted(kinds, key=lambda kind: (kind[:-1], not kind[-1], kind[-1]))
+    ):  # choosers first
         pods = sorted(kinds[kind], key=lambda one: one[0].leaf_cell_count)  # stable: by age within a size
         sizes = Counter(ask.leaf_cell_count for ask, _ in pods)
         part_name = f"{name}#{number}" if number else name
