@@ -32,10 +32,10 @@ demo-dialects: $(READY) ## see jobs of other schedulers and controllers get the 
 	@NUMBA_DISABLE_JIT=1 $(BIN)/hived demo dialects
 
 test: $(READY) ## all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/core tests/extender/test_node_names.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/test_node_names.py
 
 # The programs are built into a cache at first, which takes Go and minutes.
 e2e: $(READY) ## the lab and all scenarios on real Kubernetes control planes of two versions

@@ -1,7 +1,22 @@
 """Settings of all tests."""
 
+import pytest
 from hypothesis import settings
 
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
+
+SLOW_FILES = (
+    "test_packaging",
+    "growth/test_growth",
+    "lab/test_dialects",
+    "lab/test_demo",
+    "benchmarks/test_benchmarks",
+)
+"""Files that take tens of seconds before their first test begins. Begun last, one of them would run alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest."""
+    items.sort(key=lambda item: not item.path.with_suffix("").as_posix().endswith(SLOW_FILES))

@@ -48,7 +48,7 @@ PASSES: dict[str, dict[str, dict[str, float]]] = {
         "pod that heeds suggested nodes": {"operations": 8, "elements": 2, "allocated": 1},
         # counts free leaves of every rack in a few sweeps, here a rack for each sixteen nodes, and looks into a few
         "8 x 8 GPUs near together, required": {"elements": 1, "allocated": 1},
-        "8 x 8 GPUs near together, preferred": {"elements": 1, "allocated": 2},
+        "8 x 8 GPUs near together, preferred": {"elements": 1.5, "allocated": 2},
         "8 x 8 GPUs in one rack, which must wait": {"elements": 2.5, "allocated": 2},
         # looks for somebody to preempt on every node of its VC, at every GPU
         "pod of a higher priority that must wait": {"operations": 15},
