@@ -8,8 +8,9 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from hived_extender.dialects.description import ObjectRef
@@ -134,16 +135,16 @@ class Replica:
         self._leads = False
 
 
-class _Queue:
-    """Has the calls of a pool of threads that nobody has made yet."""
+class _Queue(ThreadPoolExecutor):
+    """A pool of threads that starts none: its calls wait to be made."""
 
     def __init__(self, jobs: deque[Callable[[], None]]) -> None:
+        super().__init__()
         self._jobs = jobs
 
-    def submit(self, call: Callable[[], None]) -> Future[None]:
-        future: Future[None] = Future()
-        self._jobs.append(call)
-        return future
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self._jobs.append(partial(fn, *args, **kwargs))
+        return Future()
 
 
 class _Hurry(threading.Event):
@@ -159,7 +160,7 @@ def _quieten(service: Service) -> deque[Callable[[], None]]:
         each.close()
     jobs: deque[Callable[[], None]] = deque()
     service._binder._is_closing = _Hurry()
-    service._binder._background = service._binder._wakes = _Queue(jobs)  # type: ignore[assignment]  # of its methods, submit
+    service._binder._background = service._binder._wakes = _Queue(jobs)
     return jobs
 
 

@@ -7,6 +7,7 @@ one pod. What is still None then has a default, which is the same for every dial
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
+from typing import Any
 
 from hived.errors import UserError
 
@@ -136,7 +137,7 @@ def merged(descriptions: Iterable[Description]) -> Description | None:
 
 
 def _merge(one: Description, other: Description) -> Description:
-    said: dict[str, object] = {"dialect": f"{one.dialect} and {other.dialect}"}
+    said: dict[str, Any] = {"dialect": f"{one.dialect} and {other.dialect}"}
     for field in fields(Description):
         mine, theirs = getattr(one, field.name), getattr(other, field.name)
         if field.name == "dialect":
@@ -148,4 +149,4 @@ def _merge(one: Description, other: Description) -> Description:
                 f"{other.dialect}; remove one of them or make them agree"
             )
         said[field.name] = theirs if mine is None else mine
-    return Description(**said)  # type: ignore[arg-type]  # the fields' own values
+    return Description(**said)

@@ -11,11 +11,15 @@ NAMESPACE = "team"
 TRAIN = GangKey(NAMESPACE, "train")
 
 
-class Cluster(dict[ObjectRef, Mapping[str, Any]]):
+class Cluster:
     """Objects that exist."""
 
-    def get(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:  # type: ignore[override]
-        return super().get(ObjectRef(kind, namespace, name))
+    def __init__(self, found: Mapping[ObjectRef, Mapping[str, Any]] | None = None) -> None:
+        self._found = found or {}
+
+    def get(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """The object, None if there is none."""
+        return self._found.get(ObjectRef(kind, namespace, name))
 
 
 def podgroups(group: str, spec: Any, metadata: Any = None, name: str = "train") -> Cluster:

@@ -1,5 +1,7 @@
 """Gangs by labels alone."""
 
+from typing import Any
+
 import pytest
 
 from hived.errors import UserError
@@ -26,9 +28,9 @@ from tests.extender.dialects.sayings import TRAIN, describe
         ),
     ],
 )
-def test_labels_say(labels: dict[str, str], annotations: dict[str, str], said: dict[str, object]) -> None:
-    expected = {"dialect": NAME, "gang": TRAIN, "minimum": 3} | said
-    assert describe(labels, annotations) == Description(**expected)  # type: ignore[arg-type]
+def test_labels_say(labels: dict[str, str], annotations: dict[str, str], said: dict[str, Any]) -> None:
+    expected: dict[str, Any] = {"dialect": NAME, "gang": TRAIN, "minimum": 3} | said
+    assert describe(labels, annotations) == Description(**expected)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Gangs by Koordinator's annotations."""
 
+from typing import Any
+
 import pytest
 
 from hived.errors import UserError
@@ -29,9 +31,9 @@ def gang(**annotations: str) -> dict[str, str]:
         *((gang(match_policy=policy.value), {"match_policy": policy}) for policy in MatchPolicy),
     ],
 )
-def test_annotations_say(annotations: dict[str, str], said: dict[str, object]) -> None:
-    expected = {"dialect": NAME, "gang": TRAIN, "minimum": 2, "waiting_s": 600.0} | said
-    assert describe({}, annotations) == Description(**expected)  # type: ignore[arg-type]
+def test_annotations_say(annotations: dict[str, str], said: dict[str, Any]) -> None:
+    expected: dict[str, Any] = {"dialect": NAME, "gang": TRAIN, "minimum": 2, "waiting_s": 600.0} | said
+    assert describe({}, annotations) == Description(**expected)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,8 @@ def test_a_podgroup_and_labels_have_to_agree() -> None:
 
 
 def test_of_two_podgroups_that_say_the_same_the_first_is_the_source() -> None:
-    both = podgroups(podgroup.KIND.group, {"minMember": 3}) | podgroups(podgroup_old.KIND.group, {"minMember": 3})
-    said = describe({podgroup.LABEL: "train", koordinator.PODGROUP_LABEL: "train"}, {}, Cluster(both))
+    same = {"spec": {"minMember": 3}, "metadata": {}}
+    both = Cluster({podgroup_ref(group): same for group in (podgroup.KIND.group, podgroup_old.KIND.group)})
+    said = describe({podgroup.LABEL: "train", koordinator.PODGROUP_LABEL: "train"}, {}, both)
     assert said is not None
     assert (said.source, said.minimum) == (podgroup_ref(podgroup.KIND.group), 3)
