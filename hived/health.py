@@ -370,30 +370,21 @@ def _write_health(t: TopologyArrays, s: Cells, cell: int, bad: int) -> None:
         note_change(t, s, s.bound[cell])
 
 
-@kernel
-def change_node_health(t: TopologyArrays, s: Cells, node: int, bad: int) -> None:
-    """A node turned bad (1) or healthy (0): its leaves in canonical order. Nothing happens if it was so already."""
-    if s.node_bad[node] == bad:
-        return
-    put(s, s.node_bad, node, bad)
-    for position in range(t.node_leaf_start[node], t.node_leaf_start[node + 1]):
-        if bad == 1:
-            _set_leaf_bad(t, s, t.node_leaf[position])
-        else:
-            _set_leaf_healthy(t, s, t.node_leaf[position])
-
-
 @entry_kernel
-def set_node_health(t: TopologyArrays, s: Cells, node: int, bad: int) -> None:
-    """`change_node_health` for Python. Cost O(leaves of the node x (height + VCs))."""
-    change_node_health(t, s, node, bad)
+def set_node_health(t: TopologyArrays, s: Cells, nodes: IntArray, bad: int) -> None:
+    """Nodes turned bad (1) or healthy (0), one after the other: their leaves in canonical order.
 
-
-@entry_kernel
-def set_all_nodes_bad(t: TopologyArrays, s: Cells, nodes: IntArray) -> None:
-    """Set every node bad in the order given; cost that of `set_node_health` for each."""
+    A node that was so already is left alone. Cost O(leaves of the nodes x (height + VCs)).
+    """
     for node in nodes:
-        change_node_health(t, s, node, 1)
+        if s.node_bad[node] == bad:
+            continue
+        put(s, s.node_bad, node, bad)
+        for position in range(t.node_leaf_start[node], t.node_leaf_start[node + 1]):
+            if bad == 1:
+                _set_leaf_bad(t, s, t.node_leaf[position])
+            else:
+                _set_leaf_healthy(t, s, t.node_leaf[position])
 
 
 @entry_kernel

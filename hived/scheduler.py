@@ -34,7 +34,7 @@ from hived.groups import (
     remove_group,
     take_slot,
 )
-from hived.health import bind_pinned_cell, relieve_chains, set_all_nodes_bad, set_node_health
+from hived.health import bind_pinned_cell, relieve_chains, set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
@@ -67,7 +67,7 @@ def new_state(spec: ClusterSpec) -> State:
     nodes = state.arrays.node[state.arrays.node_leaf]
     by_chain = nodes[np.argsort(state.arrays.node_leaf, kind="stable")]
     _, first = np.unique(by_chain, return_index=True)
-    set_all_nodes_bad(state.arrays, state.cells, by_chain[np.sort(first)].astype(np.int32))
+    set_node_health(state.arrays, state.cells, by_chain[np.sort(first)].astype(np.int32), 1)
     return state
 
 
@@ -334,7 +334,7 @@ def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> list[str]:
 def _change_health(state: State, event: NodeHealthChanged) -> Applied:
     node = state.topology.node_index.get(event.node)
     if node is not None:
-        set_node_health(state.arrays, state.cells, node, int(not event.is_healthy))
+        set_node_health(state.arrays, state.cells, np.array([node], np.int32), int(not event.is_healthy))
     return Applied()
 
 

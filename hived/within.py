@@ -183,6 +183,7 @@ def place_within(
         return NO_CELL
     below_node = t.level[cells[0]] < t.node_level[t.chain_of_level[t.chain_level[cells[0]]]]
     nodes = np.empty(len(leaves), np.int32)
+    ones, many = np.ones(1, np.int32), np.full(1, len(leaves), np.int64)
     known, may_hold = NO_CELL, False
     for combination in range(start, len(cells) * len(root_levels)):
         cell = cells[combination // len(root_levels)]
@@ -197,20 +198,15 @@ def place_within(
         for i in range(len(order)):
             keys[i] = view_key(t, s, order[i], suggested, ignore_suggested)
         order = order[np.argsort(keys, kind="mergesort")]
-        outcome, _ = pick_nodes(
-            t, s, order, 0, priority, only_elastic, sizes, counts, suggested, ignore_suggested, nodes
-        )
-        if outcome == PLACED:
-            pick_all_leaves(t, s, priority, only_elastic, sizes, counts, nodes, leaves)
-            return combination
-        if below_node and len(order) > 1:
-            # the leaves are in several preassigned cells
-            ones, many = np.ones(1, np.int32), np.full(1, len(leaves), np.int64)
+        # Below node level the leaves may be in several preassigned cells.
+        for is_scattered in range(2 if below_node and len(order) > 1 else 1):
+            pod_sizes = ones if is_scattered else sizes
+            pod_counts = many if is_scattered else counts
             outcome, _ = pick_nodes(
-                t, s, order, 0, priority, only_elastic, ones, many, suggested, ignore_suggested, nodes
+                t, s, order, 0, priority, only_elastic, pod_sizes, pod_counts, suggested, ignore_suggested, nodes
             )
             if outcome == PLACED:
-                pick_all_leaves(t, s, priority, only_elastic, ones, many, nodes, leaves)
+                pick_all_leaves(t, s, priority, only_elastic, pod_sizes, pod_counts, nodes, leaves)
                 return combination
     return NO_CELL
 

@@ -268,7 +268,7 @@ def test_a_full_journal_interrupts_doomed_cells_wherever_they_are() -> None:
         before = fingerprint(state)
         start_recording(state)
         try:
-            set_node_health(state.arrays, state.cells, 0, 1)
+            set_node_health(state.arrays, state.cells, np.zeros(1, np.int32), 1)
         except JournalFull:
             interruptions += 1
             undo_changes(state, (0, 0))
