@@ -50,9 +50,9 @@ class PodRecord:
     A pod that asks in the words of other schedulers has a `description`, which may name its gang, and an `ask`, None if
     it cannot be made out, for a `mistake`; `objects` are those that the pod names, `marks` is a digest of all that it
     says. `was_asked` says that kube-scheduler's own filters left it a node, `offered` which nodes that were, if the pod
-    heeds them, and `may_go` that a pod that takes no cells may run on any of them. `promised_by` is
-    the uid of a bound pod of its gang whose annotations have its place. `created`, `is_running`
-    and `is_leaving` (it is being deleted) are Kubernetes' own.
+    heeds them, and `may_go` that a pod that takes no cells may run on any of them. `promised_by` is the uid of a bound
+    pod of its gang whose annotations have its place. `created`, `is_running` and `is_leaving` (it is being deleted) are
+    Kubernetes' own.
     """
 
     uid: str

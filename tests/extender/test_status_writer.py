@@ -114,7 +114,7 @@ def test_a_follower_does_not_remember_every_gang_there_ever_was(writing: Writing
     wait_until(lambda: writing.writer.pending == (KEY,))
     writing.is_leading = True
     wait_until(lambda: writing.phase() == "Scheduling")
-    wait_until(lambda: writing.writer.pending == ())
+    assert writing.api.calls == [f"{OBJECT}/status"]
 
 
 def test_a_gang_whose_pods_are_gone_is_said_to_have_none(writing: Writing) -> None:

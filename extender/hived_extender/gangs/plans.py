@@ -225,9 +225,8 @@ def _parts(name: str, key: GangKey, members: Sequence[PodRecord]) -> list[Part]:
             kind = (ask.leaf_cell_type, ask.pinned_cell_id, ask.within_cell, ask.within_is_required, nodes)
             kinds.setdefault(kind, []).append((ask, record))
     parts = []
-    for number, kind in enumerate(
-        sorted(kinds, key=lambda kind: (kind[:-1], not kind[-1], kind[-1]))
-    ):  # choosers first
+    choosers_first = sorted(kinds, key=lambda kind: (kind[:-1], not kind[-1], kind[-1]))
+    for number, kind in enumerate(choosers_first):
         pods = sorted(kinds[kind], key=lambda one: one[0].leaf_cell_count)  # stable: by age within a size
         sizes = Counter(ask.leaf_cell_count for ask, _ in pods)
         part_name = f"{name}#{number}" if number else name
