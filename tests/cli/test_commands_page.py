@@ -17,9 +17,10 @@ def section(name: str) -> str:
 
 def tree(name: str) -> list[tuple[str, click.Command]]:
     """A command and its subcommands, each with the words after `hived`."""
-    command = main.get_command(click.Context(main), name)
-    children = command.commands.items() if isinstance(command, click.Group) else ()
-    return [(name, command), *((f"{name} {child}", one) for child, one in children)]
+    context = click.Context(main)
+    command = main.get_command(context, name)
+    children = command.list_commands(context) if isinstance(command, click.Group) else ()
+    return [(name, command), *((f"{name} {child}", command.get_command(context, child)) for child in children)]
 
 
 @pytest.mark.parametrize("name", SUMMARIES)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from hived import __version__
-from hived_extender.cli import SUMMARIES, main
+from hived_extender.cli import SUMMARIES, config, main
 
 
 def every_command() -> list[tuple[str, click.Command]]:
@@ -20,7 +20,9 @@ def every_command() -> list[tuple[str, click.Command]]:
         name, command = pending.pop(0)
         found.append((name, command))
         if isinstance(command, click.Group):
-            pending += [(f"{name} {child}", one) for child, one in command.commands.items()]
+            pending += [
+                (f"{name} {child}", command.get_command(context, child)) for child in command.list_commands(context)
+            ]
     return found
 
 
@@ -41,10 +43,12 @@ def test_every_option_is_explained(words, command):
     assert silent == []
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
-def test_the_summary_of_a_command_is_the_first_line_of_its_help(name):
-    command = main.get_command(click.Context(main), name)
-    assert (command.help or "").split("\n\n")[0].replace("\n", " ") == SUMMARIES[name]
+@pytest.mark.parametrize("words", [*SUMMARIES, *(f"config {name}" for name in config.SUMMARIES)])
+def test_the_summary_of_a_command_is_the_first_line_of_its_help(words):
+    command = dict(every_command())[words]
+    *group, name = words.split()
+    summary = config.SUMMARIES[name] if group else SUMMARIES[name]
+    assert (command.help or "").split("\n\n")[0].replace("\n", " ") == summary
 
 
 def test_help_imports_no_command():

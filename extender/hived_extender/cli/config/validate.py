@@ -1,4 +1,4 @@
-"""`hived config`: check configuration files before the scheduler meets them."""
+"""`hived config validate`: check configuration files before the scheduler meets them."""
 
 from typing import Any
 
@@ -10,17 +10,7 @@ from hived_config.errors import ConfigError, Mistake
 from hived_config.loader import load
 
 
-@click.group()
-def command() -> None:
-    """Check configuration files.
-
-    \b
-    Examples:
-      hived config validate hivedscheduler.yaml
-    """
-
-
-@command.command()
+@click.command("validate")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--lenient", is_flag=True, help="Unknown keys are warnings, not mistakes.")
 @click.option(
@@ -31,7 +21,7 @@ def command() -> None:
     show_default=True,
     help="Form of the answer.",
 )
-def validate(files: tuple[str, ...], lenient: bool, form: str) -> None:
+def command(files: tuple[str, ...], lenient: bool, form: str) -> None:
     """List every mistake in scheduler configurations, each with its place and what was expected.
 
     A FILE is a scheduler configuration, or an OpenPAI services-configuration.yaml that contains one under

@@ -1,0 +1,46 @@
+"""A group of commands that are modules of one package, each imported only when it is asked for."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+
+class LazyGroup(click.Group):
+    """A click group whose commands live in modules of a package, named as the command with `_` for `-`.
+
+    Each module has its click command as `command`. The list of commands with their one-line summaries is given, so that
+    help and shell completion answer at once.
+    """
+
+    def __init__(
+        self, *args: Any, package: str = "", summaries: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.package = package
+        self.summaries = summaries or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, in the order of the summaries."""
+        return list(self.summaries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, imported now; None if there is none."""
+        if cmd_name not in self.summaries:
+            return None
+        command: click.Command = import_module(f"{self.package}.{cmd_name.replace('-', '_')}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name, or an option of the group itself."""
+        names = [
+            CompletionItem(name, help=text) for name, text in self.summaries.items() if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
