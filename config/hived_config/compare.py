@@ -1,0 +1,195 @@
+"""Two configurations -> what differs between them, in the words of the file and of the field."""
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any, TypeVar
+
+from hived.layout import build_topology
+from hived.specs import CellTypeSpec, SkuTypeSpec
+from hived.topology import NO_CELL, Topology
+from hived_config.changes import CellCount, Changes, ExplainedChanges, NamedChanges, SettingChange, Shape
+from hived_config.loader import Configuration
+from hived_config.node_changes import Nodes, compare_nodes, is_reordered, read_nodes
+
+K = TypeVar("K")
+
+NEED_RESTART = frozenset({"webServerAddress", "kubeApiServerAddress", "kubeConfigFilePath"})
+"""Settings that a running service does not take up."""
+
+
+def compare(
+    old: Configuration, new: Configuration, old_topology: Topology | None = None, new_topology: Topology | None = None
+) -> Changes:
+    """What differs between two configurations.
+
+    Parameters
+    ----------
+    old, new : two sound configurations
+    old_topology, new_topology : `build_topology` of their clusters, where the caller has them; else they are built
+
+    `shapes` has, for each VC and each level of a chain at or below a cell that it is promised, how many cells of that
+    shape it is guaranteed at once if it uses nothing else: a rack of four nodes counts as one rack, four nodes and all
+    their leaves. Pinned cells count with the others.
+
+    The order in which cells stand in a file matters too, as ties are broken by it: where only that differs, `settings`
+    says so. Cost O(cells above the leaves), besides building.
+    """
+    old_topology = old_topology or build_topology(old.cluster)
+    new_topology = new_topology or build_topology(new.cluster)
+    old_nodes, new_nodes = read_nodes(old_topology), read_nodes(new_topology)
+    return Changes(
+        compare_nodes(old_nodes, new_nodes),
+        _compare_cell_types(old.cluster.cell_types, new.cluster.cell_types),
+        tuple(CellCount(*each) for each in _counts(_cell_counts(old_topology), _cell_counts(new_topology))),
+        _compare_named(_pinned_cells(old_topology), _pinned_cells(new_topology)),
+        _compare_named(_virtual_clusters(old, old_topology), _virtual_clusters(new, new_topology)),
+        tuple(Shape(*key, was, now) for key, was, now in _counts(_shapes(old_topology), _shapes(new_topology))),
+        (*_compare_settings(old, new), *_compare_order(old_nodes, new_nodes)),
+    )
+
+
+def _compare_named(old: Mapping[str, Any], new: Mapping[str, Any]) -> NamedChanges:
+    return NamedChanges(
+        tuple(sorted(new.keys() - old.keys())),
+        tuple(sorted(old.keys() - new.keys())),
+        tuple(sorted(name for name in old.keys() & new.keys() if old[name] != new[name])),
+    )
+
+
+def _counts(old: dict[K, int], new: dict[K, int]) -> list[tuple[K, int, int]]:
+    """(key, old count, new count) where they differ; new keys first, in their order."""
+    keys = dict.fromkeys((*new, *old))
+    return [(key, old.get(key, 0), new.get(key, 0)) for key in keys if old.get(key, 0) != new.get(key, 0)]
+
+
+# ---- cells
+
+
+def _compare_cell_types(old: Mapping[str, CellTypeSpec], new: Mapping[str, CellTypeSpec]) -> ExplainedChanges:
+    named = _compare_named(old, new)
+    changed = tuple((name, ", ".join(_explain_cell_type(old[name], new[name]))) for name in named.changed)
+    return ExplainedChanges(named.added, named.removed, changed)
+
+
+def _explain_cell_type(old: CellTypeSpec, new: CellTypeSpec) -> Iterable[str]:
+    if old.child_type != new.child_type:
+        yield f"childCellType {new.child_type}, formerly {old.child_type}"
+    if old.child_count != new.child_count:
+        yield f"childCellNumber {new.child_count}, formerly {old.child_count}"
+    if old.is_node_level != new.is_node_level:
+        yield "now the node level" if new.is_node_level else "no longer the node level"
+
+
+def _cell_counts(topology: Topology) -> dict[str, int]:
+    """Cell type -> number of physical cells; chains ascending, each from the top downwards."""
+    counts: dict[str, int] = {}
+    for chain, forest in zip(topology.chains, topology.forests, strict=False):
+        for level in range(chain.top_level, 0, -1):
+            count = forest.tree_count * chain.leaf_count(chain.top_level) // chain.leaf_count(level)
+            counts[chain.types[level - 1]] = counts.get(chain.types[level - 1], 0) + count
+    return counts
+
+
+def _pinned_cells(topology: Topology) -> dict[str, tuple[object, ...]]:
+    """Pinned cell id -> what hardware it is: chain, type, its leaves' nodes and devices. Addresses do not count."""
+    arrays = topology.arrays
+    pinned: dict[str, tuple[object, ...]] = {}
+    for pinned_id, cell in topology.pinned_cells.items():
+        chain = topology.chain_of(cell)
+        first = int(arrays.first_leaf[cell])
+        leaves = slice(first, first + chain.leaf_count(int(arrays.level[cell])))
+        nodes = [topology.node_names[node] for node, _ in groupby(arrays.node[leaves].tolist())]
+        pinned[pinned_id] = (chain.name, topology.cell_type(cell), tuple(nodes), arrays.device[leaves].tobytes())
+    return pinned
+
+
+# ---- virtual clusters
+
+
+def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[str, tuple[object, ...]]:
+    """VC -> everything that the file says of it: preassigned cells in file order, pins, namespaces, placement."""
+    namespaces: dict[str, list[str]] = {}
+    for namespace, owner in sorted(configuration.rules.vc_of_namespace.items()):
+        namespaces.setdefault(owner, []).append(namespace)
+    types = topology.arrays.chain_level
+    clusters: dict[str, tuple[object, ...]] = {}
+    for name, vc in topology.vc_index.items():
+        spec = configuration.cluster.virtual_clusters[name]
+        count = len(topology.preassigned[vc]) - len(spec.pinned_cell_ids)
+        cells = [_type_of_level(topology, slot) for slot in types[list(topology.preassigned[vc][:count])].tolist()]
+        clusters[name] = (cells, spec.pinned_cell_ids, namespaces.get(name), spec.packs_by_topology)
+    return clusters
+
+
+def _type_of_level(topology: Topology, chain_level: int) -> str:
+    """`CHAIN` or `CHAIN.TYPE`, as a file spells it."""
+    chain = topology.chains[int(topology.arrays.chain_of_level[chain_level])].name
+    cell_type = topology.level_types[chain_level]
+    return chain if cell_type == chain else f"{chain}.{cell_type}"
+
+
+def _shapes(topology: Topology) -> dict[tuple[str, str], int]:
+    """(VC, dotted type) -> number of such cells that it is guaranteed; VCs and chains ascending, then downwards."""
+    found: dict[tuple[int, int, int], int] = {}
+    for forest in topology.forests:
+        if forest.vc == NO_CELL:
+            continue
+        chain = topology.chains[forest.chain]
+        for level in range(forest.top_level, 0, -1):
+            count = forest.tree_count * chain.leaf_count(forest.top_level) // chain.leaf_count(level)
+            key = (forest.vc, forest.chain, -level)
+            found[key] = found.get(key, 0) + count
+    offsets = topology.arrays.level_offset
+    return {
+        (topology.vc_names[vc], _type_of_level(topology, int(offsets[chain]) - level)): count
+        for (vc, chain, level), count in sorted(found.items())
+    }
+
+
+# ---- everything else
+
+
+def _compare_settings(old: Configuration, new: Configuration) -> list[SettingChange]:
+    before, after = _values(old), _values(new)
+    return [
+        SettingChange(key, before.get(key), after.get(key), key in NEED_RESTART)
+        for key in dict.fromkeys((*after, *before))
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _compare_order(old: Nodes, new: Nodes) -> list[SettingChange]:
+    if not is_reordered(old, new):
+        return []
+    return [SettingChange("physicalCluster.physicalCells", "in one order", "in another order")]
+
+
+def _values(configuration: Configuration) -> dict[str, Any]:
+    """Every setting, rule and SKU type under the key that it has in a file."""
+    settings, rules = configuration.settings, configuration.rules
+    skus = configuration.cluster.sku_types
+    return {
+        "kubeApiServerAddress": settings.kube_api_server_address,
+        "kubeConfigFilePath": settings.kube_config_file_path,
+        "webServerAddress": settings.web_server_address,
+        "forcePodBindThreshold": settings.force_pod_bind_threshold,
+        "waitingPodSchedulingBlockMilliSec": settings.waiting_pod_block_ms,
+        "preemptionBy": settings.preempt_by.value,
+        "podDisruptionBudgets": settings.disruption_budgets.value,
+        "evictionGraceSeconds": settings.eviction_grace_s,
+        "schedulerNames": list(rules.scheduler_names),
+        **{f"priorityClasses.{name}": rules.priority_classes[name] for name in sorted(rules.priority_classes)},
+        **{f"topologyLevels.{name}": rules.topology_levels[name] for name in sorted(rules.topology_levels)},
+        **{f"physicalCluster.skuTypes.{name}": _sku_type(configuration, name, skus[name]) for name in sorted(skus)},
+    }
+
+
+def _sku_type(configuration: Configuration, name: str, sku: SkuTypeSpec) -> dict[str, Any]:
+    """A SKU type as a file could have it."""
+    rules = configuration.rules
+    values: dict[str, Any] = {"gpu": sku.gpu, "cpu": sku.cpu, "memory": f"{sku.memory_mib:.15g}Mi"}
+    if name in rules.resources:
+        values["resource"] = rules.resources[name]
+    if name in rules.node_labels:
+        values["nodeLabels"] = dict(sorted(rules.node_labels[name].items()))
+    return values
