@@ -8,10 +8,11 @@
   kube-apiserver. Verdicts are remembered for seconds; without a verdict nobody comes in.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from hived_extender.callers import GRANTED, Call, Identity, Verdict, refused, unauthenticated, unexpired
+from hived_extender.callers import GRANTED, Call, Verdict, refused, unauthenticated
+from hived_extender.identities import Identity, unexpired
 from hived_extender.reviews import Creator, Reviews
 from hived_extender.routes import HEALTH_PATH, READINESS_PATH
 from hived_extender.tls import ServerTls
@@ -50,6 +51,15 @@ class Gate:
             assert self._reviews is not None  # else it would have been quick
             verdict = self._reviews.ask(call)
         return verdict
+
+    @property
+    def knows_callers(self) -> bool:
+        """Whether the API server is asked who calls."""
+        return self._reviews is not None
+
+    def may_do(self, caller: Identity, resource: Mapping[str, str]) -> bool:
+        """May a caller do this to an object (`resourceAttributes` of a SubjectAccessReview)? Raises KubeError."""
+        return self._reviews is not None and self._reviews.may(caller, resource)
 
     def _verdict_on_verb(self, caller: Identity | None) -> Verdict:
         caller = unexpired(caller)

@@ -56,6 +56,10 @@ class Admission:
 
     def __init__(self, cluster: ClusterSpec, rules: PodRules, *, serves_every_name: bool = False) -> None:
         self._serves_every_name = serves_every_name
+        self.configure(cluster, rules)
+
+    def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
+        """Go by another configuration from now on."""
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
         self._resources = frozenset(rules.resources_in(cluster).values())
 

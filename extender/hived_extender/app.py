@@ -7,13 +7,16 @@ gate.
 import time
 from collections.abc import Callable
 
-from flask import Flask, Response, current_app, request
+from flask import Flask, Response, current_app, g, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import PathConverter
 
 from hived_extender.access import Gate
+from hived_extender.answers import JSON, Answer, Question
 from hived_extender.callers import CALLER, Call
-from hived_extender.routes import JSON, ROUTES, Answer, Handler, answer, explain
+from hived_extender.config_routes import CONFIG_ROUTES, ConfigHandler
+from hived_extender.reconfiguration.desk import ConfigDesk
+from hived_extender.routes import ROUTES, Handler, answer, attempt, explain
 from hived_extender.service import Service
 from hived_extender.wire import encode
 
@@ -34,8 +37,11 @@ class _RestOfPath(PathConverter):
     part_isolating = False
 
 
-def create_app(service: Service, gate: Gate | None = None) -> Flask:
-    """An application that serves `service` to those whom `gate` lets in; without one, to everybody. Cheap."""
+def create_app(service: Service, gate: Gate | None = None, desk: ConfigDesk | None = None) -> Flask:
+    """An application that serves `service` to those whom `gate` lets in; without one, to everybody. Cheap.
+
+    `desk` answers for its configuration; without one, those paths do not exist.
+    """
     app = Flask(__name__, static_folder=None)
     app.extensions[_GATE] = gate or Gate()
     app.before_request(_refuse)
@@ -46,6 +52,11 @@ def create_app(service: Service, gate: Gate | None = None) -> Flask:
     for number, route in enumerate(ROUTES):
         view = _view(route.handler, service)
         app.add_url_rule(route.path.replace("{name}", "<rest:name>"), str(number), view, methods=[route.method])
+    if desk is not None:
+        for asked in CONFIG_ROUTES:
+            rule = asked.path.replace("{name}", "<rest:name>")
+            shown = _config_view(asked.handler, desk)
+            app.add_url_rule(rule, f"{asked.method} {rule}", shown, methods=[asked.method])
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _unforeseen_error)
     return app
@@ -60,13 +71,22 @@ def gate_of(app: Flask) -> Gate:
 def _refuse() -> Response | None:
     """Runs before Flask says whether the path exists."""
     call = Call(request.method, request.path, request.environ.get(CALLER), request.headers.get("Authorization"))
-    refusal = gate_of(current_app).decide(call).refusal
-    return _respond(refusal) if refusal is not None else None
+    verdict = gate_of(current_app).decide(call)
+    g.caller = verdict.caller
+    return _respond(verdict.refusal) if verdict.refusal is not None else None
 
 
 def _view(handler: Handler, service: Service) -> Callable[..., Response]:
     def view(name: str = "") -> Response:
         return _respond(answer(handler, service, request.get_data(), name))
+
+    return view
+
+
+def _config_view(handler: ConfigHandler, desk: ConfigDesk) -> Callable[..., Response]:
+    def view(name: str = "") -> Response:
+        question = Question(request.get_data(), name, g.caller)
+        return _respond(attempt(lambda: handler(desk, question)))
 
     return view
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from hived_extender.routes import Answer
+from hived_extender.answers import Answer
 from hived_extender.wire import encode
 
 BODY_TIMEOUT_S = 10.0

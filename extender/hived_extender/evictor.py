@@ -74,7 +74,7 @@ class Evictor:
         on_blocked: Callable[[PodRecord, str], None],
     ) -> None:
         self._kube = kube
-        self._policy = policy
+        self.policy = policy
         self._metrics = metrics
         self._is_victim = is_victim
         self._on_blocked = on_blocked
@@ -131,7 +131,7 @@ class Evictor:
                 self.evict([record], victim.preemptor)
             return
         waited_s = time.monotonic() - victim.refused_at
-        by_force = self._policy.budgets is Budgets.OVERRIDE and waited_s >= self._policy.grace_s
+        by_force = self.policy.budgets is Budgets.OVERRIDE and waited_s >= self.policy.grace_s
         call = self._kube.delete_pod if by_force else self._kube.evict_pod
         try:
             call(record.namespace, record.name, uid=record.uid)

@@ -6,13 +6,13 @@ come late, twice and in any order. Not thread-safe: the service calls everything
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec, PodRequest
-from hived.state import Group, Placements
+from hived.state import Group
 from hived_extender.annotations import LEAF_CELL_ISOLATION, bind_info, isolation_text
 from hived_extender.announcements import Announcer
 from hived_extender.binder import Binder
@@ -23,6 +23,7 @@ from hived_extender.gangs.members import Members
 from hived_extender.gangs.promises import Promises
 from hived_extender.gangs.rounds import Rounds
 from hived_extender.gangs.table import Gangs
+from hived_extender.holdings import Holdings, Placed, in_replay_order, reservations, without_place
 from hived_extender.interpreter import Interpreter
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Metrics
@@ -81,8 +82,10 @@ class Facts:
         for name in ledger.node_names:
             if name in self.healthy_nodes:
                 ledger.set_node(name, True)
-        for record in sorted(self.pods.records(PodState.BOUND), key=_replay_order):
-            self._account(ledger, record)
+        for placed in in_replay_order(self.holdings().placed.values()):
+            record = self.pods.get(placed.request.uid)
+            if record is not None:
+                self._account(ledger, record)
         self._promises.keep_all(ledger)
         for record in self.pods.records(PodState.WAITING):
             # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
@@ -90,6 +93,41 @@ class Facts:
             self._nudger.appeared(record.uid)
         self.ledger = ledger
         return ledger
+
+    def holdings(self) -> Holdings:
+        """What a state is built from, in any configuration. Cost O(pods)."""
+        placed = {
+            record.uid: Placed(record.request, record.bind_info)
+            for record in self.pods
+            if record.bind_info is not None and record.request is not None and record.state is not PodState.WAITING
+        }
+        reserved = reservations(self.ledger.state) if self.ledger is not None else {}
+        return Holdings(frozenset(self.healthy_nodes), placed, reserved)
+
+    def configure(self, spec: ClusterSpec) -> None:
+        """From the next term on, states are built for this cluster."""
+        self._spec = spec
+
+    def switched(self, unaccounted: Mapping[str, UserError], *, are_other_nodes: bool) -> None:
+        """The ledger has got a state of another configuration, which was told of all holdings; `unaccounted` has the
+        pods that it refused, by uid.
+        """
+        for record in self.pods:
+            if record.state is PodState.WAITING:
+                record.is_asked = True  # what it was told may not be true any more
+                self._nudger.appeared(record.uid)
+                if are_other_nodes:
+                    record.offered, record.was_asked = None, False
+                continue
+            error = unaccounted.get(record.uid)
+            record.is_told = record.request is not None and record.bind_info is not None and error is None
+            if error is not None:
+                self._tell_unaccounted(record, error)
+        gangs = dict.fromkeys(record.description.gang for record in self.pods if record.description is not None)
+        for gang in gangs:
+            if gang is not None:
+                self.gangs.changed(gang)
+        self._nudger.room_made()
 
     def end_term(self) -> None:
         """Drop the state, and take back what Kubernetes has not confirmed."""
@@ -345,7 +383,7 @@ class Facts:
             self._announcer.lazily_preempted(record, group.name, group.lazy_preemptor or "")
             if record.bind_info is None:
                 continue
-            members = members or _without_preassigned(record.bind_info.members)
+            members = members or without_place(record.bind_info.members)
             record.bind_info = replace(record.bind_info, members=members)
             record.is_downgraded = True
             if record.state is PodState.BOUND:
@@ -354,20 +392,6 @@ class Facts:
     def _write_anew(self, record: PodRecord) -> None:
         ledger = self.ledger
         self._binder.annotate_later(record, lambda: self.ledger is ledger)
-
-
-def _without_preassigned(members: Placements) -> Placements:
-    return tuple(
-        tuple(replace(pod, preassigned_cell_types=("",) * len(pod.preassigned_cell_types)) for pod in member)
-        for member in members
-    )
-
-
-def _replay_order(record: PodRecord) -> tuple[int, bool, str, str]:
-    """By falling priority; of a group, first a pod that says that the group has lost its place."""
-    priority = record.request.spec.priority if record.request is not None else 0
-    has_place = record.bind_info is not None and all(record.bind_info.members[0][0].preassigned_cell_types)
-    return -priority, has_place, record.namespace, record.name
 
 
 def _is_bound_as_decided(record: PodRecord, pod: Pod) -> bool:

@@ -15,10 +15,14 @@ class Interpreter:
     def __init__(
         self, cluster: ClusterSpec, rules: PodRules, objects: Lookup, *, serves_every_name: bool = False
     ) -> None:
-        self._resolver = Resolver(cluster, rules)
-        self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
+        self.configure(cluster, rules)
         self._objects = objects
         self._serves_every_name = serves_every_name
+
+    def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
+        """Read pods by another configuration from now on."""
+        self._resolver = Resolver(cluster, rules)
+        self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
 
     def is_ours(self, pod: Pod) -> bool:
         """Does the pod have the enabling limit (SEMANTICS 3.1), or name our scheduler and ask for devices or a gang?

@@ -68,6 +68,10 @@ class Leadership:
         """False if standing for election has ended by itself."""
         return self._elector is None or self._elector.is_alive
 
+    def relist_pods(self) -> None:
+        """Have all pods told anew, soon."""
+        self._pods.relist()
+
     def start(self) -> None:
         """Begin to follow, and to stand for election."""
         if self._objects is not None:

@@ -22,7 +22,7 @@ from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
 from hived_extender.annotations import BIND_INFO, bind_annotations
 from hived_extender.node_names import Mask
-from hived_extender.record import Recorder
+from hived_extender.record import Draft, Operations, Recorder
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Ledger:
     def __init__(
         self,
         spec: ClusterSpec,
-        recorder: Recorder | None,
+        recorder: Operations | None,
         on_room: Callable[[], None],
         on_lazy: Callable[[Group], None],
     ) -> None:
@@ -173,6 +173,19 @@ class Ledger:
         held = group.physical[group.physical != NO_CELL]
         # A group whose preemptor was cancelled keeps its state, but gets its cells back.
         return bool((self.state.cells.state[held] == CellState.RESERVING).any())
+
+    def take_over(self, successor: "Ledger") -> None:
+        """Go on with the state of another ledger, which was told of all that holds cells under its configuration.
+
+        Whoever holds on to this ledger, such as a binding that is being written, holds on to the same term.
+        """
+        self.state = successor.state
+        self.lazy_times = {name: self.lazy_times.get(name, time) for name, time in successor.lazy_times.items()}
+        self.last_event = None
+        self.change_count += 1
+        self._tried.clear()
+        if isinstance(self._recorder, Recorder) and isinstance(successor._recorder, Draft):
+            self._recorder.take_over(successor._recorder)
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -18,6 +18,7 @@ from hived import __version__
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+SWITCH_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 FILTER_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
@@ -75,6 +76,18 @@ class Metrics:
             "hived_record_failures", "Operations that could not be written to the record.", registry=self.registry
         )
 
+        self.config_version = Gauge(
+            "hived_config_version", "Version of the configuration in force.", registry=self.registry
+        )
+        self.config_changes = Counter(
+            "hived_config_changes", "Other configurations, by what became of them.", ["outcome"], registry=self.registry
+        )
+        self.config_switch_seconds = Histogram(
+            "hived_config_switch_seconds",
+            "How long requests waited while another configuration came into force.",
+            buckets=SWITCH_BUCKETS_S,
+            registry=self.registry,
+        )
         self.events = Counter(
             "hived_events",
             "Events about pods, by outcome.",

@@ -12,6 +12,8 @@ from hived_extender.wire import (
     WHAT_IF_PATH,
     BindArgs,
     BindResult,
+    ConfigPlanArgs,
+    ConfigPushArgs,
     FilterArgs,
     FilterResult,
     PreemptArgs,
@@ -20,9 +22,22 @@ from hived_extender.wire import (
     WhatIfResult,
 )
 
-_STRUCTS = (FilterArgs, FilterResult, PreemptArgs, PreemptResult, BindArgs, BindResult, WhatIfArgs, WhatIfResult)
+_STRUCTS = (
+    FilterArgs,
+    FilterResult,
+    PreemptArgs,
+    PreemptResult,
+    BindArgs,
+    BindResult,
+    WhatIfArgs,
+    WhatIfResult,
+    ConfigPlanArgs,
+    ConfigPushArgs,
+)
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
+_INTEGER = {"type": "integer"}
+_BOOLEAN = {"type": "boolean"}
 
 
 def _ref(name: str) -> dict[str, Any]:
@@ -51,7 +66,34 @@ _CELL = {
     "isNodeLevel": {"type": "boolean"},
 }
 
+_VERSION = {"version": _INTEGER, "when": _TEXT, "who": _TEXT, "why": _TEXT, "sha256": _TEXT, "text": _TEXT}
+_JOB = {"name": _TEXT, "vc": _TEXT, "pods": _TEXTS, "verdict": _TEXT, "reason": _TEXT}
+
 _CELLS = {
+    "ConfigVersion": _object(_VERSION),
+    "Config": _object(
+        _VERSION
+        | {
+            "source": _TEXT,
+            "clusterId": _TEXT,
+            "isPushable": _BOOLEAN,
+            "refused": {"anyOf": [_object({"reason": _TEXT, "when": _TEXT}), {"type": "null"}]},
+        }
+    ),
+    "ConfigReport": _object(
+        {
+            "baseVersion": _INTEGER,
+            "identical": _BOOLEAN,
+            "refusals": _TEXTS,
+            "warnings": _TEXTS,
+            "changes": {"type": "object"},
+            "groups": _object({"unaffected": _INTEGER, "affected": _array(_object(_JOB | {"priority": _INTEGER}))}),
+            "waiting": _array(_object(_JOB)),
+            "affectsRunning": _BOOLEAN,
+            "needsAllowDowngrade": _BOOLEAN,
+        }
+    ),
+    "Refusal": _object({"message": _TEXT, "plan": {"anyOf": [_ref("ConfigReport"), {"type": "null"}]}}),
     "PhysicalCell": _object(
         _CELL | {"vc": _TEXT, "cellChildren": _array(_ref("PhysicalCell")), "virtualCell": _ref("VirtualCell")}
     ),
@@ -81,6 +123,8 @@ _BODIES = {
     PREEMPT_PATH: _ref("PreemptArgs"),
     BIND_PATH: _ref("BindArgs"),
     WHAT_IF_PATH: _ref("WhatIfArgs"),
+    "/v1/config/plan": _ref("ConfigPlanArgs"),
+    "POST /v1/config": _ref("ConfigPushArgs"),
 }
 
 _ANSWERS: dict[str, dict[str, Any]] = {
@@ -97,6 +141,11 @@ _ANSWERS: dict[str, dict[str, Any]] = {
     "/v1/inspect/clusterstatus/physicalcluster": _array(_ref("PhysicalCell")),
     "/v1/inspect/clusterstatus/virtualclusters/": _ref("VirtualClusters"),
     "/v1/inspect/clusterstatus/virtualclusters/{name}": _array(_ref("VirtualCell")),
+    "/v1/config": _ref("Config"),
+    "POST /v1/config": _object({"version": _INTEGER, "outcome": _ref("ConfigReport")}),
+    "/v1/config/plan": _ref("ConfigReport"),
+    "/v1/config/versions": _object({"items": _array(_ref("ConfigVersion"))}),
+    "/v1/config/versions/{name}": _ref("ConfigVersion"),
     "/healthz": _object({"status": _TEXT, "fault": _TEXT}),
     "/readyz": _object({"status": _TEXT, "reason": _TEXT}),
     "/openapi.json": {"type": "object"},
@@ -111,7 +160,13 @@ _ERRORS: dict[str, tuple[str, ...]] = {
     "/v1/inspect/clusterstatus/physicalcluster": ("503",),
     "/v1/inspect/clusterstatus/virtualclusters/": ("503",),
     "/v1/inspect/clusterstatus/virtualclusters/{name}": ("400", "503"),
+    "POST /v1/config": ("400", "401", "403", "500", "503"),
+    "/v1/config/plan": ("400", "500", "503"),
+    "/v1/config/versions": ("503",),
+    "/v1/config/versions/{name}": ("404", "503"),
 }
+
+_REFUSALS = {"POST /v1/config": ("409", "422")}
 
 _STATUSES = {"/healthz": "500", "/readyz": "503"}
 """Paths that answer with another status too, in the same form."""
@@ -123,7 +178,7 @@ def openapi_document(version: str, summaries: Mapping[tuple[str, str], str]) -> 
     components["FilterArgs"]["properties"]["NodeNames"] = _TEXTS
     paths: dict[str, dict[str, Any]] = {}
     for (method, path), summary in summaries.items():
-        paths.setdefault(path, {})[method.lower()] = _operation(path, summary)
+        paths.setdefault(path, {})[method.lower()] = _operation(method, path, summary)
     return {
         "openapi": "3.1.0",
         "info": {"title": "HiveD scheduler extender", "version": version, "license": {"name": "MIT"}},
@@ -132,21 +187,24 @@ def openapi_document(version: str, summaries: Mapping[tuple[str, str], str]) -> 
     }
 
 
-def _operation(path: str, summary: str) -> dict[str, Any]:
-    answers = {"200": _content("The answer.", path)}
+def _operation(method: str, path: str, summary: str) -> dict[str, Any]:
+    key = f"{method} {path}" if f"{method} {path}" in _ANSWERS else path
+    answers = {"200": _content("The answer.", key)}
     if path in _STATUSES:
-        answers[_STATUSES[path]] = _content("Not now.", path)
-    for status in _ERRORS.get(path, ()):
+        answers[_STATUSES[path]] = _content("Not now.", key)
+    for status in _ERRORS.get(key, ()):
         answers[status] = {"description": "What is wrong.", "content": {"application/json": {"schema": _TEXT}}}
+    for status in _REFUSALS.get(key, ()):
+        answers[status] = {"description": "Refused.", "content": {"application/json": {"schema": _ref("Refusal")}}}
     operation: dict[str, Any] = {"summary": summary, "responses": answers}
-    if path in _BODIES:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _BODIES[path]}}}
+    if key in _BODIES:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _BODIES[key]}}}
     if "{name}" in path:
         operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": _TEXT}]
     return operation
 
 
-def _content(description: str, path: str) -> dict[str, Any]:
-    if path not in _ANSWERS:
+def _content(description: str, key: str) -> dict[str, Any]:
+    if key not in _ANSWERS:
         return {"description": description, "content": {"text/plain": {"schema": _TEXT}}}
-    return {"description": description, "content": {"application/json": {"schema": _ANSWERS[path]}}}
+    return {"description": description, "content": {"application/json": {"schema": _ANSWERS[key]}}}

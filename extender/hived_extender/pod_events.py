@@ -74,9 +74,19 @@ class EventRecorder:
         self._counts: OrderedDict[str, int] = OrderedDict()
 
     def record(
-        self, pod: PodRef, event_type: str, reason: str, message: str, *, times: int = 1, since_s: float | None = None
+        self,
+        pod: PodRef,
+        event_type: str,
+        reason: str,
+        message: str,
+        *,
+        times: int = 1,
+        since_s: float | None = None,
+        about: str = "Pod",
     ) -> bool:
         """Say something about `pod` that happened `times` times, first at `since_s` (seconds of the epoch).
+
+        `about` is the kind of object, where it is no pod.
 
         `event_type` is NORMAL or WARNING. Returns True if this is a new event, False if one was counted up. Raises
         KubeError; then it is not known whether the event was written.
@@ -89,6 +99,7 @@ class EventRecorder:
         if known is not None and self._count_up(path, known + times):
             return False
         event = self._event(pod, name, event_type, reason, message, times, since_s)
+        event["involvedObject"]["kind"] = about
         try:
             self._kube.create(collection, event)
         except KubeError as error:

@@ -305,6 +305,23 @@ class Replay:
         self._bound: dict[str, dict[str, str]] = {}
         self._last: Snapshot = ({}, {}, {})
 
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """As it is now; None before a sound configuration."""
+        return self._scheduler
+
+    def placed(self) -> dict[str, tuple[PodRequest, BindInfo]]:
+        """The pods that are bound, by uid: what each asked for, and where it was bound."""
+        return {
+            pod: (_request(pod, texts), annotations.bind_info(texts))
+            for pod, texts in self._bound.items()
+            if pod in self._pods
+        }
+
+    def waiting(self) -> list[PodRequest]:
+        """What the other pods ask for that were seen and are not gone."""
+        return [request for pod, request in self._pods.items() if request is not None and pod not in self._bound]
+
     def run(self, operations: Iterable[tuple[int, Operation]], file: str = "scenario") -> Iterator[Json]:
         """Yield the record of each operation. Raises InvariantError naming file and line if a rule is broken."""
         for i, (line, operation) in enumerate(operations):

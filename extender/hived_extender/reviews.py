@@ -15,7 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from hived_extender.callers import GRANTED, Call, Identity, Verdict, refused, unauthenticated, unexpired
+from hived_extender.callers import Call, Verdict, refused, unauthenticated
+from hived_extender.identities import Identity, unexpired
 from hived_extender.kube import KubeError
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Reviews:
         granted = self._grants.find(self._grant_key(user, call))
         if granted is None:
             return None
-        return GRANTED if granted.value else _forbidden(user, call)
+        return Verdict(caller=user) if granted.value else _forbidden(user, call)
 
     def ask(self, call: Call) -> Verdict:
         """The verdict, by asking what is not remembered. A review that fails refuses with 503."""
@@ -93,7 +94,7 @@ class Reviews:
         is_allowed = self._is_allowed(user, call) if granted is None else granted.value
         if granted is None:
             self._grants.keep(key, is_allowed, REMEMBER_GRANTED_S if is_allowed else REMEMBER_REFUSED_S)
-        return GRANTED if is_allowed else _forbidden(user, call)
+        return Verdict(caller=user) if is_allowed else _forbidden(user, call)
 
     def _user_of(self, token: str) -> Identity | None:
         digest = self._digest(token)
@@ -106,13 +107,20 @@ class Reviews:
         self._users.keep(digest, user, REMEMBER_GRANTED_S if user else REMEMBER_REFUSED_S)
         return user
 
+    def may(self, user: Identity, resource: Mapping[str, str]) -> bool:
+        """May they do this (`resourceAttributes` of a SubjectAccessReview)? Raises KubeError; nothing is remembered."""
+        return self._review(user, {"resourceAttributes": dict(resource)})
+
     def _is_allowed(self, user: Identity, call: Call) -> bool:
+        return self._review(user, {"nonResourceAttributes": {"path": call.place, "verb": call.method.lower()}})
+
+    def _review(self, user: Identity, what: Mapping[str, Any]) -> bool:
         spec: dict[str, Any] = {
             "user": user.name,
             "groups": user.groups,
             "uid": user.uid,
             "extra": dict(user.extra),
-            "nonResourceAttributes": {"path": call.place, "verb": call.method.lower()},
+            **what,
         }
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         status = msgspec.convert(self._kube.create(ACCESS_REVIEWS, review), _AccessReview).status

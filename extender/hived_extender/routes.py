@@ -6,7 +6,7 @@ a JSON string.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Protocol
@@ -15,6 +15,8 @@ from hived import __version__
 from hived.errors import HivedError, UserError
 from hived.status import CellStatus, iter_physical_cluster, iter_virtual_cluster
 from hived_extender import metrics
+from hived_extender.answers import Answer, Question
+from hived_extender.config_routes import CONFIG_ROUTES
 from hived_extender.openapi import openapi_document
 from hived_extender.pods import UnknownPodError
 from hived_extender.service import Service
@@ -37,40 +39,21 @@ from hived_extender.wire import (
 
 log = logging.getLogger(__name__)
 
-JSON = "application/json"
 UNAVAILABLE = 503
 INTERNAL_ERROR = "internal error; the log of the scheduler has the details"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP answer. A body that is an iterator is sent piece by piece; `delay_s` is to pass before it is sent.
-
-    `is_premature` tells that the pod may become known in a moment: kube-scheduler was quicker than our watch.
-    `is_elsewhere` tells that this replica cannot answer now and another may: the connection is closed after the answer,
-    so that a client with keep-alive comes back through the Service.
-    """
-
-    body: bytes | Iterator[bytes]
-    status: int = 200
-    content_type: str = JSON
-    delay_s: float = 0.0
-    is_premature: bool = False
-    is_elsewhere: bool = False
-    headers: tuple[tuple[str, str], ...] = ()
-
-
 class Handler(Protocol):
-    """`name` is the last part of the path, "" if the path has none."""
+    """Answers one request."""
 
-    def __call__(self, service: Service, body: bytes, name: str = "") -> Answer:
-        """Answer one request; raises HivedError."""
+    def __call__(self, service: Service, question: Question) -> Answer:
+        """Raises HivedError."""
 
 
-def filter_call(service: Service, body: bytes, name: str = "") -> Answer:
+def filter_call(service: Service, question: Question) -> Answer:
     """Where can this pod run? One node, or the reason why it has to wait."""
     try:
-        result = service.filter_nodes(decode_args(body, FilterArgs))
+        result = service.filter_nodes(decode_args(question.body, FilterArgs))
     except Exception as error:
         message, status = explain(error)
         is_premature = isinstance(error, UnknownPodError)
@@ -81,27 +64,27 @@ def filter_call(service: Service, body: bytes, name: str = "") -> Answer:
     return Answer(encode(result), delay_s=service.patience.waiting_block_s if is_waiting else 0.0)
 
 
-def preempt_call(service: Service, body: bytes, name: str = "") -> Answer:
+def preempt_call(service: Service, question: Question) -> Answer:
     """Which pods on which candidate node must leave for this pod?"""
-    return Answer(encode(service.preempt_victims(decode_args(body, PreemptArgs))))
+    return Answer(encode(service.preempt_victims(decode_args(question.body, PreemptArgs))))
 
 
-def bind_call(service: Service, body: bytes, name: str = "") -> Answer:
+def bind_call(service: Service, question: Question) -> Answer:
     """Bind a pod to the node that filter has answered. Repeating it is harmless."""
     try:
-        service.bind_pod(decode_args(body, BindArgs))
+        service.bind_pod(decode_args(question.body, BindArgs))
     except Exception as error:
         message, status = explain(error)
         return Answer(encode(BindResult(error=message)), is_elsewhere=status == UNAVAILABLE)
     return Answer(encode(BindResult()))
 
 
-def paths(service: Service, body: bytes, name: str = "") -> Answer:
+def paths(service: Service, question: Question) -> Answer:
     """The list of all paths."""
-    return Answer(encode({"paths": [route.path for route in ROUTES]}))
+    return Answer(encode({"paths": [route.path for route in (*ROUTES, *CONFIG_ROUTES)]}))
 
 
-def affinity_groups(service: Service, body: bytes, name: str = "") -> Answer:
+def affinity_groups(service: Service, question: Question) -> Answer:
     """All affinity groups that hold or reserve cells."""
     groups = service.reader.affinity_groups()
     first = next(groups, None)
@@ -110,46 +93,46 @@ def affinity_groups(service: Service, body: bytes, name: str = "") -> Answer:
     return Answer(chain([b'{"items":'], _json_array(chain([first], groups)), [b"}"]))
 
 
-def affinity_group(service: Service, body: bytes, name: str = "") -> Answer:
+def affinity_group(service: Service, question: Question) -> Answer:
     """One affinity group; the name may contain slashes."""
-    return Answer(encode(service.reader.affinity_group(name)))
+    return Answer(encode(service.reader.affinity_group(question.name)))
 
 
-def cluster_status(service: Service, body: bytes, name: str = "") -> Answer:
+def cluster_status(service: Service, question: Question) -> Answer:
     """The physical cluster and every virtual cluster."""
     cells = service.reader.cells()
     physical = _json_array(iter_physical_cluster(cells))
     return Answer(chain([b'{"physicalCluster":'], physical, [b',"virtualClusters":'], _all_vcs(cells), [b"}"]))
 
 
-def physical_cluster(service: Service, body: bytes, name: str = "") -> Answer:
+def physical_cluster(service: Service, question: Question) -> Answer:
     """The trees of physical cells."""
     return Answer(_json_array(iter_physical_cluster(service.reader.cells())))
 
 
-def virtual_clusters(service: Service, body: bytes, name: str = "") -> Answer:
+def virtual_clusters(service: Service, question: Question) -> Answer:
     """The trees of virtual cells of every virtual cluster."""
     return Answer(_all_vcs(service.reader.cells()))
 
 
-def virtual_cluster(service: Service, body: bytes, name: str = "") -> Answer:
+def virtual_cluster(service: Service, question: Question) -> Answer:
     """The trees of virtual cells of one virtual cluster."""
-    return Answer(_json_array(iter_virtual_cluster(service.reader.cells(), name)))
+    return Answer(_json_array(iter_virtual_cluster(service.reader.cells(), question.name)))
 
 
-def what_if(service: Service, body: bytes, name: str = "") -> Answer:
+def what_if(service: Service, question: Question) -> Answer:
     """What would become of these pods if they were created now? Nothing is changed."""
-    return Answer(encode(WhatIfResult(service.what_if(decode_args(body, WhatIfArgs).pods))))
+    return Answer(encode(WhatIfResult(service.what_if(decode_args(question.body, WhatIfArgs).pods))))
 
 
-def health(service: Service, body: bytes, name: str = "") -> Answer:
+def health(service: Service, question: Question) -> Answer:
     """200 while the process can go on; 500 after an internal error, when it should be restarted."""
     if service.fault:
         return Answer(encode({"status": "stopped", "fault": service.fault}), status=500)
     return Answer(encode({"status": "ok"}))
 
 
-def readiness(service: Service, body: bytes, name: str = "") -> Answer:
+def readiness(service: Service, question: Question) -> Answer:
     """200 while this replica leads; 503 with the reason while it does not, and after an internal error."""
     if service.is_ready:
         return Answer(encode({"status": "ready"}))
@@ -157,14 +140,16 @@ def readiness(service: Service, body: bytes, name: str = "") -> Answer:
     return Answer(encode(status), status=503)
 
 
-def metrics_text(service: Service, body: bytes, name: str = "") -> Answer:
+def metrics_text(service: Service, question: Question) -> Answer:
     """Numbers for Prometheus."""
     return Answer(service.metrics.text(), content_type=metrics.CONTENT_TYPE)
 
 
-def openapi(service: Service, body: bytes, name: str = "") -> Answer:
+def openapi(service: Service, question: Question) -> Answer:
     """This document."""
-    summaries = {(route.method, route.path): (route.handler.__doc__ or "").strip() for route in ROUTES}
+    summaries = {
+        (route.method, route.path): (route.handler.__doc__ or "").strip() for route in (*ROUTES, *CONFIG_ROUTES)
+    }
     return Answer(encode(openapi_document(__version__, summaries)))
 
 
@@ -201,8 +186,13 @@ ROUTES = (
 
 def answer(handler: Handler, service: Service, body: bytes, name: str = "") -> Answer:
     """Call a handler; whatever goes wrong becomes an answer."""
+    return attempt(lambda: handler(service, Question(body, name)))
+
+
+def attempt(handle: Callable[[], Answer]) -> Answer:
+    """Whatever goes wrong becomes an answer."""
     try:
-        return handler(service, body, name)
+        return handle()
     except Exception as error:
         message, status = explain(error)
         is_premature = isinstance(error, UnknownPodError)

@@ -2,34 +2,40 @@
 
 import logging
 import math
+import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from socket import socket
 from typing import Any
 
 from hived.errors import UserError
-from hived_config.loader import Configuration, load
-from hived_config.settings import PreemptBy
+from hived_config.loader import Configuration, load, load_text
 from hived_extender import server
 from hived_extender.access import Security
 from hived_extender.admission import Admission, Admitted
+from hived_extender.announcements import COMPONENT
 from hived_extender.app import create_app
 from hived_extender.election import LeaseName
 from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.evictor import PreemptionPolicy
-from hived_extender.jobs.configuration import publish
+from hived_extender.jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
 from hived_extender.jobs.controller import JobController
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.leadership import Leadership
 from hived_extender.metrics import Metrics
 from hived_extender.objects import Objects
+from hived_extender.pod_events import EventRecorder, timestamp
+from hived_extender.reconfiguration.configurations import Configurations
+from hived_extender.reconfiguration.desk import ConfigDesk
+from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store, read_configuration
+from hived_extender.reconfiguration.versions import Stored, Version
 from hived_extender.record import Recorder
 from hived_extender.server import HttpServer
-from hived_extender.service import Patience, Service
+from hived_extender.service import Patience, Service, policy_of
 from hived_extender.shim import Shim
 from hived_extender.status_writer import StatusWriter
 from hived_extender.tls import ServerTls
@@ -50,11 +56,28 @@ UNPROTECTED = Security()
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigMapName:
+    """Which ConfigMap has the configuration."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class WebhookPort:
     """Where to serve the admission webhook, on the host that the extender listens on. The API server wants TLS."""
 
     port: int
     tls: ServerTls
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the configuration comes from: the one in force at the start, and the store that is followed later."""
+
+    store: Store
+    configuration: Configuration
+    version: Version
 
 
 class Extender:
@@ -65,8 +88,7 @@ class Extender:
 
     def __init__(
         self,
-        config_file: Path,
-        configuration: Configuration,
+        origin: Origin,
         kube: KubeClient,
         listener: socket,
         record_dir: Path | None,
@@ -75,34 +97,47 @@ class Extender:
         webhook: HttpServer | None = None,
         *,
         serves_every_name: bool = False,
+        on_configuration: Callable[[Configuration], None] = lambda configuration: None,
     ) -> None:
-        """`listener` is the socket to serve, `webhook` is served beside it. Raises UserError if the record directory
-        cannot be used.
+        """`listener` is the socket to serve, `webhook` is served beside it; `on_configuration` is told of every other
+        configuration that comes into force. Raises UserError if the record directory cannot be used.
         """
         self._kube = kube
         self._lease_kube = kube.with_timeout(LEASE_TIMEOUT_S)
         self._review_kube = kube.with_timeout(REVIEW_TIMEOUT_S)
         self._is_stopping = threading.Event()
         self._has_failed = False
-        metrics = Metrics()
+        metrics = self.metrics = Metrics()
+        configuration = origin.configuration
         objects = Objects(kube, metrics)
         self._statuses = StatusWriter(kube, objects)
         settings = configuration.settings
         self.service = Service(
             configuration.cluster,
             kube,
-            patience=Patience(settings.force_pod_bind_threshold, settings.waiting_pod_block_ms / 1000),
-            preemption=PreemptionPolicy(
-                settings.preempt_by is PreemptBy.SERVICE, settings.disruption_budgets, settings.eviction_grace_s
-            ),
+            patience=Patience().set_by(settings),
+            preemption=policy_of(settings),
             metrics=metrics,
-            recorder=_recorder(record_dir, config_file, metrics) if record_dir else None,
+            recorder=_recorder(record_dir, origin.version.text, metrics) if record_dir else None,
             rules=configuration.rules,
             objects=objects,
             serves_every_name=serves_every_name,
             on_gang_change=self._statuses.changed,
         )
-        app = create_app(self.service, security.gate(self._review_kube))
+        self._events = EventRecorder(kube, COMPONENT)
+        self.configurations = Configurations(
+            self.service,
+            origin.store,
+            configuration,
+            origin.version,
+            on_switch=on_configuration,
+            relist=self._relist,
+            tell=lambda kind, reason, message: self._tell(origin.store, kind, reason, message),
+        )
+        gate = security.gate(self._review_kube)
+        is_private = ip_address(listener.getsockname()[0]).is_loopback
+        desk = ConfigDesk(self.configurations, gate.may_do if gate.knows_callers else None, is_private=is_private)
+        app = create_app(self.service, gate, desk)
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
         self._leadership = Leadership(self.service, kube, self._lease_kube, lease, self._fail, objects)
@@ -142,6 +177,7 @@ class Extender:
         """Let another replica lead, finish the requests under way and the bindings being written, let go."""
         self._is_stopping.set()
         self._beginning.join(timeout=1)
+        self.configurations.stop()
         self._leadership.stop()
         for each in self._servers:
             each.stop()
@@ -161,6 +197,7 @@ class Extender:
             log.info("loaded", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
             if not self._is_stopping.is_set():
                 self._leadership.start()
+                self.configurations.start()
         except Exception:
             log.critical("the beginning has failed", exc_info=True)
             self._fail()
@@ -168,10 +205,22 @@ class Extender:
     def _fail(self) -> None:
         self._has_failed = True
 
+    def _relist(self) -> None:
+        """Have all pods told anew: other ones may be ours now, or ask for something else."""
+        self._leadership.relist_pods()
 
-def _recorder(directory: Path, config_file: Path, metrics: Metrics) -> Recorder:
+    def _tell(self, store: Store, kind: str, reason: str, message: str) -> None:
+        """An event about the ConfigMap; there is nobody to tell of a file but the log."""
+        if isinstance(store, ConfigMapStore):
+            try:
+                self._events.record(store, kind, reason, message, about="ConfigMap")
+            except KubeError as error:
+                log.warning("event not written", extra={"fields": {"reason": reason, "error": str(error)}})
+
+
+def _recorder(directory: Path, config_text: str, metrics: Metrics) -> Recorder:
     try:
-        return Recorder(directory, config_file, metrics.record_failures.inc)
+        return Recorder(directory, config_text, metrics.record_failures.inc)
     except OSError as error:
         raise UserError(f"cannot record to {directory}: {error.strerror}; --record wants a folder") from error
 
@@ -183,9 +232,24 @@ def _admitted(admission: Admission, pod: Mapping[str, Any]) -> Admitted:
         return Admitted(pod)  # the API server says what is wrong with it
 
 
+def file_origin(file: Path) -> Origin:
+    """A file that its owner changes. Raises UserError if it cannot be used."""
+    configuration = load(file)
+    text = read_configuration(file)
+    return Origin(FileStore(file), configuration, Version(1, timestamp(), "", f"read from {file}", text))
+
+
+def config_map_origin(kube: KubeClient, namespace: str, name: str, metrics: Metrics | None = None) -> Origin:
+    """What a ConfigMap says is in force, or has been given at first. Raises UserError if it cannot be used."""
+    store = ConfigMapStore(kube, namespace, name, metrics or Metrics())
+    stored = store.read().stored
+    version = stored.newest or Version(1, timestamp(), "", "found at the first start", stored.text)
+    return Origin(store, load_text(version.text, store.source), version)
+
+
 @contextmanager
 def start_extender(
-    config_file: Path,
+    config: Path | ConfigMapName | Origin,
     kube: KubeClient | None = None,
     *,
     listen: str = "",
@@ -194,31 +258,41 @@ def start_extender(
     security: Security = UNPROTECTED,
     webhook: WebhookPort | None = None,
     serves_every_name: bool = False,
+    on_configuration: Callable[[Configuration], None] = lambda configuration: None,
 ) -> Iterator[Extender]:
     """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
 
+    `config` is a file, or the name of a ConfigMap in the cluster that `kube`, or else the environment, points to.
     `listen` is `[host]:port`, "" for what the configuration says. With a `lease` it leads when it holds that, else from
     the beginning. With `serves_every_name` no other scheduler is there that pods could be for. Raises UserError for a
     configuration, an address or a record directory that cannot be used.
     """
-    configuration = load(config_file)
-    settings = configuration.settings
+    client = kube
+    try:
+        if isinstance(config, ConfigMapName):
+            client = client or KubeClient.connect(os.environ.get("KUBE_APISERVER_ADDRESS", ""))
+            origin = config_map_origin(client, config.namespace, config.name)
+        else:
+            origin = config if isinstance(config, Origin) else file_origin(config)
+        settings = origin.configuration.settings
+        client = client or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
+    except KubeError as error:
+        raise UserError(str(error)) from error
     address = listen or settings.web_server_address
+    admission = Admission(origin.configuration.cluster, origin.configuration.rules)
+
+    def taken_up(configuration: Configuration) -> None:
+        admission.configure(configuration.cluster, configuration.rules)
+        on_configuration(configuration)
+
     with ExitStack() as stack:
         listener = stack.enter_context(closing(server.listen(address)))
-        try:
-            client = kube or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
-        except KubeError as error:
-            raise UserError(str(error)) from error
         webhook_server = None
         if webhook is not None:
             beside = stack.enter_context(closing(server.listen(f"{address.rpartition(':')[0]}:{webhook.port}")))
-            webhook_server = HttpServer(
-                Webhook(Admission(configuration.cluster, configuration.rules)), beside, webhook.tls, name="webhook"
-            )
+            webhook_server = HttpServer(Webhook(admission), beside, webhook.tls, name="webhook")
         extender = Extender(
-            config_file,
-            configuration,
+            origin,
             client,
             listener,
             record_dir,
@@ -226,6 +300,7 @@ def start_extender(
             security,
             webhook_server,
             serves_every_name=serves_every_name,
+            on_configuration=taken_up,
         )
         extender.start()
         try:
@@ -255,20 +330,28 @@ def start_embedded(
 
     Ready when entered, gone at the end. With `has_webhook` pods are changed when they are created, as the admission
     webhook does. Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to do with
-    it.
+    it. Its configuration is what the file says at the beginning, and is kept in a ConfigMap from then on.
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
-    configuration = load(config_file)
+    first = file_origin(config_file)
+    configuration = first.configuration
     admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True)
     cluster = EmbeddedCluster(
         configuration.cluster, admit_pod=(lambda pod: _admitted(admission, pod)) if has_webhook else None
     )
+
+    def taken_up(configuration: Configuration) -> None:
+        admission.configure(configuration.cluster, configuration.rules)
+        cluster.add_machines(configuration.cluster)
+
     cluster.start()
     try:
         kube = KubeClient.connect(cluster.api_url)
-        publish(kube, config_file)
+        store = ConfigMapStore(kube, CONFIG_MAP_NAMESPACE, CONFIG_MAP_NAME, Metrics())
+        store.create(Stored(first.version.text, (first.version,)))
+        origin = Origin(store, configuration, first.version)
         with start_extender(
-            config_file, kube, listen=listen, record_dir=record_dir, serves_every_name=True
+            origin, kube, listen=listen, record_dir=record_dir, serves_every_name=True, on_configuration=taken_up
         ) as extender:
             if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
                 raise UserError("the extender has not become ready; see the log")

@@ -17,7 +17,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from hived.errors import UserError
 from hived.jit import forget_sources
 from hived_extender.bodies import Receive, Scope, Send
-from hived_extender.callers import CALLER, identity_of
+from hived_extender.callers import CALLER
+from hived_extender.identities import identity_of
 from hived_extender.tls import ServerTls
 
 KEEP_ALIVE_S = 120

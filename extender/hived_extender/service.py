@@ -16,14 +16,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
 from hived.events import Phase
 from hived.specs import ClusterSpec, PodRequest
+from hived.state import State
+from hived_config.loader import Configuration
 from hived_config.rules import PodRules
+from hived_config.settings import PreemptBy, Settings
 from hived_extender.announcements import Announcer, AnnouncerApi
 from hived_extender.binder import Binder, KubeApi
 from hived_extender.counts import count_bad_nodes, count_groups, count_leaf_cells, count_preempting_pods
@@ -36,6 +39,7 @@ from hived_extender.gangs.annotations import asks_in_own_words
 from hived_extender.gangs.plans import Round
 from hived_extender.gangs.rounds import Alone
 from hived_extender.gangs.states import GangState, state_of
+from hived_extender.holdings import Holdings
 from hived_extender.interpreter import Interpreter
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Gauges, Metrics
@@ -44,7 +48,9 @@ from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, UnknownPodError
 from hived_extender.preemptions import pick_victims
 from hived_extender.reader import Reader
-from hived_extender.record import Recorder
+from hived_extender.reconfiguration.outlook import Waiting, waiting_jobs
+from hived_extender.reconfiguration.successor import Successor
+from hived_extender.record import Draft, Recorder
 from hived_extender.waiting import NO_CHAIN_REASON, ROOM_REASON, UNASKED_S, UNBOUND_S, WaitingPods
 from hived_extender.what_if import WhatIf
 from hived_extender.wire import (
@@ -89,6 +95,17 @@ class Patience:
     force_bind_threshold: int = 3
     waiting_block_s: float = 0.0
     nudge_delay_s: float = 0.3
+
+    def set_by(self, settings: Settings) -> "Patience":
+        """The same, but for what a configuration sets."""
+        block_s = settings.waiting_pod_block_ms / 1000
+        return replace(self, force_bind_threshold=settings.force_pod_bind_threshold, waiting_block_s=block_s)
+
+
+def policy_of(settings: Settings) -> PreemptionPolicy:
+    """As a configuration sets it."""
+    by_service = settings.preempt_by is PreemptBy.SERVICE
+    return PreemptionPolicy(by_service, settings.disruption_budgets, settings.eviction_grace_s)
 
 
 class Service:
@@ -287,6 +304,64 @@ class Service:
         with self._lock:
             gang = self._facts.gangs.get(key)
             return None if gang is None else state_of(gang, self._facts.gangs.plan(key))
+
+    # Configuration
+
+    def held(self) -> tuple[Holdings, State, list[Waiting]]:
+        """All that another configuration would have to keep, the present state, which changes on, and what waits."""
+        with self._exclusive():
+            ledger = self._leading()
+            return self._facts.holdings(), ledger.state, waiting_jobs(self._facts)
+
+    def draft(self, config_text: str) -> Draft | None:
+        """Where to record what a state to come is told; None if nothing is recorded."""
+        with self._lock:
+            return None if self._recorder is None else self._recorder.draft(config_text)
+
+    def configure(self, configuration: Configuration) -> bool:
+        """Take up another configuration on a replica that does not lead; False on one that does, which has to switch.
+
+        Pods that this makes ours, or reads differently, have to be listed anew.
+        """
+        with self._exclusive():
+            if self._facts.ledger is not None:
+                return False
+            self._take_up(configuration)
+            return True
+
+    def switch(self, configuration: Configuration, successor: Successor, agree: Callable[[State], None]) -> float:
+        """Replace the state with its successor between two requests; returns how long these had to wait, in seconds.
+
+        `agree` is shown the present state when the successor has everything, and raises UserError to keep it. So does
+        whatever is wrong with the successor; nothing has changed then.
+        """
+        with self._exclusive():
+            began = time.perf_counter()
+            ledger = self._leading()
+            holdings = self._facts.holdings()
+            try:
+                successor.catch_up(holdings)
+                agree(ledger.state)
+            except UserError:
+                raise
+            except Exception as error:
+                log.critical("a configuration is not taken up: its state is broken", exc_info=error)
+                raise UserError(
+                    f"the new state is broken ({type(error).__name__}: {error}); see the log", 500
+                ) from error
+            are_other_nodes = ledger.node_names != successor.ledger.node_names
+            ledger.take_over(successor.ledger)
+            self._take_up(configuration)
+            if are_other_nodes:
+                self._node_names = NodeNames(ledger.state.topology.node_index)
+            self._facts.switched(successor.unaccounted, are_other_nodes=are_other_nodes)
+            return time.perf_counter() - began
+
+    def _take_up(self, configuration: Configuration) -> None:
+        self._facts.configure(configuration.cluster)
+        self._interpreter.configure(configuration.cluster, configuration.rules)
+        self.patience = self.patience.set_by(configuration.settings)
+        self.preemption = self._evictor.policy = self._waiting.policy = policy_of(configuration.settings)
 
     # Verbs
 

@@ -17,13 +17,14 @@ from typing import Any
 
 from flask import Flask
 
+from hived_extender.answers import Answer
 from hived_extender.app import BODY_LIMIT, CLOSE, gate_of
 from hived_extender.bodies import BODY_TIMEOUT_S, CLOSE_HEADER, Message, Receive, Scope, Send, receive_body, send_answer
-from hived_extender.callers import CALLER, Call, Identity, Verdict
+from hived_extender.callers import CALLER, Call, Verdict
+from hived_extender.identities import Identity
 from hived_extender.routes import (
     HEALTH_PATH,
     READINESS_PATH,
-    Answer,
     Handler,
     answer,
     filter_call,

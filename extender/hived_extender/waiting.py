@@ -59,7 +59,7 @@ class WaitingPods:
         self._exclusive = exclusive
         self._guard = guard
         self._facts = facts
-        self._policy = policy
+        self.policy = policy
         self._binder = binder
         self._announcer = announcer
         self._nudger = nudger
@@ -122,7 +122,7 @@ class WaitingPods:
             if record.request is not None:
                 self._facts.release(record)  # it was asked about by itself before, when its gang had started once
         found = rounds.decide(ledger, round_, phase)
-        if self._policy.by_service and not any(isinstance(one, Wait) for one in found):
+        if self.policy.by_service and not any(isinstance(one, Wait) for one in found):
             found = [
                 self.preemptions.carry_on(ledger, asker, part.request, one, offered(part))
                 if isinstance(one, Preempt)
@@ -264,7 +264,7 @@ class WaitingPods:
             decision = ledger.try_waiting(request)
             if isinstance(decision, Preempt) and not was_preempting and not may_choose:
                 return True  # it is for kube-scheduler to say where
-            if isinstance(decision, Preempt) and self._policy.by_service:
+            if isinstance(decision, Preempt) and self.policy.by_service:
                 decision = self.preemptions.carry_on(ledger, record, request, decision, None)
         except UserError:
             return False
@@ -335,4 +335,4 @@ class WaitingPods:
     def _may_choose_nodes(self, request: PodRequest) -> bool:
         """May the service make room for a pod wherever its cells are, without asking kube-scheduler?"""
         is_guaranteed = request.spec.priority > OPPORTUNISTIC_PRIORITY
-        return self._policy.by_service and is_guaranteed and request.spec.ignore_suggested_nodes
+        return self.policy.by_service and is_guaranteed and request.spec.ignore_suggested_nodes

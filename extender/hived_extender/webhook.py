@@ -8,8 +8,9 @@ import logging
 
 from hived.errors import UserError
 from hived_extender.admission import Admission, review
+from hived_extender.answers import Answer
 from hived_extender.bodies import BODY_TIMEOUT_S, Receive, Scope, Send, receive_body, send_answer
-from hived_extender.routes import HEALTH_PATH, Answer, explain
+from hived_extender.routes import HEALTH_PATH, explain
 from hived_extender.wire import encode
 
 log = logging.getLogger(__name__)

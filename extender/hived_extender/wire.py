@@ -308,6 +308,30 @@ class WhatIfArgs(msgspec.Struct):
     pods: list[Pod]
 
 
+class ConfigPlanArgs(msgspec.Struct):
+    """config/plan: what would this text do, which messages call `file`?"""
+
+    text: str
+    file: str = "the configuration"
+
+
+class ConfigPushArgs(msgspec.Struct, rename="camel"):
+    """config: put this text in force.
+
+    `baseVersion` is the version that it was made from, 0 for whichever is in force. `agreed` says what may become of
+    which affinity group, by its name, in the words of a plan; `who` counts only where callers are not known.
+    """
+
+    text: str
+    file: str = "the configuration"
+    message: str = ""
+    who: str = ""
+    base_version: int = 0
+    agreed: dict[str, str] = {}
+    allow_downgrade: bool = False
+    cluster_id: str = ""
+
+
 class PodOutcome(msgspec.Struct, kw_only=True):
     """What would become of one pod if it were created now.
 
@@ -330,7 +354,8 @@ class WhatIfResult(msgspec.Struct):
 
 
 _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind) for kind in (FilterArgs, PreemptArgs, BindArgs, WhatIfArgs)
+    kind: msgspec.json.Decoder(kind)
+    for kind in (FilterArgs, PreemptArgs, BindArgs, WhatIfArgs, ConfigPlanArgs, ConfigPushArgs)
 }
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()

@@ -9,7 +9,8 @@ import pytest
 
 from hived_extender import reviews as asking
 from hived_extender.access import Gate
-from hived_extender.callers import AUTHENTICATED, CALLER, GRANTED, Call, Identity, identity_of
+from hived_extender.callers import CALLER, GRANTED, Call
+from hived_extender.identities import AUTHENTICATED, Identity, identity_of
 from hived_extender.kube import KubeClient, load_configuration
 from hived_extender.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from hived_extender.routes import HEALTH_PATH, READINESS_PATH, ROUTES

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hived_extender.app import create_app
+from hived_extender.config_routes import CONFIG_ROUTES
 from hived_extender.routes import ROUTES
 from hived_extender.service import RECOVERING
 from tests.extender.world import World, filter_body, pod_json, preempt_body, spec_text
@@ -177,7 +178,7 @@ def test_every_path_is_documented(client: FlaskClient) -> None:
 def test_the_openapi_document_describes_every_path_with_resolvable_references(client: FlaskClient) -> None:
     document = get(client, "/openapi.json")
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    assert described == {(route.method, route.path) for route in ROUTES}
+    assert described == {(route.method, route.path) for route in (*ROUTES, *CONFIG_ROUTES)}
     schemas = document["components"]["schemas"]
     references = set(_references(document))
     assert references

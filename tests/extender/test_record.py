@@ -25,7 +25,7 @@ from tests.extender.world import CONFIG, NODES, World, node, pod_json, preempt_a
 def start_recorder(folder: Path, **options: Any) -> Recorder:
     config = folder / "cluster.yaml"
     config.write_text(CONFIG)
-    return Recorder(folder / "records", config, run="run", **options)
+    return Recorder(folder / "records", config.read_text(), run="run", **options)
 
 
 def parts_of(folder: Path) -> list[Path]:

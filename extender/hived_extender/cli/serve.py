@@ -15,7 +15,7 @@ from hived_extender import logs
 from hived_extender.access import DEFAULT_VERB_CALLERS, Security
 from hived_extender.cli.signals import stop_signal
 from hived_extender.election import DURATION_S, LeaseName
-from hived_extender.running import LOOPBACK, Extender, WebhookPort, start_embedded, start_extender
+from hived_extender.running import LOOPBACK, ConfigMapName, Extender, WebhookPort, start_embedded, start_extender
 from hived_extender.server import settle_process, tune_process
 from hived_extender.tls import ServerTls
 
@@ -26,6 +26,11 @@ CHECK_INTERVAL_S = 1.0
 @click.option(
     "--config", type=click.Path(path_type=Path), help="Configuration file. [default: $CONFIG or hivedscheduler.yaml]"
 )
+@click.option(
+    "--config-map", metavar="[NAMESPACE/]NAME",
+    help="Instead of a file: the ConfigMap that has the configuration, followed and changed by 'hived config push'. "
+    "[namespace: $POD_NAMESPACE, else default]",
+)  # fmt: skip
 @click.option(
     "--embedded", metavar="CONFIG", type=click.Path(path_type=Path),
     help="Run an embedded cluster with the nodes of this configuration; needs no Kubernetes.",
@@ -96,6 +101,7 @@ CHECK_INTERVAL_S = 1.0
 def command(
     *,
     config: Path | None,
+    config_map: str | None,
     embedded: Path | None,
     listen: str,
     record: Path | None,
@@ -125,6 +131,7 @@ def command(
     \b
     Examples:
       hived serve --config hivedscheduler.yaml
+      hived serve --config-map hived-system/hived-config
       hived serve --embedded hivedscheduler.yaml
       hived serve --embedded hivedscheduler.yaml --record records
       hived serve --listen :9096 --log-format json
@@ -133,8 +140,8 @@ def command(
       hived serve --webhook-port 9443 --webhook-tls-cert-file tls.crt --webhook-tls-private-key-file tls.key
       hived serve --embedded hivedscheduler.yaml --webhook
     """
-    if config is not None and embedded is not None:
-        raise click.UsageError("--config and --embedded exclude each other")
+    if sum(each is not None for each in (config, config_map, embedded)) > 1:
+        raise click.UsageError("--config, --config-map and --embedded exclude each other")
     if embedded is not None and leader_elect:
         raise click.UsageError("an embedded cluster has one scheduler: --embedded goes without --leader-elect")
     _check_combination(embedded, tls_cert_file, tls_private_key_file, client_ca_file, authorize)
@@ -151,12 +158,12 @@ def command(
             if tls_cert_file and tls_private_key_file:
                 tls = ServerTls(tls_cert_file, tls_private_key_file, client_ca_file)
             security = Security(tls, allowed_client_name, authorize)
-            file = config or config_path(os.environ)
+            source = _config_map(config_map) if config_map else config or config_path(os.environ)
             lease = LeaseName(lease_namespace, lease_name, _identity(), lease_duration) if leader_elect else None
             certificate = webhook_tls_cert_file or tls_cert_file
             key = webhook_tls_private_key_file or tls_private_key_file
             with start_extender(
-                file,
+                source,
                 listen=listen,
                 record_dir=record,
                 security=security,
@@ -164,6 +171,14 @@ def command(
                 webhook=None if webhook_port is None else _webhook_port(webhook_port, certificate, key),
             ) as extender:
                 _serve_until(stop, extender)
+
+
+def _config_map(name: str) -> ConfigMapName:
+    """Raises UsageError for what cannot be a name."""
+    namespace, _, own = name.rpartition("/")
+    if not own or "/" in namespace:
+        raise click.UsageError(f"--config-map wants NAME or NAMESPACE/NAME, not {name!r}")
+    return ConfigMapName(namespace or os.environ.get("POD_NAMESPACE") or "default", own)
 
 
 def _webhook_port(port: int, certificate: Path | None, key: Path | None) -> WebhookPort:

@@ -91,6 +91,13 @@ class EmbeddedCluster:
         self._scheduler = Scheduler(self._scheduler_kube, extender_url, self._pace)
         self._scheduler.start()
 
+    def add_machines(self, spec: ClusterSpec) -> None:
+        """Give the cluster the nodes of a configuration that it does not have yet; it keeps those it has."""
+        known = {machine.name for machine in self._machines}
+        new = [machine for machine in machines_of(spec) if machine.name not in known]
+        self._machines += new
+        self._server.call(lambda: self._nodes.register(new))
+
     def fail_node(self, name: str) -> None:
         """Make a node report that it is not Ready. Raises KubeError if there is no such node."""
         self._annotate_node(name, "false")

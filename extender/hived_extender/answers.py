@@ -1,0 +1,35 @@
+"""What a path is asked, and what it answers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hived_extender.identities import Identity
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request: its body, the last part of its path, "" if the path has none, and who asks, where that is known."""
+
+    body: bytes = b""
+    name: str = ""
+    caller: Identity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer. A body that is an iterator is sent piece by piece; `delay_s` is to pass before it is sent.
+
+    `is_premature` tells that the pod may become known in a moment: kube-scheduler was quicker than our watch.
+    `is_elsewhere` tells that this replica cannot answer now and another may: the connection is closed after the answer,
+    so that a client with keep-alive comes back through the Service.
+    """
+
+    body: bytes | Iterator[bytes]
+    status: int = 200
+    content_type: str = JSON
+    delay_s: float = 0.0
+    is_premature: bool = False
+    is_elsewhere: bool = False
+    headers: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,138 @@
+"""One change from the configuration in force to another: the state to come, what it does to whom, and the switch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hived.errors import InvariantError, UserError
+from hived.state import State
+from hived_config.changes import Changes
+from hived_config.compare import compare
+from hived_config.loader import Configuration
+from hived_extender.holdings import Holdings
+from hived_extender.reconfiguration.outlook import Waiting, outlook
+from hived_extender.reconfiguration.successor import Successor
+from hived_extender.reconfiguration.verdicts import HARM, Affected, Verdict, Verdicts, as_json
+from hived_extender.record import Draft
+from hived_extender.service import Service
+
+Agreed = Mapping[str, str]
+"""What becomes of which group, by its name, as whoever pushes has seen it; groups that end meanwhile do not matter."""
+
+ROUNDS = 8
+FEW = 16
+"""Differences that are left for the switch itself; while there are more, they are caught up with, in a few rounds."""
+
+DOWNGRADE_REMEDY = "--allow-downgrade"
+
+
+class Disagreement(UserError):
+    """Something else would become of running work than was agreed to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a change does, or did."""
+
+    changes: Changes
+    affected: Sequence[Affected]
+    unaffected_count: int
+    waiting: Sequence[Mapping[str, Any]]
+    base_version: int
+    warnings: Sequence[str] = ()
+
+    @property
+    def locked_out(self) -> list[str]:
+        """The running guaranteed groups that lose what their VC is guaranteed, by name."""
+        return [one.name for one in self.affected if one.is_locked_out]
+
+    def report(self, refusals: Sequence[str] = ()) -> dict[str, Any]:
+        """As the HTTP API has it (docs/http.md)."""
+        return {
+            "baseVersion": self.base_version,
+            "identical": self.changes.is_empty,
+            "refusals": list(refusals),
+            "warnings": list(self.warnings),
+            "changes": self.changes.as_json(),
+            "groups": {"unaffected": self.unaffected_count, "affected": [as_json(one) for one in self.affected]},
+            "waiting": list(self.waiting),
+            "affectsRunning": any(one.verdict in HARM for one in self.affected),
+            "needsAllowDowngrade": bool(self.locked_out),
+        }
+
+
+class Change:
+    """See the module. `drop` it, unless it was switched to."""
+
+    def __init__(self, old: Configuration, new: Configuration, draft: Draft | None, base_version: int) -> None:
+        """Cost O(cells)."""
+        self._old = old
+        self._new = new
+        self._base_version = base_version
+        self._successor = Successor(new.cluster, draft)
+        self._verdicts = Verdicts(self._successor)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The nodes of the configuration to come."""
+        return self._successor.ledger.node_names
+
+    def catch_up(self, holdings: Holdings) -> int:
+        """Make the state to come hold what is held now; returns the number of differences since the last time."""
+        return self._successor.catch_up(holdings)
+
+    def catch_up_with(self, service: Service) -> tuple[State, list[Waiting]]:
+        """Do so until little is left to be done, and check the invariants; returns the present state and what waits.
+
+        Raises UserError if the state to come is broken, NotLeadingError if the present one is gone.
+        """
+        for _ in range(ROUNDS):
+            holdings, state, waiting = service.held()
+            if self.catch_up(holdings) <= FEW:
+                break
+        try:
+            self._successor.check()
+        except InvariantError as error:
+            raise UserError(f"the new state breaks a rule: {error}", 500) from error
+        return state, waiting
+
+    def outcome(self, present: State, waiting: Sequence[Waiting]) -> Outcome:
+        """What it does to whom. Cost: a search for each kind of job that waits."""
+        affected = self._verdicts.affected(present)
+        topology = self._successor.ledger.state.topology
+        return Outcome(
+            compare(self._old, self._new, present.topology, topology),
+            affected,
+            max(0, len(present.groups) - len(affected)),
+            outlook(waiting, self._successor.ledger.state),
+            self._base_version,
+            tuple(str(warning) for warning in self._new.warnings),
+        )
+
+    def switch(self, service: Service, agreed: Agreed | None) -> float:
+        """Put it in force; returns how long requests had to wait, in seconds.
+
+        Raises Disagreement if that would do something else to running work than was `agreed`, where that is given, and
+        UserError if it cannot be done; the old configuration stays in force then.
+        """
+
+        def agree(present: State) -> None:
+            affected = self._verdicts.affected(present)
+            if agreed is not None:
+                check_agreed(affected, agreed, present)
+
+        return service.switch(self._new, self._successor, agree)
+
+    def drop(self) -> None:
+        """It is not going to happen."""
+        self._successor.drop()
+
+
+def check_agreed(affected: Sequence[Affected], agreed: Agreed, present: State) -> None:
+    """Raise Disagreement unless exactly what was agreed to becomes of the groups that are still there."""
+    now = {one.name: one.verdict.value for one in affected if one.verdict is not Verdict.RESTORED}
+    expected = {name: verdict for name, verdict in agreed.items() if verdict != Verdict.RESTORED.value}
+    for name in sorted(now.keys() | expected.keys()):
+        if name in present.groups and now.get(name) != expected.get(name):
+            found, wanted = now.get(name, "unaffected"), expected.get(name, "unaffected")
+            raise Disagreement(f"group {name} would be {found} now, and {wanted} was agreed to: plan again", 409)

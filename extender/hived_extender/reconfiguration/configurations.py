@@ -1,0 +1,408 @@
+"""The configurations of a service: the one in force, those before it, and how another one comes into force.
+
+A change is built and judged beside the present state, then committed to the store, then switched to. The commit is what
+counts after a crash; until it has happened, nothing has. A change that cannot be switched to after all is taken back
+from the store. Every replica follows the store: what another one has committed is taken up without further questions,
+and a text that somebody has edited there is tried by the leader as if it had been pushed.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hived.errors import HivedError, UserError
+from hived.state import State
+from hived_config.errors import ConfigError
+from hived_config.loader import Configuration, load_text
+from hived_extender.kube import KubeError
+from hived_extender.pod_events import NORMAL, WARNING
+from hived_extender.reconfiguration.change import DOWNGRADE_REMEDY, Agreed, Change, Disagreement, Outcome, check_agreed
+from hived_extender.reconfiguration.stores import CommitConflict, Snapshot, Store, UnknownCommit
+from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, Refusal, Stored, Version, digest, with_version
+from hived_extender.service import NotLeadingError, Service
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+UNAVAILABLE = 503
+RETRY_S = 5.0
+"""Until a configuration of the store that could not be taken up is tried again."""
+
+
+class Refused(UserError):
+    """A push that was refused; `report` says what it would have done, None if that could not be told."""
+
+    def __init__(self, message: str, code: int, report: Json | None = None) -> None:
+        super().__init__(message, code)
+        self.report = report
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A text that somebody wants to be in force. `agreed` is None for whatever it does to running work.
+
+    `base_version` is the version that it was made from, 0 for whichever is in force; `file` is what messages call it.
+    """
+
+    text: str
+    file: str = "the pushed configuration"
+    message: str = ""
+    who: str = ""
+    base_version: int = 0
+    agreed: Agreed | None = field(default_factory=dict)
+    allow_downgrade: bool = False
+    cluster_id: str = ""
+
+
+class Configurations:
+    """See the module. Thread-safe: one change at a time, whoever else wants one waits.
+
+    `on_switch` is told of every configuration that comes into force, `relist` has all pods told anew, and `tell` writes
+    an event about the store: its type, reason and message.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        store: Store,
+        configuration: Configuration,
+        version: Version,
+        *,
+        on_switch: Callable[[Configuration], None] = lambda configuration: None,
+        relist: Callable[[], None] = lambda: None,
+        tell: Callable[[str, str, str], None] = lambda kind, reason, message: None,
+    ) -> None:
+        """`configuration` and `version` are what the service was made with."""
+        self._service = service
+        self._store = store
+        self._configuration = configuration
+        self._version = version
+        self._on_switch = on_switch
+        self._relist = relist
+        self._tell = tell
+        self._busy = threading.Lock()
+        self._is_stopping = threading.Event()
+        self._seen: Snapshot | None = None
+        self._has_news = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="configuration", daemon=True)
+        service.metrics.config_version.set(version.version)
+
+    @property
+    def store(self) -> Store:
+        """Where they are kept."""
+        return self._store
+
+    def start(self) -> None:
+        """Follow the store."""
+        self._thread.start()
+        self._store.start(self._noticed)
+
+    def stop(self) -> None:
+        """Follow it no more; waits for a change under way."""
+        self._is_stopping.set()
+        self._has_news.set()
+        self._store.stop()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # People
+
+    def describe(self) -> Json:
+        """The configuration in force."""
+        refused: Refusal | None = None
+        cluster_id = ""
+        if self._seen is not None:
+            refused, cluster_id = self._seen.stored.refused, self._seen.stored.cluster_id
+        return _entry(self._version) | {
+            "text": self._version.text,
+            "source": self._store.source,
+            "clusterId": cluster_id,
+            "isPushable": self._store.is_shared,
+            "refused": None if refused is None else {"reason": refused.reason, "when": refused.when},
+        }
+
+    def versions(self) -> list[Json]:
+        """Those that are kept, the newest first."""
+        return [_entry(version) for version in reversed(self._store.read().stored.versions)]
+
+    def version(self, number: int) -> Json:
+        """One of them. Raises UserError (404)."""
+        for version in self._store.read().stored.versions:
+            if version.version == number:
+                return _entry(version) | {"text": version.text}
+        raise UserError(f"version {number} is not kept", 404)
+
+    def plan(self, text: str, file: str) -> Json:
+        """What a text would do; nothing changes. Raises UserError only where that cannot be told."""
+        with self._busy:
+            try:
+                configuration = load_text(text, file)
+            except ConfigError as error:
+                return invalid(error, self._version.version)
+            with self._change(configuration, text, is_recorded=False) as change:
+                outcome = change.outcome(*change.catch_up_with(self._service))
+        return outcome.report()
+
+    def push(self, push: Push) -> tuple[Version, Json]:
+        """Put a text in force; returns its version and what it did. Raises Refused, and UserError as `plan` does."""
+        with self._busy:
+            if not self._store.is_shared:
+                raise Refused(f"the configuration comes from the {self._store.source}: change that instead", 409)
+            snapshot = self._store.read()
+            newest = self._newest(snapshot.stored)
+            if push.base_version and newest.version != push.base_version:
+                by = f" by {newest.who}" if newest.who else ""
+                raise Refused(
+                    f"version {newest.version} was pushed{by} at {newest.when}, after version {push.base_version}: "
+                    "pull it, make your change to it, and push again",
+                    409,
+                )
+            self._check_cluster(snapshot.stored, push.cluster_id)
+            return self._put_in_force(push, snapshot)
+
+    # Inside, while busy
+
+    def _check_cluster(self, stored: Stored, cluster_id: str) -> None:
+        if cluster_id and stored.cluster_id and cluster_id != stored.cluster_id:
+            raise Refused(f"this is the cluster {stored.cluster_id}, not {cluster_id}", 409)
+
+    def _put_in_force(self, push: Push, snapshot: Snapshot) -> tuple[Version, Json]:
+        try:
+            configuration = load_text(push.text, push.file)
+        except ConfigError as error:
+            self._count("refused")
+            raise Refused(str(error), 422, invalid(error, self._version.version)) from error
+        if not self._store.is_shared and self._service.configure(configuration):
+            stored = self._next(snapshot.stored, push)  # another replica leads, and has a file of its own
+            self._store.commit(snapshot, stored)
+            self._took_up(configuration, self._newest(stored))
+            return self._version, {}
+        with self._change(configuration, push.text) as change:
+            present, waiting = change.catch_up_with(self._service)
+            outcome = change.outcome(present, waiting)
+            self._judge(push, outcome, present)
+            stored = self._next(snapshot.stored, push)
+            try:
+                committed = self._store.commit(snapshot, stored)
+            except CommitConflict as error:
+                self._count("refused")
+                raise Refused(error.message + ": plan again", error.code, outcome.report()) from error
+            try:
+                self._switch(change, configuration, self._newest(committed.stored), push.agreed)
+            except NotLeadingError as error:
+                raise UserError(
+                    f"version {self._newest(stored).version} is stored, and the next leader puts it in force: "
+                    f"{error.message}",
+                    UNAVAILABLE,
+                ) from error
+            except UserError as error:
+                self._withdraw(committed, snapshot.stored)
+                self._count("refused")
+                raise Refused(error.message, error.code, outcome.report()) from error
+            self._seen = committed
+        return self._version, outcome.report()
+
+    def _judge(self, push: Push, outcome: Outcome, present: State) -> None:
+        """Raise Refused if the change must not happen."""
+        if outcome.locked_out and not push.allow_downgrade:
+            self._count("refused")
+            reason = _needs_downgrade(outcome)
+            raise Refused(reason, 422, outcome.report([reason]))
+        if push.agreed is not None:
+            try:
+                check_agreed(outcome.affected, push.agreed, present)
+            except Disagreement as error:
+                self._count("refused")
+                raise Refused(error.message, error.code, outcome.report()) from error
+
+    def _next(self, stored: Stored, push: Push) -> Stored:
+        """What is to be stored. Versions that the object has lost are those that this replica remembers."""
+        known = stored if stored.versions else replace(stored, versions=(self._version,))
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return with_version(known, push.text, who=push.who, when=now, why=push.message, cluster_id=push.cluster_id)
+
+    def _newest(self, stored: Stored) -> Version:
+        return stored.newest or self._version
+
+    def _withdraw(self, committed: Snapshot, before: Stored) -> None:
+        """The old configuration stays in force: the store has to say so."""
+        stored = replace(before, versions=before.versions or (self._version,))
+        try:
+            self._store.commit(committed, stored)
+        except (CommitConflict, UnknownCommit) as error:
+            log.warning("a version could not be withdrawn", extra={"fields": {"reason": error.message}})
+            self._has_news.set()  # the store is followed, whatever it says
+
+    @contextmanager
+    def _change(self, configuration: Configuration, text: str, *, is_recorded: bool = True) -> Iterator[Change]:
+        draft = self._service.draft(text) if is_recorded else None
+        change = Change(self._configuration, configuration, draft, self._version.version)
+        try:
+            yield change
+        finally:
+            change.drop()
+
+    def _switch(self, change: Change, configuration: Configuration, version: Version, agreed: Agreed | None) -> None:
+        seconds = change.switch(self._service, agreed)
+        self._service.metrics.config_switch_seconds.observe(seconds)
+        self._took_up(configuration, version)
+        log.info(
+            "configuration in force",
+            extra={"fields": {"version": version.version, "who": version.who, "waited_ms": round(seconds * 1000, 1)}},
+        )
+        self._tell(NORMAL, "ConfigApplied", f"version {version.version} is in force" + _by(version))
+
+    def _took_up(self, configuration: Configuration, version: Version) -> None:
+        reads_pods_anew = _reading(configuration) != _reading(self._configuration)
+        self._configuration, self._version = configuration, version
+        self._service.metrics.config_version.set(version.version)
+        self._count("applied")
+        self._on_switch(configuration)
+        if reads_pods_anew:
+            self._relist()
+
+    def _count(self, outcome: str) -> None:
+        self._service.metrics.config_changes.labels(outcome).inc()
+
+    # Following the store, on a thread of its own
+
+    def _noticed(self, snapshot: Snapshot) -> None:
+        self._seen = snapshot
+        self._has_news.set()
+
+    def _follow(self) -> None:
+        """Look at what is stored whenever it changes; again after a while if something kept it from coming in force."""
+        is_settled = True
+        while not self._is_stopping.is_set():
+            if self._has_news.wait(None if is_settled else RETRY_S) or not is_settled:
+                self._has_news.clear()
+                if self._is_stopping.is_set():
+                    return
+                try:
+                    is_settled = self._look()
+                except Exception as error:
+                    is_settled = False
+                    if not isinstance(error, HivedError | KubeError):
+                        log.exception("the stored configuration could not be taken up")
+
+    def _look(self) -> bool:
+        """Take up what is stored; False if that has to be tried again."""
+        with self._busy:
+            try:
+                snapshot = self._store.read()
+            except UserError:
+                return False
+            self._seen = snapshot
+            stored = snapshot.stored
+            newest = stored.newest
+            decides = self._service.is_ready or not self._store.is_shared
+            if newest is not None and (newest.version, newest.text) != (self._version.version, self._version.text):
+                if not self._converge(newest):
+                    return False
+            elif newest is None and decides:
+                snapshot = self._store.commit(snapshot, replace(stored, versions=(self._version,)))
+            is_refused = stored.refused is not None and stored.refused.sha256 == digest(stored.text)
+            if stored.text == self._version.text or is_refused:
+                return newest is not None or decides
+            return self._try_edited(snapshot) if decides else False
+
+    def _converge(self, version: Version) -> bool:
+        """Another replica has put this in force."""
+        try:
+            configuration = load_text(version.text, f"version {version.version}")
+        except ConfigError as error:
+            self._failed(f"version {version.version} is in force, but this replica cannot read it: {error}")
+            return False
+        if self._service.configure(configuration):
+            self._took_up(configuration, version)
+            return True
+        with self._change(configuration, version.text) as change:
+            try:
+                change.catch_up_with(self._service)
+                self._switch(change, configuration, version, None)
+            except NotLeadingError:
+                return False
+            except UserError as error:
+                self._failed(f"version {version.version} is stored, but cannot be put in force: {error.message}")
+                return False
+        return True
+
+    def _try_edited(self, snapshot: Snapshot) -> bool:
+        """Somebody has changed the text by hand: as good as a push, or else refused."""
+        stored = snapshot.stored
+        who = snapshot.manager
+        push = Push(
+            stored.text, self._store.source, f"edited in the {self._store.source}", who, agreed=None,
+            allow_downgrade=stored.may_downgrade,
+        )  # fmt: skip
+        try:
+            self._put_in_force(push, snapshot)
+        except (NotLeadingError, UnknownCommit):
+            return False
+        except Refused as error:
+            if isinstance(error.__cause__, CommitConflict):
+                return False
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            refusal = Refusal(error.message[:1024], now, digest(stored.text))
+            log.warning("configuration refused", extra={"fields": {"reason": error.message}})
+            self._tell(WARNING, "ConfigRefused", error.message)
+            with suppress(CommitConflict):
+                self._seen = self._store.commit(snapshot, replace(stored, refused=refusal))
+        return True
+
+    def _failed(self, message: str) -> None:
+        log.error(message)
+        self._count("failed")
+        self._tell(WARNING, "ConfigFailed", message)
+
+
+def invalid(error: ConfigError, base_version: int) -> Json:
+    """The report on a text that is no sound configuration."""
+    mistakes = [str(mistake) for mistake in error.mistakes if not mistake.is_warning]
+    return {
+        "baseVersion": base_version,
+        "identical": False,
+        "refusals": mistakes,
+        "warnings": [str(mistake) for mistake in error.mistakes if mistake.is_warning],
+        "changes": {},
+        "groups": {"unaffected": 0, "affected": []},
+        "waiting": [],
+        "affectsRunning": False,
+        "needsAllowDowngrade": False,
+    }
+
+
+def _needs_downgrade(outcome: Outcome) -> str:
+    names = outcome.locked_out
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"it would take from {len(names)} running guaranteed group{'s' * (len(names) > 1)} what their VC is guaranteed "
+        f"({shown}): they run on, but anybody may preempt them. If that is meant, push with {DOWNGRADE_REMEDY}, or "
+        f"annotate the ConfigMap with {ALLOW_DOWNGRADE}=true"
+    )
+
+
+def _entry(version: Version) -> Json:
+    return {
+        "version": version.version,
+        "when": version.when,
+        "who": version.who,
+        "why": version.why,
+        "sha256": version.sha256,
+    }
+
+
+def _by(version: Version) -> str:
+    who = f", pushed by {version.who}" if version.who else ""
+    return who + (f": {version.why}" if version.why else "")
+
+
+def _reading(configuration: Configuration) -> tuple[Any, ...]:
+    """All that pods are read by."""
+    cluster = configuration.cluster
+    return configuration.rules, cluster.virtual_clusters, cluster.cell_types, cluster.sku_types

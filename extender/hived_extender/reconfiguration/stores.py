@@ -1,0 +1,259 @@
+"""Where configurations are kept: a ConfigMap that all replicas share, or a file of this one."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from hived.errors import UserError
+from hived_config.document import read_text
+from hived_config.errors import ConfigError
+from hived_config.openpai import inner_text
+from hived_extender.kube import KubeClient, KubeError
+from hived_extender.metrics import Metrics
+from hived_extender.reconfiguration.versions import Stored, decode, encode
+from hived_extender.watch import Reflector, Resource
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+"""How often a file is looked at."""
+
+JOIN_S = 1.0
+UNKNOWN_TRIES = 10
+UNKNOWN_WAIT_S = 0.5
+"""To find out what became of a write that nobody answered."""
+
+
+class CommitConflict(UserError):
+    """Somebody else has changed what is stored since it was read."""
+
+
+class UnknownCommit(UserError):
+    """The API server gave no answer to a write: it may have happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is stored, and the object that says so."""
+
+    stored: Stored
+    object: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def manager(self) -> str:
+        """The program that has written the text last, as the API server knows it."""
+        entries = (self.object.get("metadata") or {}).get("managedFields") or []
+        writers = [one for one in entries if "f:data" in (one.get("fieldsV1") or {})]
+        return str(max(writers, key=lambda one: one.get("time") or "").get("manager", "")) if writers else ""
+
+
+class Store(Protocol):
+    """Keeps the text for people and the versions that were in force."""
+
+    @property
+    def source(self) -> str:
+        """What to call it."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other replicas read the same, so that only the leader writes, and pushes can be stored."""
+
+    def read(self) -> Snapshot:
+        """What is stored now. Raises UserError."""
+
+    def commit(self, snapshot: Snapshot, stored: Stored) -> Snapshot:
+        """Store this in place of `snapshot`, all or nothing. Raises CommitConflict, UnknownCommit or UserError."""
+
+    def start(self, on_change: Callable[[Snapshot], None]) -> None:
+        """Tell of every change from now on, on another thread; also of what is stored at the beginning."""
+
+    def stop(self) -> None:
+        """Tell of nothing any more."""
+
+
+class ConfigMapStore:
+    """A ConfigMap, which events are written about.
+
+    Its resourceVersion makes sure that of two writes at once one wins and the other is told.
+    """
+
+    is_shared = True
+
+    def __init__(self, kube: KubeClient, namespace: str, name: str, metrics: Metrics) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.uid = ""
+        self._kube = kube
+        self._metrics = metrics
+        self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._path = f"{self._collection}/{name}"
+        self._reflector: Reflector[dict[str, Any]] | None = None
+
+    @property
+    def source(self) -> str:
+        """What to call it."""
+        return f"ConfigMap {self.namespace}/{self.name}"
+
+    def read(self) -> Snapshot:
+        """What is stored now. Raises UserError (503 if the API server does not answer)."""
+        try:
+            found = self._kube.get(self._path)
+        except KubeError as error:
+            raise self._refused("read", error) from error
+        return self._snapshot(found)
+
+    def create(self, stored: Stored) -> None:
+        """Store this, whatever was there before. Raises UserError."""
+        new = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name, "namespace": self.namespace}}
+        try:
+            self._kube.create(self._collection, encode(new, stored))
+        except KubeError as error:
+            if not error.is_conflict:
+                raise self._refused("create", error) from error
+            self._kube.replace(self._path, encode(new, stored))
+
+    def commit(self, snapshot: Snapshot, stored: Stored) -> Snapshot:
+        """Store this in place of `snapshot`, all or nothing."""
+        body = encode(snapshot.object, stored)
+        try:
+            return self._snapshot(self._kube.replace(self._path, body))
+        except KubeError as error:
+            if error.status == 409:
+                raise CommitConflict(f"{self.source} was changed by somebody else at the same moment", 409) from error
+            if error.status == 0:
+                return self._find_out(stored)
+            raise self._refused("change", error) from error
+
+    def _find_out(self, stored: Stored) -> Snapshot:
+        """Whether a write that got no answer has happened."""
+        for _ in range(UNKNOWN_TRIES):
+            try:
+                now = self.read()
+            except UserError:
+                time.sleep(UNKNOWN_WAIT_S)
+                continue
+            if now.stored == stored:
+                return now
+            raise CommitConflict(f"the API server did not answer, and {self.source} was not changed; try again", 503)
+        raise UnknownCommit(
+            f"the API server does not answer: whether {self.source} was changed will be seen when it does; the service "
+            "goes by what it says then",
+            503,
+        )
+
+    def start(self, on_change: Callable[[Snapshot], None]) -> None:
+        """Follow the object."""
+
+        def tell(found: dict[str, Any]) -> None:
+            try:
+                snapshot = self._snapshot(found)
+            except UserError as error:
+                log.warning("the configuration cannot be read", extra={"fields": {"reason": error.message}})
+                return
+            on_change(snapshot)
+
+        def gone(found: dict[str, Any]) -> None:
+            log.warning("the configuration is deleted, and stays in force", extra={"fields": {"source": self.source}})
+
+        def listed(items: list[dict[str, Any]]) -> None:
+            for found in items:
+                tell(found)
+
+        resource: Resource[dict[str, Any]] = Resource(
+            self._collection, dict, listed, tell, gone, f"metadata.name={self.name}"
+        )
+        self._reflector = Reflector(self._kube, resource, self._metrics)
+        self._reflector.start()
+
+    def stop(self) -> None:
+        """Follow it no more."""
+        if self._reflector is not None:
+            self._reflector.stop()
+            self._reflector.join(JOIN_S)
+
+    def _snapshot(self, found: Mapping[str, Any]) -> Snapshot:
+        self.uid = (found.get("metadata") or {}).get("uid", "")
+        try:
+            return Snapshot(decode(found), found)
+        except UserError as error:
+            raise UserError(f"{self.source}: {error.message}") from error
+
+    def _refused(self, what: str, error: KubeError) -> UserError:
+        hint = ""
+        if error.status == 403:
+            hint = f"; hived's role in {self.namespace} needs get, list, watch and update on this ConfigMap"
+        if error.is_not_found:
+            hint = (
+                f"; create it: kubectl -n {self.namespace} create configmap {self.name} --from-file=hivedscheduler.yaml"
+            )
+        return UserError(f"cannot {what} {self.source}: {error}{hint}", 503)
+
+
+def read_configuration(path: Path) -> str:
+    """The scheduler's own document in a file, which may be OpenPAI's: that has the passwords of others in it.
+
+    Raises ConfigError if it cannot be read. One that is no sound YAML is returned as it is.
+    """
+    text = read_text(path, str(path))
+    with suppress(ConfigError):
+        return inner_text(text, str(path))
+    return text
+
+
+class FileStore:
+    """A file, which its owner changes; its versions are those that this process has seen."""
+
+    is_shared = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stored = Stored("")
+        self._is_stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def source(self) -> str:
+        """What to call it."""
+        return f"file {self._path}"
+
+    def read(self) -> Snapshot:
+        """What the file says now. Raises UserError if it cannot be read."""
+        try:
+            text = read_configuration(self._path)
+        except ConfigError as error:
+            raise UserError(str(error)) from error
+        return Snapshot(replace(self._stored, text=text))
+
+    def commit(self, snapshot: Snapshot, stored: Stored) -> Snapshot:
+        """Remember what was in force; the file itself is its owner's."""
+        self._stored = stored
+        return Snapshot(stored)
+
+    def start(self, on_change: Callable[[Snapshot], None]) -> None:
+        """Look at the file every second."""
+        self._thread = threading.Thread(target=self._poll, args=(on_change,), name="configuration file", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._is_stopping.set()
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+
+    def _poll(self, on_change: Callable[[Snapshot], None]) -> None:
+        seen = ""
+        while True:
+            try:
+                text = read_configuration(self._path)
+            except ConfigError:
+                text = seen  # it is being replaced, or gone: what was read last stays in force
+            if text != seen:
+                seen = text
+                on_change(Snapshot(replace(self._stored, text=text)))
+            if self._is_stopping.wait(POLL_S):
+                return

@@ -1,0 +1,151 @@
+"""The configurations that were in force, as a ConfigMap keeps them.
+
+`data` has the text for people, under one key; kubectl may edit it. `binaryData` has the last versions, the one in force
+among them, compressed together: they are much alike. Which text is in force is said by the newest version alone, so
+that one write of the object, all or nothing, is the moment in which a configuration comes into force.
+"""
+
+import base64
+import hashlib
+import lzma
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from hived.errors import UserError
+
+TEXT_KEY = "hivedscheduler.yaml"
+VERSIONS_KEY = "versions.xz"
+KEPT = 20
+"""Versions; fewer where they do not fit into the object."""
+
+SIZE_LIMIT = 1_000_000
+"""Bytes of text and versions; Kubernetes refuses objects of more than 1 MiB."""
+
+PREFIX = "hivedscheduler.microsoft.com/config-"
+CLUSTER_ID = PREFIX + "cluster-id"
+REFUSED = PREFIX + "refused"
+REFUSED_TEXT = PREFIX + "refused-sha256"
+REFUSED_WHEN = PREFIX + "refused-when"
+ALLOW_DOWNGRADE = PREFIX + "allow-downgrade"
+"""Annotations. The last one is for those who edit the text: it may lock out running guaranteed work."""
+
+UNPACKED_LIMIT = 64 * 1024 * 1024
+"""Bytes of all versions."""
+
+
+class Version(msgspec.Struct, frozen=True):
+    """A configuration that is or was in force: its text, who pushed it, when (RFC 3339, UTC) and why."""
+
+    version: int
+    when: str
+    who: str
+    why: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Of the text, in hex."""
+        return digest(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the text that somebody wrote into the object is not in force."""
+
+    reason: str
+    when: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a ConfigMap says. `versions` is oldest first and empty before the first start; `text` is what people see."""
+
+    text: str
+    versions: tuple[Version, ...] = ()
+    cluster_id: str = ""
+    refused: Refusal | None = None
+    may_downgrade: bool = False
+
+    @property
+    def newest(self) -> Version | None:
+        """The version in force."""
+        return self.versions[-1] if self.versions else None
+
+
+def digest(text: str) -> str:
+    """sha256 of a text, in hex."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def decode(config_map: Mapping[str, Any]) -> Stored:
+    """Read the object. Raises UserError if what is in it is no configuration's."""
+    text = (config_map.get("data") or {}).get(TEXT_KEY)
+    packed = (config_map.get("binaryData") or {}).get(VERSIONS_KEY)
+    versions = _unpack(packed) if packed else ()
+    if not isinstance(text, str):
+        if not versions:
+            raise UserError(f"it has no key {TEXT_KEY}")
+        text = ""
+    marks = (config_map.get("metadata") or {}).get("annotations") or {}
+    refused = None
+    if marks.get(REFUSED):
+        refused = Refusal(marks[REFUSED], marks.get(REFUSED_WHEN, ""), marks.get(REFUSED_TEXT, ""))
+    return Stored(text, versions, marks.get(CLUSTER_ID, ""), refused, marks.get(ALLOW_DOWNGRADE) == "true")
+
+
+def encode(config_map: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
+    """The object with this in it; whatever else it has stays. Raises UserError if the text is too large for one."""
+    versions = stored.versions[-KEPT:]
+    packed = _pack(versions)
+    while len(stored.text.encode()) + len(packed) > SIZE_LIMIT and len(versions) > 1:
+        versions = versions[1:]
+        packed = _pack(versions)
+    if len(stored.text.encode()) + len(packed) > SIZE_LIMIT:
+        raise UserError(
+            f"the configuration has {len(stored.text.encode())} bytes, more than fits into a ConfigMap; leave children "
+            "out that are generated anyway, or give the service a file (--config)"
+        )
+    result = dict(config_map)
+    result["data"] = dict(config_map.get("data") or {}) | {TEXT_KEY: stored.text}
+    result["binaryData"] = dict(config_map.get("binaryData") or {}) | {VERSIONS_KEY: packed}
+    metadata = result["metadata"] = dict(config_map.get("metadata") or {})
+    marks = metadata["annotations"] = dict(metadata.get("annotations") or {})
+    for mark in (REFUSED, REFUSED_WHEN, REFUSED_TEXT, CLUSTER_ID):
+        marks.pop(mark, None)
+    if stored.refused is not None:
+        marks |= {
+            REFUSED: stored.refused.reason,
+            REFUSED_WHEN: stored.refused.when,
+            REFUSED_TEXT: stored.refused.sha256,
+        }
+    if stored.cluster_id:
+        marks[CLUSTER_ID] = stored.cluster_id
+    return result
+
+
+def with_version(stored: Stored, text: str, *, who: str, when: str, why: str, cluster_id: str = "") -> Stored:
+    """Another text in force."""
+    number = stored.newest.version + 1 if stored.newest is not None else 1
+    versions = (*stored.versions, Version(number, when, who, why, text))
+    return replace(stored, text=text, versions=versions, refused=None, cluster_id=stored.cluster_id or cluster_id)
+
+
+def _pack(versions: Sequence[Version]) -> str:
+    return base64.b64encode(lzma.compress(msgspec.json.encode(versions), preset=6)).decode()
+
+
+def _unpack(packed: str) -> tuple[Version, ...]:
+    try:
+        decoder = lzma.LZMADecompressor()
+        data = decoder.decompress(base64.b64decode(packed, validate=True), UNPACKED_LIMIT)
+        if not decoder.eof:
+            raise UserError(f"its key {VERSIONS_KEY} is not whole")
+        return msgspec.json.decode(data, type=tuple[Version, ...])
+    except (ValueError, lzma.LZMAError, msgspec.MsgspecError) as error:
+        raise UserError(
+            f"its key {VERSIONS_KEY} cannot be read ({error}); remove that key, and the text is in force"
+        ) from None
