@@ -13,19 +13,27 @@ from hived.topology import NO_CELL, IntArray, Topology
 
 def check_bind_info(pod: PodRequest, bind_info: BindInfo) -> None:
     """Raise UserError unless the bind info has the pods and sizes of the spec and this pod among them."""
-    invalid = f"[{pod.label}]: Invalid pod bind info:"
+    check_sizes(pod, bind_info)
+    own = next(p for p in bind_info.members if len(p[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
+    if not any(is_placed(bind_info, placement) for placement in own):
+        raise UserError(f"{_invalid(pod)} the pod on node {bind_info.node} is not among the placements")
+
+
+def check_sizes(pod: PodRequest, bind_info: BindInfo) -> None:
+    """Raise UserError unless the bind info places as many pods of each size as the pod's group has."""
     counts: dict[int, int] = {}
     for placements in bind_info.members:
         sizes = {len(placement.leaf_cell_indices) for placement in placements}
         if len(sizes) != 1 or 0 in sizes or sizes <= counts.keys():
-            raise UserError(f"{invalid} members are empty, uneven or listed twice")
+            raise UserError(f"{_invalid(pod)} members are empty, uneven or listed twice")
         counts[sizes.pop()] = len(placements)
     wanted = {member.leaf_cell_count: member.pod_count for member in pod.spec.group.members}
     if counts != wanted:
-        raise UserError(f"{invalid} it places {_sizes(counts)}, the affinity group has {_sizes(wanted)}")
-    own = next(p for p in bind_info.members if len(p[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
-    if not any(is_placed(bind_info, placement) for placement in own):
-        raise UserError(f"{invalid} the pod on node {bind_info.node} is not among the placements")
+        raise UserError(f"{_invalid(pod)} it places {_sizes(counts)}, the affinity group has {_sizes(wanted)}")
+
+
+def _invalid(pod: PodRequest) -> str:
+    return f"[{pod.label}]: Invalid pod bind info:"
 
 
 def _sizes(counts: dict[int, int]) -> str:

@@ -60,6 +60,18 @@ class GroupSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupReserved:
+    """A group had reserved the cells of `bind_info` before this state was made, and its pods wait for their users.
+
+    Told after the pods that use those cells. Refused if the cells cannot be had in this way any more, or nobody uses
+    them; then the pods are scheduled like any others.
+    """
+
+    pods: tuple[PodRequest, ...]
+    bind_info: BindInfo
+
+
+@dataclass(frozen=True, slots=True)
 class NodeHealthChanged:
     """The node turned healthy or bad; a deleted node is bad. A node that is not configured is ignored."""
 
@@ -67,4 +79,4 @@ class NodeHealthChanged:
     is_healthy: bool
 
 
-Event = ScheduleRequested | PodAllocated | PodDeleted | GroupSplit | NodeHealthChanged
+Event = ScheduleRequested | PodAllocated | PodDeleted | GroupSplit | GroupReserved | NodeHealthChanged

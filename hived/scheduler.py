@@ -18,7 +18,16 @@ from hived.bind_info import check_bind_info, planned_roots
 from hived.chains import check_request
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
-from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import (
+    Event,
+    GroupReserved,
+    GroupSplit,
+    NodeHealthChanged,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    ScheduleRequested,
+)
 from hived.fitting import Placement
 from hived.groups import (
     bind_info_for,
@@ -38,6 +47,7 @@ from hived.health import bind_pinned_cell, relieve_chains, set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
+from hived.reserve import restore_reservation
 from hived.restore import restore_group
 from hived.search import search
 from hived.specs import ClusterSpec, PodRequest
@@ -90,6 +100,8 @@ def handle(state: State, event: Event) -> Decision:
         case GroupSplit():
             split_group(state, event.group, event.pods)
             applied = Applied()
+        case GroupReserved():
+            applied = _while_recording(state, lambda: _reserve(state, event))
         case NodeHealthChanged():
             applied = _change_health(state, event)
     _relieve(state)
@@ -329,6 +341,11 @@ def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> list[str]:
     else:
         physical, virtual = planned_roots(state, event.bind_info)
     return preempt_lazily_for(state, groups, physical, virtual, event.pod.spec.group.name)
+
+
+def _reserve(state: State, event: GroupReserved) -> Applied:
+    restore_reservation(state, event.pods, event.bind_info)
+    return Applied()
 
 
 def _change_health(state: State, event: NodeHealthChanged) -> Applied:

@@ -40,7 +40,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("mapping", "within", "health", "groups", "agreement"),
     ("allocation", "bind_info"),
     ("preemption", "split"),
-    ("restore", "fitting"),
+    ("restore", "reserve", "fitting"),
     ("near",),
     ("search",),
     ("scheduler", "status"),

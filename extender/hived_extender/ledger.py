@@ -14,7 +14,16 @@ from typing import Any
 from hived import status
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
-from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import (
+    Event,
+    GroupReserved,
+    GroupSplit,
+    NodeHealthChanged,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    ScheduleRequested,
+)
 from hived.groups import bind_info_of_slot
 from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
 from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec
@@ -72,6 +81,15 @@ class Ledger:
         if self._recorder is not None:
             self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO])
         self._apply(PodAllocated(request, info))
+
+    def reserve(self, pods: Sequence[PodRequest], info: BindInfo) -> None:
+        """The group of these pods had reserved the cells of `info` in an earlier term, and waits for their users.
+
+        To be told after them. Raises UserError, and changes nothing, if it cannot have them in this way again.
+        """
+        if self._recorder is not None:
+            self._recorder.reserved(pods, info.node, bind_annotations(info)[BIND_INFO])
+        self._apply(GroupReserved(tuple(pods), info))
 
     def delete(self, request: PodRequest) -> None:
         """A pod that was told or asked about is gone."""
@@ -136,7 +154,7 @@ class Ledger:
         return name in self.state.groups
 
     def bind_info_of(self, group: str) -> BindInfo:
-        """Where the first pod of an allocated group runs."""
+        """Where the first pod of a group runs, or will when its victims are gone."""
         return bind_info_of_slot(self.state, self.state.groups[group], 0)
 
     def has_all_cells(self, group: str) -> bool:

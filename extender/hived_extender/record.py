@@ -75,6 +75,11 @@ class Operations:
         parts = [{"pod": pod.uid, "spec": spec_fields(pod.spec)} for pod in pods]
         self._write({"op": "split", "group": group, "pods": parts})
 
+    def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str) -> None:
+        """A group had reserved cells before this state began; `bind_info` is what its first pod would be bound with."""
+        waiting = [{"pod": pod.uid, "spec": spec_fields(pod.spec)} for pod in pods]
+        self._write({"op": "reserve", "pods": waiting, "node": node, "bindInfo": bind_info})
+
     def deleted(self, uid: str) -> None:
         """A pod is gone."""
         self._write({"op": "delete", "pod": uid})

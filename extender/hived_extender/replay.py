@@ -21,7 +21,16 @@ import numpy.typing as npt
 from hived import scheduler, status
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import InvariantError, UserError
-from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import (
+    Event,
+    GroupReserved,
+    GroupSplit,
+    NodeHealthChanged,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    ScheduleRequested,
+)
 from hived.specs import BindInfo, ClusterSpec, PodRequest
 from hived.split import split_bind_info
 from hived_extender import annotations
@@ -222,6 +231,14 @@ class Split(_Op, tag="split"):
     pods: list[OnePod]
 
 
+class Reserve(_Op, tag="reserve"):
+    """Report that a group had reserved the cells of this bind info annotation, and that these pods of it wait."""
+
+    pods: list[OnePod]
+    node: str = ""
+    bind_info: str = ""
+
+
 class Plan(_Op, tag="plan"):
     """Ask where several pods could run at once; nothing is carried out."""
 
@@ -236,7 +253,19 @@ class Inspect(_Op, tag="inspect"):
 
 
 Operation: TypeAlias = (
-    New | AddNodes | AddNode | UpdateNode | DeleteNode | Schedule | Delete | Restart | AddBound | Split | Plan | Inspect
+    New
+    | AddNodes
+    | AddNode
+    | UpdateNode
+    | DeleteNode
+    | Schedule
+    | Delete
+    | Restart
+    | AddBound
+    | Split
+    | Reserve
+    | Plan
+    | Inspect
 )
 _decoder = msgspec.json.Decoder(Header | Operation)
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -366,6 +395,8 @@ class Replay:
                 return self._add_bound(self._scheduler, operation)
             case Split():
                 return self._split(self._scheduler, operation)
+            case Reserve():
+                return self._reserve(self._scheduler, operation)
             case Plan():
                 return self._plan(self._scheduler, operation)
             case Inspect():
@@ -435,6 +466,14 @@ class Replay:
         for one, info in zip(operation.pods, infos, strict=False):  # none if those pods are unknown by now
             spec = {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()}
             self._bound[one.pod] = spec | annotations.bind_annotations(info)
+        return {"kind": "ok"}
+
+    def _reserve(self, scheduler: Scheduler, operation: Reserve) -> Json:
+        """The pods exist, whether or not they get their reservation again."""
+        pods = _requests(operation.pods)
+        self._pods |= pods
+        info = annotations.bind_info({annotations.BIND_INFO: operation.bind_info})
+        scheduler.handle(GroupReserved(tuple(pods.values()), info))
         return {"kind": "ok"}
 
     def _plan(self, scheduler: Scheduler, operation: Plan) -> Json:

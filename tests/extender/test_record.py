@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hived.decisions import Bind, Decision
+from hived.decisions import Bind, Decision, Preempt
 from hived.errors import UserError
 from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, ScheduleRequested
 from hived.scheduler import handle
@@ -17,6 +17,7 @@ from hived.specs import PodRequest
 from hived.state import State
 from hived_config.loader import load_cluster
 from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC, pod_request
+from hived_extender.ledger import Ledger
 from hived_extender.record import Recorder
 from hived_extender.replay import CoreScheduler, Replay, StateDetail, decision_result, read_scenario
 from tests.extender.world import CONFIG, NODES, World, node, pod_json, preempt_args, spec_text, to_pod
@@ -228,6 +229,38 @@ def test_a_split_is_repeated_by_a_replay(tmp_path: Path) -> None:
     _, state = replay(tmp_path)
     assert sorted(state[2]) == ["ns/p", "ns/q"]
     assert state == core.snapshot()
+
+
+def test_a_reservation_is_repeated_by_a_replay(tmp_path: Path) -> None:
+    """Two terms: what the second is told of the first ends in the same state, and so does the record of both."""
+    recorder = start_recorder(tmp_path)
+    spec = load_cluster(tmp_path / "cluster.yaml")
+    gang = {"affinityGroup": {"name": "gang", "members": [{"podNumber": 2, "leafCellNumber": 4}]}}
+    weak, urgent = ({"virtualCluster": "a", "leafCellNumber": 4, "priority": p} | gang for p in (0, 5))
+    urgent["affinityGroup"] = gang["affinityGroup"] | {"name": "urgent"}
+    victims = [pod_request(uid, uid, "ns", {SCHEDULING_SPEC: json.dumps(weak)}) for uid in ("x", "y")]
+    waiting = [pod_request(uid, uid, "ns", {SCHEDULING_SPEC: json.dumps(urgent)}) for uid in ("p", "q")]
+    first, second = (Ledger(spec, recorder, lambda: None, lambda _: None) for _ in range(2))
+    for name in first.node_names:
+        first.set_node(name, is_healthy=True)
+    infos = [bind.bind_info for pod in victims if isinstance(bind := decide(first, pod), Bind)]
+    assert [isinstance(decide(first, pod), Preempt) for pod in waiting] == [True, True]
+    recorder.began()
+    for name in second.node_names:
+        second.set_node(name, is_healthy=True)
+    for pod, info in zip(victims, infos, strict=True):
+        second.adopt(pod, info)
+    second.reserve(waiting, first.bind_info_of("urgent"))
+    with pytest.raises(UserError, match="there is a group of that name already"):
+        second.reserve(waiting, first.bind_info_of("urgent"))
+    recorder.close()
+    assert second.is_waiting_for_victims(waiting[0])
+    assert second.snapshot() == first.snapshot()
+    assert replay(tmp_path)[1] == second.snapshot()
+
+
+def decide(ledger: Ledger, pod: PodRequest) -> Decision:
+    return ledger.decide(pod, Phase.PREEMPTING, None, commit=True)
 
 
 @pytest.mark.parametrize(

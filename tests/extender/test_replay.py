@@ -173,6 +173,47 @@ def test_a_group_that_is_not_there_is_not_split() -> None:
     assert bound["kind"] == "bind"
 
 
+def lent(pod: str, size: int = 2) -> Op:
+    return schedule(pod, size, spec={"virtualCluster": "VC2", "priority": -1})
+
+
+def reserve(*pods: str, cell_type: str = "NODE") -> Op:
+    """Two GPUs on n0 for the first of a gang of one, for which these pods wait."""
+    placement = {"physicalNode": "n0", "physicalLeafCellIndices": [0, 1], "preassignedCellTypes": [cell_type] * 2}
+    info = {"node": "n0", "leafCellIsolation": [0, 1], "cellChain": "NODE"}
+    group = {"affinityGroup": {"name": "g", "members": [{"podNumber": 1, "leafCellNumber": 2}]}}
+    waiting = [{"pod": pod, "spec": {"virtualCluster": "VC1", "leafCellNumber": 2} | group} for pod in pods]
+    return {"op": "reserve", "pods": waiting, "node": "n0"} | {
+        "bindInfo": json.dumps(info | {"affinityGroupBindInfo": [{"podPlacements": [placement]}]})
+    }
+
+
+def test_a_reservation_lasts_until_its_victims_and_its_pods_are_gone() -> None:
+    again = schedule("a", 2, spec=reserve("a")["pods"][0]["spec"])
+    ops = (NEW, NODES, lent("x"), reserve("a"))
+    reserved, waits, _, bound = results(*ops, again, delete("x"), again)[3:]
+    assert reserved == {"kind": "ok"}
+    assert waits["victimsByNode"] == {"n0": ["x"]}
+    assert bound["bind"]["node"] == "n0"
+    *_, deleted, room = results(*ops, delete("a"), schedule("b", 2))
+    assert deleted["kind"] == "ok"
+    assert room["bind"]["node"] == "n1"
+
+
+def test_the_pods_of_a_reservation_that_is_refused_were_seen() -> None:
+    refused, deleted = results(NEW, NODES, lent("x"), reserve("a", cell_type="RACK"), delete("a"))[3:]
+    assert refused["message"] == (
+        "affinity group g cannot have its reservation again: leaf cell n0/0: "
+        "its preassigned cell has no type, or one that does not exist any more"
+    )
+    assert deleted["kind"] == "ok"
+
+
+def test_a_reservation_needs_a_bind_info_that_can_be_read() -> None:
+    assert "Invalid pod bind info" in results(NEW, NODES, reserve("a") | {"bindInfo": "{"})[-1]["message"]
+    assert "no pod is named" in results(NEW, NODES, reserve())[-1]["message"]
+
+
 @pytest.mark.parametrize("first", [NEW | {"config": "wrong"}, restart(config="wrong")])
 def test_without_a_usable_configuration_there_is_no_scheduler(first: Op) -> None:
     records = run(first, NODES, delete("a"), NEW, detail=StateDetail.FULL)

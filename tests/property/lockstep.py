@@ -7,12 +7,16 @@ from typing import Any
 
 import yaml
 
+from hived.groups import bind_info_of_slot
 from hived.specs import ClusterSpec, PhysicalCellSpec
+from hived.state import GroupState, State
+from hived_extender.annotations import BIND_INFO, bind_annotations
+from hived_extender.record import spec_fields
 from hived_extender.replay import CoreScheduler, Json, Operation, Replay, Scheduler, StateDetail, decode_operation
 from tests.core.naive import NaiveScheduler
 from tests.property.operations import Op
 
-FREE_TEXT = "Invalid pod bind info"
+FREE_TEXTS = ("Invalid pod bind info", "cannot have its reservation again")
 
 
 class Difference(AssertionError):
@@ -47,12 +51,17 @@ class LockStep:
         core, oracle = (_comparable(results[name]) for name in ("core", "oracle"))
         if core != oracle:
             raise Difference(f"{self._where()}: answers differ (core, oracle): {first_difference(core, oracle)}")
-        if is_question(op, results["core"]) and self._core_memory() != before:
+        if changes_nothing(op, results["core"]) and self._core_memory() != before:
             raise Difference(f"{self._where()}: the core changed although nothing was carried out")
         for name, mine, theirs in zip("pvg", *(self._schedulers[n].snapshot() for n in self._replays), strict=True):
             if mine != theirs:
                 raise Difference(f"{self._where()}: {name} differs (core, oracle): {first_difference(mine, theirs)}")
         return results["core"]
+
+    def reservations(self) -> list[Op]:
+        """What would reserve again the cells that groups reserve now, in the core, in the order they were reserved."""
+        core = self._schedulers.get("core")
+        return reservations(core.state) if isinstance(core, CoreScheduler) else []
 
     def _result(self, name: str, operation: Operation) -> Json:
         try:
@@ -79,6 +88,18 @@ class LockStep:
         return scenario
 
 
+def reservations(state: State) -> list[Op]:
+    """The operations that reserve again what the preempting groups of a state reserve."""
+    found = []
+    for group in state.groups.values():
+        if group.state is GroupState.PREEMPTING:
+            info = bind_info_of_slot(state, group, 0)
+            pods = [{"pod": uid, "spec": spec_fields(pod.spec)} for uid, pod in group.preempting_pods.items()]
+            text = bind_annotations(info)[BIND_INFO]
+            found.append({"op": "reserve", "pods": pods, "node": info.node, "bindInfo": text})
+    return found
+
+
 def first_difference(mine: Any, theirs: Any, path: str = "") -> str:
     """Where two JSON values differ first, and how."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
@@ -92,22 +113,28 @@ def first_difference(mine: Any, theirs: Any, path: str = "") -> str:
     return f"at {path or 'top'}: {str(mine)[:500]} != {str(theirs)[:500]}"
 
 
-def is_question(op: Op, result: Json) -> bool:
-    """Was this only asked, and nothing carried out? (A preemption may be carried out by asking.)"""
+def changes_nothing(op: Op, result: Json) -> bool:
+    """Was this only asked, and nothing carried out, or refused? (A preemption may be carried out by asking.)"""
+    if op["op"] == "reserve":
+        return result["kind"] != "ok"
     if op["op"] != "schedule" or op["phase"] != "Filtering":
         return op["op"] in {"inspect", "plan"}
     return result["kind"] != "bind" or not op["commit"]
 
 
 def _comparable(result: Any) -> Any:
-    """Without what is free: how an invalid bind info is worded, and the order of inspected cells."""
+    """Without what is free: how some refusals are worded, and the order of inspected cells."""
     if isinstance(result, dict):
-        return {k: FREE_TEXT if k == "message" and FREE_TEXT in v else _comparable(v) for k, v in result.items()}
+        return {k: _refusal(v) if k == "message" else _comparable(v) for k, v in result.items()}
     if isinstance(result, list | tuple):
         items = [_comparable(item) for item in result]
         is_cells = bool(items) and isinstance(items[0], dict) and "cellAddress" in items[0]
         return sorted(items, key=lambda cell: cell["cellAddress"]) if is_cells else items
     return result
+
+
+def _refusal(message: str) -> str:
+    return FREE_TEXTS[0] if any(text in message for text in FREE_TEXTS) else message
 
 
 def config_document(spec: ClusterSpec) -> Op:

@@ -1,6 +1,7 @@
 """Random operations on a cluster, in the scenario format, so that a failing run is a file that `hived replay` takes."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from hived.specs import ClusterSpec, PhysicalCellSpec
@@ -20,17 +21,27 @@ KINDS = {
     "restart": 3,
     "inspect": 2,
 }
-KINDS_BEYOND = KINDS | {"split": 5, "plan": 5}
+KINDS_BEYOND = KINDS | {"split": 5, "plan": 5, "reserve": 6, "rebuild": 4}
 
 
 class Operations:
     """Makes one operation after the other, learning from the answers which pods wait, run or preempt.
 
-    With `beyond`, also what the reference does not have: groups that are split, plans.
+    With `beyond`, also what the reference does not have: groups that are split, plans, reservations that outlive the
+    state that they were made in. `reservations` says what makes those of the present state again.
     """
 
-    def __init__(self, choices: Choices, configs: dict[str, ClusterSpec], *, beyond: bool = False) -> None:
+    def __init__(
+        self,
+        choices: Choices,
+        configs: dict[str, ClusterSpec],
+        *,
+        beyond: bool = False,
+        reservations: Callable[[], list[Op]] = list,
+    ) -> None:
         self.choices = choices
+        self._reservations = reservations
+        self._queued: list[Op] = []
         self._kinds = KINDS_BEYOND if beyond else KINDS
         self._configs = configs
         self._config = next(iter(configs))
@@ -48,6 +59,8 @@ class Operations:
         return self.make(self.choices.weighted(self._kinds))
 
     def make(self, kind: str) -> Op:
+        if self._queued:
+            return self._queued.pop(0)
         makers = {
             "new group": self._new_group,
             "next pod": self._next_pod,
@@ -60,6 +73,8 @@ class Operations:
             "bound": self._add_bound,
             "odd": self._odd,
             "restart": self._restart,
+            "reserve": self._reserve,
+            "rebuild": self._rebuild,
             "inspect": self._inspect,
         }
         return makers[kind]()
@@ -71,6 +86,11 @@ class Operations:
                 self._learn_schedule(op, result)
             case "split" if result["kind"] == "ok":
                 self._learn_split(op)
+            case "reserve":
+                for one in op["pods"]:
+                    self._specs[one["pod"]] = one["spec"]
+                    if one["pod"] not in self._waiting:
+                        self._waiting.append(one["pod"])
             case "delete":
                 self._forget(op["pod"])
             case "addBound" if result["kind"] == "ok":
@@ -300,6 +320,45 @@ class Operations:
             "badNodes": choices.subset(self._nodes, 15) if choices.chance(50) else [],
             "pods": choices.shuffled([pod for pod in self._bound if choices.chance(90)]),
         }
+
+    def _rebuild(self) -> Op:
+        """A restart after which the reservations of now are made again."""
+        self._queued = self._reservations()
+        return self._restart() | {"order": "nodesFirst"}
+
+    def _reserve(self) -> Op:
+        """A reservation that nobody made: of cells that somebody uses, or of any."""
+        choices = self.choices
+        infos = list(self._bound.values())[-8:]
+        info = choices.pick(infos) if infos and choices.chance(93) else self._made_up_bind_info()
+        placed, other = [], choices.pick(self._preassigned_types) if self._preassigned_types else "NOTYPE"
+        for member in info["affinityGroupBindInfo"]:
+            placements = [
+                placement | {"preassignedCellTypes": [each or other for each in placement["preassignedCellTypes"]]}
+                for placement in member["podPlacements"]
+            ]
+            placed.append({"podPlacements": choices.shuffled(placements)})
+        info = info | {"affinityGroupBindInfo": placed}
+        counts = {len(m["podPlacements"][0]["physicalLeafCellIndices"]): len(m["podPlacements"]) for m in placed}
+        base = {
+            "virtualCluster": choices.pick(self._rich_vcs),
+            "priority": choices.weighted(PRIORITIES | {1000: 12, -1: 1}),
+            "lazyPreemptionEnable": choices.chance(30),
+            "elastic": choices.chance(20),
+        }
+        if self._pins and choices.chance(20):
+            base["virtualCluster"], base["pinnedCellId"] = choices.pick(self._pins)
+        if choices.chance(10):
+            base["withinCell"] = {"required": choices.pick(self._cell_types)}
+        pods = []
+        for _ in range(choices.pick([1, 2])):
+            pod = self._new_pod()
+            members = [{"podNumber": count, "leafCellNumber": size} for size, count in counts.items()]
+            base.setdefault("affinityGroup", {"name": f"g{pod}", "members": members})
+            pods.append({"pod": pod, "spec": base | {"leafCellNumber": choices.pick([*counts])}})
+        if choices.chance(3):
+            pods[-1]["spec"] |= {"priority": 7}
+        return {"op": "reserve", "pods": pods, "node": info["node"], "bindInfo": json.dumps(info)}
 
     def _add_bound(self) -> Op:
         """A bound pod that nobody decided: sound, overlapping, or nonsense."""

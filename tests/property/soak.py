@@ -29,7 +29,8 @@ def make_run(seed: int, leaves: int = 0, *, beyond: bool = False) -> tuple[LockS
     configs = {f"config{i}.yaml": make_cluster(choices, hardware) for i in range(CONFIG_COUNT)}
     if beyond:
         configs = {name: pack_some(choices, spec) for name, spec in configs.items()}
-    return LockStep(configs), Operations(choices, configs, beyond=beyond)
+    lockstep = LockStep(configs)
+    return lockstep, Operations(choices, configs, beyond=beyond, reservations=lockstep.reservations)
 
 
 def run(seed: int, op_count: int, dump: Path, leaves: int = 0, *, beyond: bool = False) -> int:

@@ -42,7 +42,7 @@ class CoreAndOracle(RuleBasedStateMachine):
         hardware = make_hardware(choices)
         configs = {f"config{i}.yaml": pack_some(choices, make_cluster(choices, hardware)) for i in range(2)}
         self.lockstep = LockStep(configs)
-        self.operations = Operations(choices, configs, beyond=True)
+        self.operations = Operations(choices, configs, beyond=True, reservations=self.lockstep.reservations)
         for op in self.operations.start():
             self.apply(op)
 

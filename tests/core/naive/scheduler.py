@@ -8,7 +8,16 @@ import numpy as np
 
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.errors import UserError
-from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import (
+    Event,
+    GroupReserved,
+    GroupSplit,
+    NodeHealthChanged,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    ScheduleRequested,
+)
 from hived.near import MOST_COMPARED
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from tests.core.naive import inspection, invariants, within
@@ -28,6 +37,7 @@ from tests.core.naive.mapping import Mapping, map_leaves
 from tests.core.naive.model import BEING_PREEMPTED, PREEMPTING, USED, Cell, Group, PhysicalCell, VirtualCell
 from tests.core.naive.placement import Attempt, Placement, Suggestions, attempts, place
 from tests.core.naive.replay import add_allocated
+from tests.core.naive.reserve import reserve
 from tests.core.naive.world import World
 
 
@@ -56,9 +66,14 @@ class NaiveScheduler:
                 delete_pod(self.world, event.pod)
             case GroupSplit():
                 split(self.world, event.group, event.pods)
+            case GroupReserved():
+                reserve(self.world, event.pods, event.bind_info, self.validate)
             case NodeHealthChanged():
                 self.world.set_node_health(event.node, event.is_healthy)
         return Applied()
+
+    def validate(self, pod: PodRequest) -> None:
+        Search(self.world, ScheduleRequested(pod)).validate()
 
     def plan(self, pods: Sequence[PodRequest], suggested: object) -> list[Decision]:
         world = self.world
