@@ -11,6 +11,8 @@ from hived_config.changes import CellCount, Changes, ExplainedChanges, NamedChan
 from hived_config.loader import Configuration
 from hived_config.node_changes import Nodes, compare_nodes, is_reordered, read_nodes
 
+__all__ = ["NEED_RESTART", "Changes", "compare"]
+
 K = TypeVar("K")
 
 NEED_RESTART = frozenset({"webServerAddress", "kubeApiServerAddress", "kubeConfigFilePath"})

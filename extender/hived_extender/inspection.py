@@ -2,9 +2,9 @@
 
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
@@ -188,6 +188,10 @@ class Credentials:
 NO_CREDENTIALS = Credentials()
 
 
+class NoAnswerError(UserError):
+    """A service could not be reached, or did not answer in time: whatever was asked may have been done."""
+
+
 class Inspector:
     """Asks one service. Every call raises UserError if it does not answer, or with its own words if it refuses."""
 
@@ -229,29 +233,50 @@ class Inspector:
 
     def fetch(self, path: str, body: bytes | None = None) -> bytes:
         """The JSON of a path, as served; with a body, the answer to that."""
+        return self.ask(path, body)[1]
+
+    def ask(
+        self, path: str, body: bytes | None = None, *, expected: Collection[int] = (), timeout_s: float = TIMEOUT_S
+    ) -> tuple[int, bytes]:
+        """(status, body) of an answer; those that refuse raise UserError, unless their status is `expected`."""
         headers = {"Accept": "application/json", **({"Content-Type": "application/json"} if body else {})}
         request = Request(self._server + path, body, headers)
         if self._token:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
-            with urlopen(request, timeout=TIMEOUT_S, context=self._context) as response:
-                return bytes(response.read())
+            with self._open(request, expected, timeout_s) as response:
+                return response.status or 0, bytes(response.read())
         except HTTPError as error:
             raise UserError(_refusal(error), error.code) from error
         except (URLError, OSError) as error:
             reason = error.reason if isinstance(error, URLError) else error
-            raise UserError(f"no answer from {self._server}: {reason}; is hived serve running there?", 503) from error
+            raise NoAnswerError(
+                f"no answer from {self._server}: {reason}; is hived serve running there?", 503
+            ) from error
         except HTTPException as error:
             found = type(error).__name__
             raise UserError(
                 f"{self._server} does not answer as hived does: expected HTTP, found {found}", 502
             ) from error
 
-    def _decode(self, path: str, answer_type: type[T], body: bytes | None = None) -> T:
+    def _open(self, request: Request, expected: Collection[int], timeout_s: float) -> HTTPResponse | HTTPError:
         try:
-            return msgspec.json.decode(self.fetch(path, body), type=answer_type)
+            answer: HTTPResponse = urlopen(request, timeout=timeout_s, context=self._context)
+        except HTTPError as error:
+            if error.code in expected:
+                return error
+            raise
+        return answer
+
+    def decode(self, path: str, answer_type: type[T], answer: bytes) -> T:
+        """The answer of a path as a value."""
+        try:
+            return msgspec.json.decode(answer, type=answer_type)
         except msgspec.MsgspecError as error:
             raise UserError(f"{self._server}{path} does not answer as hived does: {error}", 502) from error
+
+    def _decode(self, path: str, answer_type: type[T], body: bytes | None = None) -> T:
+        return self.decode(path, answer_type, self.fetch(path, body))
 
 
 def _reason(error: Exception) -> str:
