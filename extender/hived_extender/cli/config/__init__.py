@@ -6,6 +6,7 @@ from hived_extender.cli.lazy import LazyGroup
 
 SUMMARIES = {
     "validate": "List every mistake in scheduler configurations, each with its place and what was expected.",
+    "plan": "Show what a configuration would do to whom, and change nothing.",
 }
 
 
@@ -16,4 +17,5 @@ def command() -> None:
     \b
     Examples:
       hived config validate hivedscheduler.yaml
+      hived config plan hivedscheduler.yaml
     """
