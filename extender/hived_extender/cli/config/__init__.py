@@ -7,6 +7,12 @@ from hived_extender.cli.lazy import LazyGroup
 SUMMARIES = {
     "validate": "List every mistake in scheduler configurations, each with its place and what was expected.",
     "plan": "Show what a configuration would do to whom, and change nothing.",
+    "push": "Bring a configuration into force: check it, show what it would do, ask, and wait until it is.",
+    "pull": "Print the configuration in force, as it was pushed, or write it to a file.",
+    "diff": "Show how a configuration differs, line by line, from the one in force; or two versions from each other.",
+    "history": "List the versions of the configuration that are kept, newest first: when, who and why.",
+    "rollback": "Bring an earlier version into force again, by default the one before.",
+    "get-id": "Print the id of the cluster.",
 }
 
 
@@ -18,4 +24,6 @@ def command() -> None:
     Examples:
       hived config validate hivedscheduler.yaml
       hived config plan hivedscheduler.yaml
+      hived config push -p /cluster-configuration -m service
+      hived config rollback
     """
