@@ -125,6 +125,14 @@ def test_running_work_that_is_left_alone_is_counted() -> None:
     assert lines[0] == "Running work: not affected (120 groups)"
 
 
+def test_a_recorded_run_has_no_version() -> None:
+    affected = {"unaffected": 1, "affected": [hit("g")]}
+    lines = drawn(baseVersion=0, groups=affected, affectsRunning=True, needsAllowDowngrade=True)
+    assert "  Some lose what they are guaranteed: to push this takes --allow-downgrade" in lines
+    assert lines[-2:] == ["Changes", "  none"]
+    assert drawn(baseVersion=0, identical=True) == ["identical: nothing changes"]
+
+
 def many(count: int) -> dict[str, Any]:
     return {
         "changes": {"nodes": NOTHING | {"added": [f"n{i}" for i in range(count)]}},

@@ -54,12 +54,13 @@ class _Drawing:
             yield from self._listed(report.refusals)
         if report.is_refused:
             return
+        against = f" against version {report.base_version}" if report.base_version else ""  # none of a recorded run
         if report.identical and not report.groups.affected:
-            yield f"identical: nothing changes against version {report.base_version}"
+            yield f"identical: nothing changes{against}"
         else:
             yield from self._running()
             changes = list(self._changes(report.changes))
-            yield _heading(f"Changes against version {report.base_version}")
+            yield _heading(f"Changes{against}")
             yield from changes or ["  none"]
             yield from self._waiting()
         if report.warnings:
@@ -78,6 +79,8 @@ class _Drawing:
         title = f"Running work: {_count(harmed, 'group')} of {total:,} affected"
         yield _heading(title, "red" if report.affects_running else "green")
         yield from self._by_verdict(groups.affected, GROUP_VERDICTS)
+        if report.needs_allow_downgrade and not report.refusals:
+            yield "  Some lose what they are guaranteed: to push this takes --allow-downgrade"
 
     def _waiting(self) -> Iterator[str]:
         waiting = self._report.waiting
