@@ -141,6 +141,19 @@ def test_another_push_meanwhile_wins(service: Service, less: Path) -> None:
     assert len(service.pushes) == 1
 
 
+def test_another_push_before_the_plan_wins_too(service: Service, less: Path) -> None:
+    look = service.post
+
+    def post(path: str, body: dict[str, object]) -> tuple[int, object]:
+        service.add(TEXT + "# theirs\n", "rival")
+        return look(path, body)
+
+    service.post = post
+    result = push(service, "-f", less, "--yes")
+    assert (result.exit_code, result.stdout, service.pushes) == (1, "", [])
+    assert "rival pushed version 2" in result.stderr
+
+
 def test_a_file_that_was_made_from_an_older_version_is_not_pushed(service: Service, less: Path) -> None:
     service.add(TEXT + "# theirs\n", "rival")
     result = push(service, "-f", less, "--yes", "--base-version", "1")

@@ -133,6 +133,15 @@ def test_a_recorded_run_has_no_version() -> None:
     assert drawn(baseVersion=0, identical=True) == ["identical: nothing changes"]
 
 
+def test_who_only_gets_something_back_is_not_affected() -> None:
+    lines = drawn(groups={"unaffected": 1, "affected": [hit("g", "restored", "")]})
+    assert lines[:3] == [
+        "Running work: not affected (2 groups)",
+        "  1 get their place in their virtual cluster back:",
+        "    g (a, priority 5, 2 pods)",
+    ]
+
+
 def many(count: int) -> dict[str, Any]:
     return {
         "changes": {"nodes": NOTHING | {"added": [f"n{i}" for i in range(count)]}},

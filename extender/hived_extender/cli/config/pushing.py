@@ -98,11 +98,11 @@ class _Pushing:
     def _agree(self, plan: Mapping[str, Any], base: int) -> None:
         """Show a plan and have somebody agree to it."""
         report = read_report(plan)
+        if report.base_version != base:
+            raise _conflict(self._service.current(), base)
         self._show(plan)
         if report.is_refused:
             raise UserError("refused: nothing was pushed")
-        if report.base_version != base:
-            raise _conflict(self._service.current(), base)
         if report.needs_allow_downgrade and not self._allow_downgrade:
             raise UserError(
                 "running work would lose what it is guaranteed: nothing was pushed; if that is meant, push with "

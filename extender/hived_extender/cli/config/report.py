@@ -71,13 +71,12 @@ class _Drawing:
 
     def _running(self) -> Iterator[str]:
         groups, report = self._report.groups, self._report
-        if not groups.affected:
-            yield _heading(f"Running work: not affected ({_count(groups.unaffected, 'group')})", "green")
-            return
         harmed = sum(group.verdict not in HARMLESS for group in groups.affected)
         total = groups.unaffected + len(groups.affected)
-        title = f"Running work: {_count(harmed, 'group')} of {total:,} affected"
-        yield _heading(title, "red" if report.affects_running else "green")
+        if harmed:
+            yield _heading(f"Running work: {_count(harmed, 'group')} of {total:,} affected", "red")
+        else:
+            yield _heading(f"Running work: not affected ({_count(total, 'group')})", "green")
         yield from self._by_verdict(groups.affected, GROUP_VERDICTS)
         if report.needs_allow_downgrade and not report.refusals:
             yield "  Some lose what they are guaranteed: to push this takes --allow-downgrade"
