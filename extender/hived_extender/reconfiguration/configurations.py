@@ -22,7 +22,7 @@ from hived_extender.kube import KubeError
 from hived_extender.pod_events import NORMAL, WARNING
 from hived_extender.reconfiguration.change import DOWNGRADE_REMEDY, Agreed, Change, Disagreement, Outcome, check_agreed
 from hived_extender.reconfiguration.stores import CommitConflict, Snapshot, Store, UnknownCommit
-from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, Refusal, Stored, Version, digest, with_version
+from hived_extender.reconfiguration.versions import Refusal, Stored, Version, digest, with_version
 from hived_extender.service import NotLeadingError, Service
 
 log = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class Configurations:
         """Raise Refused if the change must not happen."""
         if outcome.locked_out and not push.allow_downgrade:
             self._count("refused")
-            reason = _needs_downgrade(outcome)
+            reason = _needs_downgrade(outcome, self._store.downgrade_remedy)
             raise Refused(reason, 422, outcome.report([reason]))
         if push.agreed is not None:
             try:
@@ -377,13 +377,12 @@ def invalid(error: ConfigError, base_version: int) -> Json:
     }
 
 
-def _needs_downgrade(outcome: Outcome) -> str:
+def _needs_downgrade(outcome: Outcome, remedy: str) -> str:
     names = outcome.locked_out
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
         f"it would take from {len(names)} running guaranteed group{'s' * (len(names) > 1)} what their VC is guaranteed "
-        f"({shown}): they run on, but anybody may preempt them. If that is meant, push with {DOWNGRADE_REMEDY}, or "
-        f"annotate the ConfigMap with {ALLOW_DOWNGRADE}=true"
+        f"({shown}): they run on, but anybody may preempt them. If that is meant, push with {DOWNGRADE_REMEDY}, or {remedy}"
     )
 
 

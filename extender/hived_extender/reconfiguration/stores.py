@@ -15,7 +15,7 @@ from hived_config.errors import ConfigError
 from hived_config.openpai import inner_text
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.metrics import Metrics
-from hived_extender.reconfiguration.versions import Stored, decode, encode
+from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, Stored, decode, encode
 from hived_extender.watch import Reflector, Resource
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,10 @@ class Store(Protocol):
         """What to call it."""
 
     @property
+    def downgrade_remedy(self) -> str:
+        """What to do for a text that may lock out running guaranteed work, besides pushing it so."""
+
+    @property
     def is_shared(self) -> bool:
         """Whether other replicas read the same, so that only the leader writes, and pushes can be stored."""
 
@@ -98,6 +102,11 @@ class ConfigMapStore:
     def source(self) -> str:
         """What to call it."""
         return f"ConfigMap {self.namespace}/{self.name}"
+
+    @property
+    def downgrade_remedy(self) -> str:
+        """An annotation, for those who edit the object."""
+        return f"annotate the {self.source} with {ALLOW_DOWNGRADE}=true"
 
     def read(self) -> Snapshot:
         """What is stored now. Raises UserError (503 if the API server does not answer)."""
@@ -220,6 +229,11 @@ class FileStore:
     def source(self) -> str:
         """What to call it."""
         return f"file {self._path}"
+
+    @property
+    def downgrade_remedy(self) -> str:
+        """A start asks no questions."""
+        return "restart the service, which takes the file as it is"
 
     def read(self) -> Snapshot:
         """What the file says now. Raises UserError if it cannot be read."""

@@ -1,6 +1,5 @@
 """`hived config plan`: what a configuration would do to whom, without doing it."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +49,9 @@ def command(inspector: Inspector, path: Path, record: Path | None, full: bool, f
         tell_mistakes(error)
         raise SystemExit(1) from error
     if record is not None:
-        recorded = import_module("hived_extender.reconfiguration.recorded")
-        report: dict[str, Any] = recorded.plan_recorded(record, source.text, source.file)
+        from hived_extender.reconfiguration.recorded import plan_recorded  # the core, which others can do without
+
+        report: dict[str, Any] = plan_recorded(record, source.text, source.file)
     else:
         report = ConfigClient(inspector).plan(source.text, source.file)
     if form == "json":
