@@ -382,7 +382,8 @@ def _needs_downgrade(outcome: Outcome, remedy: str) -> str:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
         f"it would take from {len(names)} running guaranteed group{'s' * (len(names) > 1)} what their VC is guaranteed "
-        f"({shown}): they run on, but anybody may preempt them. If that is meant, push with {DOWNGRADE_REMEDY}, or {remedy}"
+        f"({shown}): they run on, but anybody may preempt them. If that is meant, push with {DOWNGRADE_REMEDY}, or "
+        f"{remedy}"
     )
 
 

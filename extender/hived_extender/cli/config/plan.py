@@ -14,6 +14,7 @@ from hived_extender.cli.connecting import asks_service
 from hived_extender.config_answers import read_report
 from hived_extender.config_client import ConfigClient
 from hived_extender.inspection import Inspector
+from hived_extender.reconfiguration.recorded import plan_recorded
 
 AFFECTED = 2
 """The exit code where running work is affected."""
@@ -49,8 +50,6 @@ def command(inspector: Inspector, path: Path, record: Path | None, full: bool, f
         tell_mistakes(error)
         raise SystemExit(1) from error
     if record is not None:
-        from hived_extender.reconfiguration.recorded import plan_recorded  # the core, which others can do without
-
         report: dict[str, Any] = plan_recorded(record, source.text, source.file)
     else:
         report = ConfigClient(inspector).plan(source.text, source.file)
