@@ -1,0 +1,179 @@
+"""One change on a service with pods: what becomes of whom, and that what was agreed to is what happens."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from hived.errors import UserError
+from hived.state import GroupState
+from hived_config.loader import Configuration, load_text
+from hived_extender.evictor import PreemptionPolicy
+from hived_extender.reconfiguration.change import Change, Disagreement, Outcome
+from tests.extender.world import CONFIG, World, preempt_args, spec_text
+
+BY_SERVICE = PreemptionPolicy(by_service=True)
+
+
+def configuration(text: str = CONFIG) -> Configuration:
+    return load_text(text, "file")
+
+
+def without_vc(name: str) -> Configuration:
+    """The configuration without the cells of a VC."""
+    number = {"a": 2, "b": 1}[name]
+    return configuration(CONFIG.replace(f"[{{cellType: RACK.NODE, cellNumber: {number}}}]", "[]"))
+
+
+def without_node(name: str) -> Configuration:
+    return configuration(CONFIG.replace(f"{{cellAddress: {name}}}", "{cellAddress: other}"))
+
+
+def change(world: World, new: Configuration) -> tuple[Change, Outcome]:
+    one = Change(configuration(), new, world.service.draft("text"), 1)
+    return one, one.outcome(*one.catch_up_with(world.service))
+
+
+def verdicts(outcome: Outcome) -> Mapping[str, str]:
+    return {one.name: one.verdict.value for one in outcome.affected}
+
+
+def test_a_group_whose_vc_loses_its_cells_is_lazily_preempted() -> None:
+    world = World()
+    world.place("p", spec_text("a"))
+    world.place("q", spec_text("b"))
+    one, outcome = change(world, without_vc("a"))
+    assert verdicts(outcome) == {"ns/p": "lazilyPreempted"}
+    assert outcome.affected[0].reason == "a is not guaranteed any NODE in RACK any more"
+    assert (outcome.affected[0].pods, outcome.affected[0].vc) == (("ns/p",), "a")
+    assert (outcome.locked_out, outcome.unaffected_count) == (["ns/p"], 1)
+    one.switch(world.service, verdicts(outcome))
+    assert world.state.groups["ns/p"].virtual is None
+    assert world.groups()["ns/p"]["lazyPreemptionStatus"]["preemptor"] == "ns/p"
+    assert world.state.groups["ns/q"].virtual is not None
+
+
+def test_a_group_whose_node_goes_is_unaccounted_and_runs_on() -> None:
+    world = World()
+    pod, node = world.place("p", spec_text("a"))
+    one, outcome = change(world, without_node(node))
+    assert verdicts(outcome) == {"ns/p": "unaccounted"}
+    assert outcome.affected[0].reason == f"node {node} is not configured any more"
+    one.switch(world.service, {"ns/p": "unaccounted"})
+    world.delete(pod)
+    assert world.state.groups == {}
+
+
+def test_opportunistic_work_is_not_locked_out_by_losing_its_vc() -> None:
+    world = World()
+    world.place("p", spec_text("a", priority=-1))
+    _, outcome = change(world, without_vc("a"))
+    assert verdicts(outcome) == {}
+
+
+def test_what_was_taken_is_given_back_by_the_way_back() -> None:
+    world = World()
+    world.place("p", spec_text("a"))
+    before = world.snapshot()
+    change(world, without_vc("a"))[0].switch(world.service, None)
+    assert world.snapshot() != before
+    back = Change(without_vc("a"), configuration(), None, 2)
+    outcome = back.outcome(*back.catch_up_with(world.service))
+    assert verdicts(outcome) == {"ns/p": "restored"}
+    back.switch(world.service, {})
+    assert world.snapshot() == before
+
+
+@pytest.mark.parametrize("agreed", [{}, {"ns/p": "unaccounted"}])
+def test_anything_else_than_what_was_agreed_to_changes_nothing(agreed: dict[str, str]) -> None:
+    world = World()
+    world.place("p", spec_text("a"))
+    before, memory = world.snapshot(), world.state.cells.memory.tobytes()
+    one, _ = change(world, without_vc("a"))
+    with pytest.raises(Disagreement, match=r"group ns/p would be lazilyPreempted now, and (un)?a"):
+        one.switch(world.service, agreed)
+    assert world.snapshot() == before
+    assert world.state.cells.memory.tobytes() == memory
+
+
+def test_what_changes_while_the_state_is_built_is_in_it() -> None:
+    world = World()
+    ending, _ = world.place("ending", spec_text("a"))
+    one, outcome = change(world, configuration(CONFIG + "# other\n"))
+    world.delete(ending)
+    world.place("late", spec_text("b"))
+    bound = world.create("binding", spec_text("a"))
+    world.filter(bound)
+    one.switch(world.service, verdicts(outcome))
+    assert sorted(world.state.groups) == ["ns/binding", "ns/late"]
+    assert world.filter(bound)["NodeNames"]
+
+
+def test_a_group_that_ended_meanwhile_need_not_be_agreed_to() -> None:
+    world = World()
+    pod, _ = world.place("p", spec_text("a"))
+    one, outcome = change(world, without_vc("a"))
+    world.delete(pod)
+    one.switch(world.service, verdicts(outcome))
+    assert world.state.groups == {}
+
+
+def test_a_reservation_is_taken_over() -> None:
+    world = World(preemption=BY_SERVICE)
+    victim, _ = world.place("victim", spec_text("b", priority=0))
+    preemptor = world.create("preemptor", spec_text("b", priority=5))
+    world.service.preempt_victims(preempt_args(preemptor))
+    held = world.state.groups["ns/preemptor"].physical.tolist()
+    one, outcome = change(world, configuration(CONFIG + "# other\n"))
+    assert verdicts(outcome) == {}
+    one.switch(world.service, {})
+    group = world.state.groups["ns/preemptor"]
+    assert (group.state, group.physical.tolist()) == (GroupState.PREEMPTING, held)
+    world.delete(victim)
+    assert world.filter(preemptor)["NodeNames"]
+
+
+def test_a_reservation_whose_cells_go_is_cancelled_and_its_pod_asks_again() -> None:
+    world = World(preemption=BY_SERVICE)
+    victim, node = world.place("victim", spec_text("b", priority=0))
+    preemptor = world.create("preemptor", spec_text("b", priority=5))
+    world.service.preempt_victims(preempt_args(preemptor))
+    one, outcome = change(world, without_node(node))
+    assert verdicts(outcome) == {"ns/preemptor": "preemptionCancelled", "ns/victim": "unaccounted"}
+    assert "a leaf cell of it is not configured any more" in outcome.affected[0].reason
+    one.switch(world.service, verdicts(outcome))
+    assert "ns/preemptor" not in world.state.groups
+    assert world.filter(preemptor)["NodeNames"] != [node]
+    assert victim["metadata"]["name"] in world.kube.pods
+
+
+def test_jobs_that_wait_are_told_apart() -> None:
+    world = World()
+    world.place("p", spec_text("b"))
+    world.filter(world.create("room", spec_text("b")))
+    world.filter(world.create("large", spec_text("a", leaf_cells=4, group="large", pods=3)))
+    more = CONFIG.replace("b:\n    virtualCells: [{cellType: RACK.NODE, cellNumber: 1}]",
+                          "b:\n    virtualCells: [{cellType: RACK.NODE, cellNumber: 2}]")  # fmt: skip
+    _, outcome = change(world, configuration(more))
+    assert {one["name"]: one["verdict"] for one in outcome.waiting} == {
+        "large": "neverStarts",
+        "ns/room": "couldStart",
+    }
+    assert "insufficient capacity" in next(one["reason"] for one in outcome.waiting if one["name"] == "large")
+
+
+def test_masks_of_other_nodes_are_forgotten() -> None:
+    world = World()
+    one, _ = change(world, without_node("n0"))
+    one.switch(world.service, {})
+    assert "other" in world.state.topology.node_names
+    pod = world.create("p", spec_text("a", ignoreK8sSuggestedNodes=False))
+    assert world.filter(pod, ["n3"])["NodeNames"] == ["n3"]
+
+
+def test_a_replica_that_does_not_lead_has_no_state_to_change() -> None:
+    world = World(is_leading=False)
+    with pytest.raises(UserError, match="not ready"):
+        change(world, configuration())
+    assert world.service.configure(without_vc("a"))
+    world.lead()
+    assert world.state.spec == without_vc("a").cluster
