@@ -353,6 +353,14 @@ def test_no_pods_are_refused() -> None:
         handle(lent_state("n0"), GroupReserved((), bind_info((WHOLE,))))
 
 
+def test_where_vc_safety_is_broken_it_must_not_become_worse() -> None:
+    """A is promised three racks of two; the one that it takes is not missing elsewhere."""
+    state = lent_state("n0", spec=racks(A={"RACK": 3}, B={}))
+    assert state.cells.strained.all()
+    reserve(state, pod("urgent"), placement("n0", 0, 1, cell_type="RACK"))
+    assert state.cells.strained.all()
+
+
 def test_a_small_journal_is_grown() -> None:
     state = small_journal(lent_state("n0"), 4)
     reserve(state, pod("urgent"), WHOLE)
