@@ -105,8 +105,9 @@ class Facts:
         return Holdings(frozenset(self.healthy_nodes), placed, reserved)
 
     def configure(self, spec: ClusterSpec) -> None:
-        """From the next term on, states are built for this cluster."""
+        """From the next term on, states are built for this cluster. The interpreter has got its rules already."""
         self._spec = spec
+        self._members.forget_readings()
 
     def switched(self, unaccounted: Mapping[str, UserError], *, are_other_nodes: bool) -> None:
         """The ledger has got a state of another configuration, which was told of all holdings; `unaccounted` has the

@@ -101,11 +101,6 @@ class Draft(Operations):
             except OSError:
                 self.is_broken = True
 
-    @property
-    def config(self) -> str:
-        """The name of the copy of its configuration."""
-        return self._config
-
     def drop(self) -> None:
         """It is not needed: another configuration stays in force."""
         self.finish()
@@ -167,18 +162,17 @@ class Recorder(Operations):
         when the draft is taken over.
         """
         path = None if self._file is None else self._directory / f"{self.run}.draft"
-        return Draft(path, f"{self.run}.{self._config_count + 1}.yaml", config_text)
+        return Draft(path, self._next_config(), config_text)
 
     def take_over(self, draft: Draft) -> None:
         """The draft's core takes the place of ours: the record goes on with what that was told."""
         draft.finish()
+        self.configured(draft.config_text)
         if self._file is None or draft.path is None:
             return
         try:
             if draft.is_broken:
                 raise OSError(f"{draft.path} could not be written")
-            (self._directory / draft.config).write_text(draft.config_text, encoding="utf-8")
-            self._config, self._config_count = draft.config, self._config_count + 1
             self._file.close()
             self._part += 1
             path = self._part_path()
@@ -186,6 +180,20 @@ class Recorder(Operations):
             self._file = path.open("ab", buffering=0)
         except OSError:
             self._give_up()
+
+    def configured(self, config_text: str) -> None:
+        """Terms that begin from now on do so with this configuration."""
+        if self._file is None:
+            return
+        name = self._next_config()
+        try:
+            (self._directory / name).write_text(config_text, encoding="utf-8")
+        except OSError:
+            self._give_up()
+        self._config, self._config_count = name, self._config_count + 1
+
+    def _next_config(self) -> str:
+        return f"{self.run}.{self._config_count + 1}.yaml"
 
     def _part_path(self) -> Path:
         return self._directory / f"{self.run}-{self._part:04d}.jsonl"

@@ -318,7 +318,7 @@ class Service:
         with self._lock:
             return None if self._recorder is None else self._recorder.draft(config_text)
 
-    def configure(self, configuration: Configuration) -> bool:
+    def configure(self, configuration: Configuration, text: str) -> bool:
         """Take up another configuration on a replica that does not lead; False on one that does, which has to switch.
 
         Pods that this makes ours, or reads differently, have to be listed anew.
@@ -327,6 +327,8 @@ class Service:
             if self._facts.ledger is not None:
                 return False
             self._take_up(configuration)
+            if self._recorder is not None:
+                self._recorder.configured(text)
             return True
 
     def switch(self, configuration: Configuration, successor: Successor, agree: Callable[[State], None]) -> float:

@@ -27,13 +27,18 @@ class Members:
         self._gangs = gangs
         self._on_change = on_change
         self._naming: defaultdict[ObjectRef, dict[str, Pod]] = defaultdict(dict)
+        self._rules_count = 0
+
+    def forget_readings(self) -> None:
+        """Pods may mean something else from now on: each is read anew when it is seen next."""
+        self._rules_count += 1
 
     def read(self, record: PodRecord, pod: Pod, *, is_changed: bool = False) -> None:
         """Make out what a pod asks for and put it into its gang, unless it reads as it did before.
 
         `is_changed`: an object that it names is another now.
         """
-        marks = _marks(pod)
+        marks = hash((self._rules_count, _marks(pod)))
         if marks == record.marks and not is_changed:
             return
         was_known = record.is_of_dialect

@@ -177,7 +177,7 @@ class Configurations:
         except ConfigError as error:
             self._count("refused")
             raise Refused(str(error), 422, invalid(error, self._version.version)) from error
-        if not self._store.is_shared and self._service.configure(configuration):
+        if not self._store.is_shared and self._service.configure(configuration, push.text):
             stored = self._next(snapshot.stored, push)  # another replica leads, and has a file of its own
             self._store.commit(snapshot, stored)
             self._took_up(configuration, self._newest(stored))
@@ -318,7 +318,7 @@ class Configurations:
         except ConfigError as error:
             self._failed(f"version {version.version} is in force, but this replica cannot read it: {error}")
             return False
-        if self._service.configure(configuration):
+        if self._service.configure(configuration, version.text):
             self._took_up(configuration, version)
             return True
         with self._change(configuration, version.text) as change:

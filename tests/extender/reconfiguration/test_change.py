@@ -174,6 +174,6 @@ def test_a_replica_that_does_not_lead_has_no_state_to_change() -> None:
     world = World(is_leading=False)
     with pytest.raises(UserError, match="not ready"):
         change(world, configuration())
-    assert world.service.configure(without_vc("a"))
+    assert world.service.configure(without_vc("a"), "text")
     world.lead()
     assert world.state.spec == without_vc("a").cluster

@@ -1,0 +1,88 @@
+"""Gangs in the words of other schedulers, while another configuration comes into force."""
+
+import pytest
+
+from hived.errors import UserError
+from hived_config.loader import Configuration, load_text
+from hived_extender.reconfiguration.change import Change
+from tests.extender.gang_world import GangWorld, koordinator
+from tests.extender.world import CONFIG, to_pod
+
+MAPPED = CONFIG.replace("  a:\n", "  a:\n    namespaces: [ns]\n").replace("  b:\n", "  b:\n    namespaces: [other]\n")
+
+
+def load(text: str) -> Configuration:
+    return load_text(text, "file")
+
+
+def switch(world: GangWorld, text: str) -> None:
+    change = Change(load(MAPPED), load(text), None, 1)
+    outcome = change.outcome(*change.catch_up_with(world.service))
+    change.switch(world.service, {one.name: one.verdict.value for one in outcome.affected})
+
+
+def list_anew(world: GangWorld) -> None:
+    world.service.sync_pods([to_pod(pod) for pod in world.kube.pods.values()])
+
+
+def test_waiting_pods_are_read_by_the_new_rules() -> None:
+    world = GangWorld()
+    world.service.configure(load(MAPPED), MAPPED)
+    pod = world.pod("p")
+    switch(world, MAPPED.replace("[ns]", "[x]").replace("[other]", "[ns]"))
+    list_anew(world)
+    assert world.filter(pod)["NodeNames"]
+    assert world.groups()["ns/p"]["vc"] == "b"
+
+
+def test_a_gang_that_forms_goes_on_to_form() -> None:
+    world = GangWorld()
+    first = world.pod("w-0", annotations=koordinator("g", 2))
+    assert "NodeNames" not in world.filter(first)
+    switch(world, MAPPED + "# other\n")
+    second = world.pod("w-1", annotations=koordinator("g", 2))
+    world.filter(first)
+    assert world.filter(second)["NodeNames"]
+    assert world.filter(first)["NodeNames"]
+
+
+def test_a_gang_that_has_started_keeps_every_place_that_is_not_bound_yet() -> None:
+    world = GangWorld()
+    pods = [world.pod(f"w-{number}", annotations=koordinator("g", 2)) for number in range(2)]
+    world.filter(pods[0])
+    places = [world.filter(pod)["NodeNames"] for pod in reversed(pods)]
+    world.bind(pods[1], places[0][0])
+    world.see(pods[1])
+    switch(world, MAPPED.replace("cellAddress: n3", "cellAddress: other"))
+    assert world.filter(pods[0])["NodeNames"] == places[1]
+    world.bind(pods[0], places[1][0])
+    assert len(world.state.groups) == 2
+
+
+def test_a_gang_whose_vc_goes_is_told_so() -> None:
+    world = GangWorld()
+    pods = [world.pod(f"w-{number}", annotations=koordinator("g", 2)) for number in range(2)]
+    world.filter(pods[0])
+    switch(world, MAPPED.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]"))
+    with pytest.raises(UserError, match="GPU which VC a does not have"):
+        world.filter(pods[1])
+    assert world.state.groups == {}
+
+
+def test_what_a_round_has_reserved_is_kept() -> None:
+    world = GangWorld()
+    for number in range(2):
+        world.place(f"low-{number}", '{"virtualCluster": "a", "priority": 0, "leafCellNumber": 4}')
+    pods = [world.pod(f"w-{number}", annotations=koordinator("g", 2), priorityClassName="high") for number in range(2)]
+    for pod in pods:
+        world.filter(pod)
+    reserved = {name: group.physical.tolist() for name, group in world.state.groups.items() if group.preempting_pods}
+    assert reserved
+    switch(world, MAPPED + "priorityClasses: {high: 100, low: -1}\n# other\n")
+    now = {name: group.physical.tolist() for name, group in world.state.groups.items() if group.preempting_pods}
+    assert now == reserved
+    for name in ("low-0", "low-1"):
+        world.delete(world.kube.pods[name])
+    for pod in pods:
+        world.filter(pod)
+    assert all(world.filter(pod)["NodeNames"] for pod in pods)
