@@ -1,0 +1,35 @@
+"""`hived config schema`: what editors need to complete and check configurations while they are written."""
+
+import click
+import msgspec
+
+from hived_config.reference import as_markdown
+from hived_config.schema import SCHEMA
+
+
+@click.command("schema")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "markdown"]),
+    default="json",
+    show_default=True,
+    help="The JSON schema, or tables of its keys.",
+)
+def command(form: str) -> None:
+    """Print the JSON schema of configurations, for editors that check and complete YAML.
+
+    Save it beside the configuration and name it in the first line of the configuration; editors with the YAML language
+    server (VS Code, Vim, Emacs and others) then know every key:
+
+    \b
+      # yaml-language-server: $schema=hivedscheduler.schema.json
+
+    The schema is that of the scheduler's own file, not of OpenPAI's file that holds it as text.
+
+    \b
+    Examples:
+      hived config schema > hivedscheduler.schema.json
+      hived config schema --format markdown
+    """
+    click.echo(as_markdown() if form == "markdown" else msgspec.json.format(msgspec.json.encode(SCHEMA)))

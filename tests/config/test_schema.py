@@ -1,0 +1,212 @@
+"""The JSON schema knows what the readers know: their keys, and the mistakes of key and kind that they note."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from jsonschema import Draft7Validator
+from sound_file import SOUND, changed, mistakes_of
+
+from hived_config import chains, loader, reference, skus, trees, virtual
+from hived_config.document import PLAIN, compose
+from hived_config.errors import ConfigError
+from hived_config.loader import load_text
+from hived_config.openpai import inner_text
+from hived_config.reader import NULLS
+from hived_config.schema import SCHEMA
+from hived_extender.cli import main
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = sorted((ROOT / "config" / "samples").glob("*.yaml"))
+RECORDED = sorted((ROOT.parent / "shared").glob("parity/configs/*.yaml"))
+VALIDATOR = Draft7Validator(SCHEMA)
+
+
+def instance(node: yaml.Node) -> Any:
+    """What an editor makes of a document: YAML 1.2, in which `no` and `12:30:45` are text."""
+    if isinstance(node, yaml.SequenceNode):
+        return [instance(item) for item in node.value]
+    if isinstance(node, yaml.MappingNode):
+        merged = [instance(value) for key, value in node.value if key.value == "<<"]
+        own = {key.value: instance(value) for key, value in node.value if key.value != "<<"}
+        return {key: value for each in merged for key, value in each.items()} | own
+    if node.tag != PLAIN:
+        return node.value
+    if node.value in NULLS:
+        return None
+    if node.value in ("true", "false"):
+        return node.value == "true"
+    if re.fullmatch(r"-?[0-9]+", node.value):
+        return int(node.value)
+    return float(node.value) if re.fullmatch(r"-?[0-9]+\.[0-9]+", node.value) else node.value
+
+
+def faults(text: str) -> list[str]:
+    """What the schema has against a document."""
+    errors = sorted(VALIDATOR.iter_errors(instance(compose(text, "f"))), key=lambda error: list(map(str, error.path)))
+    return [f"{error.json_path}: {error.message}" for error in errors]
+
+
+def test_the_schema_is_one() -> None:
+    Draft7Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_cluster_is_valid(path: Path) -> None:
+    assert faults(inner_text(path.read_text(), path.name)) == []
+
+
+@pytest.mark.skipif(not RECORDED, reason="no recorded clusters: there is no shared folder beside the checkout")
+def test_every_recorded_cluster_is_valid() -> None:
+    assert {path.name: found for path in RECORDED if (found := faults(path.read_text()))} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("document", loader.DOCUMENT_KEYS),
+        ("physicalCluster", loader.PHYSICAL_CLUSTER_KEYS),
+        ("cellType", chains.CELL_TYPE_KEYS),
+        ("physicalCell", trees.CELL_KEYS),
+        ("skuType", skus.SKU_TYPE_KEYS),
+        ("virtualCluster", virtual.VIRTUAL_CLUSTER_KEYS),
+        ("virtualCell", virtual.VIRTUAL_CELL_KEYS),
+        ("pinnedCell", virtual.PINNED_CELL_KEYS),
+    ],
+)
+def test_exactly_the_keys_that_readers_know_are_in_the_schema(name: str, keys: tuple[str, ...]) -> None:
+    record = SCHEMA if name == "document" else SCHEMA["definitions"][name]
+    assert record["properties"].keys() == set(keys)
+    assert record["additionalProperties"] is False
+
+
+def test_everything_in_the_schema_is_described() -> None:
+    records = [SCHEMA, *SCHEMA["definitions"].values()]
+    assert [record for record in records if not record["description"]] == []
+    assert [key for record in records for key, value in record["properties"].items() if not value["description"]] == []
+
+
+FULL = SOUND.replace("  physicalCells:", "  skuTypes:\n    GPU: {gpu: 1}\n  physicalCells:").replace(
+    "  a:\n", "  a:\n    namespaces: [one]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("physicalCluster:", "extra: 1\nphysicalCluster:"),
+        ("physicalCluster:", "physicalcluster:"),
+        ("physicalCluster:", "webServerAddress: '9096'\nphysicalCluster:"),
+        ("physicalCluster:", "webServerAddress: [1]\nphysicalCluster:"),
+        ("physicalCluster:", "forcePodBindThreshold: -1\nphysicalCluster:"),
+        ("physicalCluster:", "forcePodBindThreshold: 1.5\nphysicalCluster:"),
+        ("physicalCluster:", "evictionGraceSeconds: '3'\nphysicalCluster:"),
+        ("physicalCluster:", "preemptionBy: me\nphysicalCluster:"),
+        ("physicalCluster:", "podDisruptionBudgets: ignore\nphysicalCluster:"),
+        ("physicalCluster:", "schedulerNames: []\nphysicalCluster:"),
+        ("physicalCluster:", "schedulerNames: hived\nphysicalCluster:"),
+        ("physicalCluster:", "schedulerNames: ['{x}']\nphysicalCluster:"),
+        ("physicalCluster:", "priorityClasses: {a: 1001}\nphysicalCluster:"),
+        ("physicalCluster:", "priorityClasses: {a: urgent}\nphysicalCluster:"),
+        ("physicalCluster:", "topologyLevels: {a: [RACK]}\nphysicalCluster:"),
+        ("physicalCluster:", "kubeApiServerAddress: 'a b'\nphysicalCluster:"),
+        ("childCellNumber: 2}", "childCellNumber: 0}"),
+        ("childCellNumber: 2}", "childCellNumber: '2'}"),
+        ("childCellNumber: 2}", "childCellNumbr: 2}"),
+        ("childCellType: GPU, ", ""),
+        ("childCellType: GPU", "childCellType: [GPU]"),
+        ("isNodeLevel: true", "isNodeLevel: 1"),
+        ("isNodeLevel: true", "isNodeLevel: maybe"),
+        ("  - cellType: RACK\n", "  - cellAddress: r\n"),
+        ("cellAddress: n0", "cellAdress: n0"),
+        ("cellAddress: n0", "cellAddress: a/b"),
+        ("cellAddress: n0", "cellAddress: {}"),
+        ("cellAddress: n2", "cellChildren: {}"),
+        ("    - cellAddress: n0", "    -"),
+        ("{gpu: 1}", "{gpus: 1}"),
+        ("{gpu: 1}", "{gpu: -1}"),
+        ("{gpu: 1}", "{cpu: many}"),
+        ("{gpu: 1}", "{memory: 5 GB}"),
+        ("{gpu: 1}", "{resource: gpu}"),
+        ("{gpu: 1}", "{nodeLabels: {a: 'b c'}}"),
+        ("{gpu: 1}", "{nodeLabels: {'a b': b}}"),
+        ("cellNumber: 1", "cellNumber: -1"),
+        ("cellNumber: 1", "cellNumber: one"),
+        ("cellType: RACK.NODE", "cellType: ''"),
+        ("{cellType: RACK.NODE, ", "{"),
+        ("      pinnedCellId: pin\n", "      pinnedCellId: []\n"),
+        ("    - pinnedCellId: pin\n", "    - pinnedCellId:\n"),
+        ("    - pinnedCellId: pin\n", "    - pin\n"),
+        ("namespaces: [one]", "namespaces: [One]"),
+        ("namespaces: [one]", "namespaces: one"),
+        ("namespaces: [one]", "placement: near"),
+        ("virtualClusters:\n  a:", "virtualClusters:\n  a/b:"),
+        ("    virtualCells:\n    - {cellType: RACK.NODE, cellNumber: 1}", "    virtualCells: {}"),
+    ],
+)
+def test_a_mistake_of_key_or_kind_is_one_by_the_schema_too(old: str, new: str) -> None:
+    assert old in FULL
+    text = FULL.replace(old, new, 1)
+    assert mistakes_of(text)
+    assert faults(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("physicalCluster:", "webServerAddress:\npriorityClasses: {a: -1, b: prod, c: 1000}\nphysicalCluster:"),
+        ("physicalCluster:", "kubeApiServerAddress: HTTPS://[::1]:6443/x\nphysicalCluster:"),
+        ("physicalCluster:", "schedulerNames: ['gpus-{vc}', 010, 'a{vc}b']\nphysicalCluster:"),
+        ("cellAddress: n0", "cellAddress: 4"),
+        ("cellAddress: n0", "cellAddress: no"),
+        ("cellAddress: n0", "cellAddress:"),
+        ("isNodeLevel: true", "isNodeLevel: Yes"),
+        ("- {cellType: NODE, cellAddress: n2}", "- {<<: {cellType: NODE}, cellAddress: n2}"),
+        ("{gpu: 1}", "{gpu: 0, cpu: 1.5, memory: 4096, nodeLabels: {example.com/x: 1}}"),
+        ("{gpu: 1}", ""),
+        ("    - pinnedCellId: pin\n", "    - pinnedCellId: pin\n  c:\n"),
+        ("namespaces: [one]", "namespaces: [1]\n    placement: topology"),
+        ("namespaces: [one]", "namespaces:\n    placement:"),
+    ],
+)
+def test_what_the_loader_accepts_is_valid(old: str, new: str) -> None:
+    assert old in FULL
+    text = FULL.replace(old, new, 1)
+    load_text(text, "f", environ={})
+    assert faults(text) == []
+
+
+def test_what_only_the_loader_sees_is_no_matter_of_the_schema() -> None:
+    text = changed("cellAddress: n0", "cellAddress: n1")
+    with pytest.raises(ConfigError, match="given twice"):
+        load_text(text, "f", environ={})
+    assert faults(text) == []
+
+
+def test_the_tables_of_the_page_are_those_of_the_schema() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"<!-- keys: (\w+) -->", page)) == reference.TITLES.keys()
+    assert reference.refresh(page) == page, (
+        "bring it up to date: python -m hived_config.reference docs/configuration.md"
+    )
+
+
+def test_a_table_that_is_out_of_date_is_replaced_and_the_rest_kept(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- keys: pinnedCell -->\nold\n<!-- end of keys -->\nafter\n")
+    reference.main([str(page)])
+    assert page.read_text() == (
+        f"before\n<!-- keys: pinnedCell -->\n{reference.table('pinnedCell')}\n<!-- end of keys -->\nafter\n"
+    )
+
+
+def test_the_command_prints_the_schema_or_its_tables() -> None:
+    printed = CliRunner().invoke(main, ["config", "schema"])
+    assert (printed.exit_code, json.loads(printed.output)) == (0, SCHEMA)
+    tables = CliRunner().invoke(main, ["config", "schema", "--format", "markdown"]).output
+    assert tables == reference.as_markdown() + "\n"
+    assert "| `cellChildren` | generated | list |" in tables
