@@ -13,6 +13,7 @@ SUMMARIES = {
     "history": "List the versions of the configuration that are kept, newest first: when, who and why.",
     "rollback": "Bring an earlier version into force again, by default the one before.",
     "get-id": "Print the id of the cluster.",
+    "explain": "Draw the cell chains, and how the virtual clusters divide them.",
     "schema": "Print the JSON schema of configurations, for editors that check and complete YAML.",
 }
 

@@ -1,0 +1,181 @@
+"""How a sound cluster is divided: the cells of each chain, level by level, what each VC has of them, what is spare.
+
+Cells are counted, never made, so that a cluster of any size takes as long as its file is.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
+from hived_config.chains import Chain
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedCell:
+    """A pinned cell: its place in a chain (depth 0 is the top), its full address, and the VC that has it or ""."""
+
+    pin_id: str
+    chain: str
+    depth: int
+    position: tuple[int, ...]
+    address: str
+    vc: str
+
+
+@dataclass(frozen=True, slots=True)
+class DividedLevel:
+    """One level of a chain; a leaf cell is level 1.
+
+    Attributes
+    ----------
+    cell_count : the physical cells of the level, those that are parts of promised ones included
+    leaf_count : the leaf cells below each
+    promised, pinned : by VC, the preassigned cells of this level, those that are not pinned and those that are
+    spare : cells of this level that are left whole when every VC has what it is promised, and as few cells of the level
+        above as possible are split for that
+    """
+
+    level: int
+    cell_type: str
+    cell_count: int
+    leaf_count: int
+    is_node_level: bool
+    promised: Mapping[str, int]
+    pinned: Mapping[str, int]
+    spare: int
+
+
+@dataclass(frozen=True, slots=True)
+class DividedChain:
+    """A chain: its levels from the top down, the addresses of its top-level cells, and its pinned cells."""
+
+    name: str
+    levels: tuple[DividedLevel, ...]
+    tops: tuple[str, ...]
+    pinned_cells: tuple[PinnedCell, ...]
+
+    @property
+    def leaf_count(self) -> int:
+        """The leaf cells of the chain."""
+        return self.levels[-1].cell_count
+
+    @property
+    def node_count(self) -> int:
+        """The nodes of the chain."""
+        return next(level.cell_count for level in self.levels if level.is_node_level)
+
+    @property
+    def spare_leaf_count(self) -> int:
+        """leaf_count == spare_leaf_count + sum of leaves_of(vc) over all VCs"""
+        return sum(level.spare * level.leaf_count for level in self.levels)
+
+    def leaves_of(self, vc: str) -> int:
+        """The leaf cells that a VC is promised."""
+        counts = ((level.promised.get(vc, 0) + level.pinned.get(vc, 0)) * level.leaf_count for level in self.levels)
+        return sum(counts)
+
+
+@dataclass(slots=True)
+class _Claims:
+    """What the VCs have of one chain: by depth and VC, the number of cells."""
+
+    promised: list[dict[str, int]]
+    pinned: list[dict[str, int]]
+    pins: list[PinnedCell] = field(default_factory=list)
+
+
+def chains_of(cluster: ClusterSpec) -> dict[str, Chain]:
+    """The chains that a sound cluster has cells of, by name, in file order."""
+    tops = dict.fromkeys(cell.cell_type for cell in cluster.physical_cells)
+    return {top: _chain(cluster.cell_types, top) for top in tops}
+
+
+def depth_of(chain: Chain, path: str) -> int:
+    """The depth of the cells that a dotted path down a chain names."""
+    return chain.types.index(path.rsplit(".", 1)[-1])
+
+
+def divide(cluster: ClusterSpec) -> tuple[DividedChain, ...]:
+    """The chains of a sound cluster, in file order. Cost O(what the file spells out)."""
+    chains = chains_of(cluster)
+    claims = {name: _Claims([{} for _ in chain.types], [{} for _ in chain.types]) for name, chain in chains.items()}
+    for vc in cluster.virtual_clusters.values():
+        for cell in vc.virtual_cells:
+            name = cell.cell_type.split(".", 1)[0]
+            promised = claims[name].promised[depth_of(chains[name], cell.cell_type)]
+            promised[vc.name] = promised.get(vc.name, 0) + cell.cell_count
+    vc_of_pin = {pin_id: vc.name for vc in cluster.virtual_clusters.values() for pin_id in vc.pinned_cell_ids}
+    tops: dict[str, list[str]] = {name: [] for name in chains}
+    for index, top in enumerate(cluster.physical_cells):
+        tops[top.cell_type].append(top.address or str(index))
+        for pin in _pins(chains[top.cell_type], top, (index,), index, "", vc_of_pin):
+            claims[pin.chain].pins.append(pin)
+            if pin.vc:
+                pinned = claims[pin.chain].pinned[pin.depth]
+                pinned[pin.vc] = pinned.get(pin.vc, 0) + 1
+    return tuple(_divide(chain, claims[name], tuple(tops[name])) for name, chain in chains.items())
+
+
+def _chain(cell_types: Mapping[str, CellTypeSpec], top: str) -> Chain:
+    types, node_depth = [top], 0
+    fan_out: list[int] = []
+    while types[-1] in cell_types:
+        spec = cell_types[types[-1]]
+        node_depth = len(fan_out) if spec.is_node_level else node_depth
+        fan_out.append(spec.child_count)
+        types.append(spec.child_type)
+    return Chain(tuple(types), (*fan_out, 0), node_depth)
+
+
+def _pins(
+    chain: Chain,
+    cell: PhysicalCellSpec,
+    position: tuple[int, ...],
+    index: int,
+    above: str,
+    vc_of_pin: Mapping[str, str],
+) -> Iterator[PinnedCell]:
+    """The pinned cells at and below one that is written; `index` is its running index, `above` its parent's address."""
+    depth = len(position) - 1
+    address = f"{above}{cell.address or index}"
+    if cell.pinned_cell_id:
+        vc = vc_of_pin.get(cell.pinned_cell_id, "")
+        yield PinnedCell(cell.pinned_cell_id, chain.name, depth, position, address, vc)
+    first = 0 if depth == chain.node_depth else index * chain.fan_out[depth]
+    for i, child in enumerate(cell.children):
+        if child.children or child.pinned_cell_id:
+            yield from _pins(chain, child, (*position, i), first + i, f"{address}/", vc_of_pin)
+
+
+def _divide(chain: Chain, claims: _Claims, tops: tuple[str, ...]) -> DividedChain:
+    used = [pin for pin in claims.pins if pin.vc]
+    needed = [
+        sum(promised.values()) + sum(pinned.values())
+        for promised, pinned in zip(claims.promised, claims.pinned, strict=True)
+    ]
+    split = _split_counts(chain, needed, used)
+    levels = []
+    for depth, cell_type in enumerate(chain.types):
+        whole = len(tops) if depth == 0 else split[depth - 1] * chain.fan_out[depth - 1]
+        levels.append(
+            DividedLevel(
+                chain.level(depth),
+                cell_type,
+                len(tops) * chain.leaf_counts[0] // chain.leaf_counts[depth],
+                chain.leaf_counts[depth],
+                depth == chain.node_depth,
+                claims.promised[depth],
+                claims.pinned[depth],
+                whole - needed[depth] - split[depth],
+            )
+        )
+    return DividedChain(chain.name, tuple(levels), tops, tuple(claims.pins))
+
+
+def _split_counts(chain: Chain, needed: list[int], pins: list[PinnedCell]) -> list[int]:
+    """By depth, how few cells can be split: those above pinned cells are, and others as cells below are needed."""
+    split = [len({pin.position[: depth + 1] for pin in pins if pin.depth > depth}) for depth in range(len(chain.types))]
+    for depth in range(chain.leaf_depth - 1, -1, -1):
+        below = needed[depth + 1] + split[depth + 1]
+        split[depth] = max(split[depth], -(-below // chain.fan_out[depth]))
+    return split
