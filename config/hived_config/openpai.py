@@ -50,6 +50,14 @@ def inner_text(text: str, file: str) -> str:
     return text if config is None else str(config.value)
 
 
+def inner_scalar(root: yaml.Node) -> yaml.ScalarNode | None:
+    """The scalar of an OpenPAI document that holds the scheduler's configuration; None if it is no such document."""
+    reader = Reader("", root)
+    service = _value_of(reader, root, "hivedscheduler")
+    config = None if service is None else _value_of(reader, service, "config")
+    return config if isinstance(config, yaml.ScalarNode) else None
+
+
 def _value_of(reader: Reader, node: yaml.Node, name: str) -> yaml.Node | None:
     """The value under a key of a mapping; None if it is no mapping or has no such key. A second such key is noted."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []

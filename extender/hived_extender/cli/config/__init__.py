@@ -14,6 +14,9 @@ SUMMARIES = {
     "rollback": "Bring an earlier version into force again, by default the one before.",
     "get-id": "Print the id of the cluster.",
     "explain": "Draw the cell chains, and how the virtual clusters divide them.",
+    "set-vc": "Set how many cells a virtual cluster is promised.",
+    "move": "Give cells of one virtual cluster to another one.",
+    "remove-vc": "Remove a virtual cluster.",
     "schema": "Print the JSON schema of configurations, for editors that check and complete YAML.",
 }
 
@@ -28,4 +31,6 @@ def command() -> None:
       hived config plan hivedscheduler.yaml
       hived config push -p /cluster-configuration -m service
       hived config rollback
+      hived config explain
+      hived config move 2 NODE from research to training
     """

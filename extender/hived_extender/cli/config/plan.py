@@ -53,6 +53,11 @@ def command(inspector: Inspector, path: Path, record: Path | None, full: bool, f
         report: dict[str, Any] = plan_recorded(record, source.text, source.file)
     else:
         report = ConfigClient(inspector).plan(source.text, source.file)
+    tell_plan(report, form, full)
+
+
+def tell_plan(report: dict[str, Any], form: str, full: bool = False) -> None:
+    """Print a report, shortened unless `full`; exits with 2 if running work is affected, with 1 if it is refused."""
     if form == "json":
         _print_json(report)
     else:

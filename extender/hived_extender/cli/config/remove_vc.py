@@ -1,0 +1,23 @@
+"""`hived config remove-vc`: a virtual cluster less."""
+
+import click
+
+from hived_config.edits import remove_vc
+from hived_extender.cli.config.editing import Edit, edits
+
+
+@click.command("remove-vc")
+@click.argument("name")
+@edits
+def command(name: str) -> Edit:
+    """Remove a virtual cluster.
+
+    Its cells are nobody's then. The configuration of the running service is edited: its plan is shown, and pushed when
+    you agree. With -f a file is edited in its place.
+
+    \b
+    Examples:
+      hived config remove-vc research
+      hived config remove-vc research -f hivedscheduler.yaml --yes
+    """
+    return Edit(f"remove-vc {name}", lambda text, file: remove_vc(text, name, file))
