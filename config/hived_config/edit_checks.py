@@ -45,8 +45,8 @@ def _given(counts: Mapping[Place, int]) -> dict[Place, int]:
 def _refusal(file: str, wanted: Wanted) -> UserError:
     names = " and ".join(f"virtualClusters.{vc}" for vc in wanted)
     return UserError(
-        f"{file}: {names} cannot be edited alone: what stands there is used elsewhere too, through an anchor; "
-        "write it out in both places first"
+        f"{file}: {names} cannot be edited alone: through an anchor or an unusual layout something else would "
+        "change too; edit it by hand"
     )
 
 

@@ -83,7 +83,9 @@ class EditedText:
         try:
             edited = EditedText(_replace(self.whole, moved, self._newline), self.file)
         except ConfigError as error:
-            raise UneditableError("what is used elsewhere too, through an anchor") from error
+            is_anchor = "alias" in error.message
+            found = "an anchor that is used elsewhere" if is_anchor else "a layout that the edit would break"
+            raise UneditableError(found) from error
         if _lines(edited.text) != _lines(_replace(self.text, ordered, "\n")):
             raise UneditableError("unusual line breaks or indentation")
         return edited
@@ -96,8 +98,10 @@ class EditedText:
         if starts_line:
             lines[0] = self._indented(lines[0])
         lines[1:] = [self._indented(line) for line in lines[1:]]
-        if len(lines) > 1 and not lines[-1] and not ends_line:
+        if not lines[-1] and not ends_line and (starts_line or len(lines) > 1):
             lines[-1] = self._indent
+        if lines[-1] and ends_line:
+            end += len(self._indent)
         return Splice(start, end, "\n".join(lines))
 
     def _indented(self, line: str) -> str:

@@ -141,9 +141,10 @@ class Written:
         if start < colon or written[:1] in ("&", "!"):
             raise UneditableError("an empty collection with an anchor or a tag")
         rest = self.rest_of_line(end)
-        if is_block and rest is not None and self.is_alone(int(key.start_mark.index)):
+        is_bare = rest is not None and "#" not in written and self.is_alone(int(key.start_mark.index))
+        if is_block and rest is not None and is_bare:
             indent = " " * self.column(int(key.start_mark.index))
-            start = start - 1 if written and self.text[start - 1] == " " else start
+            start = colon + len(self.text[colon:start].rstrip()) if written else start
             return [Splice(start, end, ""), Splice(rest, rest, "".join(f"\n{indent}{line}" for line in lines))]
         if isinstance(value, yaml.ScalarNode):
             return [Splice(start, end, f"{'' if self.text[start - 1].isspace() else ' '}{flow}")]
@@ -156,17 +157,23 @@ class Written:
         spans = self.spans(node)
         start, end = spans[index]
         if is_flow(node):
-            return self._remove_flow(spans, index)
+            return self._remove_flow(node, spans, index)
         cut = self._lines(start, end)
         if index:
             cut = Splice(self._comments_above(cut.start, self.column(start)), cut.end, "")
         if len(spans) > 1:
             return [cut]
+        if self.text[int(node.start_mark.index)] in "&!":
+            raise UneditableError("the last item below an anchor or a tag")
         colon = self.colon(key)
         return [Splice(colon, colon, " {}" if isinstance(node, yaml.MappingNode) else " []"), cut]
 
-    def _remove_flow(self, spans: list[Span], index: int) -> list[Splice]:
+    def _remove_flow(self, node: yaml.Node, spans: list[Span], index: int) -> list[Splice]:
         start, end = spans[index]
+        close = int(node.end_mark.index) - 1
+        opening = max(self.text.rfind("[", 0, start), self.text.rfind("{", 0, start)) + 1
+        if len(spans) == 1 and not (self.text[opening:start] + self.text[end:close]).strip(" \t\r\n,"):
+            return [Splice(opening, close, "")]
         comma = self.skip(end)
         if self.text[comma] == ",":
             end = comma + 1

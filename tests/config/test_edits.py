@@ -114,6 +114,17 @@ def edited(virtual_clusters: str, name: str, **cells: int) -> str:
         ("virtualClusters:\n  a:\n    virtualCells: [\n      {cellType: RACK, cellNumber: 1} # r\n    ]\n",
          {"NODE": 1}, "virtualClusters:\n  a:\n    virtualCells: [\n      {cellType: RACK, cellNumber: 1}, # r\n"
          "      {cellType: RACK.NODE, cellNumber: 1}\n    ]\n"),
+        # brackets on lines of their own
+        ("virtualClusters:\n  a:\n    virtualCells:\n      []\n", {"RACK": 1},
+         "virtualClusters:\n  a:\n    virtualCells:\n    - {cellType: RACK, cellNumber: 1}\n"),
+        ("virtualClusters:\n  a:\n    virtualCells: [ # none\n    ]\n", {"RACK": 1},
+         "virtualClusters:\n  a:\n    virtualCells: [ # none\n    {cellType: RACK, cellNumber: 1}]\n"),
+        ("virtualClusters:\n  a: {virtualCells: [\n]}\n", {"RACK": 1},
+         "virtualClusters:\n  a: {virtualCells: [\n{cellType: RACK, cellNumber: 1}]}\n"),
+        ("virtualClusters:\n  a:\n    virtualCells: [\n{cellType: RACK, cellNumber: 1}]\n", {"RACK": 0},
+         "virtualClusters:\n  a:\n    virtualCells: []\n"),
+        ("virtualClusters:\n  a:\n    virtualCells: [ # r\n{cellType: RACK, cellNumber: 1}]\n", {"RACK": 0},
+         "virtualClusters:\n  a:\n    virtualCells: [ # r\n]\n"),
         # one type twice becomes one entry
         ("virtualClusters:\n  a:\n    virtualCells:\n    - {cellType: RACK.NODE, cellNumber: 1}\n"
          "    - {cellType: RACK, cellNumber: 1}\n    - {cellType: RACK.NODE, cellNumber: 2}\n",
@@ -127,6 +138,8 @@ def edited(virtual_clusters: str, name: str, **cells: int) -> str:
 )  # fmt: skip
 def test_cells_are_set_where_they_are_written(before: str, cells: dict[str, int], after: str) -> None:
     assert edited(before, "a", **cells) == after
+    numbers = {cell_type.replace("__", "."): count for cell_type, count in cells.items()}
+    assert set_vc(wrapped(HARDWARE + before), "a", numbers) == wrapped(HARDWARE + after)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +246,7 @@ def test_openpai_text_in_another_form_is_refused() -> None:
     ("virtual_clusters", "found"),
     [
         ("  x: &x {virtualCells: [{cellType: RACK, cellNumber: 1}]}\n  a: *x\n", "an alias of what stands in line 8"),
-        ("  a: &x {virtualCells: [{cellType: RACK, cellNumber: 1}]}\n  b: *x\n", "is used elsewhere too"),
+        ("  a: &x {virtualCells: [{cellType: RACK, cellNumber: 1}]}\n  b: *x\n", "something else would change too"),
         ("  x: {virtualCells: &x [{cellType: RACK, cellNumber: 1}]}\n  a: {virtualCells: *x}\n", "an alias of what"),
         ("  x: &x {virtualCells: [{cellType: RACK, cellNumber: 1}]}\n  a: {<<: *x}\n", "merged from elsewhere"),
         ("  x: {virtualCells: [&x {cellType: RACK, cellNumber: 1}]}\n  a: {virtualCells: [*x]}\n", "behind an alias"),
@@ -252,8 +265,14 @@ def test_what_does_not_stand_alone_is_not_edited(virtual_clusters: str, found: s
 
 def test_an_anchor_that_others_need_is_not_removed() -> None:
     text = HARDWARE + "virtualClusters:\n  a: &x {namespaces: []}\n  b: *x\n"
-    with pytest.raises(UserError, match="is used elsewhere too, through an anchor"):
+    with pytest.raises(UserError, match="found an anchor that is used elsewhere"):
         remove_vc(text, "a")
+
+
+def test_an_anchor_below_which_nothing_is_left_is_not_edited() -> None:
+    text = HARDWARE + "virtualClusters:\n  a:\n    virtualCells: &x\n    - {cellType: RACK, cellNumber: 1}\n"
+    with pytest.raises(ConfigError, match="found the last item below an anchor or a tag"):
+        set_vc(text, "a", {"RACK": 0})
 
 
 def test_an_alias_beside_the_edit_does_not_matter() -> None:
