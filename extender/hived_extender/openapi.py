@@ -67,7 +67,7 @@ _CELL = {
 }
 
 _VERSION = {"version": _INTEGER, "when": _TEXT, "who": _TEXT, "why": _TEXT, "sha256": _TEXT, "text": _TEXT}
-_JOB = {"name": _TEXT, "vc": _TEXT, "pods": _TEXTS, "verdict": _TEXT, "reason": _TEXT}
+_JOB = {"name": _TEXT, "vc": _TEXT, "priority": _INTEGER, "pods": _TEXTS, "verdict": _TEXT, "reason": _TEXT}
 
 _CELLS = {
     "ConfigVersion": _object(_VERSION),
@@ -87,7 +87,7 @@ _CELLS = {
             "refusals": _TEXTS,
             "warnings": _TEXTS,
             "changes": {"type": "object"},
-            "groups": _object({"unaffected": _INTEGER, "affected": _array(_object(_JOB | {"priority": _INTEGER}))}),
+            "groups": _object({"unaffected": _INTEGER, "affected": _array(_object(_JOB))}),
             "waiting": _array(_object(_JOB)),
             "affectsRunning": _BOOLEAN,
             "needsAllowDowngrade": _BOOLEAN,

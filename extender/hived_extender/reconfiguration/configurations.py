@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
+REFUSED = 422
 UNAVAILABLE = 503
 RETRY_S = 5.0
 """Until a configuration of the store that could not be taken up is tried again."""
@@ -173,10 +174,22 @@ class Configurations:
 
     def _put_in_force(self, push: Push, snapshot: Snapshot) -> tuple[Version, Json]:
         try:
+            return self._carry_out(push, snapshot)
+        except UserError as error:
+            if error.code == UNAVAILABLE:
+                raise  # it may be tried again as it is
+            self._count("refused")
+            log.warning("configuration refused", extra={"fields": {"who": push.who, "reason": error.message}})
+            self._tell(WARNING, "ConfigRefused", error.message)
+            if isinstance(error, Refused):
+                raise
+            raise Refused(error.message, REFUSED) from error
+
+    def _carry_out(self, push: Push, snapshot: Snapshot) -> tuple[Version, Json]:
+        try:
             configuration = load_text(push.text, push.file)
         except ConfigError as error:
-            self._count("refused")
-            raise Refused(str(error), 422, invalid(error, self._version.version)) from error
+            raise Refused(str(error), REFUSED, invalid(error, self._version.version)) from error
         if not self._store.is_shared and self._service.configure(configuration, push.text):
             stored = self._next(snapshot.stored, push)  # another replica leads, and has a file of its own
             self._store.commit(snapshot, stored)
@@ -190,7 +203,8 @@ class Configurations:
             try:
                 committed = self._store.commit(snapshot, stored)
             except CommitConflict as error:
-                self._count("refused")
+                if error.code == UNAVAILABLE:
+                    raise
                 raise Refused(error.message + ": plan again", error.code, outcome.report()) from error
             try:
                 self._switch(change, configuration, self._newest(committed.stored), push.agreed)
@@ -202,7 +216,6 @@ class Configurations:
                 ) from error
             except UserError as error:
                 self._withdraw(committed, snapshot.stored)
-                self._count("refused")
                 raise Refused(error.message, error.code, outcome.report()) from error
             self._seen = committed
         return self._version, outcome.report()
@@ -210,14 +223,12 @@ class Configurations:
     def _judge(self, push: Push, outcome: Outcome, present: State) -> None:
         """Raise Refused if the change must not happen."""
         if outcome.locked_out and not push.allow_downgrade:
-            self._count("refused")
             reason = _needs_downgrade(outcome, self._store.downgrade_remedy)
-            raise Refused(reason, 422, outcome.report([reason]))
+            raise Refused(reason, REFUSED, outcome.report([reason]))
         if push.agreed is not None:
             try:
                 check_agreed(outcome.affected, push.agreed, present)
             except Disagreement as error:
-                self._count("refused")
                 raise Refused(error.message, error.code, outcome.report()) from error
 
     def _next(self, stored: Stored, push: Push) -> Stored:
@@ -342,15 +353,11 @@ class Configurations:
         )  # fmt: skip
         try:
             self._put_in_force(push, snapshot)
-        except (NotLeadingError, UnknownCommit):
-            return False
         except Refused as error:
             if isinstance(error.__cause__, CommitConflict):
                 return False
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             refusal = Refusal(error.message[:1024], now, digest(stored.text))
-            log.warning("configuration refused", extra={"fields": {"reason": error.message}})
-            self._tell(WARNING, "ConfigRefused", error.message)
             with suppress(CommitConflict):
                 self._seen = self._store.commit(snapshot, replace(stored, refused=refusal))
         return True

@@ -132,8 +132,13 @@ def _wanted(job: Waiting) -> tuple[PodSpec, ...]:
 
 
 def _turn(job: Waiting) -> tuple[int, str]:
-    return -max((request.spec.priority for request in job.requests), default=0), job.name
+    return -_priority(job), job.name
+
+
+def _priority(job: Waiting) -> int:
+    return max((request.spec.priority for request in job.requests), default=0)
 
 
 def _entry(job: Waiting, verdict: str, reason: str) -> dict[str, Any]:
-    return {"name": job.name, "vc": job.vc, "pods": list(job.pods), "verdict": verdict, "reason": reason}
+    told = {"name": job.name, "vc": job.vc, "priority": _priority(job), "pods": list(job.pods)}
+    return told | {"verdict": verdict, "reason": reason}

@@ -63,7 +63,7 @@ def push_text(
     base = current.version if base_version is None else base_version
     if current.version != base:
         raise _conflict(current, base)
-    if text == current.text:
+    if text == current.text and current.refused is None:
         answer = {"version": current.version, "outcome": None}
         _tell(form, msgspec.json.encode(answer), f"Nothing to do: identical to version {current.version}")
         return
