@@ -307,11 +307,16 @@ class Service:
 
     # Configuration
 
-    def held(self) -> tuple[Holdings, State, list[Waiting]]:
-        """All that another configuration would have to keep, the present state, which changes on, and what waits."""
+    def held(self) -> tuple[Holdings, State]:
+        """All that another configuration would have to keep, and the present state, which changes on."""
         with self._exclusive():
             ledger = self._leading()
-            return self._facts.holdings(), ledger.state, waiting_jobs(self._facts)
+            return self._facts.holdings(), ledger.state
+
+    def waiting_jobs(self) -> list[Waiting]:
+        """The jobs that wait, those of the highest priority first."""
+        with self._exclusive():
+            return waiting_jobs(self._facts)
 
     def draft(self, config_text: str) -> Draft | None:
         """Where to record what a state to come is told; None if nothing is recorded."""

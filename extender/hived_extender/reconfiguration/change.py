@@ -87,14 +87,14 @@ class Change:
         Raises UserError if the state to come is broken, NotLeadingError if the present one is gone.
         """
         for _ in range(ROUNDS):
-            holdings, state, waiting = service.held()
+            holdings, state = service.held()
             if self.catch_up(holdings) <= FEW:
                 break
         try:
             self._successor.check()
         except InvariantError as error:
             raise UserError(f"the new state breaks a rule: {error}", 500) from error
-        return state, waiting
+        return state, service.waiting_jobs()
 
     def outcome(self, present: State, waiting: Sequence[Waiting]) -> Outcome:
         """What it does to whom. Cost: a search for each kind of job that waits."""
