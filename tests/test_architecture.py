@@ -242,7 +242,8 @@ def test_everything_public_is_documented(module: str) -> None:
     assert not list(undocumented(module))
 
 
-@pytest.mark.parametrize("folder", ["hived", "config", "config/hived_config", "extender", "extender/hived_extender",
+@pytest.mark.parametrize("folder", ["hived", "config", "config/hived_config",
+                                    "config/hived_config/generating", "extender", "extender/hived_extender",
                                     "tests", "examples"])  # fmt: skip
 def test_every_folder_says_what_may_live_there(folder: str) -> None:
     assert (ROOT / folder / "README.md").read_text().strip()

@@ -1,0 +1,96 @@
+"""The configuration of a cluster from its machines."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec
+from hived_config.generating.cells import names_of, trees_of
+from hived_config.generating.machines import Machine, counted, in_order, listed
+from hived_config.generating.naming import leaf_names, level_names
+from hived_config.generating.shares import Shares, allotted
+from hived_config.generating.writing import document
+from hived_config.loader import load_text
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A configuration as text and as what it means, of how many machines, and what people should know about it."""
+
+    text: str
+    cluster: ClusterSpec
+    machine_count: int
+    notes: tuple[str, ...]
+
+
+def generated(
+    machines: Iterable[Machine],
+    levels: Sequence[str] = (),
+    shares: Shares | None = None,
+    pads: bool = False,
+    names: Mapping[str, str] | None = None,
+    prefix: str = "",
+    source: str = "",
+) -> Generated:
+    """A configuration of these machines, the same whatever their order.
+
+    Parameters
+    ----------
+    machines : each name once, with one group for each of the levels
+    levels : the labels that the groups come from, outermost first
+    shares : who gets how much
+    pads : fill groups up with placeholders, so that all of one level are of one type
+    names : by product, what its leaf cells are called
+    prefix : what all names of cell types begin with
+    source : where the machines come from, for the comment at the top
+
+    Raises UserError if there are no machines, or a name is given to several of them.
+    """
+    ordered = in_order(machines)
+    if not ordered:
+        raise UserError("no machine with devices: expected at least one (see --resource, --selector and --cpu)")
+    twice = [name for name, count in Counter(machine.name for machine in ordered).items() if count > 1]
+    if twice:
+        raise UserError(f"machines given twice: {listed(twice)}; expected each once")
+    types = leaf_names((machine.product for machine in ordered), names or {}, prefix)
+    tops = trees_of(ordered, level_names(levels), pads)
+    named = names_of(tops, types)
+    shared, notes = allotted(tops, shares or Shares())
+    notes += _about_labels(ordered, levels)
+    if not pads:
+        notes += _about_chains(ordered, [named.cells[top.shape] for top in tops])
+    text = document(_comment(ordered, levels, source), ordered, tops, named, shared)
+    cluster = load_text(text, "the generated configuration", environ={}).cluster
+    return Generated(text, cluster, len(ordered), tuple(notes))
+
+
+def _comment(machines: Sequence[Machine], levels: Sequence[str], source: str) -> list[str]:
+    machine_count = counted(len(machines), "machine") + (source and f" of {source}")
+    by_level = f", grouped by {', '.join(levels)}" if levels else ""
+    return [
+        f"Made by `hived config generate` from {machine_count}{by_level}.",
+        "`hived config sync` keeps the nodes up to date; what virtual clusters are promised stays as written here.",
+    ]
+
+
+def _about_labels(machines: Sequence[Machine], levels: Sequence[str]) -> list[str]:
+    """Notes on machines without a label of a level."""
+    notes = []
+    for depth, label in enumerate(levels):
+        without = [machine.name for machine in machines if not (machine.groups and machine.groups[depth])]
+        if without:
+            notes.append(f"{counted(len(without), 'machine')} without label {label}: {listed(without)}")
+    return notes
+
+
+def _about_chains(machines: Sequence[Machine], tops: Sequence[str]) -> list[str]:
+    """A note if there are more chains than kinds of machines, as groups are not all alike."""
+    chains = list(dict.fromkeys(tops))
+    kinds = {(machine.product, machine.device_count, machine.inner.levels) for machine in machines}
+    if len(chains) <= len(kinds):
+        return []
+    return [
+        f"groups are not all alike, so there are {len(chains)} cell chains ({listed(chains, 8)}); no gang spans two of "
+        "them. To have fewer, leave an outer level out, or fill groups up with placeholders (--pad)"
+    ]

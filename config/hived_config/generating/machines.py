@@ -1,0 +1,93 @@
+"""What is known of a machine, wherever that was learnt, and the orders and quantities that all sources share."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+NVIDIA_GPU = "nvidia.com/gpu"
+CPU_PRODUCT = "CPU"
+"""The product of machines without devices whose CPUs are the leaf cells."""
+
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?([A-Za-z]*)", re.ASCII)
+_SCALES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3}
+_SCALES |= {prefix: 1000.0**power for power, prefix in enumerate("kMGTPE", start=1)}
+_SCALES |= {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """How the devices of a machine are grouped below the node.
+
+    `levels` are (name, devices of one such cell), lowest first, each size a multiple of the one before; `order` are the
+    devices as the tree has them from left to right, () for 0, 1, 2 and so on.
+    """
+
+    levels: tuple[tuple[str, int], ...] = ()
+    order: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine.
+
+    Attributes
+    ----------
+    name : of its Kubernetes node
+    product : of its devices, as the source calls it
+    device_count : how many leaf cells it is to have, at least 1
+    cpu, memory_mib : what pods can have of it, 0 if not known
+    groups : what it stands in, outermost first (zone, block, rack); "" where that is not known
+    inner : how its devices are grouped
+    resource : what a device is to Kubernetes, "" for CPUs
+    node_labels : the labels by which pods choose this product
+    """
+
+    name: str
+    product: str
+    device_count: int
+    cpu: float = 0.0
+    memory_mib: float = 0.0
+    groups: tuple[str, ...] = ()
+    inner: Inner = Inner()
+    resource: str = NVIDIA_GPU
+    node_labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The machines that a source tells of, and what people should know about them."""
+
+    machines: tuple[Machine, ...]
+    notes: tuple[str, ...] = ()
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sorts names as people do: node-2 before node-10."""
+    parts = _DIGITS.split(name)
+    return (*((0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part), (-1, 0, name))
+
+
+def in_order(machines: Iterable[Machine]) -> list[Machine]:
+    """The machines by name."""
+    return sorted(machines, key=lambda machine: natural_key(machine.name))
+
+
+def quantity(text: object) -> float | None:
+    """The value of a Kubernetes quantity ("1", "500m", "2Ki", 1); None for anything else."""
+    match = _QUANTITY.fullmatch(str(text).strip()) if isinstance(text, str | int | float) else None
+    if match is None or match[3] not in _SCALES:
+        return None
+    return float(match[1] + (match[2] or "")) * _SCALES[match[3]]
+
+
+def listed(names: Iterable[str], limit: int = 5) -> str:
+    """Names for a message: the first few, and how many more."""
+    every = list(names)
+    rest = len(every) - limit
+    return ", ".join(every[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things in words, such as "1 node" or "3 nodes"."""
+    return f"{count:,} {what}{'s' * (count != 1)}"

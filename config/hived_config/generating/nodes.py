@@ -1,0 +1,169 @@
+"""Kubernetes nodes -> machines. A node is the mapping that the API server sends as JSON; any field may be absent."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hived.errors import UserError
+from hived_config.generating.machines import (
+    CPU_PRODUCT,
+    NVIDIA_GPU,
+    Found,
+    Machine,
+    counted,
+    listed,
+    natural_key,
+    quantity,
+)
+
+AMD_GPU = "amd.com/gpu"
+PRODUCT_LABELS = {
+    NVIDIA_GPU: "nvidia.com/gpu.product",
+    AMD_GPU: "amd.com/gpu.product-name",
+    "gpu.intel.com/i915": "gpu.intel.com/product",
+}
+"""By device resource, the label that its vendor's feature discovery puts on nodes to name the product."""
+
+_CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_REPLICAS = "nvidia.com/gpu.replicas"
+_MIG = re.compile(r"nvidia\.com/mig-.+")
+_TERM = re.compile(r"(!?)([A-Za-z0-9][\w./-]*)(?:(!=|==|=)([\w.-]*))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How nodes are read.
+
+    Attributes
+    ----------
+    levels : the labels of the groups that nodes stand in, outermost first
+    resources : the device resources to look for, the first that a node has counts
+    product_label : the label that names the product, instead of the vendor's
+    selector : labels that a node has to have, as kubectl takes them: `pool=gpu,!spare`
+    reserved_cpu, reserved_memory_mib : of every node, not for pods of ours
+    with_cpus : whether nodes without devices become cells of one CPU each
+    """
+
+    levels: tuple[str, ...] = ()
+    resources: tuple[str, ...] = (NVIDIA_GPU, AMD_GPU)
+    product_label: str = ""
+    selector: str = ""
+    reserved_cpu: float = 0.0
+    reserved_memory_mib: float = 0.0
+    with_cpus: bool = False
+
+
+@dataclass(slots=True)
+class _Notes:
+    """Names of nodes by what there is to say of them."""
+
+    without_devices: list[str] = field(default_factory=list)
+    tainted: list[str] = field(default_factory=list)
+    reduced: list[str] = field(default_factory=list)
+    shared: list[str] = field(default_factory=list)
+    sliced: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    def told(self) -> Iterable[str]:
+        """The notes in words."""
+        for names, text in (
+            (self.without_devices, "left out, without devices"),
+            (self.tainted, "left out, of the control plane and closed to pods"),
+            (self.reduced, "counted with the devices that are allocatable, which are fewer than there are"),
+            (self.shared, "whose devices are shared by time slicing: each leaf cell is a slice"),
+            (self.sliced, "with MIG devices under names of their own: name one with --resource"),
+            (self.broken, "with a number of devices, CPUs or memory that cannot be read"),
+        ):
+            if names:
+                yield f"{counted(len(names), 'node')} {text}: {listed(names)}"
+
+
+def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = None) -> Found:
+    """The machines among the nodes, by name, and what people should know of the others.
+
+    Nodes without devices are left out, and so are those of the control plane that no pod may run on. Raises UserError
+    for a selector that cannot be read.
+    """
+    reading = reading or Reading()
+    terms = parse_selector(reading.selector)
+    notes = _Notes()
+    machines = []
+    for node in sorted(nodes, key=lambda node: natural_key(name_of(node))):
+        if is_selected(labels_of(node), terms):
+            machine = _machine(node, reading, notes)
+            if machine is not None:
+                machines.append(machine)
+    return Found(tuple(machines), tuple(notes.told()))
+
+
+def name_of(node: Mapping[str, Any]) -> str:
+    """The name of a node."""
+    return str((node.get("metadata") or {}).get("name", ""))
+
+
+def labels_of(node: Mapping[str, Any]) -> Mapping[str, str]:
+    """The labels of a node."""
+    return (node.get("metadata") or {}).get("labels") or {}
+
+
+def _machine(node: Mapping[str, Any], reading: Reading, notes: _Notes) -> Machine | None:
+    name, labels = name_of(node), labels_of(node)
+    status = node.get("status") or {}
+    capacity = status.get("capacity") or {}
+    allocatable = status.get("allocatable") or capacity
+    amounts = {resource: quantity(amount) for resource, amount in allocatable.items()}
+    cpu, memory = amounts.get("cpu", 0.0), amounts.get("memory", 0.0)
+    resource = next((each for each in reading.resources if amounts.get(each, 0) != 0), "")
+    if cpu is None or memory is None or amounts.get(resource, 0) is None:
+        notes.broken.append(name)
+        return None
+    cpu = max(0.0, cpu - reading.reserved_cpu)
+    memory_mib = max(0.0, memory / 2**20 - reading.reserved_memory_mib)
+    is_closed = any(
+        taint.get("key") in _CONTROL_PLANE and taint.get("effect") in ("NoSchedule", "NoExecute")
+        for taint in (node.get("spec") or {}).get("taints") or ()
+    )
+    count = int(amounts.get(resource) or 0) if resource else 0
+    if is_closed:
+        notes.tainted.append(name)
+        return None
+    if not count and (not reading.with_cpus or cpu < 1):
+        kinds = notes.sliced if any(_MIG.fullmatch(each) for each in amounts) else notes.without_devices
+        kinds.append(name)
+        return None
+    groups = tuple(labels.get(level, "") for level in reading.levels)
+    if not count:
+        return Machine(name, CPU_PRODUCT, int(cpu), float(int(cpu)), memory_mib, groups, resource="")
+    if count < (quantity(capacity.get(resource, count)) or 0):
+        notes.reduced.append(name)
+    if resource == NVIDIA_GPU and (quantity(labels.get(_REPLICAS, "1")) or 1) > 1:
+        notes.shared.append(name)
+    label = reading.product_label or PRODUCT_LABELS.get(resource, "")
+    product = labels.get(label, "")
+    chosen_by = {label: product} if product else {}
+    return Machine(name, product or resource, count, cpu, memory_mib, groups, resource=resource, node_labels=chosen_by)
+
+
+Term = tuple[str, str, bool, str]
+
+
+def parse_selector(text: str) -> list[Term]:
+    """The terms of a selector: key, operator ("" for "has the key"), whether negated, value. Raises UserError."""
+    terms = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _TERM.fullmatch(part)
+        if match is None or (match[1] and match[3]):
+            raise UserError(f"selector {part!r}: expected KEY, !KEY, KEY=VALUE or KEY!=VALUE")
+        operator = (match[3] or "").replace("==", "=")
+        terms.append((match[2], operator.lstrip("!"), bool(match[1]) or operator == "!=", match[4] or ""))
+    return terms
+
+
+def is_selected(labels: Mapping[str, str], terms: Sequence[Term]) -> bool:
+    """Whether labels fulfil every term; a label that is absent fulfils KEY!=VALUE, as with kubectl."""
+    for key, operator, is_negated, value in terms:
+        holds = labels.get(key) == value if operator else key in labels
+        if holds == is_negated:
+            return False
+    return True

@@ -1,0 +1,64 @@
+"""What is inside machines, for those of them that were told of."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from hived.errors import UserError
+from hived_config.generating.inner import inner_of
+from hived_config.generating.machines import Found, Inner, Machine, counted, in_order, listed
+from hived_config.generating.matrix import parse_matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What is inside the machines that `pattern` names: nodes (`dgx-*`), or a product; "" for all."""
+
+    pattern: str
+    file: str
+    inner: Inner
+    device_count: int
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, pattern: str, text: str, file: str) -> "Topology":
+        """From the output of `nvidia-smi topo -m`; raises ConfigError if it is something else."""
+        matrix = parse_matrix(text, file)
+        inner, notes = inner_of(matrix)
+        return cls(pattern, file, inner, len(matrix.links), tuple(f"{file}: {note}" for note in notes))
+
+    def covers(self, machine: Machine) -> bool:
+        """Whether the machine is one of those."""
+        return not self.pattern or self.pattern == machine.product or fnmatchcase(machine.name, self.pattern)
+
+
+def with_topologies(machines: Iterable[Machine], topologies: Sequence[Topology]) -> Found:
+    """The machines with what is inside them; of several topologies for one machine the last counts.
+
+    A topology with another number of GPUs than the machine has devices does not apply to it.
+    """
+    notes = [note for topology in topologies for note in topology.notes]
+    inner: dict[str, Inner] = {}
+    ordered = in_order(machines)
+    for topology in topologies:
+        covered = [machine for machine in ordered if machine.resource and topology.covers(machine)]
+        other = [machine.name for machine in covered if machine.device_count != topology.device_count]
+        inner |= {machine.name: topology.inner for machine in covered if machine.name not in other}
+        if not covered:
+            notes.append(f"{topology.file}: no machine and no product is called {topology.pattern or 'so'}")
+        elif other:
+            devices = counted(topology.device_count, "GPU")
+            notes.append(f"{topology.file}: {devices}, so it does not apply to {listed(other)}")
+    return Found(tuple(replace(each, inner=inner.get(each.name, each.inner)) for each in ordered), tuple(notes))
+
+
+def machines_of_topologies(topologies: Sequence[Topology], product: str) -> Found:
+    """The machines that topologies name, if there is nothing else to learn of them from. Raises UserError."""
+    for topology in topologies:
+        if not topology.pattern or set("*?[") & set(topology.pattern):
+            found = topology.pattern or "no name"
+            raise UserError(
+                f"--topology {topology.file}: found {found}, expected NODE=FILE to say which machine it is of"
+            )
+    machines = [Machine(topology.pattern, product, topology.device_count) for topology in topologies]
+    return with_topologies(machines, topologies)

@@ -1,0 +1,121 @@
+"""A configuration as people like to read it: types in blocks of one line each, one line for each node."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from hived_config.generating.cells import Cell, Shape, TypeNames
+from hived_config.generating.machines import NVIDIA_GPU, Machine
+from hived_config.generating.shares import Allotment
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*", re.ASCII)
+_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
+
+
+def scalar(text: str) -> str:
+    """A text as every YAML reader takes it for a text, in quotes where it could be taken for something else."""
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
+
+
+def device_children(shape: Shape, devices: Sequence[int]) -> str:
+    """The children of a node in flow style, spelled out only if its devices are not in order; else ""."""
+    if not devices or list(devices) == list(range(shape.count)):
+        return ""
+    cells = [f"{{cellAddress: {device}}}" for device in devices]
+    below = 1
+    for _, size in shape.inner:
+        ratio = size // below
+        cells = [f"{{cellChildren: [{', '.join(cells[at : at + ratio])}]}}" for at in range(0, len(cells), ratio)]
+        below = size
+    return f"[{', '.join(cells)}]"
+
+
+def sku_lines(machines: Sequence[Machine], names: TypeNames) -> Iterator[str]:
+    """A line for each product: the least that a device's share of CPUs and memory is on any of its machines."""
+    by_product: dict[str, list[Machine]] = {}
+    for machine in machines:
+        by_product.setdefault(machine.product, []).append(machine)
+    for product, name in names.leaves.items():
+        own = by_product[product]
+        fields = [f"gpu: {int(bool(own[0].resource))}"]
+        cpu = min(machine.cpu / machine.device_count for machine in own)
+        memory = min(machine.memory_mib / machine.device_count for machine in own)
+        if cpu >= 0.1:
+            fields.append(f"cpu: {int(cpu) if cpu >= 1 else int(cpu * 10) / 10}")
+        if memory >= 1:
+            fields.append(f"memory: {int(memory)}Mi")
+        if own[0].resource not in ("", NVIDIA_GPU):
+            fields.append(f"resource: {scalar(own[0].resource)}")
+        if own[0].node_labels:
+            labels = ", ".join(f"{scalar(key)}: {scalar(value)}" for key, value in own[0].node_labels.items())
+            fields.append(f"nodeLabels: {{{labels}}}")
+        yield f"    {name}: {{{', '.join(fields)}}}"
+
+
+def type_lines(shape: Shape, names: TypeNames) -> Iterator[str]:
+    """A line for each cell type of a chain, from the lowest up."""
+    for each in reversed(list(shape.down())):
+        if each.child is not None:
+            yield _type_line(names.cells[each], names.cells[each.child], each.count)
+            continue
+        child, size = names.leaves[each.product], 1
+        for name, (_, devices) in zip(names.inner[each], each.inner, strict=True):
+            yield _type_line(name, child, devices // size)
+            child, size = name, devices
+        yield _type_line(names.cells[each], child, each.count // size, ", isNodeLevel: true")
+
+
+def _type_line(name: str, child: str, count: int, more: str = "") -> str:
+    return f"    {scalar(name)}: {{childCellType: {scalar(child)}, childCellNumber: {count}{more}}}"
+
+
+def node_line(address: str, children: str = "", cell_type: str = "") -> str:
+    """A node as one line in flow style."""
+    fields = [f"cellType: {scalar(cell_type)}"] if cell_type else []
+    fields.append(f"cellAddress: {scalar(address)}")
+    if children:
+        fields.append(f"cellChildren: {children}")
+    return f"- {{{', '.join(fields)}}}"
+
+
+def cell_lines(cell: Cell, names: TypeNames, indent: str = "  ", is_top: bool = True) -> Iterator[str]:
+    """A cell and everything above the devices below it."""
+    cell_type = names.cells[cell.shape] if is_top else ""
+    if cell.shape.child is None:
+        yield indent + node_line(cell.address, device_children(cell.shape, cell.devices), cell_type)
+        return
+    if is_top:
+        yield f"{indent}- cellType: {scalar(cell_type)}"
+        yield f"{indent}  cellAddress: {scalar(cell.address)}"
+    else:
+        yield f"{indent}- cellAddress: {scalar(cell.address)}"
+    yield f"{indent}  cellChildren:"
+    for child in cell.children:
+        yield from cell_lines(child, names, f"{indent}  ", is_top=False)
+
+
+def vc_lines(shared: Mapping[str, Iterable[Allotment]], names: TypeNames) -> Iterator[str]:
+    """The virtual clusters with what each is promised."""
+    for vc, allotments in shared.items():
+        cells = [
+            f"    - {{cellType: {'.'.join(names.cells[shape] for shape in each.path)}, cellNumber: {each.count}}}"
+            for each in allotments
+        ]
+        yield f"  {scalar(vc)}:" + ("" if cells else " {}")
+        if cells:
+            yield "    virtualCells:"
+        yield from cells
+
+
+def document(comment: Iterable[str], machines: Sequence[Machine], tops: Sequence[Cell], names: TypeNames,
+             shared: Mapping[str, Iterable[Allotment]]) -> str:  # fmt: skip
+    """The whole file."""
+    shapes = list(dict.fromkeys(top.shape for top in tops))
+    types = list(dict.fromkeys(line for shape in shapes for line in type_lines(shape, names)))
+    lines = [f"# {line}" for line in comment]
+    lines += ["physicalCluster:", "  skuTypes:", *sku_lines(machines, names), "  cellTypes:", *types]
+    lines.append("  physicalCells:")
+    for top in tops:
+        lines += cell_lines(top, names)
+    lines += ["virtualClusters:", *vc_lines(shared, names)]
+    return "\n".join(lines) + "\n"
