@@ -56,9 +56,10 @@ check: $(READY) ## lint, format, types and import layers
 bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets are missed
 	$(BIN)/python -m tests.benchmarks --cold
 
-soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and 20,000 random edits of files
+soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and random edits and syncs of files
 	$(BIN)/python -m tests.property.soak --ops 200000
 	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/test_any_edit.py
+	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/test_sync.py
 
 clean: ## remove .venv and everything that was generated
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out

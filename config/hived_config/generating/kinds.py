@@ -1,0 +1,67 @@
+"""Which chains of a configuration a machine can be in."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from hived_config.chains import Chain
+from hived_config.generating.machines import NVIDIA_GPU, Machine
+from hived_config.generating.naming import full_name, short_name
+from hived_config.generating.places import Place
+from hived_config.loader import Configuration
+
+
+class Kinds:
+    """What is known of the chains of a file: what its SKU types say, and what the machines are that it has already."""
+
+    def __init__(self, configuration: Configuration, places: Iterable[Place], machines: Mapping[str, Machine]) -> None:
+        self._rules = configuration.rules
+        self._skus = configuration.cluster.sku_types
+        self._chains: dict[str, Chain] = {}
+        self._learnt: dict[tuple[str, str], set[str]] = {}
+        self._devices: Counter[str] = Counter()
+        places = list(places)
+        for place in places:
+            if not self._is_of_cpus(place.chain.types[-1]):
+                self._devices[place.name] += place.chain.leaf_counts[place.chain.node_depth]
+        for place in places:
+            self._chains.setdefault(place.chain.name, place.chain)
+            machine = machines.get(place.name)
+            if machine is not None and not self.is_different(place, machine):
+                leaf = place.chain.types[-1]
+                self._learnt.setdefault((machine.product, machine.resource), set()).add(leaf)
+
+    def is_different(self, place: Place, machine: Machine) -> bool:
+        """Whether a machine has not as many devices as its places together; CPUs beside devices do not count."""
+        if self._is_of_cpus(place.chain.types[-1]):
+            return not machine.resource and machine.device_count != place.chain.leaf_counts[place.chain.node_depth]
+        return machine.device_count != self._devices[place.name]
+
+    def chains_for(self, machine: Machine, labels: Mapping[str, str]) -> tuple[list[Chain], bool]:
+        """The chains whose nodes are such machines, in file order, and whether they are no answer: there are none, or
+        they are of several leaf cell types.
+        """
+        fitting = [
+            chain
+            for chain in self._chains.values()
+            if chain.leaf_counts[chain.node_depth] == machine.device_count
+            and self._is_of_cpus(chain.types[-1]) == (not machine.resource)
+            and (not machine.resource or self._resource(chain.types[-1]) == machine.resource)
+        ]
+        by_labels = [chain for chain in fitting if self._is_labelled(chain.types[-1], labels)]
+        others = [chain for chain in fitting if not self._rules.node_labels.get(chain.types[-1])]
+        learnt = self._learnt.get((machine.product, machine.resource), set())
+        by_machines = [chain for chain in others if chain.types[-1] in learnt]
+        names = {machine.product.lower(), full_name(machine.product).lower(), short_name(machine.product).lower()}
+        by_name = [chain for chain in others if chain.types[-1].lower() in names]
+        chains = by_labels or by_machines or by_name
+        return chains, len({chain.types[-1] for chain in chains}) != 1
+
+    def _is_labelled(self, leaf: str, labels: Mapping[str, str]) -> bool:
+        wanted = self._rules.node_labels.get(leaf, {})
+        return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+
+    def _resource(self, leaf: str) -> str:
+        return self._rules.resources.get(leaf, NVIDIA_GPU)
+
+    def _is_of_cpus(self, leaf: str) -> bool:
+        return leaf in self._skus and not self._skus[leaf].gpu

@@ -1,0 +1,122 @@
+"""The places of nodes in the text of a configuration: what they are in, and where their names are written."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import yaml
+
+from hived_config.chains import CellTypes, Chain
+from hived_config.generating.cells import PLACEHOLDER
+from hived_config.openpai import open_configuration
+from hived_config.reader import Reader
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A cell above the nodes. `scalar` is its address in the text, None if that is not written or not its alone."""
+
+    address: str
+    scalar: yaml.ScalarNode | None
+    groups: list["Group"] = field(default_factory=list)
+    places: list["Place"] = field(default_factory=list)
+
+    def every_place(self) -> Iterator["Place"]:
+        """The nodes in it, in file order."""
+        yield from self.places
+        for group in self.groups:
+            yield from group.every_place()
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A cell at node level. `scalar` is the node's name in the text; `children` its cells, None if not written."""
+
+    name: str
+    chain: Chain
+    scalar: yaml.ScalarNode | None
+    children: yaml.SequenceNode | None
+
+    @property
+    def node_type(self) -> str:
+        """The cell type of the node."""
+        return self.chain.types[self.chain.node_depth]
+
+    @property
+    def is_placeholder(self) -> bool:
+        """Whether the name is one for a node that does not exist yet."""
+        return self.name.startswith(PLACEHOLDER)
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """The physical cells of a sound configuration.
+
+    Attributes
+    ----------
+    chains : by name, in file order
+    tops : by chain, what is above the nodes; of a chain whose top cells are nodes one group of them all
+    cells : the list of physical cells in the text
+    """
+
+    chains: Mapping[str, Chain]
+    tops: Mapping[str, Group]
+    cells: yaml.SequenceNode
+
+    def places(self) -> Iterator[Place]:
+        """Every node that is written, chain by chain."""
+        for top in self.tops.values():
+            yield from top.every_place()
+
+
+def read_trees(text: str, file: str) -> Trees:
+    """The trees in the text of a sound configuration. Cost O(text)."""
+    reader = open_configuration(text, file, lenient=True)
+    physical = _value(reader, reader.root, "physicalCluster")
+    types = CellTypes(reader, _value(reader, physical, "cellTypes"))
+    cells = _value(reader, physical, "physicalCells")
+    assert isinstance(cells, yaml.SequenceNode)
+    chains: dict[str, Chain] = {}
+    tops: dict[str, Group] = {}
+    walk = _Walk(reader)
+    for item in cells.value:
+        top_type = _value(reader, item, "cellType")
+        assert isinstance(top_type, yaml.ScalarNode)
+        chain = types.chain(top_type.value, item)
+        assert chain is not None
+        chains.setdefault(chain.name, chain)
+        walk.read(item, chain, 0, tops.setdefault(chain.name, Group("", None)))
+    return Trees(chains, tops, cells)
+
+
+def _value(reader: Reader, node: yaml.Node | None, key: str) -> yaml.Node | None:
+    return next((value for name, _, value in reader.fields(node, "") if name == key), None)
+
+
+class _Walk:
+    """Reads cells; a scalar that an alias shares is nobody's to change."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._owners: dict[int, Group | Place] = {}
+
+    def read(self, node: yaml.Node, chain: Chain, depth: int, parent: Group) -> None:
+        """Add a cell and what is below it, down to the nodes, to what it is in."""
+        fields = {name: value for name, _, value in self._reader.fields(node, "")}
+        written = fields.get("cellAddress")
+        scalar = written if isinstance(written, yaml.ScalarNode) and written.value else None
+        address = self._reader.text(scalar, "")
+        children = fields.get("cellChildren")
+        items = children if isinstance(children, yaml.SequenceNode) and children.value else None
+        cell: Group | Place
+        if depth == chain.node_depth:
+            cell = Place(address, chain, scalar, items)
+            parent.places.append(cell)
+        else:
+            cell = Group(address, scalar)
+            parent.groups.append(cell)
+            for item in items.value if items else ():
+                self.read(item, chain, depth + 1, cell)
+        if scalar is not None:
+            first = self._owners.setdefault(id(scalar), cell)
+            if first is not cell:
+                first.scalar = cell.scalar = None

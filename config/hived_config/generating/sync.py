@@ -1,0 +1,305 @@
+"""The text of a configuration, kept up to date with nodes that come and go.
+
+A place in the file is never given up, as virtual clusters have been promised it: a node that is gone keeps its place
+(to the scheduler it is a bad cell) until a new node of the same kind takes it, and a placeholder is such a place from
+the beginning. A new node takes the place of a placeholder or of a gone node in its own group; if there is none, its
+chain grows by a tree, filled up with placeholders. Only addresses are written and trees appended: types, virtual
+clusters, comments and everything else stay as they are, byte by byte. Syncing twice changes nothing the second time.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hived.errors import InvariantError, UserError
+from hived_config.chains import Chain
+from hived_config.generating.cells import PLACEHOLDER
+from hived_config.generating.edits import NewCell, appending, renaming
+from hived_config.generating.growth import Growth, node_names
+from hived_config.generating.kinds import Kinds
+from hived_config.generating.machines import Machine, counted, listed, natural_key
+from hived_config.generating.naming import Names
+from hived_config.generating.nodes import Reading, labels_of, machines_of, name_of
+from hived_config.generating.places import Group, Place, Trees, read_trees
+from hived_config.loader import Configuration, load_text
+from hived_config.splices import EditedText, Splice, UneditableError
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The new text, what was done in it (nothing: it is the old one), and what people should know."""
+
+    text: str
+    changes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def synced(
+    text: str,
+    nodes: Iterable[Mapping[str, Any]],
+    reading: Reading | None = None,
+    *,
+    file: str = "the configuration",
+    at_least: Mapping[str, int] | None = None,
+    in_use: Collection[str] = (),
+) -> Synced:
+    """Bring the nodes of a configuration up to date.
+
+    Parameters
+    ----------
+    text : a configuration, plain or inside an OpenPAI file
+    nodes : all nodes of the cluster as the API server sends them, also those that are no concern of hived
+    reading : how they are read; with `levels`, a node only takes a place in a cell of its own group
+    file : what messages call the text
+    at_least : by cell type at node level, how many places there are to be, such as the maximum of a node group
+    in_use : names of nodes whose places are not taken even if they are gone, as work still counts there
+
+    Raises ConfigError if the text is no sound configuration, UserError for a type in
+    `at_least` that there is not, or text that is written so that it cannot be edited.
+    """
+    before = load_text(text, file, lenient=True, environ={})
+    edited = EditedText(text, file)
+    work = _Sync(edited.text, file, before, list(nodes), reading or Reading(), frozenset(in_use))
+    work.place_newcomers()
+    for node_type, count in (at_least or {}).items():
+        work.make_room(node_type, count)
+    edits = work.edits()
+    if not edits:
+        return Synced(text, (), tuple(work.notes()))
+    try:
+        after = edited.apply(edits).whole
+    except UneditableError as error:
+        raise UserError(f"{file}: found {error}, so it cannot be edited in place; write it in a plainer way") from error
+    _check(before, load_text(after, file, lenient=True, environ={}))
+    return Synced(after, tuple(work.changes), tuple(work.notes()))
+
+
+def _check(before: Configuration, after: Configuration) -> None:
+    """Nothing but physical cells may have changed."""
+    old, new = before.cluster, after.cluster
+    if (old.cell_types, old.virtual_clusters, old.sku_types) != (new.cell_types, new.virtual_clusters, new.sku_types):
+        raise InvariantError("syncing nodes changed more of the configuration than its physical cells")
+
+
+@dataclass(slots=True)
+class _Told:
+    """Names of nodes by what there is to say of them."""
+
+    homeless: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    ambiguous: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+
+class _Sync:
+    """One run over one text."""
+
+    def __init__(
+        self,
+        text: str,
+        file: str,
+        configuration: Configuration,
+        nodes: Sequence[Mapping[str, Any]],
+        reading: Reading,
+        in_use: frozenset[str],
+    ) -> None:
+        self.changes: list[str] = []
+        self._text = text
+        self._trees = read_trees(text, file)
+        found = machines_of(nodes, reading)
+        self._machines = {machine.name: machine for machine in found.machines}
+        self._labels = {name_of(node): labels_of(node) for node in nodes}
+        self._kept = in_use
+        self._places = list(self._trees.places())
+        self._kinds = Kinds(configuration, self._places, self._machines)
+        self._names = Names([*self._labels, *(place.name for place in self._places), *_addresses(self._trees)])
+        self._growth = Growth(self._trees, self._names)
+        self._renamed: dict[Place | Group, str] = {}
+        self._new: list[NewCell] = []
+        self._told = _Told()
+        self._indexes: dict[tuple[Group, int], dict[str, Group]] = {}
+        self._vacancies: dict[Group, Iterator[Place]] = {}
+
+    # ---- nodes that are not in the file
+
+    def place_newcomers(self) -> None:
+        """Give every machine that the file does not have a place, or make a tree for it."""
+        written = {place.name for place in self._places}
+        homeless: dict[Chain, list[Machine]] = {}
+        for machine in sorted(self._machines.values(), key=lambda each: natural_key(each.name)):
+            if machine.name in written:
+                continue
+            chains = self._chains_for(machine)
+            place = next((place for chain in chains if (place := self._vacancy(chain, machine))), None)
+            if place is not None:
+                self._take(place, machine)
+            elif chains:
+                homeless.setdefault(self._trees.chains[chains[0].name], []).append(machine)
+        for chain, machines in homeless.items():
+            self._grow(chain, machines)
+        present = self._labels.keys()
+        self._told.gone = [
+            place.name
+            for place in self._places
+            if place.name and place.name not in present and not place.is_placeholder and place not in self._renamed
+        ]
+
+    def _chains_for(self, machine: Machine) -> list[Chain]:
+        """The chains that a machine can be in, best first: those with as many levels as it has groups."""
+        chains, problem = self._kinds.chains_for(machine, self._labels[machine.name])
+        if problem:
+            names = self._told.ambiguous if chains else self._told.unknown
+            names.append(machine.name)
+            return []
+        depth = sum(map(bool, machine.groups))
+        exact = [chain for chain in chains if chain.node_depth == depth]
+        return exact if exact and depth else chains
+
+    def _vacancy(self, chain: Chain, machine: Machine) -> Place | None:
+        """A place of the chain for a machine, of a placeholder before that of a gone node; None if there is none."""
+        groups = _aligned(chain, machine)
+        if groups is None:
+            return None
+        group: Group | None = self._trees.tops[chain.name]
+        for depth, name in enumerate(groups):
+            assert group is not None
+            group = self._index(group, depth, chain).get(name) or self._adopt(group, depth, name, chain)
+            if group is None:
+                return None
+        return next(self._vacant(group), None) if group else None
+
+    def _vacant(self, group: Group) -> Iterator[Place]:
+        """The vacant places in a group, each once."""
+        if group not in self._vacancies:
+            every = [place for place in group.every_place() if self._is_vacant(place)]
+            self._vacancies[group] = iter(sorted(every, key=lambda place: not place.is_placeholder))
+        return (place for place in self._vacancies[group] if place not in self._renamed)
+
+    def _is_vacant(self, place: Place) -> bool:
+        is_there = place.name in self._labels or place.name in self._kept
+        return place.scalar is not None and not is_there and place not in self._renamed
+
+    def _index(self, parent: Group, depth: int, chain: Chain) -> dict[str, Group]:
+        """The groups in `parent` by what they stand for: what labels of their nodes say, or else their address."""
+        key = (parent, depth)
+        if key not in self._indexes:
+            index: dict[str, Group] = {}
+            for group in parent.groups:
+                index.setdefault(self._label(group, depth, chain), group)
+            self._indexes[key] = index
+        return self._indexes[key]
+
+    def _label(self, group: Group, depth: int, chain: Chain) -> str:
+        for place in group.every_place():
+            machine = self._machines.get(place.name)
+            groups = None if machine is None else _aligned(chain, machine)
+            if groups is not None and len(groups) > depth:
+                return groups[depth]
+        return group.address
+
+    def _adopt(self, parent: Group, depth: int, name: str, chain: Chain) -> Group | None:
+        """Give a group of nothing but placeholders to a group of nodes that the file does not have yet."""
+        for group in parent.groups:
+            is_free = group not in self._renamed and (group.scalar is not None or not group.address)
+            places = list(group.every_place()) if is_free else []
+            if places and all(place.is_placeholder and self._is_vacant(place) for place in places):
+                if group.scalar is not None:
+                    self._renamed[group] = self._new_address(parent, name)
+                self._index(parent, depth, chain)[name] = group
+                return group
+        return None
+
+    def _new_address(self, parent: Group, name: str) -> str:
+        """An address for a group, made up only if the name is in use: cells side by side have one each."""
+        return Names(self._renamed.get(group, group.address) for group in parent.groups).new(name)
+
+    def _take(self, place: Place, machine: Machine) -> None:
+        self._renamed[place] = machine.name
+        self.changes.append(f"{machine.name} takes the place of {place.name} ({place.node_type})")
+
+    def _grow(self, chain: Chain, machines: Sequence[Machine]) -> None:
+        """Append trees for machines that found no place, except for those whose group is full."""
+        newcomers = []
+        for machine in machines:
+            groups = _aligned(chain, machine)
+            top = self._trees.tops[chain.name]
+            if groups is None or (groups and groups[0] in self._index(top, 0, chain)):
+                self._told.homeless.append(machine.name)
+            else:
+                groups = (self._new_address(top, groups[0]), *groups[1:]) if groups else ()
+                newcomers.append((groups, machine.name))
+        grown = self._growth.trees_for(chain, newcomers)
+        self._append(chain, grown.cells)
+        self._told.homeless += grown.left
+
+    def _append(self, chain: Chain, cells: Sequence[NewCell]) -> None:
+        for cell in cells:
+            names = node_names(cell)
+            real = [name for name in names if not name.startswith(PLACEHOLDER)]
+            placeholders = counted(len(names) - len(real), "placeholder") if len(real) < len(names) else ""
+            nodes = " and ".join(filter(None, (listed(real), placeholders)))
+            self.changes.append(f"a new {chain.name} for {nodes}")
+        self._new += cells
+
+    # ---- nodes to come
+
+    def make_room(self, node_type: str, count: int) -> None:
+        """Append trees of placeholders until there are `count` places for nodes of a type."""
+        chains = [chain for chain in self._trees.chains.values() if chain.types[chain.node_depth] == node_type]
+        if not chains:
+            known = dict.fromkeys(chain.types[chain.node_depth] for chain in self._trees.chains.values())
+            raise UserError(f"no cell type {node_type!r} at node level: expected one of {', '.join(known)}")
+        chain = min(chains, key=lambda chain: chain.node_depth)
+        written = sum(place.node_type == node_type for place in self._places)
+        new = sum(len(node_names(cell)) for cell in self._new if any(cell.cell_type == chain.name for chain in chains))
+        if written + new < count:
+            self._append(chain, self._growth.placeholders_for(chain, count - written - new).cells)
+
+    # ---- the outcome
+
+    def edits(self) -> list[Splice]:
+        """What to change in the text."""
+        edits = [
+            renaming(self._text, cell.scalar, name) for cell, name in self._renamed.items() if cell.scalar is not None
+        ]
+        return [*edits, appending(self._text, self._trees.cells, self._new)] if self._new else edits
+
+    def notes(self) -> Iterator[str]:
+        """What people should know."""
+        told = self._told
+        different: dict[str, str] = {}
+        for place in self._places:
+            machine = self._machines.get(place.name)
+            if machine is not None and self._kinds.is_different(place, machine) and place.name not in different:
+                different[place.name] = f"{place.name} ({machine.device_count})"
+        for names, text in (
+            (told.gone, "of the file not in the cluster, their places kept"),
+            (told.unknown, "left out, as no cell type is of their product and number of devices"),
+            (
+                told.ambiguous,
+                "left out, as several leaf cell types could be theirs (say which with nodeLabels in skuTypes)",
+            ),
+            (told.homeless, "left out, as their group has no room, or their labels do not say which it is"),
+            (list(different.values()), "with another number of devices than their cell type has"),
+        ):
+            if names:
+                yield f"{counted(len(names), 'node')} {text}: {listed(names)}"
+
+
+def _aligned(chain: Chain, machine: Machine) -> tuple[str, ...] | None:
+    """The groups of a machine, one for each level of a chain above the nodes, outermost first.
+
+    () if there are no such levels, or nothing was read of groups; None if it has too few.
+    """
+    if not machine.groups or not chain.node_depth:
+        return ()
+    groups = tuple(filter(None, machine.groups))
+    return groups[-chain.node_depth :] if len(groups) >= chain.node_depth else None
+
+
+def _addresses(trees: Trees) -> Iterator[str]:
+    stack = [group for top in trees.tops.values() for group in top.groups]
+    while stack:
+        group = stack.pop()
+        stack += group.groups
+        yield group.address
