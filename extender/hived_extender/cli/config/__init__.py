@@ -18,6 +18,8 @@ SUMMARIES = {
     "move": "Give cells of one virtual cluster to another one.",
     "remove-vc": "Remove a virtual cluster.",
     "schema": "Print the JSON schema of configurations, for editors that check and complete YAML.",
+    "generate": "Write a configuration from a cluster's nodes, OpenPAI's layout.yaml or `nvidia-smi topo -m`.",
+    "sync": "Bring the nodes of a configuration up to date, and leave everything else in it as it is.",
 }
 
 
@@ -33,4 +35,6 @@ def command() -> None:
       hived config rollback
       hived config explain
       hived config move 2 NODE from research to training
+      hived config generate --vc research=60% --vc prod=40% -o hivedscheduler.yaml
+      hived config sync
     """

@@ -79,9 +79,9 @@ def _edit_file(file: Path, edit: Edit, yes: bool, dry_run: bool, form: str) -> N
     is_json = form == "json"
     click.echo(_difference(before, after, name), err=is_json)
     if is_written and not yes:
-        _ask(name, is_json)
+        ask_to_write(name, is_json)
     if is_written:
-        _write(file.resolve(), after)
+        replace_file(file.resolve(), after)
     if is_json:
         answer = {"file": name, "changed": before != after, "written": is_written}
         click.echo(msgspec.json.format(msgspec.json.encode(answer)))
@@ -94,7 +94,8 @@ def _difference(before: str, after: str, name: str) -> str:
     return "\n".join(click.style(line, fg=_COLORS.get(line[:1])) for line in lines) or f"{name}: nothing changes"
 
 
-def _ask(name: str, is_json: bool) -> None:
+def ask_to_write(name: str, is_json: bool) -> None:
+    """Ask whether a file may be written; exits with 1 if not. Raises UserError if nobody can be asked."""
     if not sys.stdin.isatty():
         raise UserError("nothing was written: cannot ask, as standard input is no terminal; give --yes")
     if not click.confirm(f"Write {name}?", err=is_json):
@@ -102,7 +103,7 @@ def _ask(name: str, is_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _write(file: Path, text: str) -> None:
+def replace_file(file: Path, text: str) -> None:
     """Replace a file at once: whoever reads it sees the old text or the new one. Its mode and byte order mark stay."""
     try:
         with file.open("rb") as stream:
