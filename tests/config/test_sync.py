@@ -149,6 +149,7 @@ def test_a_full_rack_takes_no_more() -> None:
 
 def test_places_for_nodes_to_come_are_placeholders() -> None:
     result = done(FLAT, nodes("n0", "n1"), at_least={"DGX": 4})
+    assert result.changes == ("2 new DGX for 2 placeholders",)
     names = build_topology(load_text(result.text, "f", environ={}).cluster).node_names
     assert sorted(names) == ["n0", "n1", "placeholder-dgx-1", "placeholder-dgx-2"]
     grown = done(result.text, nodes("n0", "n1", "n2"), at_least={"DGX": 4})

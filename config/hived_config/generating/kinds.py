@@ -1,4 +1,4 @@
-"""Which chains of a configuration a machine can be in."""
+"""Which chains of a configuration a machine can be in, and in which of their groups."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -65,3 +65,14 @@ class Kinds:
 
     def _is_of_cpus(self, leaf: str) -> bool:
         return leaf in self._skus and not self._skus[leaf].gpu
+
+
+def aligned(chain: Chain, machine: Machine) -> tuple[str, ...] | None:
+    """The groups of a machine, one for each level of a chain above the nodes, outermost first.
+
+    () if there are no such levels, or nothing was read of groups; None if it has too few.
+    """
+    if not machine.groups or not chain.node_depth:
+        return ()
+    groups = tuple(filter(None, machine.groups))
+    return groups[-chain.node_depth :] if len(groups) >= chain.node_depth else None

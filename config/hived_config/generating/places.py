@@ -67,6 +67,14 @@ class Trees:
         for top in self.tops.values():
             yield from top.every_place()
 
+    def addresses(self) -> Iterator[str]:
+        """The address of every cell above the nodes, "" where none is written."""
+        stack = [group for top in self.tops.values() for group in top.groups]
+        while stack:
+            group = stack.pop()
+            stack += group.groups
+            yield group.address
+
 
 def read_trees(text: str, file: str) -> Trees:
     """The trees in the text of a sound configuration. Cost O(text)."""

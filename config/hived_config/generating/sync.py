@@ -16,11 +16,11 @@ from hived_config.chains import Chain
 from hived_config.generating.cells import PLACEHOLDER
 from hived_config.generating.edits import NewCell, appending, renaming
 from hived_config.generating.growth import Growth, node_names
-from hived_config.generating.kinds import Kinds
+from hived_config.generating.kinds import Kinds, aligned
 from hived_config.generating.machines import Machine, counted, listed, natural_key
 from hived_config.generating.naming import Names
 from hived_config.generating.nodes import Reading, labels_of, machines_of, name_of
-from hived_config.generating.places import Group, Place, Trees, read_trees
+from hived_config.generating.places import Group, Place, read_trees
 from hived_config.loader import Configuration, load_text
 from hived_config.splices import EditedText, Splice, UneditableError
 
@@ -112,7 +112,7 @@ class _Sync:
         self._kept = in_use
         self._places = list(self._trees.places())
         self._kinds = Kinds(configuration, self._places, self._machines)
-        self._names = Names([*self._labels, *(place.name for place in self._places), *_addresses(self._trees)])
+        self._names = Names([*self._labels, *(place.name for place in self._places), *self._trees.addresses()])
         self._growth = Growth(self._trees, self._names)
         self._renamed: dict[Place | Group, str] = {}
         self._new: list[NewCell] = []
@@ -157,7 +157,7 @@ class _Sync:
 
     def _vacancy(self, chain: Chain, machine: Machine) -> Place | None:
         """A place of the chain for a machine, of a placeholder before that of a gone node; None if there is none."""
-        groups = _aligned(chain, machine)
+        groups = aligned(chain, machine)
         if groups is None:
             return None
         group: Group | None = self._trees.tops[chain.name]
@@ -192,7 +192,7 @@ class _Sync:
     def _label(self, group: Group, depth: int, chain: Chain) -> str:
         for place in group.every_place():
             machine = self._machines.get(place.name)
-            groups = None if machine is None else _aligned(chain, machine)
+            groups = None if machine is None else aligned(chain, machine)
             if groups is not None and len(groups) > depth:
                 return groups[depth]
         return group.address
@@ -221,7 +221,7 @@ class _Sync:
         """Append trees for machines that found no place, except for those whose group is full."""
         newcomers = []
         for machine in machines:
-            groups = _aligned(chain, machine)
+            groups = aligned(chain, machine)
             top = self._trees.tops[chain.name]
             if groups is None or (groups and groups[0] in self._index(top, 0, chain)):
                 self._told.homeless.append(machine.name)
@@ -253,7 +253,10 @@ class _Sync:
         written = sum(place.node_type == node_type for place in self._places)
         new = sum(len(node_names(cell)) for cell in self._new if any(cell.cell_type == chain.name for chain in chains))
         if written + new < count:
-            self._append(chain, self._growth.placeholders_for(chain, count - written - new).cells)
+            grown = self._growth.placeholders_for(chain, count - written - new)
+            number = "a new" if len(grown.cells) == 1 else f"{len(grown.cells)} new"
+            self.changes.append(f"{number} {chain.name} for {counted(grown.placeholders, 'placeholder')}")
+            self._new += grown.cells
 
     # ---- the outcome
 
@@ -284,22 +287,3 @@ class _Sync:
         ):
             if names:
                 yield f"{counted(len(names), 'node')} {text}: {listed(names)}"
-
-
-def _aligned(chain: Chain, machine: Machine) -> tuple[str, ...] | None:
-    """The groups of a machine, one for each level of a chain above the nodes, outermost first.
-
-    () if there are no such levels, or nothing was read of groups; None if it has too few.
-    """
-    if not machine.groups or not chain.node_depth:
-        return ()
-    groups = tuple(filter(None, machine.groups))
-    return groups[-chain.node_depth :] if len(groups) >= chain.node_depth else None
-
-
-def _addresses(trees: Trees) -> Iterator[str]:
-    stack = [group for top in trees.tops.values() for group in top.groups]
-    while stack:
-        group = stack.pop()
-        stack += group.groups
-        yield group.address

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hived.layout import build_topology
 from hived.specs import ClusterSpec, SkuTypeSpec
 from hived.topology import Topology
+from hived_config.generating.cells import PLACEHOLDER
 from hived_extender.wire import ENABLE_LIMIT
 
 GPU_RESOURCE = "nvidia.com/gpu"
@@ -27,11 +28,13 @@ class Machine:
 def machines_of(spec: ClusterSpec) -> list[Machine]:
     """Return a machine for every node of the configuration, ascending by name.
 
-    A node offers the sum of its leaf cells' SKUs; without SKUs in the configuration every leaf cell counts as one GPU.
+    Placeholders stand for nodes to come, and have none. A node offers the sum of its leaf cells' SKUs; without SKUs in
+    the configuration every leaf cell counts as one GPU.
     Raises UserError as `build_topology` does.
     """
     topology = build_topology(spec)
-    return [_machine(spec, topology, node) for node in range(len(topology.node_names))]
+    names = topology.node_names
+    return [_machine(spec, topology, node) for node in range(len(names)) if not names[node].startswith(PLACEHOLDER)]
 
 
 def _machine(spec: ClusterSpec, topology: Topology, node: int) -> Machine:

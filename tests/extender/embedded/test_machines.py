@@ -21,6 +21,12 @@ def test_every_configured_node_is_a_machine() -> None:
     assert all(machine.capacity["pods"] == "110" for machine in machines)
 
 
+def test_a_placeholder_is_no_machine() -> None:
+    boxes = PhysicalCellSpec(address="a"), PhysicalCellSpec(address="placeholder-r-1")
+    rack = PhysicalCellSpec("RACK", "r", children=boxes)
+    assert [machine.name for machine in machines_of(ClusterSpec(TYPES, (rack,), {}))] == ["a"]
+
+
 def test_a_machine_offers_the_skus_of_its_leaf_cells() -> None:
     skus = {"GPU": SkuTypeSpec(gpu=1, cpu=6.5, memory_mib=1024), "CPU": SkuTypeSpec(cpu=2, memory_mib=512)}
     box, _, server = machines_of(ClusterSpec(TYPES, CELLS, {}, skus))
