@@ -31,6 +31,7 @@ from hived_extender.objects import Objects
 from hived_extender.pod_events import EventRecorder, timestamp
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.desk import ConfigDesk
+from hived_extender.reconfiguration.node_sync import NodeSync, NodeSyncing
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store, read_configuration
 from hived_extender.reconfiguration.versions import Stored, Version
 from hived_extender.record import Recorder
@@ -98,6 +99,7 @@ class Extender:
         *,
         serves_every_name: bool = False,
         on_configuration: Callable[[Configuration], None] = lambda configuration: None,
+        syncing: NodeSyncing | None = None,
     ) -> None:
         """`listener` is the socket to serve, `webhook` is served beside it; `on_configuration` is told of every other
         configuration that comes into force. Raises UserError if the record directory cannot be used.
@@ -134,6 +136,9 @@ class Extender:
             relist=self._relist,
             tell=lambda kind, reason, message: self._tell(origin.store, kind, reason, message),
         )
+        self._node_sync: NodeSync | None = None
+        if syncing is not None:
+            self._node_sync = NodeSync(self.service, self.configurations, kube, syncing)
         gate = security.gate(self._review_kube)
         is_private = ip_address(listener.getsockname()[0]).is_loopback
         desk = ConfigDesk(self.configurations, gate.may_do if gate.knows_callers else None, is_private=is_private)
@@ -177,6 +182,8 @@ class Extender:
         """Let another replica lead, finish the requests under way and the bindings being written, let go."""
         self._is_stopping.set()
         self._beginning.join(timeout=1)
+        if self._node_sync is not None:
+            self._node_sync.stop()
         self.configurations.stop()
         self._leadership.stop()
         for each in self._servers:
@@ -198,6 +205,8 @@ class Extender:
             if not self._is_stopping.is_set():
                 self._leadership.start()
                 self.configurations.start()
+                if self._node_sync is not None:
+                    self._node_sync.start()
         except Exception:
             log.critical("the beginning has failed", exc_info=True)
             self._fail()
@@ -259,13 +268,15 @@ def start_extender(
     webhook: WebhookPort | None = None,
     serves_every_name: bool = False,
     on_configuration: Callable[[Configuration], None] = lambda configuration: None,
+    syncing: NodeSyncing | None = None,
 ) -> Iterator[Extender]:
     """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
 
     `config` is a file, or the name of a ConfigMap in the cluster that `kube`, or else the environment, points to.
     `listen` is `[host]:port`, "" for what the configuration says. With a `lease` it leads when it holds that, else from
-    the beginning. With `serves_every_name` no other scheduler is there that pods could be for. Raises UserError for a
-    configuration, an address or a record directory that cannot be used.
+    the beginning. With `serves_every_name` no other scheduler is there that pods could be for. With `syncing` the nodes
+    of the configuration follow those of the cluster. Raises UserError for a configuration, an address or a record
+    directory that cannot be used.
     """
     client = kube
     try:
@@ -301,6 +312,7 @@ def start_extender(
             webhook_server,
             serves_every_name=serves_every_name,
             on_configuration=taken_up,
+            syncing=syncing,
         )
         extender.start()
         try:
@@ -325,6 +337,7 @@ def start_embedded(
     record_dir: Path | None = None,
     stop: threading.Event | None = None,
     has_webhook: bool = False,
+    syncing: NodeSyncing | None = None,
 ) -> Iterator[Embedded]:
     """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
 
@@ -351,7 +364,13 @@ def start_embedded(
         store.create(Stored(first.version.text, (first.version,)))
         origin = Origin(store, configuration, first.version)
         with start_extender(
-            origin, kube, listen=listen, record_dir=record_dir, serves_every_name=True, on_configuration=taken_up
+            origin,
+            kube,
+            listen=listen,
+            record_dir=record_dir,
+            serves_every_name=True,
+            on_configuration=taken_up,
+            syncing=syncing,
         ) as extender:
             if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
                 raise UserError("the extender has not become ready; see the log")

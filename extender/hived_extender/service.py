@@ -318,6 +318,11 @@ class Service:
         with self._exclusive():
             return waiting_jobs(self._facts)
 
+    def nodes_in_use(self) -> frozenset[str]:
+        """The nodes that pods of ours run on, or are being bound to."""
+        with self._lock:
+            return frozenset(record.node for record in self._pods if record.node)
+
     def draft(self, config_text: str) -> Draft | None:
         """Where to record what a state to come is told; None if nothing is recorded."""
         with self._lock:

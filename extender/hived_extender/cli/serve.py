@@ -9,12 +9,15 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from hived_config.generating.nodes import Reading
 from hived_config.loader import load
 from hived_config.settings import config_path
 from hived_extender import logs
 from hived_extender.access import DEFAULT_VERB_CALLERS, Security
+from hived_extender.cli.config.machines import read_limits, split
 from hived_extender.cli.signals import stop_signal
 from hived_extender.election import DURATION_S, LeaseName
+from hived_extender.reconfiguration.node_sync import NodeSyncing
 from hived_extender.running import LOOPBACK, ConfigMapName, Extender, WebhookPort, start_embedded, start_extender
 from hived_extender.server import settle_process, tune_process
 from hived_extender.tls import ServerTls
@@ -34,6 +37,18 @@ CHECK_INTERVAL_S = 1.0
 @click.option(
     "--embedded", metavar="CONFIG", type=click.Path(path_type=Path),
     help="Run an embedded cluster with the nodes of this configuration; needs no Kubernetes.",
+)  # fmt: skip
+@click.option(
+    "--sync-nodes", metavar="SECONDS", type=click.FloatRange(min=1),
+    help="Look so often which nodes there are, and bring the configuration up to date, as 'hived config sync' does.",
+)  # fmt: skip
+@click.option(
+    "--sync-levels", metavar="LABEL,...", default="",
+    help="Labels of the groups that nodes stand in, outermost first: a node takes a place in its own group only.",
+)  # fmt: skip
+@click.option(
+    "--sync-max", metavar="TYPE=N", multiple=True,
+    help="Placeholders for nodes to come, until there are N places for nodes of a type; may be given several times.",
 )  # fmt: skip
 @click.option(
     "--listen", metavar="[HOST]:PORT", default="", help="Instead of the webServerAddress of the configuration."
@@ -103,6 +118,9 @@ def command(
     config: Path | None,
     config_map: str | None,
     embedded: Path | None,
+    sync_nodes: float | None,
+    sync_levels: str,
+    sync_max: tuple[str, ...],
     listen: str,
     record: Path | None,
     log_format: str,
@@ -134,6 +152,7 @@ def command(
       hived serve --config-map hived-system/hived-config
       hived serve --embedded hivedscheduler.yaml
       hived serve --embedded hivedscheduler.yaml --record records
+      hived serve --config-map hived-config --sync-nodes 60 --sync-levels topology.kubernetes.io/zone,example.com/rack
       hived serve --listen :9096 --log-format json
       hived serve --leader-elect --lease-namespace hived-system
       hived serve --tls-cert-file tls.crt --tls-private-key-file tls.key --client-ca-file ca.crt --authorize
@@ -147,12 +166,18 @@ def command(
     _check_combination(embedded, tls_cert_file, tls_private_key_file, client_ca_file, authorize)
     _check_company("--client-ca-file", client_ca_file is not None, "allowed_client_name")
     _check_webhook(embedded, webhook, webhook_port is not None)
+    if sync_nodes is not None and config_map is None and embedded is None:
+        raise click.UsageError("--sync-nodes needs --config-map or --embedded: a file is its owner's to change")
+    _check_company("--sync-nodes", sync_nodes is not None, "sync_levels", "sync_max")
+    syncing = None
+    if sync_nodes is not None:
+        syncing = NodeSyncing(sync_nodes, Reading(split(sync_levels)), read_limits("--sync-max", sync_max))
     _check_company("--leader-elect", leader_elect, "lease_namespace", "lease_name", "lease_duration")
     logs.configure(log_format, log_level)
     tune_process()
     with stop_signal() as stop:
         if embedded is not None:
-            _serve_embedded(embedded, listen, record, webhook, stop)
+            _serve_embedded(embedded, listen, record, webhook, syncing, stop)
         else:
             tls = None
             if tls_cert_file and tls_private_key_file:
@@ -169,6 +194,7 @@ def command(
                 security=security,
                 lease=lease,
                 webhook=None if webhook_port is None else _webhook_port(webhook_port, certificate, key),
+                syncing=syncing,
             ) as extender:
                 _serve_until(stop, extender)
 
@@ -230,9 +256,18 @@ def _check_company(option: str, is_given: bool, *parameters: str) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect without {option}: give both")
 
 
-def _serve_embedded(config: Path, listen: str, record: Path | None, has_webhook: bool, stop: threading.Event) -> None:
+def _serve_embedded(
+    config: Path,
+    listen: str,
+    record: Path | None,
+    has_webhook: bool,
+    syncing: NodeSyncing | None,
+    stop: threading.Event,
+) -> None:
     address = listen or f"{LOOPBACK}:{load(config).settings.listen_on()[1]}"
-    with start_embedded(config, listen=address, record_dir=record, stop=stop, has_webhook=has_webhook) as running:
+    with start_embedded(
+        config, listen=address, record_dir=record, stop=stop, has_webhook=has_webhook, syncing=syncing
+    ) as running:
         if not stop.is_set():
             click.echo(_introduction(running.cluster.api_url, str(running.cluster.kubeconfig), running.extender.url))
         _serve_until(stop, running.extender)

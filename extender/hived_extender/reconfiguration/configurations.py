@@ -98,6 +98,11 @@ class Configurations:
         """Where they are kept."""
         return self._store
 
+    @property
+    def in_force(self) -> Version:
+        """The version in force."""
+        return self._version
+
     def start(self) -> None:
         """Follow the store."""
         self._thread.start()
@@ -207,7 +212,7 @@ class Configurations:
                     raise
                 raise Refused(error.message + ": plan again", error.code, outcome.report()) from error
             try:
-                self._switch(change, configuration, self._newest(committed.stored), push.agreed)
+                seconds = change.switch(self._service, push.agreed)
             except NotLeadingError as error:
                 raise UserError(
                     f"version {self._newest(stored).version} is stored, and the next leader puts it in force: "
@@ -218,6 +223,7 @@ class Configurations:
                 self._withdraw(committed, snapshot.stored)
                 raise Refused(error.message, error.code, outcome.report()) from error
             self._seen = committed
+            self._switched(configuration, self._newest(committed.stored), seconds)
         return self._version, outcome.report()
 
     def _judge(self, push: Push, outcome: Outcome, present: State) -> None:
@@ -258,8 +264,8 @@ class Configurations:
         finally:
             change.drop()
 
-    def _switch(self, change: Change, configuration: Configuration, version: Version, agreed: Agreed | None) -> None:
-        seconds = change.switch(self._service, agreed)
+    def _switched(self, configuration: Configuration, version: Version, seconds: float) -> None:
+        """The state is that of another configuration now."""
         self._service.metrics.config_switch_seconds.observe(seconds)
         self._took_up(configuration, version)
         log.info(
@@ -273,7 +279,10 @@ class Configurations:
         self._configuration, self._version = configuration, version
         self._service.metrics.config_version.set(version.version)
         self._count("applied")
-        self._on_switch(configuration)
+        try:
+            self._on_switch(configuration)
+        except HivedError as error:
+            self._failed(f"version {version.version} is in force, but not everything has taken it up: {error}")
         if reads_pods_anew:
             self._relist()
 
@@ -335,12 +344,13 @@ class Configurations:
         with self._change(configuration, version.text) as change:
             try:
                 change.catch_up_with(self._service)
-                self._switch(change, configuration, version, None)
+                seconds = change.switch(self._service, None)
             except NotLeadingError:
                 return False
             except UserError as error:
                 self._failed(f"version {version.version} is stored, but cannot be put in force: {error.message}")
                 return False
+            self._switched(configuration, version, seconds)
         return True
 
     def _try_edited(self, snapshot: Snapshot) -> bool:

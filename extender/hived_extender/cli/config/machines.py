@@ -75,6 +75,17 @@ def split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def read_limits(option: str, written: tuple[str, ...]) -> dict[str, int]:
+    """How many places there are to be, by cell type, as an option has it. Raises UserError."""
+    limits = {}
+    for text in written:
+        name, _, number = text.rpartition("=")
+        if not name or not number.isdecimal() or len(number) > 6:
+            raise UserError(f"{option} {text!r}: expected TYPE=N, as in V100-NODE=32")
+        limits[name] = int(number)
+    return limits
+
+
 def _amount(option: str, text: str | None) -> float | None:
     if text is None:
         return None

@@ -7,13 +7,13 @@ from typing import Any
 import click
 import msgspec
 
-from hived.errors import HivedError, InvariantError, UserError
+from hived.errors import HivedError, InvariantError
 from hived_config.document import read_text
 from hived_config.generating.nodes import Reading
 from hived_config.generating.sync import Synced, synced
 from hived_extender.cli.config.editing import ask_to_write, replace_file
 from hived_extender.cli.config.files import find_file
-from hived_extender.cli.config.machines import Connect, Node, nodes_of, reads_machines, tell
+from hived_extender.cli.config.machines import Connect, Node, nodes_of, read_limits, reads_machines, tell
 from hived_extender.cli.config.pushing import push_text, pushes
 from hived_extender.cli.connecting import asks_service
 from hived_extender.cli.signals import stop_signal
@@ -82,7 +82,7 @@ def command(
     """  # fmt: skip
     if watch is not None and not (yes or dry_run):
         raise click.UsageError("--watch: expected --yes, as there is nobody to ask")
-    syncing = _Syncing(reading, _limits(limits), dry_run, form, is_watch=watch is not None)
+    syncing = _Syncing(reading, read_limits("--max", limits), dry_run, form, is_watch=watch is not None)
 
     def look() -> bool:
         nodes = nodes_of(nodes_file, connect)
@@ -103,16 +103,6 @@ def command(
             except HivedError as error:  # the cluster or the service may be there again next time
                 click.echo(f"Error: {error}", err=True)
             stop.wait(watch)
-
-
-def _limits(written: tuple[str, ...]) -> dict[str, int]:
-    limits = {}
-    for text in written:
-        name, _, number = text.rpartition("=")
-        if not name or not number.isdecimal() or len(number) > 6:
-            raise UserError(f"--max {text!r}: expected TYPE=N, as in V100-NODE=32")
-        limits[name] = int(number)
-    return limits
 
 
 class _Syncing:
