@@ -67,8 +67,11 @@ class Nodes:
         self._addresses = itertools.count(1)
 
     def register(self, machines: Iterable[Machine]) -> None:
-        """Add a Ready node for each machine."""
+        """Add a Ready node for each machine that has none: somebody may have created it."""
+        present = self._registry.collection(NODES).revisions
         for machine in machines:
+            if Key("", machine.name) in present:
+                continue
             labels = {
                 "kubernetes.io/hostname": machine.name,
                 "kubernetes.io/os": "linux",

@@ -30,6 +30,18 @@ def threads() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
 
+def test_a_node_that_somebody_has_created_is_kept_when_it_comes_to_be_configured() -> None:
+    cells = *SPEC.physical_cells, PhysicalCellSpec("NODE", "node-b"), PhysicalCellSpec("NODE", "node-c")
+    with EmbeddedCluster(SPEC) as cluster:
+        kube = KubeClient.connect(cluster.api_url)
+        made = kube.create(NODES, {"metadata": {"name": "node-b"}, "status": {"capacity": {"nvidia.com/gpu": "4"}}})
+        cluster.add_machines(ClusterSpec(SPEC.cell_types, cells, {}))
+        uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in kube.list_objects(NODES, dict).items}
+        kube.close()
+    assert uids.keys() == {"node-a", "node-b", "node-c"}
+    assert uids["node-b"] == made["metadata"]["uid"]
+
+
 def test_a_cluster_is_ready_when_it_has_started_and_gone_when_it_has_stopped() -> None:
     before = threads()
     with EmbeddedCluster(SPEC) as cluster:
