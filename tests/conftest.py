@@ -1,11 +1,22 @@
 """Settings of all tests."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
+import uvicorn.server
 from hypothesis import settings
 
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
+
+UVICORN_HURRY = 10
+"""uvicorn looks ten times a second whether it shall end, and again whether it has: hundreds of tests stop a server."""
+
+uvicorn.server.asyncio = SimpleNamespace(
+    **vars(asyncio) | {"sleep": lambda seconds: asyncio.sleep(seconds / UVICORN_HURRY)},
+)
 
 SLOW_FILES = (
     "test_packaging",

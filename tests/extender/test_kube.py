@@ -20,6 +20,7 @@ class Thing(msgspec.Struct):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # the client acknowledges the headers 40 ms late
 
     def answer(self) -> None:
         url = urlsplit(self.path)

@@ -45,6 +45,7 @@ class Extender:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # the client acknowledges the headers 40 ms late
 
             def do_POST(self) -> None:
                 call = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
