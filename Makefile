@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= 2
+# One more than the cores of a small machine: tests wait for leases, probes and watches as long as they compute.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-dialects test test-nojit e2e e2e-failures check bench soak clean

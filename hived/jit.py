@@ -35,6 +35,11 @@ _DIGEST_LENGTH = 16
 
 _FOUR_NUMBERS = (types.int64,) * 4
 
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
+"""No kernel is passed about as a function, nor does Python call any but the entries: their wrappers are a seventh of
+what there is to compile.
+"""
+
 LINKED_KERNELS: dict[str, Any] = {}
 """By the name that machine code knows them by."""
 
@@ -99,12 +104,12 @@ numba.config.CACHE_DIR = str(_cache_folder())  # type: ignore[attr-defined]
 
 def kernel(function: Kernel) -> Kernel:
     """Compile a helper that only other kernels call; its code becomes part of each entry kernel that uses it."""
-    return cast(Kernel, numba.njit(error_model="numpy")(function))
+    return cast(Kernel, numba.njit(**_OPTIONS | {"no_cpython_wrapper": True})(function))
 
 
 def entry_kernel(function: Kernel) -> Kernel:
     """Compile a kernel that Python calls, and keep the result on disk. A call costs 0.3 us and 0.1 us per array."""
-    compiled = numba.njit(error_model="numpy", cache=True)(function)
+    compiled = numba.njit(**_OPTIONS, cache=True)(function)
     ENTRY_KERNELS.append(compiled)
     return cast(Kernel, compiled)
 
@@ -118,7 +123,7 @@ def linked_kernel(function: Kernel) -> Kernel:
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # numba makes the attributes of it at run time
         return function
     symbol = f"hived.{function.__name__}"
-    LINKED_KERNELS[symbol] = numba.njit(error_model="numpy", cache=True)(function)
+    LINKED_KERNELS[symbol] = numba.njit(**_OPTIONS, cache=True)(function)
 
     def call(_typing: Any, t: Any, s: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
         kinds = (t, s, *_FOUR_NUMBERS)

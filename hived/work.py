@@ -17,7 +17,7 @@ import inspect
 import sys
 import tracemalloc
 from collections import OrderedDict
-from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from types import CodeType, FrameType, ModuleType
@@ -111,6 +111,11 @@ _CHEAP = {"getfield", "item", "reshape", "searchsorted", "setflags", "squeeze", 
 """Methods, and functions of their names, that do not touch every element."""
 
 
+_get_item, _set_item = np.ndarray.__getitem__, np.ndarray.__setitem__
+_NUMBERS = frozenset({int, np.int8, np.int16, np.int32, np.int64, np.intp})
+"""Types of indices that name one element. Nearly all are of them, so that is asked first."""
+
+
 class _Array(np.ndarray[Any, Any]):
     """An array that counts the elements that operations on the whole of it, or on a part, touch."""
 
@@ -128,17 +133,15 @@ class _Array(np.ndarray[Any, Any]):
         return _wrapped(result)
 
     def __getitem__(self, key: Any) -> Any:
-        result = super().__getitem__(key)
-        if _is_selection(key):
+        result = _get_item(self, key)
+        if type(key) not in _NUMBERS and _is_selection(key):
             _work.elements += max(_size(key), _size(result))
         return result
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if _is_selection(key):
-            _work.elements += _size(key)
-        elif not isinstance(key, int | np.integer):
-            _work.elements += _size(super().__getitem__(key))
-        super().__setitem__(key, value)
+        if type(key) not in _NUMBERS:
+            _work.elements += _size(key) if _is_selection(key) else _size(_get_item(self, key))
+        _set_item(self, key, value)
 
     def __iter__(self) -> Iterator[Any]:
         return _walk(super().__iter__())
@@ -281,6 +284,8 @@ _watch_sequence(_Tuple, tuple)
 
 # Putting all this around a state, or around what is built around one.
 
+_PLAIN_VALUES = frozenset({bool, bytes, float, int, str, type(None)})
+
 
 def _exchange(owner: object, convert: Callable[[Any], Any], packages: set[str], done: set[int]) -> None:
     """Convert the arrays and containers below an owner, in their places."""
@@ -306,28 +311,39 @@ def _names(owner: Any) -> list[str]:
 
 
 def _watched(value: Any) -> Any:
-    if type(value) is dict:
-        return _Dict({key: _watched(each) for key, each in value.items()})
-    if type(value) is OrderedDict:
-        return _OrderedDict((key, _watched(each)) for key, each in value.items())
-    if type(value) is list:
-        return _List(map(_watched, value))
-    if type(value) is set:
+    kind = type(value)
+    if kind is np.ndarray:
+        return value.view(_Array)
+    if kind is dict:
+        return _Dict(zip(value, _each(_watched, value.values()), strict=True))
+    if kind is OrderedDict:
+        return _OrderedDict(zip(value, _each(_watched, value.values()), strict=True))
+    if kind is list:
+        return _List(_each(_watched, value))
+    if kind is set:
         return _Set(value)
-    if type(value) is tuple:
-        return _Tuple(map(_watched, value))
-    return _wrapped(value)
+    if kind is tuple:
+        return _Tuple(_each(_watched, value))
+    return value
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, _Dict):
-        return {key: _plain(each) for key, each in dict.items(value)}
-    if isinstance(value, _OrderedDict):
-        return OrderedDict((key, _plain(each)) for key, each in OrderedDict.items(value))
-    if isinstance(value, _List):
-        return list(map(_plain, list.__iter__(value)))
-    if isinstance(value, _Set):
+    kind = type(value)
+    if kind is _Array:
+        return value.view(np.ndarray)
+    if kind is _Dict:
+        return dict(zip(dict.__iter__(value), _each(_plain, dict.values(value)), strict=True))
+    if kind is _OrderedDict:
+        return OrderedDict(zip(OrderedDict.__iter__(value), _each(_plain, OrderedDict.values(value)), strict=True))
+    if kind is _List:
+        return _each(_plain, list.__iter__(value))
+    if kind is _Set:
         return set(set.__iter__(value))
-    if isinstance(value, _Tuple):
-        return tuple(map(_plain, tuple.__iter__(value)))
-    return _unwrapped(value)
+    if kind is _Tuple:
+        return tuple(_each(_plain, tuple.__iter__(value)))
+    return value
+
+
+def _each(convert: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
+    """Convert what is no plain value; millions are."""
+    return [value if type(value) in _PLAIN_VALUES else convert(value) for value in values]

@@ -20,6 +20,9 @@ from tests.core.naive.model import (
 )
 
 KEPT = {"views", "last_plan", "chains", "vcs", "nodes", "children", "leaves"}  # unchanging, or not undone (C1)
+KEPT |= {"chain", "level", "cell_type", "address", "is_node_level", "parent", "index", "pin", "root"}
+
+CONTAINERS = (dict, list, set)
 
 
 def swap_remove(cells: list[PhysicalCell], cell: PhysicalCell) -> None:
@@ -95,7 +98,7 @@ class World:
     def save(self) -> list[tuple[object, dict]]:
         """Every mutable value except the order of the views, which survives an undone decision (C1)."""
         holders = [*self.physical_cells(), *self.virtual_cells(), *self.groups.values(), self]
-        return [(h, {k: copy_containers(v) for k, v in vars(h).items() if k not in KEPT}) for h in holders]
+        return [(h, copy_containers({k: v for k, v in vars(h).items() if k not in KEPT})) for h in holders]
 
     def restore(self, saved: list[tuple[object, dict]]) -> None:
         for holder, values in saved:
@@ -439,7 +442,7 @@ class World:
 def copy_containers(value: object) -> object:
     """Copies of nested dicts, lists and sets, sharing the objects inside."""
     if isinstance(value, dict):
-        return {key: copy_containers(inner) for key, inner in value.items()}
+        return {k: copy_containers(v) if isinstance(v, CONTAINERS) else v for k, v in value.items()}
     if isinstance(value, list):
-        return [copy_containers(inner) for inner in value]
+        return [copy_containers(v) if isinstance(v, CONTAINERS) else v for v in value]
     return set(value) if isinstance(value, set) else value
