@@ -21,7 +21,7 @@ Rule = Callable[[Objects], Iterable[str]]
 RULES: dict[str, Rule] = {}
 
 BUILT_IN_ROLES = {"system:kube-scheduler", "system:volume-scheduler"}
-ROLES_TO_BIND_BY_HAND = {"hived-viewer"}
+ROLES_TO_BIND_BY_HAND = {"hived-viewer", "hived-admin"}
 CONFIGURATION_KEYS = {
     "apiVersion", "kind", "leaderElection", "clientConnection", "percentageOfNodesToScore", "podInitialBackoffSeconds",
     "podMaxBackoffSeconds", "profiles", "extenders",
@@ -217,6 +217,14 @@ def names_the_leases_it_changes(objects: Objects) -> Iterator[str]:
 
 
 @rule
+def names_the_config_maps_it_reads_and_changes(objects: Objects) -> Iterator[str]:
+    for name, grant in grants(objects):
+        is_config_map = "configmaps" in grant.get("resources", ())
+        if is_config_map and (name.startswith("Cluster") or not grant.get("resourceNames")):
+            yield f"{name} may reach the ConfigMaps of others"
+
+
+@rule
 def binds_every_role_to_accounts_there_are(objects: Objects) -> Iterator[str]:
     roles = {(each["kind"], each["metadata"]["name"]) for _, each in of_kind(objects, "Role", "ClusterRole")}
     accounts = {
@@ -302,6 +310,37 @@ def carries_a_sound_configuration(objects: Objects) -> Iterator[str]:
             yield str(error)
     if len(found) != 1:
         yield "there is not exactly one configuration"
+
+
+@rule
+def follows_a_configuration_that_it_may_read_and_write(objects: Objects) -> Iterator[str]:
+    there = {f"{each['metadata']['namespace']}/{each['metadata']['name']}" for _, each in of_kind(objects, "ConfigMap")}
+    followed = set()
+    for name, pod, container in containers(objects):
+        fields = {each["name"]: each.get("valueFrom", {}).get("fieldRef", {}) for each in container["env"]}
+        for namespace in [each["metadata"]["name"] for _, each in of_kind(objects, "Namespace")]:
+            is_told = fields.get("POD_NAMESPACE", {}).get("fieldPath") == "metadata.namespace"
+            for argument in container["args"]:
+                option, _, value = argument.partition("=")
+                if option == "--config-map":
+                    followed.add((pod["serviceAccountName"], value.replace("$(POD_NAMESPACE)", namespace * is_told)))
+                if option == "--config" and container["name"] == "hived":
+                    yield f"{name} has a configuration that nobody can change while it runs"
+    if [config_map for _, config_map in followed] != [each for each in there if each.endswith("/hived-config")]:
+        yield f"ConfigMaps followed {sorted(followed)}, there are {sorted(there)}"
+    if followed != set(writable_config_maps(objects)):
+        yield f"ConfigMaps followed {sorted(followed)}, writable are {sorted(writable_config_maps(objects))}"
+
+
+def writable_config_maps(objects: Objects) -> Iterator[tuple[str, str]]:
+    """(ServiceAccount, namespace/name) of the ConfigMaps that one may follow and change."""
+    bound = {binding["roleRef"]["name"]: binding["subjects"] for _, binding in of_kind(objects, "RoleBinding")}
+    for _, role in of_kind(objects, "Role"):
+        for grant in role["rules"]:
+            if "configmaps" in grant.get("resources", ()) and {"get", "list", "watch", "update"} <= set(grant["verbs"]):
+                for subject in bound.get(role["metadata"]["name"], ()):
+                    for name in grant.get("resourceNames", ()):
+                        yield subject["name"], f"{role['metadata']['namespace']}/{name}"
 
 
 def scheduler_configurations(objects: Objects) -> Iterator[tuple[str, Object]]:

@@ -110,17 +110,37 @@ def test_mistakes_of_the_configuration_are_listed(tmp_path: Path) -> None:
     assert "hivedscheduler.yaml:1" in refusal(write(tmp_path, more="virtualClutsers: {}\n"))
 
 
-def test_pods_are_replaced_when_their_configuration_has_changed(tmp_path: Path) -> None:
+def test_pods_of_kube_scheduler_are_replaced_when_their_configuration_has_changed(tmp_path: Path) -> None:
     def digests(config: str) -> list[str]:
-        found = [each for _, each in of_kind(manifests("--config", config), "Deployment")]
+        found = [each for name, each in of_kind(manifests("--config", config), "Deployment") if SCHEDULER in name]
         return [each["spec"]["template"]["metadata"]["annotations"][DIGEST_ANNOTATION] for each in found]
 
     before = digests(write(tmp_path))
     assert digests(write(tmp_path)) == before
     renamed = digests(write(tmp_path, second="three"))
-    assert [old == new for old, new in zip(before, renamed, strict=True)] == [False, True, False]
-    commented = digests(write(tmp_path, more="# new\n"))
-    assert [old == new for old, new in zip(before, commented, strict=True)] == [False, True, True]
+    assert [old == new for old, new in zip(before, renamed, strict=True)] == [True, False]
+    assert digests(write(tmp_path, more="# new\n")) == before
+
+
+def test_no_pod_of_hived_is_replaced_because_of_its_configuration(tmp_path: Path) -> None:
+    def deployment(config: str) -> dict[str, Any]:
+        return dict(of_kind(manifests("--config", config), "Deployment"))["Deployment/hived"]
+
+    before = deployment(write(tmp_path))
+    assert deployment(write(tmp_path, second="three", more="preemptionBy: kube-scheduler\n")) == before
+
+
+def test_the_configuration_in_the_cluster_can_be_left_as_it_is(tmp_path: Path) -> None:
+    config = write(tmp_path)
+    everything = manifests("--config", config)
+    (left_out,) = [each for each in everything if each not in manifests("--config", config, "--without-config")]
+    assert (left_out["kind"], left_out["metadata"]["name"]) == ("ConfigMap", "hived-config")
+
+
+def test_a_configuration_is_there_before_the_pods_that_follow_it(tmp_path: Path) -> None:
+    kinds = [each["kind"] for each in manifests("--config", write(tmp_path))]
+    assert kinds.index("Namespace") == 0
+    assert max(place for place, kind in enumerate(kinds) if kind == "ConfigMap") < kinds.index("Deployment")
 
 
 def test_one_kube_scheduler_serves_all_names_that_jobs_use(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.deploy.installations import CA, NAMES, installation, manifests
 from tests.deploy.rules import RULES, Object, Objects, of_kind
 
 ELECTION = "hived-election"
+CONFIG = "hived-config"
 OBJECTS = manifests("--service-monitor", "--one-scheduler", "--webhook", str(CA))
 
 
@@ -60,6 +61,11 @@ def labels_of(objects: Objects, kind: str, key: str, name: str = "hived") -> Obj
     return find(objects, kind, name)["spec"][key]["matchLabels"]
 
 
+def named(elements: list[Object], name: str) -> Object:
+    return next(each for each in elements if each["name"] == name)
+
+
+CAN_CHANGE = "follows_a_configuration_that_it_may_read_and_write"
 CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("runs_as_somebody_without_rights", lambda o: pod(o)["securityContext"].update(runAsUser=0)),
     ("runs_as_somebody_without_rights", lambda o: context(o).update(runAsNonRoot=False)),
@@ -81,7 +87,7 @@ CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("has_a_fixed_image", lambda o: container(o).update(image="hived:latest")),
     ("has_an_account_of_its_own", lambda o: pod(o).update(serviceAccountName="default")),
     ("has_an_account_of_its_own", lambda o: find(o, "ServiceAccount").pop("automountServiceAccountToken")),
-    ("mounts_what_there_is", lambda o: o.remove(find(o, "ConfigMap", "hived-config"))),
+    ("mounts_what_there_is", lambda o: o.remove(find(o, "ConfigMap", SCHEDULER_CONFIG))),
     ("mounts_what_there_is", lambda o: pod(o)["volumes"].pop()),
     ("grants_nothing_wholesale", lambda o: grant(o, verbs=["*"])),
     ("grants_nothing_wholesale", lambda o: grant(o, resources=["*"])),
@@ -92,6 +98,8 @@ CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("grants_no_way_to_more_rights", lambda o: find(o, "ClusterRoleBinding")["roleRef"].update(name="cluster-admin")),
     ("names_the_leases_it_changes", lambda o: grant(o, resources=["leases"], verbs=["update"])),
     ("names_the_leases_it_changes", lambda o: find(o, "Role", ELECTION)["rules"][1].pop("resourceNames")),
+    ("names_the_config_maps_it_reads_and_changes", lambda o: grant(o, resources=["configmaps"], resourceNames=["x"])),
+    ("names_the_config_maps_it_reads_and_changes", lambda o: find(o, "Role", CONFIG)["rules"][0].pop("resourceNames")),
     ("binds_every_role_to_accounts_there_are", lambda o: o.remove(find(o, "ClusterRoleBinding"))),
     ("binds_every_role_to_accounts_there_are", lambda o: o.remove(find(o, "ServiceAccount"))),
     ("binds_every_role_to_accounts_there_are", lambda o: find(o, "RoleBinding", ELECTION)["roleRef"].update(name="x")),
@@ -106,7 +114,16 @@ CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("protects_every_pod_by_a_network_policy", lambda o: find(o, "NetworkPolicy")["spec"]["ingress"][0].pop("from")),
     ("lives_in_one_restricted_namespace", lambda o: find(o, "Namespace", "hived-system")["metadata"].update(labels={})),
     ("lives_in_one_restricted_namespace", lambda o: find(o, "Service")["metadata"].update(namespace="default")),
-    ("carries_a_sound_configuration", lambda o: rewrite(o, "cellTypes", "celltypes", "hived-config")),
+    ("carries_a_sound_configuration", lambda o: rewrite(o, "cellTypes", "celltypes", CONFIG)),
+    *((CAN_CHANGE, change) for change in (
+        lambda o: o.remove(find(o, "RoleBinding", CONFIG)),
+        lambda o: o.remove(find(o, "ConfigMap", CONFIG)),
+        lambda o: find(o, "Role", CONFIG)["rules"][0]["verbs"].remove("update"),
+        lambda o: find(o, "Role", CONFIG)["rules"][0].update(resourceNames=["x"]),
+        lambda o: container(o)["args"].remove("--config-map=$(POD_NAMESPACE)/hived-config"),
+        lambda o: container(o)["args"].append("--config=/etc/hived/hivedscheduler.yaml"),
+        lambda o: container(o)["env"].remove(named(container(o)["env"], "POD_NAMESPACE")),
+    )),
     ("configures_kube_scheduler_as_it_expects", lambda o: rewrite(o, "percentageOfNodesToScore", "percentage")),
     ("configures_kube_scheduler_as_it_expects", lambda o: rewrite(o, "nodeCacheCapable", "nodeCache")),
     ("configures_kube_scheduler_as_it_expects", lambda o: rewrite(o, ": hivedscheduler-ds-research", ": hived")),

@@ -10,6 +10,7 @@ import yaml
 from hived import __version__
 from hived_extender.access import DEFAULT_VERB_CALLERS
 from hived_extender.cli.serve import command
+from hived_extender.config_routes import CONFIG_PATH, CONFIG_ROUTES
 from hived_extender.deploy.installation import deploy_folder
 from hived_extender.deploy.kustomize import build
 from hived_extender.dialects import KINDS
@@ -72,6 +73,18 @@ def test_every_kind_of_gang_objects_can_be_followed() -> None:
         for plural in rule["resources"]
     }
     assert {(kind.group, kind.plural) for kind in KINDS} <= allowed
+
+
+def allowed(role: str) -> set[tuple[str, str]]:
+    """(verb, path) that a ClusterRole allows."""
+    rules = dict(of_kind(build(DEPLOY), "ClusterRole"))[f"ClusterRole/{role}"]["rules"]
+    return {(verb, path) for rule in rules for verb in rule["verbs"] for path in rule["nonResourceURLs"]}
+
+
+def test_who_administers_may_call_every_path_of_the_configuration_and_who_looks_all_but_one() -> None:
+    paths = {(route.method.lower(), route.path.replace("{name}", "*")) for route in CONFIG_ROUTES}
+    assert allowed("hived-admin") == paths
+    assert paths - allowed("hived-viewer") == {("post", CONFIG_PATH)}
 
 
 def test_the_image_has_the_version_of_the_program() -> None:

@@ -47,6 +47,10 @@ from hived_extender.wire import ENABLE_LIMIT
     "--webhook-failure-policy", type=click.Choice(FAILURE_POLICIES), default="Fail", show_default=True,
     help="Whether pods for hived can be created while no webhook answers.",
 )  # fmt: skip
+@click.option(
+    "--without-config", is_flag=True,
+    help="Leave the ConfigMap with the configuration out: the one in the cluster stays as it is.",
+)  # fmt: skip
 @click.option("--service-monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator.")
 def command(
     *,
@@ -60,19 +64,22 @@ def command(
     scheduler_per_vc: bool,
     webhook: Path | None,
     webhook_failure_policy: str,
+    without_config: bool,
     service_monitor: bool,
 ) -> None:
     """Print the manifests that install hived in a cluster, with your configuration.
 
     The same as `kubectl kustomize config/deploy` with your values and a kube-scheduler for each virtual cluster; needs
-    neither a checkout nor kubectl. The configuration is checked first. Apply it again after a change: pods are
-    replaced, jobs run on.
+    neither a checkout nor kubectl. The configuration is checked first. It is what the cluster starts with; applied
+    again, a changed one is tried like any other edit, without a restart. To upgrade, take the one in force or
+    --without-config.
 
     \b
     Examples:
       hived manifests --config hivedscheduler.yaml | kubectl apply --server-side -f -
       hived manifests --overlay single --image registry.example/hived:0.1.0
       hived manifests --overlay tls --service-monitor
+      hived manifests --without-config --image registry.example/hived:0.2.0
       hived manifests --webhook certificates/ca.crt
       hived manifests --one-scheduler --kube-scheduler-image registry.k8s.io/kube-scheduler:v1.33.13
     """
@@ -107,6 +114,7 @@ def command(
         replicas=replicas,
         scheduler_names=scheduler_names or rules.scheduler_names,
         is_scheduler_per_vc=scheduler_per_vc,
+        has_configuration=not without_config,
         has_service_monitor=service_monitor,
         webhook_ca=_authority(webhook) if webhook else "",
         webhook_failure_policy=webhook_failure_policy,

@@ -28,10 +28,13 @@ SCHEDULER = "hived-kube-scheduler"
 """Name of the kube-scheduler's Deployment, budget and Lease; its ConfigMap is called SCHEDULER_CONFIG."""
 
 SCHEDULER_CONFIG = f"{SCHEDULER}-config"
+CONFIG = "hived-config"
+"""Name of the ConfigMap with the configuration."""
+
 SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 
 DIGEST_ANNOTATION = "hived/configuration"
-"""Of the pods: they are replaced when their configuration has changed."""
+"""Of kube-scheduler's pods: they are replaced when their configuration has changed. hived's own follow theirs."""
 
 WEBHOOK = "devices.hivedscheduler.microsoft.com"
 FAILURE_POLICIES = ("Fail", "Ignore")
@@ -58,6 +61,7 @@ class Installation:
     scheduler_names : schedulerNames to serve, {vc} stands for each virtual cluster
     webhook_ca : PEM text, who has signed the admission webhook's certificate; "" for no webhook
     webhook_failure_policy : what becomes of a pod while no webhook answers, one of FAILURE_POLICIES
+    has_configuration : whether the ConfigMap with the configuration is among the objects, or is left as it is
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own, or one serves all
     """
 
@@ -72,12 +76,17 @@ class Installation:
     has_service_monitor: bool = False
     webhook_ca: str = ""
     webhook_failure_policy: str = "Fail"
+    has_configuration: bool = True
     is_scheduler_per_vc: bool = True
 
     def objects(self) -> list[Document]:
         """What to apply, in this order. Raises UserError for values that cannot be used."""
         kustomization, files = self.kustomization()
         documents = build(Path("/"), kustomization, files)
+        if not self.has_configuration:
+            documents = [
+                each for each in documents if each["metadata"]["name"] != CONFIG or each["kind"] != "ConfigMap"
+            ]
         return self._with_scheduler_per_vc(documents) if self.is_scheduler_per_vc else documents
 
     def kustomization(self) -> tuple[Document, dict[str, str]]:
@@ -88,9 +97,7 @@ class Installation:
         files = {
             "hivedscheduler.yaml": self.configuration,
             "config.yaml": scheduler_config,
-            "digests.yaml": yaml.safe_dump_all(
-                [_digest_patch("hived", self.configuration), _digest_patch(SCHEDULER, scheduler_config)]
-            ),
+            "digest.yaml": yaml.safe_dump(_digest_patch(SCHEDULER, scheduler_config)),
         }
         kustomization: Document = {
             "resources": [str(root / "overlays" / self.overlay)],
@@ -98,10 +105,10 @@ class Installation:
             "namespace": self.namespace,
             "generatorOptions": {"disableNameSuffixHash": True},
             "configMapGenerator": [
-                {"name": "hived-config", "behavior": "replace", "files": ["hivedscheduler.yaml"]},
+                {"name": CONFIG, "behavior": "replace", "files": ["hivedscheduler.yaml"]},
                 {"name": SCHEDULER_CONFIG, "behavior": "replace", "files": ["config.yaml"]},
             ],
-            "patches": [{"path": "digests.yaml"}],
+            "patches": [{"path": "digest.yaml"}],
             "images": [
                 _image_change(name, image)
                 for name, image in (("hived", self.image), (SCHEDULER_IMAGE, self.scheduler_image))

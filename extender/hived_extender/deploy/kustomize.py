@@ -15,6 +15,7 @@ import yaml
 Document = dict[str, Any]
 
 _CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"}
+_FIRST = {"Namespace": 0, "ConfigMap": 1}
 _MERGE_KEYS = {
     "containers": ("name",), "env": ("name",), "volumes": ("name",), "volumeMounts": ("mountPath",),
     "ports": ("containerPort", "port"), "webhooks": ("name",), "matchConditions": ("name",),
@@ -30,7 +31,7 @@ _KEYS = {
 def build(
     folder: Path, kustomization: Document | None = None, files: Mapping[str, str] | None = None
 ) -> list[Document]:
-    """The objects that a kustomization describes, Namespaces first.
+    """The objects that a kustomization describes: Namespaces first, and ConfigMaps before the pods that read them.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def build(
     objects = _Objects()
     objects.apply(folder, kustomization or _read_kustomization(folder), files or {})
     objects.complete_references()
-    return sorted(objects.documents, key=lambda document: document["kind"] != "Namespace")
+    return sorted(objects.documents, key=lambda document: _FIRST.get(document["kind"], len(_FIRST)))
 
 
 def merge(document: Any, patch: Any, key: str = "") -> Any:
