@@ -1,19 +1,22 @@
 """config/deploy on a real API server: it is accepted, its pods are admitted, and its accounts may do what they need."""
 
+import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
 
-from hived_extender.deploy.installation import NAMESPACE, OVERLAYS, SCHEDULER
+from hived_extender.deploy.installation import CONFIG, NAMESPACE, OVERLAYS, SCHEDULER
 from hived_extender.deploy.kustomize import build
 from hived_extender.election import LeaseName
 from hived_extender.embedded.machines import Machine
 from hived_extender.kube import PODS, KubeClient
-from hived_extender.running import start_extender
+from hived_extender.running import ConfigMapName, start_extender
 from tests.deploy.rules import of_kind, scheduler_configurations
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, pod
@@ -21,6 +24,9 @@ from tests.e2e.processes import Process, StartError, free_port
 from tests.e2e.rights import HIVED, grant_rights, scheduler_kubeconfig, service_kubeconfig
 
 DEPLOY = Path(__file__).parents[2] / "config" / "deploy"
+
+
+FOLLOWED = ConfigMapName(NAMESPACE, CONFIG)
 
 
 def uninstall(plane: ControlPlane, overlay: str) -> None:
@@ -69,6 +75,7 @@ def may(plane: ControlPlane, account: str, verb: str, what: str, namespace: str 
 
 
 LEASE = "leases.coordination.k8s.io"
+OURS = f"configmaps:{CONFIG}"
 
 ALLOWED = [
     *((HIVED, verb, what, "") for verb in ("get", "list", "watch") for what in ("nodes", "pods")),
@@ -77,6 +84,8 @@ ALLOWED = [
         ("delete", "pods"), ("create", "events"), ("get", "events"), ("patch", "events"))),
     *((HIVED, verb, f"{LEASE}:hived-scheduler", NAMESPACE) for verb in ("get", "update")),
     *((SCHEDULER, verb, f"{LEASE}:{SCHEDULER}", NAMESPACE) for verb in ("get", "update")),
+    *((HIVED, verb, OURS, NAMESPACE) for verb in ("get", "list", "watch", "update")),
+    (HIVED, "create", "events", NAMESPACE),
     (HIVED, "create", LEASE, NAMESPACE),
     (SCHEDULER, "create", LEASE, NAMESPACE),
     (SCHEDULER, "update", "persistentvolumeclaims", "jobs"),
@@ -87,6 +96,10 @@ REFUSED = [
         ("create", "pods"), ("update", "pods"), ("deletecollection", "pods"), ("create", "pods/exec"),
         ("update", "pods/status"), ("get", "secrets"), ("list", "secrets"), ("get", "configmaps"), ("*", "*"))),
     *((HIVED, verb, "nodes", "") for verb in ("patch", "update", "delete")),
+    *((HIVED, verb, what, NAMESPACE) for verb, what in (
+        ("get", "configmaps:another"), ("list", "configmaps"), ("create", "configmaps"), ("delete", OURS))),
+    (HIVED, "update", OURS, "kube-system"),
+    (SCHEDULER, "get", OURS, NAMESPACE),
     (HIVED, "update", f"{LEASE}:another", NAMESPACE),
     (HIVED, "update", f"{LEASE}:hived-scheduler", "kube-system"),
     (HIVED, "create", LEASE, "kube-system"),
@@ -117,15 +130,14 @@ def test_a_pod_is_bound_and_another_preempted_with_these_accounts_and_files(
     plane.clear()
     grant_rights(plane)
     objects = build(DEPLOY)
-    (config,) = [each["data"] for name, each in of_kind(objects, "ConfigMap") if name == "ConfigMap/hived-config"]
-    file = tmp_path / "hivedscheduler.yaml"
-    file.write_text(config["hivedscheduler.yaml"])
+    (config,) = [each for name, each in of_kind(objects, "ConfigMap") if name == f"ConfigMap/{CONFIG}"]
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump(config))
     plane.add_nodes(
         [Machine(name, {"cpu": "4", "memory": "16Gi", "pods": "10"}) for name in ("machine-1", "machine-2")]
     )
     account = KubeClient.connect(kubeconfig=str(service_kubeconfig(plane)))
     lease = LeaseName(NAMESPACE, "hived-scheduler", "test")
-    with start_extender(file, account, listen="127.0.0.1:0", lease=lease) as extender:
+    with start_extender(FOLLOWED, account, listen="127.0.0.1:0", lease=lease) as extender:
         scheduler = kube_scheduler(plane, objects, extender.url, tmp_path)
         scheduler.start()
         try:
@@ -138,6 +150,39 @@ def test_a_pod_is_bound_and_another_preempted_with_these_accounts_and_files(
             scheduler.stop()
     assert node_of(plane, "urgent") in {"machine-1", "machine-2"}
     assert "forbidden" not in (plane.logs / f"{SCHEDULER}.log").read_text()
+
+
+def test_applying_the_manifests_again_undoes_a_push_only_if_it_is_forced_to(plane: ControlPlane) -> None:
+    plane.clear()
+    uninstall(plane, "tls")
+    apply = ("apply", "--server-side", "-k", str(DEPLOY / "overlays" / "single"))
+    plane.kubectl(*apply)
+    account = KubeClient.connect(kubeconfig=str(service_kubeconfig(plane)))
+    try:
+        with start_extender(FOLLOWED, account, listen="127.0.0.1:0") as extender:
+            plane.wait_for("the extender to lead", lambda: extender.wait_ready(0.1))
+            installed = ask(extender.url)["text"]
+            plane.kubectl(*apply)  # nothing was pushed yet
+            assert ask(extender.url, {"text": f"# pushed\n{installed}"})["version"] == 2
+            with pytest.raises(subprocess.CalledProcessError) as refusal:
+                plane.kubectl(*apply)
+            assert "conflict" in refusal.value.stderr
+            assert ask(extender.url)["text"] == f"# pushed\n{installed}"
+            plane.kubectl(*apply, "--force-conflicts")
+            plane.wait_for("the third version", lambda: ask(extender.url)["version"] == 3)
+            assert ask(extender.url)["text"] == installed
+            kept = ask(f"{extender.url}/v1/config/versions")["items"]
+            assert [each["version"] for each in kept] == [3, 2, 1]
+    finally:
+        uninstall(plane, "single")
+
+
+def ask(url: str, push: dict[str, Any] | None = None) -> Any:
+    """The configuration in force, or the answer to a push; of another path what that says."""
+    path = url if "/v1/" in url else f"{url}/v1/config"
+    body = None if push is None else json.dumps(push).encode()
+    with urlopen(Request(path, body), timeout=60) as response:
+        return json.load(response)
 
 
 def kube_scheduler(plane: ControlPlane, objects: list[dict[str, Any]], url: str, folder: Path) -> Process:
