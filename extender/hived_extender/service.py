@@ -341,26 +341,18 @@ class Service:
                 self._recorder.configured(text)
             return True
 
-    def switch(self, configuration: Configuration, successor: Successor, agree: Callable[[State], None]) -> float:
+    def switch(
+        self, configuration: Configuration, successor: Successor, finish: Callable[[Holdings, State], None]
+    ) -> float:
         """Replace the state with its successor between two requests; returns how long these had to wait, in seconds.
 
-        `agree` is shown the present state when the successor has everything, and raises UserError to keep it. So does
-        whatever is wrong with the successor; nothing has changed then.
+        `finish` gives the successor what it does not have yet, looking at what is held and at the present state. It
+        raises UserError, and nothing else, to keep that.
         """
         with self._exclusive():
             began = time.perf_counter()
             ledger = self._leading()
-            holdings = self._facts.holdings()
-            try:
-                successor.catch_up(holdings)
-                agree(ledger.state)
-            except UserError:
-                raise
-            except Exception as error:
-                log.critical("a configuration is not taken up: its state is broken", exc_info=error)
-                raise UserError(
-                    f"the new state is broken ({type(error).__name__}: {error}); see the log", 500
-                ) from error
+            finish(self._facts.holdings(), ledger.state)
             are_other_nodes = ledger.node_names != successor.ledger.node_names
             ledger.take_over(successor.ledger)
             self._take_up(configuration)

@@ -1,5 +1,6 @@
 """One change from the configuration in force to another: the state to come, what it does to whom, and the switch."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from hived_extender.reconfiguration.successor import Successor
 from hived_extender.reconfiguration.verdicts import HARM, Affected, Verdict, Verdicts, as_json
 from hived_extender.record import Draft
 from hived_extender.service import Service
+
+log = logging.getLogger(__name__)
 
 Agreed = Mapping[str, str]
 """What becomes of which group, by its name, as whoever pushes has seen it; groups that end meanwhile do not matter."""
@@ -116,12 +119,20 @@ class Change:
         UserError if it cannot be done; the old configuration stays in force then.
         """
 
-        def agree(present: State) -> None:
-            affected = self._verdicts.affected(present)
-            if agreed is not None:
-                check_agreed(affected, agreed, present)
+        def finish(holdings: Holdings, present: State) -> None:
+            try:
+                self.catch_up(holdings)
+                if agreed is not None:
+                    check_agreed(self._verdicts.affected(present), agreed, present)
+            except UserError:
+                raise
+            except Exception as error:
+                log.critical("a configuration is not taken up: its state is broken", exc_info=error)
+                raise UserError(
+                    f"the new state is broken ({type(error).__name__}: {error}); see the log", 500
+                ) from error
 
-        return service.switch(self._new, self._successor, agree)
+        return service.switch(self._new, self._successor, finish)
 
     def drop(self) -> None:
         """It is not going to happen."""

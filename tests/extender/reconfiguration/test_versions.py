@@ -66,7 +66,7 @@ def test_the_last_versions_are_kept_and_numbers_go_on() -> None:
 def test_fewer_are_kept_where_they_are_large() -> None:
     stored = Stored("")
     for number in range(KEPT):
-        stored = with_version(stored, noise(100_000, number), who="", when="", why="")
+        stored = with_version(stored, noise(60_000, number), who="", when="", why="")
     written = encode(EMPTY, stored)
     kept = decode(written).versions
     assert 1 < len(kept) < KEPT
