@@ -132,6 +132,7 @@ class Extender:
             origin.store,
             configuration,
             origin.version,
+            has_profiles=not serves_every_name,
             on_switch=on_configuration,
             relist=self._relist,
             tell=lambda kind, reason, message: self._tell(origin.store, kind, reason, message),

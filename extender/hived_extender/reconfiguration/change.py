@@ -10,6 +10,7 @@ from hived.state import State
 from hived_config.changes import Changes
 from hived_config.compare import compare
 from hived_config.loader import Configuration
+from hived_config.rules import names_for
 from hived_extender.holdings import Holdings
 from hived_extender.reconfiguration.outlook import Waiting, outlook
 from hived_extender.reconfiguration.successor import Successor
@@ -67,11 +68,20 @@ class Outcome:
 class Change:
     """See the module. `drop` it, unless it was switched to."""
 
-    def __init__(self, old: Configuration, new: Configuration, draft: Draft | None, base_version: int) -> None:
-        """Cost O(cells)."""
+    def __init__(
+        self,
+        old: Configuration,
+        new: Configuration,
+        draft: Draft | None,
+        base_version: int,
+        *,
+        has_profiles: bool = False,
+    ) -> None:
+        """Cost O(cells). `has_profiles`: there is a kube-scheduler, which has a profile for each schedulerName."""
         self._old = old
         self._new = new
         self._base_version = base_version
+        self._has_profiles = has_profiles
         self._successor = Successor(new.cluster, draft)
         self._verdicts = Verdicts(self._successor)
 
@@ -109,7 +119,7 @@ class Change:
             max(0, len(present.groups) - len(affected)),
             outlook(waiting, self._successor.ledger.state),
             self._base_version,
-            tuple(str(warning) for warning in self._new.warnings),
+            (*map(str, self._new.warnings), *(_warn_of_names(self._old, self._new) if self._has_profiles else ())),
         )
 
     def switch(self, service: Service, agreed: Agreed | None) -> float:
@@ -137,6 +147,16 @@ class Change:
     def drop(self) -> None:
         """It is not going to happen."""
         self._successor.drop()
+
+
+def _warn_of_names(old: Configuration, new: Configuration) -> list[str]:
+    """kube-scheduler asks about pods of its own profiles only, which a configuration of ours does not change."""
+    known = names_for(old.rules.scheduler_names, old.cluster.virtual_clusters)
+    names = names_for(new.rules.scheduler_names, new.cluster.virtual_clusters)
+    added = [name for name in names if name not in known]
+    if not added:
+        return []
+    return [f"kube-scheduler needs a profile for each new scheduler name ({', '.join(added)}): see hived manifests"]
 
 
 def check_agreed(affected: Sequence[Affected], agreed: Agreed, present: State) -> None:

@@ -74,15 +74,17 @@ class Configurations:
         configuration: Configuration,
         version: Version,
         *,
+        has_profiles: bool = False,
         on_switch: Callable[[Configuration], None] = lambda configuration: None,
         relist: Callable[[], None] = lambda: None,
         tell: Callable[[str, str, str], None] = lambda kind, reason, message: None,
     ) -> None:
-        """`configuration` and `version` are what the service was made with."""
+        """`configuration` and `version` are what the service was made with; `has_profiles` is as in `Change`."""
         self._service = service
         self._store = store
         self._configuration = configuration
         self._version = version
+        self._has_profiles = has_profiles
         self._on_switch = on_switch
         self._relist = relist
         self._tell = tell
@@ -258,7 +260,9 @@ class Configurations:
     @contextmanager
     def _change(self, configuration: Configuration, text: str, *, is_recorded: bool = True) -> Iterator[Change]:
         draft = self._service.draft(text) if is_recorded else None
-        change = Change(self._configuration, configuration, draft, self._version.version)
+        change = Change(
+            self._configuration, configuration, draft, self._version.version, has_profiles=self._has_profiles
+        )
         try:
             yield change
         finally:

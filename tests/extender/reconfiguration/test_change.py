@@ -177,3 +177,11 @@ def test_a_replica_that_does_not_lead_has_no_state_to_change() -> None:
     assert world.service.configure(without_vc("a"), "text")
     world.lead()
     assert world.state.spec == without_vc("a").cluster
+
+
+def test_who_adds_a_vc_is_told_that_kube_scheduler_needs_a_profile_for_it() -> None:
+    more = configuration(CONFIG + "  new: {virtualCells: []}\n")
+    world = World()
+    one = Change(configuration(), more, None, 1, has_profiles=True)
+    (warning,) = one.outcome(*one.catch_up_with(world.service)).warnings
+    assert "a profile for each new scheduler name (hived-new, hivedscheduler-ds-new)" in warning
