@@ -22,7 +22,7 @@ from hived_extender.kube import KubeError
 from hived_extender.pod_events import NORMAL, WARNING
 from hived_extender.reconfiguration.change import DOWNGRADE_REMEDY, Agreed, Change, Disagreement, Outcome, check_agreed
 from hived_extender.reconfiguration.stores import CommitConflict, Snapshot, Store, UnknownCommit
-from hived_extender.reconfiguration.versions import Refusal, Stored, Version, digest, with_version
+from hived_extender.reconfiguration.versions import Refusal, Stored, Version, with_version
 from hived_extender.service import NotLeadingError, Service
 
 log = logging.getLogger(__name__)
@@ -330,8 +330,12 @@ class Configurations:
                     return False
             elif newest is None and decides:
                 snapshot = self._store.commit(snapshot, replace(stored, versions=(self._version,)))
-            is_refused = stored.refused is not None and stored.refused.sha256 == digest(stored.text)
-            if stored.text == self._version.text or is_refused:
+                stored = snapshot.stored
+            if stored.text == self._version.text:
+                if stored.refused is not None and decides:  # what was refused has been taken back
+                    self._seen = self._store.commit(snapshot, replace(stored, refused=None))
+                return newest is not None or decides
+            if stored.refused is not None and stored.refused.sha256 == stored.sha256:
                 return newest is not None or decides
             return self._try_edited(snapshot) if decides else False
 
@@ -371,7 +375,7 @@ class Configurations:
             if isinstance(error.__cause__, CommitConflict):
                 return False
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            refusal = Refusal(error.message[:1024], now, digest(stored.text))
+            refusal = Refusal(error.message[:1024], now, stored.sha256)
             with suppress(CommitConflict):
                 self._seen = self._store.commit(snapshot, replace(stored, refused=refusal))
         return True

@@ -15,7 +15,7 @@ from hived_config.errors import ConfigError
 from hived_config.openpai import inner_text
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.metrics import Metrics
-from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, Stored, decode, encode
+from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, TEXT_KEY, Stored, decode, encode
 from hived_extender.watch import Reflector, Resource
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Snapshot:
     def manager(self) -> str:
         """The program that has written the text last, as the API server knows it."""
         entries = (self.object.get("metadata") or {}).get("managedFields") or []
-        writers = [one for one in entries if "f:data" in (one.get("fieldsV1") or {})]
+        writers = [one for one in entries if f"f:{TEXT_KEY}" in ((one.get("fieldsV1") or {}).get("f:data") or {})]
         return str(max(writers, key=lambda one: one.get("time") or "").get("manager", "")) if writers else ""
 
 

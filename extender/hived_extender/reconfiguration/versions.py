@@ -30,7 +30,7 @@ REFUSED = PREFIX + "refused"
 REFUSED_TEXT = PREFIX + "refused-sha256"
 REFUSED_WHEN = PREFIX + "refused-when"
 ALLOW_DOWNGRADE = PREFIX + "allow-downgrade"
-"""Annotations. The last one is for those who edit the text: it may lock out running guaranteed work."""
+"""Annotations. The last one is for those who edit the text: it may lock out running guaranteed work, once."""
 
 UNPACKED_LIMIT = 64 * 1024 * 1024
 """Bytes of all versions."""
@@ -53,7 +53,7 @@ class Version(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the text that somebody wrote into the object is not in force."""
+    """Why the text that somebody wrote into the object is not in force; `sha256` is `Stored.sha256`."""
 
     reason: str
     when: str
@@ -74,6 +74,11 @@ class Stored:
     def newest(self) -> Version | None:
         """The version in force."""
         return self.versions[-1] if self.versions else None
+
+    @property
+    def sha256(self) -> str:
+        """Of what somebody wants: the text, and whether it may lock out running guaranteed work."""
+        return digest(self.text + "\0" + ALLOW_DOWNGRADE if self.may_downgrade else self.text)
 
 
 def digest(text: str) -> str:
@@ -111,8 +116,10 @@ def encode(config_map: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
     result["binaryData"] = dict(config_map.get("binaryData") or {}) | {VERSIONS_KEY: packed}
     metadata = result["metadata"] = dict(config_map.get("metadata") or {})
     marks = metadata["annotations"] = dict(metadata.get("annotations") or {})
-    for mark in (REFUSED, REFUSED_WHEN, REFUSED_TEXT, CLUSTER_ID):
+    for mark in (REFUSED, REFUSED_WHEN, REFUSED_TEXT, CLUSTER_ID, ALLOW_DOWNGRADE):
         marks.pop(mark, None)
+    if stored.may_downgrade:
+        marks[ALLOW_DOWNGRADE] = "true"
     if stored.refused is not None:
         marks |= {
             REFUSED: stored.refused.reason,
@@ -125,10 +132,11 @@ def encode(config_map: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
 
 
 def with_version(stored: Stored, text: str, *, who: str, when: str, why: str, cluster_id: str = "") -> Stored:
-    """Another text in force."""
+    """Another text in force; the next one needs leave of its own to lock anybody out."""
     number = stored.newest.version + 1 if stored.newest is not None else 1
     versions = (*stored.versions, Version(number, when, who, why, text))
-    return replace(stored, text=text, versions=versions, refused=None, cluster_id=stored.cluster_id or cluster_id)
+    known_as = stored.cluster_id or cluster_id
+    return replace(stored, text=text, versions=versions, refused=None, may_downgrade=False, cluster_id=known_as)
 
 
 def _pack_last(versions: Sequence[Version], limit: int) -> str | None:
