@@ -1,0 +1,163 @@
+"""Two replicas that share a ConfigMap: whoever leads, what has been committed is what is in force."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from hived.errors import UserError
+from hived_extender import election, leadership
+from hived_extender.config_client import ConfigClient, Push, PushAnswer
+from hived_extender.election import LeaseName
+from hived_extender.embedded.cluster import EmbeddedCluster
+from hived_extender.inspection import Inspector
+from hived_extender.kube import KubeClient, KubeError
+from hived_extender.reconfiguration import configurations
+from hived_extender.reconfiguration.versions import TEXT_KEY
+from hived_extender.running import ConfigMapName, Extender, start_extender
+from tests.e2e.pods import POD_LIST, pod
+from tests.extender.test_leadership import Line
+from tests.extender.world import CONFIG, NODES, cluster_spec, wait_until
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+NAME = "hived-config"
+DURATION_S = 1
+CUT = KubeError(0, "NoAnswer", "connection refused")
+FOR_EMPTY = CONFIG.replace("virtualCells: []", "virtualCells: [{cellType: RACK.NODE, cellNumber: 1}]")
+"""The VC `empty`, which had nothing, has a node."""
+
+Json = dict[str, Any]
+
+
+class DyingLine(Line):
+    """A client that nothing comes through any more after a certain write."""
+
+    dies_after = ""
+    is_dead = False
+
+    def replace(self, path: str, body: Mapping[str, Any]) -> Json:
+        """The write happens, and its answer is lost."""
+        found = super().replace(path, body)
+        if self.dies_after and path.endswith(self.dies_after):
+            self.is_dead = True
+            raise CUT
+        return found
+
+    def trouble(self, method: str, path: str) -> None:
+        """Raise KubeError when it is dead."""
+        if self.is_dead:
+            raise CUT
+
+    def heal(self) -> None:
+        """All is well again."""
+        self.is_dead, self.dies_after = False, ""
+
+
+class Replicas:
+    """Two extenders; the first leads at the beginning."""
+
+    def __init__(self, cluster: EmbeddedCluster, stack: ExitStack) -> None:
+        self.kube = KubeClient.connect(cluster.api_url)
+        stack.callback(self.kube.close)
+        self.kube.create(CONFIG_MAPS, {"metadata": {"name": NAME}, "data": {TEXT_KEY: CONFIG}})
+        self.lines = [DyingLine.connect(cluster.api_url) for _ in range(2)]
+        self.leader = self._start(stack, 0)
+        assert self.leader.wait_ready(10)
+        wait_until(self.leader.configurations.versions)
+        self.follower = self._start(stack, 1)
+        wait_until(lambda: "leads" in self.follower.service.standing)
+
+    def _start(self, stack: ExitStack, number: int) -> Extender:
+        lease = LeaseName("default", "hived", f"r{number}", DURATION_S)
+        name = ConfigMapName("default", NAME)
+        return stack.enter_context(start_extender(name, self.lines[number], listen="127.0.0.1:0", lease=lease))
+
+    def create(self, name: str) -> Json:
+        """A pod that `empty` can only run if it has a node."""
+        made = self.kube.create(POD_LIST, pod(name, vc="empty", gpus=4))
+        for extender in (self.leader, self.follower):
+            wait_until(lambda extender=extender: extender.service._pods.get(made["metadata"]["uid"]))
+        return made
+
+
+def push(extender: Extender, text: str, base_version: int = 1) -> PushAnswer:
+    wish = Push(text, "file", "a reason", "somebody", base_version, {})
+    return ConfigClient(Inspector(extender.url)).push(wish)
+
+
+def version(extender: Extender) -> tuple[int, str]:
+    current = extender.configurations.describe()
+    return current["version"], current["text"]
+
+
+def filtered(extender: Extender, asked: Json) -> Json:
+    body = json.dumps({"Pod": asked, "Nodes": None, "NodeNames": NODES}).encode()
+    with urlopen(Request(f"{extender.url}/v1/extender/filter", body)) as answer:
+        found: Json = json.load(answer)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "RENEW_INTERVAL_S", 0.15)
+    monkeypatch.setattr(election, "POLL_INTERVAL_S", 0.05)
+    monkeypatch.setattr(leadership, "RETRY_WAIT_S", 0.05)
+    monkeypatch.setattr(configurations, "RETRY_S", 0.1)
+
+
+@pytest.fixture
+def replicas() -> Iterator[Replicas]:
+    with EmbeddedCluster(cluster_spec()) as cluster, ExitStack() as stack:
+        yield Replicas(cluster, stack)
+
+
+def test_a_push_reaches_both_and_the_next_leader_decides_by_it(replicas: Replicas) -> None:
+    waiting = replicas.create("p")
+    assert not filtered(replicas.leader, waiting)["NodeNames"]
+    assert push(replicas.leader, FOR_EMPTY).version == 2
+    assert version(replicas.leader) == (2, FOR_EMPTY)
+    wait_until(lambda: version(replicas.follower) == (2, FOR_EMPTY))
+    replicas.leader.stop()
+    assert replicas.follower.wait_ready(10)
+    assert filtered(replicas.follower, waiting)["NodeNames"]
+    assert push(replicas.follower, FOR_EMPTY + "# again\n", 2).version == 3
+
+
+def test_a_follower_takes_no_push(replicas: Replicas) -> None:
+    body = json.dumps({"text": FOR_EMPTY, "baseVersion": 1}).encode()
+    with pytest.raises(HTTPError) as caught:
+        urlopen(Request(f"{replicas.follower.url}/v1/config", body))
+    assert caught.value.code == 503
+    assert "leads" in json.load(caught.value)
+    assert version(replicas.leader) == version(replicas.follower) == (1, CONFIG)
+    assert [each["version"] for each in replicas.leader.configurations.versions()] == [1]
+
+
+def test_what_was_committed_is_in_force_although_the_leader_is_gone(replicas: Replicas) -> None:
+    """The leader loses its network with the answer to the write that makes the version count."""
+    waiting = replicas.create("p")
+    line = replicas.lines[0]
+    line.dies_after = NAME
+    answers: list[str] = []
+
+    def push_and_note() -> None:
+        try:
+            push(replicas.leader, FOR_EMPTY)
+        except UserError as error:
+            answers.append(error.message)
+
+    pushing = threading.Thread(target=push_and_note)
+    pushing.start()
+    assert replicas.follower.wait_ready(20)
+    assert version(replicas.follower) == (2, FOR_EMPTY)
+    assert filtered(replicas.follower, waiting)["NodeNames"]
+    line.heal()
+    pushing.join()
+    assert answers
+    assert "will be seen when it does" in answers[0] or "the next leader puts it in force" in answers[0]
+    wait_until(lambda: version(replicas.leader) == (2, FOR_EMPTY))
