@@ -1,0 +1,65 @@
+"""Recorded reconfigurations in the way of a push, record by record: the same state, and the verdicts that it means.
+
+A push takes pods by falling priority, the records in an order of chance. Where cells or places are short, that decides
+who gets them; so in its own order only that is compared which does not depend on it. README.md says how much differs.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from hived_extender.replay import Json
+from tests.parity.replays import scenario_names
+from tests.parity.successions import recorded_verdicts, restarts, told_verdicts
+
+RECORDED = Path(__file__).parent / "recorded"
+SHARED = Path(__file__).parents[3] / "shared" / "parity"
+FOLDERS = [SHARED, SHARED / "robust"] if SHARED.is_dir() else [RECORDED]
+"""What is recorded here is a part of what is in the shared folder."""
+
+
+def names(folder: Path) -> list[str]:
+    """The scenarios with a restart."""
+    files = {name: folder / "scenarios" / f"{name}.jsonl" for name in scenario_names(folder)}
+    return [name for name, file in files.items() if '"op":"restart"' in file.read_text()]
+
+
+SCENARIOS = [pytest.param(folder, name, id=f"{folder.name}-{name}") for folder in FOLDERS for name in names(folder)]
+
+
+@pytest.mark.parametrize(("folder", "name"), SCENARIOS)
+def test_a_successor_is_what_was_recorded(folder: Path, name: str) -> None:
+    for restarted in restarts(folder, name):
+        successor = restarted.in_recorded_order()
+        successor.check()
+        where = f"record {restarted.number}"
+        assert set(successor.unaccounted) == restarted.refused, where
+        for found, expected in zip(successor.ledger.snapshot(), restarted.after, strict=True):
+            assert found == expected, where
+        assert told_verdicts(restarted, successor) == recorded_verdicts(restarted), where
+
+
+@pytest.mark.parametrize(("folder", "name"), SCENARIOS)
+def test_the_order_of_a_push_changes_only_who_gets_what_is_short(folder: Path, name: str) -> None:
+    for restarted in restarts(folder, name):
+        successor = restarted.at_once()
+        successor.check()
+        expected, found = restarted.after[2], successor.ledger.snapshot()[2]
+        assert found.keys() == expected.keys()
+        where = f"record {restarted.number}"
+        assert cells(found) == cells(expected), where
+        won = [name for name in found if found[name]["virtual"] and not expected[name]["virtual"]]
+        for each in found:
+            if expected[each]["virtual"] and not found[each]["virtual"]:
+                assert any(is_ahead(found[other], found[each]) for other in won), f"{where}: {each}"
+
+
+def is_ahead(one: Json, other: Json) -> bool:
+    """Whether a group gets a place before another one."""
+    return bool(one["vc"] == other["vc"] and one["priority"] >= other["priority"])
+
+
+def cells(groups: dict[str, Json]) -> dict[str, Json]:
+    """Where groups run: their accounted leaf cells and pods, and what they asked for."""
+    keys = ("physical", "allocated", "preempting", "priority", "state", "vc")
+    return {name: {key: group[key] for key in keys} for name, group in groups.items()}
