@@ -113,7 +113,8 @@ class Verdicts:
         if verdict in (Verdict.UNACCOUNTED, Verdict.PARTLY_UNACCOUNTED):
             return self._missing_cells(present, group, new)
         if verdict is Verdict.RESTORED:
-            return "its VC has room for it again"
+            has_more = new is not None and self._lost_cells(new) < self._lost_cells(group)
+            return "its cells are configured again" if has_more else "its VC has room for it again"
         if new is not None and new.lazy_preemptor not in (None, new.name):
             return f"its place in the VC is needed by {new.lazy_preemptor}"
         return why_no_place(state, present, group)
@@ -137,11 +138,11 @@ def why_no_place(state: State, present: State, group: Group) -> str:
     if spec is None:
         return f"virtual cluster {vc} is not configured any more"
     pinned = group.spec.pinned_cell_id
+    shapes = _shapes(present, group)
     if pinned:
         if pinned not in spec.pinned_cell_ids:
             return f"{vc} does not have the pinned cell {pinned} any more"
-        return f"the pinned cell {pinned} is elsewhere, or its cells are in use"
-    shapes = _shapes(present, group)
+        return _why_not_pinned(state, pinned, shapes)
     lacking = [shape for shape in shapes if not _count(spec, shape)]
     if lacking:
         return f"{vc} is not guaranteed any {lacking[0].rpartition('.')[2]} in {lacking[0].split('.')[0]} any more"
@@ -152,6 +153,16 @@ def why_no_place(state: State, present: State, group: Group) -> str:
             "same or a higher priority have them, or other guarantees need these very cells"
         )
     return "its place in the VC cannot be told from its annotations"
+
+
+def _why_not_pinned(state: State, pinned: str, shapes: list[str]) -> str:
+    topology = state.topology
+    cell = topology.pinned_cells[pinned]
+    chain, cell_type = topology.chain_of(cell).name, topology.cell_type(cell)
+    if shapes and shapes[0] != f"{chain}.{cell_type}":
+        was = " in ".join(reversed(shapes[0].split(".")))
+        return f"the pinned cell {pinned} is now {cell_type} in {chain}, formerly {was}"
+    return f"the pinned cell {pinned} is elsewhere, or its cells are in use"
 
 
 def _shapes(present: State, group: Group) -> list[str]:

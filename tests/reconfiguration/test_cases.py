@@ -1,0 +1,26 @@
+"""What becomes of running work when the configuration changes, on an embedded cluster, case by case."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hived_extender.warm import compile_kernels
+from tests.reconfiguration.arena import EmbeddedArena
+from tests.reconfiguration.cases import load_base, load_cases
+from tests.reconfiguration.runner import Runner
+
+BASE = load_base()
+CASES = load_cases()
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    """One for all cases: each begins with a cluster without pods and with the base configuration pushed again."""
+    compile_kernels()
+    with EmbeddedArena(BASE.text) as arena:
+        yield Runner(arena, BASE)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_change_does_to_everybody_what_was_planned(runner: Runner, name: str) -> None:
+    runner.run(name, CASES[name])
