@@ -1,5 +1,6 @@
 """The lab's cluster on a real control plane: kube-scheduler decides with our service, each in a process of its own."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -17,7 +18,8 @@ from hived_config.loader import load_cluster
 from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.embedded.machines import machines_of
 from hived_extender.jobs.configuration import publish
-from hived_extender.kube import KubeClient
+from hived_extender.kube import KubeClient, KubeError
+from hived_extender.reconfiguration.versions import TEXT_KEY
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.plane import SCHEDULER, ControlPlane
 from tests.e2e.processes import Process, free_port
@@ -48,6 +50,7 @@ class RealCluster:
     ----------
     plane : the control plane
     configuration : a file for the service
+    config_map : namespace/name of a ConfigMap in which it is put, for the service to read and change there
     replica_count : how many processes of the service
     serve_options : further options of `hived serve`
     has_scheduler_per_vc : whether each virtual cluster has a kube-scheduler, or one serves them all
@@ -67,6 +70,7 @@ class RealCluster:
         plane: ControlPlane,
         configuration: Path,
         *,
+        config_map: str = "",
         replica_count: int = 1,
         serve_options: tuple[str, ...] = (),
         has_scheduler_per_vc: bool = False,
@@ -81,6 +85,7 @@ class RealCluster:
         self._kubeconfig = kubeconfig
         self._environment = dict(environment or {})
         self._extender_url = extender_url
+        self._config_map = config_map
         self._file = plane.logs / "hivedscheduler.yaml"
         self._has_scheduler_per_vc = has_scheduler_per_vc
         self._stack = ExitStack()
@@ -94,6 +99,8 @@ class RealCluster:
         with ExitStack() as stack:
             self.plane.clear()
             publish(self.plane.kube, self._file)
+            if self._config_map:
+                store_config_map(self.plane.kube, self._file, *self._config_map.split("/"))
             for service in self.services:
                 stack.callback(service.stop)
                 service.start(ready_s=None)
@@ -151,12 +158,13 @@ class RealCluster:
         """Where the service answers, whichever replica that is."""
         return self.proxy.url
 
-    def restart_service(self, configuration: Path) -> None:
-        """Stop every replica, and start them with another configuration at the same addresses."""
+    def restart_service(self, configuration: Path | None = None) -> None:
+        """Stop every replica, and start them at the same addresses, with another configuration if one is given."""
         for service in self.services:
             service.stop()
-        self._configure(configuration)
-        publish(self.kube, self._file)
+        if configuration is not None:
+            self._configure(configuration)
+            publish(self.kube, self._file)
         for service in self.services:
             service.start(ready_s=None)
         self._wait_served()
@@ -187,9 +195,10 @@ class RealCluster:
         # Beside others a replica is well, and not ready, until it leads.
         probe = "healthz" if "--leader-elect" in options else "readyz"
         kubeconfig = self._kubeconfig or service_kubeconfig(self.plane)
+        source = f"--config-map={self._config_map}" if self._config_map else f"--config={self._file}"
         return Process(
             f"hived-{number}",
-            [sys.executable, "-c", SERVE, "serve", f"--config={self._file}", f"--listen={address}", *options],
+            [sys.executable, "-c", SERVE, "serve", source, f"--listen={address}", *options],
             self.plane.logs / f"hived-{number}.log",
             is_ready=lambda: _answers(f"http://{address}/{probe}"),
             environment={
@@ -199,6 +208,14 @@ class RealCluster:
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             },
         )
+
+
+def store_config_map(kube: KubeClient, file: Path, namespace: str, name: str) -> None:
+    """Make a ConfigMap of a file, as an administrator does before the first start, in place of the one there."""
+    collection = f"/api/v1/namespaces/{namespace}/configmaps"
+    with contextlib.suppress(KubeError):
+        kube.delete(f"{collection}/{name}")
+    kube.create(collection, {"metadata": {"name": name}, "data": {TEXT_KEY: file.read_text()}})
 
 
 def _standing(port: int) -> str:
