@@ -31,8 +31,9 @@ Json = dict[str, Any]
 
 REFUSED = 422
 UNAVAILABLE = 503
-RETRY_S = 5.0
-"""Until a configuration of the store that could not be taken up is tried again."""
+FIRST_RETRY_S = 0.25
+LONGEST_RETRY_S = 5.0
+"""Until a configuration of the store that could not be taken up is tried again: each time twice as long."""
 
 
 class Refused(UserError):
@@ -301,18 +302,22 @@ class Configurations:
 
     def _follow(self) -> None:
         """Look at what is stored whenever it changes; again after a while if something kept it from coming in force."""
-        is_settled = True
+        retry_s: float | None = None
         while not self._is_stopping.is_set():
-            if self._has_news.wait(None if is_settled else RETRY_S) or not is_settled:
-                self._has_news.clear()
-                if self._is_stopping.is_set():
-                    return
-                try:
-                    is_settled = self._look()
-                except Exception as error:
-                    is_settled = False
-                    if not isinstance(error, HivedError | KubeError):
-                        log.exception("the stored configuration could not be taken up")
+            has_news = self._has_news.wait(retry_s)
+            self._has_news.clear()
+            if self._is_stopping.is_set():
+                return
+            is_settled = False
+            try:
+                is_settled = self._look()
+            except Exception as error:
+                if not isinstance(error, HivedError | KubeError):
+                    log.exception("the stored configuration could not be taken up")
+            if is_settled:
+                retry_s = None
+            else:
+                retry_s = FIRST_RETRY_S if has_news or retry_s is None else min(2 * retry_s, LONGEST_RETRY_S)
 
     def _look(self) -> bool:
         """Take up what is stored; False if that has to be tried again."""

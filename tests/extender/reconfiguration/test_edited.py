@@ -64,7 +64,7 @@ class Edited:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configurations, "RETRY_S", 0.1)
+    monkeypatch.setattr(configurations, "LONGEST_RETRY_S", 0.2)
 
 
 @contextmanager

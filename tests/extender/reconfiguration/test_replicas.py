@@ -107,7 +107,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(election, "RENEW_INTERVAL_S", 0.15)
     monkeypatch.setattr(election, "POLL_INTERVAL_S", 0.05)
     monkeypatch.setattr(leadership, "RETRY_WAIT_S", 0.05)
-    monkeypatch.setattr(configurations, "RETRY_S", 0.1)
+    monkeypatch.setattr(configurations, "LONGEST_RETRY_S", 0.2)
 
 
 @pytest.fixture
