@@ -53,7 +53,7 @@ class Verdicts:
         """
         successors = self._successor.ledger.state.groups
         found = []
-        for name, group in present.groups.items():
+        for name, group in present.groups.copy().items():  # copied at once: others may come and go meanwhile
             new = successors.get(name)
             verdict = self._verdict(group, new)
             if verdict is not None:
@@ -64,14 +64,15 @@ class Verdicts:
         if group.state is GroupState.PREEMPTING:
             is_kept = new is not None and new.state is GroupState.PREEMPTING
             return None if is_kept else Verdict.PREEMPTION_CANCELLED
-        before, after = self._lost_cells(group), len(group.physical) if new is None else self._lost_cells(new)
-        if before == after and new is not None and (group.virtual is None) == (new.virtual is None):
+        count = len(group.physical)
+        before, after = self._lost_cells(group), count if new is None else self._lost_cells(new)
+        # A group without any of its cells has no place either, whatever it is to have when they come back.
+        had_place = group.virtual is not None and before < count
+        has_place = new is not None and new.virtual is not None and after < count
+        if before == after and had_place == has_place:
             return None
-        if after == len(group.physical) and before < after:
-            return Verdict.UNACCOUNTED
         if after > before:
-            return Verdict.PARTLY_UNACCOUNTED
-        had_place, has_place = group.virtual is not None, new is not None and new.virtual is not None
+            return Verdict.UNACCOUNTED if after == count else Verdict.PARTLY_UNACCOUNTED
         if had_place != has_place and group.priority >= MIN_GUARANTEED_PRIORITY:
             return Verdict.LAZILY_PREEMPTED if had_place else Verdict.RESTORED
         return Verdict.RESTORED if after < before else None
