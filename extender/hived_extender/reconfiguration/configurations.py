@@ -137,14 +137,18 @@ class Configurations:
 
     def versions(self) -> list[Json]:
         """Those that are kept, the newest first."""
-        return [_entry(version) for version in reversed(self._store.read().stored.versions)]
+        return [_entry(version) for version in reversed(self._kept())]
 
     def version(self, number: int) -> Json:
         """One of them. Raises UserError (404)."""
-        for version in self._store.read().stored.versions:
+        for version in self._kept():
             if version.version == number:
                 return _entry(version) | {"text": version.text}
         raise UserError(f"version {number} is not kept", 404)
+
+    def _kept(self) -> tuple[Version, ...]:
+        """Those of the store; the one in force until the leader has written that there, at its first start."""
+        return self._store.read().stored.versions or (self._version,)
 
     def plan(self, text: str, file: str) -> Json:
         """What a text would do; nothing changes. Raises UserError only where that cannot be told."""

@@ -139,6 +139,15 @@ def test_versions_are_listed_and_shown(store: ConfigMapStore) -> None:
     assert client.get("/v1/config/versions/1").json["text"] == CONFIG
 
 
+def test_before_the_first_start_has_been_written_down_the_version_in_force_is_the_history(
+    store: ConfigMapStore,
+) -> None:
+    store.create(Stored(CONFIG))
+    client = client_of(store, is_private=True)
+    assert [one["version"] for one in client.get("/v1/config/versions").json["items"]] == [1]
+    assert client.get("/v1/config/versions/1").json["text"] == CONFIG
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"text": 1}', b"\xff", b'{"text": "a", "agreed": []}'])
 def test_a_body_that_is_no_push_is_refused(store: ConfigMapStore, body: bytes) -> None:
     client = client_of(store, is_private=True)
