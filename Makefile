@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-dialects test test-nojit e2e e2e-failures check bench soak clean
+.PHONY: help setup demo demo-dialects test test-nojit e2e e2e-failures check bench soak storm clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +61,10 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 	$(BIN)/python -m tests.property.soak --ops 200000
 	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/test_any_edit.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/test_sync.py
+
+storm: $(READY) ## 400 random pushes of configurations under load, and 120 services killed amid one
+	$(BIN)/python -m tests.storm.storm --valid 200 --invalid 200 $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.storm.crashes --each 2 --random 100 $(if $(SEED),--seed $(SEED))
 
 clean: ## remove .venv and everything that was generated
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out

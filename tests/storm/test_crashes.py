@@ -1,0 +1,165 @@
+"""Services that are killed amid a push, and pushes whose commit the API server does not answer. More: `make storm`."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import pytest
+
+from hived_config.loader import load_text
+from hived_extender.embedded.cluster import EmbeddedCluster
+from hived_extender.kube import KubeClient
+from hived_extender.metrics import Metrics
+from hived_extender.reconfiguration import configurations, stores
+from hived_extender.reconfiguration.stores import ConfigMapStore
+from hived_extender.reconfiguration.versions import Stored, Version
+from hived_extender.running import ConfigMapName, Extender, start_extender
+from hived_extender.warm import compile_kernels
+from tests.extender.world import wait_until
+from tests.storm.crashes import CONFIG_MAP, Ward
+from tests.storm.documents import first_document, text_of, vcs
+from tests.storm.doorman import Doorman, Fate, Moment, Order
+from tests.storm.mistakes import push_body
+from tests.storm.replica import NAME, NAMESPACE
+from tests.storm.site import CONFIG, call
+
+SEED = 5
+TIMEOUT_S = 1.0
+"""How long the service waits for the API server here; else half a minute."""
+
+
+def test_a_service_that_is_killed_amid_a_push_has_the_old_or_the_new_configuration_wholly() -> None:
+    with Ward.open(SEED) as ward:
+        ward.kill_at("before the commit reached the API server")
+        ward.roll_back("when the commit was answered")
+        ward.kill_sometime()
+        ward.push()
+    assert ward.tally.total() == 3
+
+
+class Reached:
+    """An extender in this process that reaches its API server through a doorman."""
+
+    def __init__(self, extender: Extender, doorman: Doorman, kube: KubeClient) -> None:
+        self.doorman = doorman
+        self._extender = extender
+        self._kube = kube
+
+    def in_force(self) -> tuple[int, str]:
+        """Version and text."""
+        shown = call(self._extender.url, "GET", CONFIG)[1]
+        return shown["version"], shown["text"]
+
+    def stored(self) -> Stored:
+        """What the ConfigMap says, asked for directly."""
+        return ConfigMapStore(self._kube, NAMESPACE, NAME, Metrics()).read().stored
+
+    def edit(self, text: str) -> None:
+        """Change the text in the ConfigMap directly."""
+        store = ConfigMapStore(self._kube, NAMESPACE, NAME, Metrics())
+        snapshot = store.read()
+        store.commit(snapshot, replace(snapshot.stored, text=text))
+
+    def push(self, text: str, version: int = 1) -> tuple[int, dict[str, object]]:
+        """Status code and answer."""
+        return call(self._extender.url, "POST", CONFIG, push_body(text, version))
+
+
+@pytest.fixture
+def reached() -> Iterator[Reached]:
+    """Version 1 is stored and in force; nothing runs."""
+    compile_kernels()
+    with running(text_of(first_document())) as reached:
+        yield reached
+
+
+@contextmanager
+def running(text: str) -> Iterator[Reached]:
+    """A cluster, a doorman and an extender."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(EmbeddedCluster(load_text(text, "first.yaml").cluster))
+        kube = KubeClient.connect(cluster.api_url)
+        stack.callback(kube.close)
+        first = Version(1, "2026-01-02T03:04:05Z", "", "", text)
+        ConfigMapStore(kube, NAMESPACE, NAME, Metrics()).create(Stored(text, (first,)))
+        doorman = Doorman(int(cluster.api_url.rpartition(":")[2]))
+        doorman.start()
+        stack.callback(doorman.stop)
+        near = KubeClient.connect(doorman.url, request_timeout_s=TIMEOUT_S)
+        extender = stack.enter_context(
+            start_extender(ConfigMapName(NAMESPACE, NAME), near, listen="127.0.0.1:0", serves_every_name=True)
+        )
+        assert extender.wait_ready(30)
+        yield Reached(extender, doorman, kube)
+
+
+def other(priority: int) -> str:
+    """The first document with another promise."""
+    document = first_document()
+    vcs(document)["a"]["virtualCells"].pop()
+    document["priorityClasses"]["high"] = priority
+    return text_of(document)
+
+
+def test_of_two_pushes_at_once_one_wins_and_the_other_is_told(reached: Reached) -> None:
+    answers: dict[str, tuple[int, dict[str, object]]] = {}
+    texts = [other(1), other(2)]
+    pushing = [threading.Thread(target=lambda text=text: answers.update({text: reached.push(text)})) for text in texts]
+    for thread in pushing:
+        thread.start()
+    for thread in pushing:
+        thread.join()
+    (winner,) = [text for text in texts if answers[text][0] == 200]
+    (loser,) = [text for text in texts if text != winner]
+    assert reached.in_force() == (2, winner)
+    assert answers[loser][0] == 409
+    assert "version 2 was pushed by storm" in str(answers[loser][1]["message"])
+
+
+def test_somebody_who_writes_between_reading_and_committing_wins(reached: Reached) -> None:
+    """Another replica, or kubectl."""
+
+    reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.BEFORE, lambda: reached.edit(other(3))))
+    code, answer = reached.push(other(1))
+    assert (code, "changed by somebody else" in str(answer["message"])) == (409, True)
+    wait_until(lambda: reached.in_force() == (2, other(3)))
+
+
+@pytest.mark.parametrize("fate", [Fate.DROP, Fate.HOLD], ids=lambda fate: fate.name.lower())
+def test_a_commit_that_happens_and_is_not_answered_comes_into_force(reached: Reached, fate: Fate) -> None:
+    reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.AFTER, fate=fate))
+    code, answer = reached.push(other(1))
+    assert (code, answer.get("version")) == (200, 2)
+    assert reached.in_force() == (2, other(1))
+    assert [version.text for version in reached.stored().versions] == [text_of(first_document()), other(1)]
+
+
+def test_a_commit_that_got_lost_changes_nothing(reached: Reached) -> None:
+    reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.BEFORE, fate=Fate.DROP))
+    code, answer = reached.push(other(1))
+    assert (code, "was not changed" in str(answer)) == (503, True)
+    assert reached.in_force() == (1, text_of(first_document()))
+    assert reached.push(other(1))[0] == 200
+
+
+def test_a_commit_that_is_late_comes_into_force_when_it_happens(reached: Reached) -> None:
+    reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.BEFORE, fate=Fate.HOLD))
+    assert reached.push(other(1))[0] == 503
+    assert reached.in_force() == (1, text_of(first_document()))
+    reached.doorman.forget()
+    wait_until(lambda: reached.in_force() == (2, other(1)))
+    assert reached.push(other(2), 2)[0] == 200
+
+
+def test_a_commit_nobody_knows_about_is_found_out_later(reached: Reached, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "UNKNOWN_TRIES", 2)
+    monkeypatch.setattr(stores, "UNKNOWN_WAIT_S", 0.01)
+    monkeypatch.setattr(configurations, "FIRST_RETRY_S", 0.1)
+    reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.AFTER, reached.doorman.shut, Fate.DROP))
+    code, answer = reached.push(other(1))
+    assert (code, "does not answer" in json.dumps(answer)) == (503, True)
+    assert reached.in_force() == (1, text_of(first_document()))
+    reached.doorman.open()
+    wait_until(lambda: reached.in_force() == (2, other(1)))

@@ -1,0 +1,104 @@
+"""What a switch did to each group, found out without asking the code that says so: the groups as the inspect API shows
+them at the moment before and the moment after, both while the service's lock is held.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hived import status
+from hived.specs import MIN_GUARANTEED_PRIORITY
+from hived.state import State
+from hived_config.loader import Configuration
+from hived_extender.holdings import Holdings
+from hived_extender.reconfiguration.successor import Successor
+from hived_extender.reconfiguration.verdicts import Verdict
+from hived_extender.service import Service
+from hived_extender.wire import PreemptArgs, PreemptResult
+
+Json = dict[str, Any]
+Groups = Mapping[str, Json]
+
+
+def groups_of(state: State) -> Groups:
+    """The status of each group by name."""
+    items = status.affinity_groups(state)["items"] or ()
+    return {item["metadata"]["name"]: item["status"] for item in items}
+
+
+def verdict_of(before: Json, after: Json | None) -> str:
+    """What has become of a group; "" if it goes on as before."""
+    if before["state"] == "Preempting":
+        is_kept = after is not None and after["state"] == "Preempting"
+        return "" if is_kept else Verdict.PREEMPTION_CANCELLED.value
+    had, has = leaves(before), leaves(after)
+    if not has and had:
+        return Verdict.UNACCOUNTED.value
+    if had - has:
+        return Verdict.PARTLY_UNACCOUNTED.value
+    had_place, has_place = "virtualPlacement" in before, after is not None and "virtualPlacement" in after
+    if had_place and not has_place:
+        return Verdict.LAZILY_PREEMPTED.value
+    is_back = has_place and not had_place and before["priority"] >= MIN_GUARANTEED_PRIORITY
+    return Verdict.RESTORED.value if is_back or has - had else ""
+
+
+def leaves(group: Json | None) -> set[tuple[str, int]]:
+    """The node and device of each leaf cell that a group has."""
+    placement = {} if group is None else group.get("physicalPlacement", {})
+    return {(node, device) for node, devices in placement.items() for device in devices}
+
+
+class Witness:
+    """Watches the switches of a service.
+
+    `before` and `after` are those of the last one, `count` how many there were; `waited_s` has how long requests waited
+    for each. `victims` has the uids of pods that the service has ever named as victims of a preemption.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.before: Groups = {}
+        self.after: Groups = {}
+        self.count = 0
+        self.waited_s: list[float] = []
+        self.victims: set[str] = set()
+        self._switch = service.switch
+        self._facts = service._facts
+        self._switched = self._facts.switched
+        service.switch = self._watch  # type: ignore[method-assign]  # the point of it
+        self._facts.switched = self._look  # type: ignore[method-assign]
+        self._evicting, self._name_victims = service._announcer.evicting, service.preempt_victims
+        service._announcer.evicting = self._note_eviction  # type: ignore[method-assign]
+        service.preempt_victims = self._note_victims  # type: ignore[method-assign]
+
+    def verdicts(self) -> dict[str, str]:
+        """Of all groups that something has become of, at the last switch."""
+        found = {name: verdict_of(group, self.after.get(name)) for name, group in self.before.items()}
+        return {name: verdict for name, verdict in found.items() if verdict}
+
+    def _watch(
+        self, configuration: Configuration, successor: Successor, finish: Callable[[Holdings, State], None]
+    ) -> float:
+        def look(holdings: Holdings, present: State) -> None:
+            self.before = groups_of(present)
+            finish(holdings, present)
+
+        seconds = self._switch(configuration, successor, look)
+        self.waited_s.append(seconds)
+        return seconds
+
+    def _look(self, *arguments: Any, **options: Any) -> None:
+        assert self._facts.ledger is not None
+        self.after = groups_of(self._facts.ledger.state)
+        self.count += 1
+        self._switched(*arguments, **options)
+
+    def _note_eviction(self, victim: Any, preemptor: Any) -> None:
+        self.victims.add(victim.uid)
+        self._evicting(victim, preemptor)
+
+    def _note_victims(self, args: PreemptArgs) -> PreemptResult:
+        found = self._name_victims(args)
+        self.victims |= {
+            pod.uid for on_node in (found.node_name_to_meta_victims or {}).values() for pod in on_node.pods
+        }
+        return found
