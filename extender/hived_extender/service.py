@@ -352,7 +352,8 @@ class Service:
         with self._exclusive():
             began = time.perf_counter()
             ledger = self._leading()
-            finish(self._facts.holdings(), ledger.state)
+            present = ledger.state  # kept until nobody waits any more: to give its groups back takes milliseconds
+            finish(self._facts.holdings(), present)
             are_other_nodes = ledger.node_names != successor.ledger.node_names
             ledger.take_over(successor.ledger)
             self._take_up(configuration)
