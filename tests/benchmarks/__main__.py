@@ -22,6 +22,8 @@ from tests.benchmarks.run import CLOCKS
 from tests.benchmarks.targets import missed
 
 ALL_SIZES = (128, 1024, 4096, 16384)
+MOST_SWITCHING = 1024
+"""Nodes up to which changes of the configuration are measured: with 100,000 pods that would take minutes."""
 
 
 def measure(part: str, node_count: int, options: argparse.Namespace) -> dict[str, Summary]:
@@ -103,7 +105,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_options(arguments)
     sizes, old = options.nodes, options.compare
-    parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web"]
+    parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web", "switch"]
     report: dict[str, Any] = {"machine": describe_machine(), "seed": options.seed, "clock": options.clock}
     figures: dict[int, dict[str, Summary]] = {size: {} for size in sizes}
     if options.cold:
@@ -111,6 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     subprocess.run([sys.executable, "-m", "hived_extender.warm"], check=True)
     for size in sizes:
         for part in parts:
+            if part == "switch" and size > MOST_SWITCHING:
+                continue
             figures[size] |= measure(part, size, options)
     if options.profile:
         return

@@ -77,6 +77,16 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
         Row("web/filter beside status", "longest while all cells are read in a loop", ("max",)),
         _value("web/statuses", "  how often they were read meanwhile"),
     )),
+    ("Another configuration comes into force, four fifths full, ms", (
+        Row("switch/8-GPU filter", "longest filter call beside it, 8-GPU pods, median/worst", ("p50", "max")),
+        Row("switch/8-GPU held", "  requests held back for the switch itself", ("p50", "max")),
+        Row("switch/8-GPU change", "  from the plan to the end", ("p50", "max")),
+        _value("switch/8-GPU pods", "  pods"),
+        Row("switch/1-GPU filter", "longest filter call beside it, 1-GPU pods, median/worst", ("p50", "max")),
+        Row("switch/1-GPU held", "  requests held back for the switch itself", ("p50", "max")),
+        Row("switch/1-GPU change", "  from the plan to the end", ("p50", "max")),
+        _value("switch/1-GPU pods", "  pods"),
+    )),
     ("Resident memory, MB", (
         _value("memory/ready", "core, ready"),
         _value("memory/full", "core, every GPU used"),

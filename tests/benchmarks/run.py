@@ -14,10 +14,11 @@ from collections.abc import Callable
 from hived_extender.warm import compile_kernels
 from tests.benchmarks.clusters import GPUS_PER_NODE
 from tests.benchmarks.measure import Measurement
+from tests.benchmarks.switching import SwitchMeasurement
 from tests.benchmarks.web import WebMeasurement
 
 CLOCKS = {"wall": time.perf_counter_ns, "cpu": time.thread_time_ns}
-PARTS = ("core", "web", "profile")
+PARTS = ("core", "web", "switch", "profile")
 PROFILE_LINES = 30
 
 
@@ -46,6 +47,8 @@ def main() -> None:
     summaries = {}
     if options.part == "web":
         summaries = WebMeasurement(options.nodes, options.seed, progress).run().summaries()
+    elif options.part == "switch":
+        summaries = SwitchMeasurement(options.nodes, options.seed, progress).run().summaries()
     else:
         measurement = Measurement(options.nodes, options.seed, progress, CLOCKS[options.clock])
         if options.part == "core":

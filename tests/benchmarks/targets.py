@@ -89,6 +89,8 @@ TARGETS = (
            _limits(5, 8, 12, 15), {}),
     Target("replay of all bound pods, every GPU used, s", ("web/recovery",), _VALUE,
            _limits(None, None, None, 3), _limits(None, None, None, 108)),
+    Target("longest filter while another configuration comes into force, ms",
+           ("switch/8-GPU filter", "switch/1-GPU filter"), ("max",), _limits(50, 50, None, None), {}),
     Target("resident memory, every GPU used, MB", ("web/memory full",), _VALUE,
            _limits(200, 220, 280, 500), _limits(None, None, None, 1080)),
 )  # fmt: skip
