@@ -60,6 +60,12 @@ class Successor:
                 self.lost[name] = error
         return len(gone) + len(come) + len(lifted) + len(made) + len(turned)
 
+    def was_told_of(self, group: Group) -> bool:
+        """Was this group of the present state there when the state caught up last? Cost O(its pods)."""
+        if group.name in self._held.reserved:
+            return True
+        return any(pod is not None and pod.uid in self._held.placed for pod in group.holders)
+
     def check(self) -> None:
         """Raise InvariantError if the state breaks a rule. Cost O(cells)."""
         check_invariants(self.ledger.state)

@@ -49,12 +49,14 @@ class Verdicts:
 
     def affected(self, present: State) -> list[Affected]:
         """All groups that something becomes of, by name. Cost: a look at each group; the lock need not be held, but
-        then the answer may be of two moments.
+        then the answer may be of two moments. Of groups that the successor has not been told of yet, nothing is said.
         """
         successors = self._successor.ledger.state.groups
         found = []
         for name, group in present.groups.copy().items():  # copied at once: others may come and go meanwhile
             new = successors.get(name)
+            if new is None and not self._successor.was_told_of(group):
+                continue  # it has come since then
             verdict = self._verdict(group, new)
             if verdict is not None:
                 found.append(self._explain(present, group, name, verdict))

@@ -3,9 +3,10 @@
 import pytest
 
 from hived_config.loader import Configuration, load_text
+from hived_extender.evictor import PreemptionPolicy
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.verdicts import Verdicts
-from tests.extender.world import CONFIG, World, spec_text
+from tests.extender.world import CONFIG, World, preempt_args, spec_text
 
 
 def switched(world: World, old: Configuration, new: Configuration) -> dict[str, str]:
@@ -46,3 +47,18 @@ def test_groups_may_come_while_all_are_looked_at(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Verdicts, "_verdict", interrupted)
     assert change.outcome(present, waiting).affected == []
     assert "ns/q" in present.groups
+
+
+def test_nothing_is_said_of_groups_that_come_when_the_state_has_caught_up() -> None:
+    """They would be taken for groups that have no cells any more."""
+    world = World(preemption=PreemptionPolicy(by_service=True))
+    first = load_text(CONFIG, "first")
+    world.place("victim", spec_text("b"))
+    change = Change(first, first, None, 1)
+    present, waiting = change.catch_up_with(world.service)
+    world.place("late", spec_text("a"))
+    preemptor = world.create("preemptor", spec_text("b", priority=5))
+    world.service.preempt_victims(preempt_args(preemptor))
+    assert change.outcome(present, waiting).affected == []
+    change.switch(world.service, {})
+    assert sorted(world.state.groups) == ["ns/late", "ns/preemptor", "ns/victim"]
