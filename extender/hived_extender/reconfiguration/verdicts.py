@@ -71,9 +71,9 @@ class Verdicts:
         # A group without any of its cells has no place either, whatever it is to have when they come back.
         had_place = group.virtual is not None and before < count
         has_place = new is not None and new.virtual is not None and after < count
-        if before == after and had_place == has_place:
+        if not (before or after) and had_place == has_place:
             return None
-        if after > before:
+        if after > before or (before and new is not None and _loses_some(group, new)):
             return Verdict.UNACCOUNTED if after == count else Verdict.PARTLY_UNACCOUNTED
         if had_place != has_place and group.priority >= MIN_GUARANTEED_PRIORITY:
             return Verdict.LAZILY_PREEMPTED if had_place else Verdict.RESTORED
@@ -132,6 +132,11 @@ class Verdicts:
         if gone:
             return f"node {', '.join(gone)} is not configured any more"
         return f"{len(cells)} of its cells on node {', '.join(nodes)} are not configured any more, or another group's"
+
+
+def _loses_some(group: Group, new: Group) -> bool:
+    """Is a cell that it has not among those that it is to have? It may get others back at the same time."""
+    return bool(((group.physical != NO_CELL) & (new.physical == NO_CELL)).any())
 
 
 def why_no_place(state: State, present: State, group: Group) -> str:

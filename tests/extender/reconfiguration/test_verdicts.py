@@ -62,3 +62,15 @@ def test_nothing_is_said_of_groups_that_come_when_the_state_has_caught_up() -> N
     assert change.outcome(present, waiting).affected == []
     change.switch(world.service, {})
     assert sorted(world.state.groups) == ["ns/late", "ns/preemptor", "ns/victim"]
+
+
+def test_a_group_that_loses_one_node_and_gets_another_back_has_lost_one() -> None:
+    world = World()
+    gang = spec_text("a", group="ns/gang", pods=2)
+    nodes = [world.place(name, gang)[1] for name in ("p", "q")]
+    first = load_text(CONFIG, "first")
+    without = [load_text(CONFIG.replace(f"{{cellAddress: {node}}}", "{cellAddress: other}"), node) for node in nodes]
+    assert switched(world, first, without[0]) == {"ns/gang": "partlyUnaccounted"}
+    assert switched(world, without[0], without[1]) == {"ns/gang": "partlyUnaccounted"}
+    assert world.groups()["ns/gang"]["physicalPlacement"] == {nodes[0]: [0, 1, 2, 3]}
+    assert switched(world, without[1], first) == {"ns/gang": "restored"}
