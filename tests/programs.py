@@ -21,3 +21,9 @@ def hived(*words: str, **options: Any) -> Iterator["subprocess.Popen[str]"]:
             yield process
         finally:
             process.kill()
+
+
+def run_without_input(*words: str) -> "subprocess.CompletedProcess[str]":
+    """The command `hived` with these words, whose standard input is closed from the beginning."""
+    command = ["sh", "-c", 'exec "$@" <&-', "sh", *HIVED, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

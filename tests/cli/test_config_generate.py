@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from programs import run_without_input
 
 from hived_config.loader import load, load_text
 from hived_extender.cli import main
@@ -91,6 +92,11 @@ def test_nodes_are_read_from_standard_input(as_list: bool) -> None:
     node = {"kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"nvidia.com/gpu": "2"}}}
     text = json.dumps({"kind": "List", "items": [node]} if as_list else node)
     assert "- {cellType: GPU-NODE, cellAddress: n0}" in generate("--nodes", "-", stdin=text).stdout
+
+
+def test_standard_input_may_be_closed() -> None:
+    result = run_without_input("config", "generate", "--nodes", "-")
+    assert (result.returncode, result.stderr) == (1, "Error: --nodes -: standard input is closed\n")
 
 
 def test_notes_go_to_standard_error_or_into_the_json(layout: Path) -> None:

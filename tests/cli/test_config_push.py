@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from config_service import BROKEN, LESS, TEXT, Service, hit, openpai, serving
-from programs import HIVED
+from programs import HIVED, run_without_input
 
 from hived_extender.cli import main
 
@@ -97,6 +97,13 @@ def test_without_a_terminal_nobody_is_asked(service: Service, less: Path) -> Non
         "Error: nothing was pushed: cannot ask, as standard input is no terminal; give --yes",
         [],
     )
+
+
+def test_where_standard_input_is_closed_nobody_is_asked_either(service: Service, less: Path) -> None:
+    result = run_without_input("config", "push", "--server", service.address, "-f", str(less))
+    assert result.returncode == 1
+    assert result.stderr == "Error: nothing was pushed: cannot ask, as standard input is no terminal; give --yes\n"
+    assert service.pushes == []
 
 
 def test_yes_at_a_terminal_pushes(service: Service, less: Path) -> None:

@@ -4,7 +4,6 @@ import codecs
 import difflib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived_config.document import read_text
+from hived_extender.cli.config.asking import ask
 from hived_extender.cli.config.files import find_file
 from hived_extender.cli.config.plan import tell_plan
 from hived_extender.cli.config.pushing import push_text, pushes
@@ -79,7 +79,7 @@ def _edit_file(file: Path, edit: Edit, yes: bool, dry_run: bool, form: str) -> N
     is_json = form == "json"
     click.echo(_difference(before, after, name), err=is_json)
     if is_written and not yes:
-        ask_to_write(name, is_json)
+        ask(f"Write {name}?", "written", is_json)
     if is_written:
         replace_file(file.resolve(), after)
     if is_json:
@@ -92,15 +92,6 @@ def _edit_file(file: Path, edit: Edit, yes: bool, dry_run: bool, form: str) -> N
 def _difference(before: str, after: str, name: str) -> str:
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, f"{name}, edited", lineterm="")
     return "\n".join(click.style(line, fg=_COLORS.get(line[:1])) for line in lines) or f"{name}: nothing changes"
-
-
-def ask_to_write(name: str, is_json: bool) -> None:
-    """Ask whether a file may be written; exits with 1 if not. Raises UserError if nobody can be asked."""
-    if not sys.stdin.isatty():
-        raise UserError("nothing was written: cannot ask, as standard input is no terminal; give --yes")
-    if not click.confirm(f"Write {name}?", err=is_json):
-        click.echo("Nothing was written.", err=True)
-        raise SystemExit(1)
 
 
 def replace_file(file: Path, text: str) -> None:

@@ -110,7 +110,7 @@ def nodes_of(nodes_file: Path | None, connect: Connect) -> list[Node]:
 
 def _nodes_in(path: Path) -> list[Node]:
     name = click.format_filename(path)
-    text = read_stream(sys.stdin.buffer, "standard input") if str(path) == "-" else read_text(path, name)
+    text = _standard_input() if str(path) == "-" else read_text(path, name)
     expected = "what `kubectl get nodes -o json` prints"
     try:
         is_json = text.lstrip().startswith("{")
@@ -121,6 +121,12 @@ def _nodes_in(path: Path) -> list[Node]:
     if not isinstance(items, list) or not all(map(_is_node, items)):
         raise UserError(f"{name}: found something else than nodes, expected {expected}")
     return items
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise UserError("--nodes -: standard input is closed")
+    return read_stream(sys.stdin.buffer, "standard input")
 
 
 def _is_node(item: object) -> bool:

@@ -1,7 +1,6 @@
 """How commands bring a configuration into force: the plan is shown, somebody agrees to it, and that is what is done."""
 
 import getpass
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ import click
 import msgspec
 
 from hived.errors import UserError
+from hived_extender.cli.config.asking import ask
 from hived_extender.cli.config.report import draw, format_option
 from hived_extender.config_answers import CurrentConfiguration, read_report
 from hived_extender.config_client import ConfigClient, Push, PushAnswer
@@ -109,7 +109,7 @@ class _Pushing:
                 "--allow-downgrade"
             )
         if not self._yes:
-            _ask(self._form)
+            ask("Push this?", "pushed", self._form == "json")
 
     def _next_plan(self, answer: PushAnswer, base: int) -> Mapping[str, Any]:
         """The plan of a push that met something else than was planned. Raises UserError if it was refused."""
@@ -125,14 +125,6 @@ class _Pushing:
 
     def _show(self, plan: Mapping[str, Any]) -> None:
         click.echo(draw(plan), err=self._form == "json")
-
-
-def _ask(form: str) -> None:
-    if not sys.stdin.isatty():
-        raise UserError("nothing was pushed: cannot ask, as standard input is no terminal; give --yes")
-    if not click.confirm("Push this?", default=False, err=form == "json"):
-        click.echo("Nothing was pushed.", err=True)
-        raise SystemExit(1)
 
 
 def _refuse_target(current: CurrentConfiguration, cluster_id: str) -> None:

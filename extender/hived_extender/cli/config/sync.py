@@ -11,7 +11,8 @@ from hived.errors import HivedError, InvariantError
 from hived_config.document import read_text
 from hived_config.generating.nodes import Reading
 from hived_config.generating.sync import Synced, synced
-from hived_extender.cli.config.editing import ask_to_write, replace_file
+from hived_extender.cli.config.asking import ask
+from hived_extender.cli.config.editing import replace_file
 from hived_extender.cli.config.files import find_file
 from hived_extender.cli.config.machines import Connect, Node, nodes_of, read_limits, reads_machines, tell
 from hived_extender.cli.config.pushing import push_text, pushes
@@ -124,7 +125,7 @@ class _Syncing:
         self._show(text, result, file)
         if result.changes and not self._dry_run:
             if not yes:
-                ask_to_write(file, self._form == "json")
+                ask(f"Write {file}?", "written", self._form == "json")
             replace_file(path.resolve(), result.text)
         return bool(result.changes)
 
