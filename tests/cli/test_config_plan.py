@@ -57,6 +57,12 @@ def test_a_lost_guarantee_is_no_mistake_of_the_file(service: Service, less: Path
     assert "ns/train" in result.output
 
 
+@pytest.mark.parametrize("words", [[], ["f.yaml", "--odd"], ["f.yaml", "--record", "none"]])
+def test_a_wrong_command_line_does_not_say_that_work_is_affected(service: Service, words: list[str]) -> None:
+    result = plan(service, *words)
+    assert (result.exit_code, "Usage: " in result.stderr) == (1, True)
+
+
 def test_an_identical_file_is_called_so(service: Service, tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_text(f"# a comment\n{TEXT}")

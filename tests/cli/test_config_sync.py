@@ -135,7 +135,7 @@ def test_nothing_is_written_if_nobody_can_be_asked(file: Path, nodes: Path) -> N
 
 def test_watching_needs_a_yes() -> None:
     result = sync("--watch", "5")
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "expected --yes" in result.stderr
 
 

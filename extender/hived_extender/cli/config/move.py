@@ -3,10 +3,11 @@
 import click
 
 from hived_config.edits import move_cells
+from hived_extender.cli.config.answering import AnsweringCommand
 from hived_extender.cli.config.editing import Edit, edits
 
 
-@click.command("move")
+@click.command("move", cls=AnsweringCommand)
 @click.argument("count", metavar="N", type=click.IntRange(min=1))
 @click.argument("cell_type", metavar="CELLTYPE")
 @click.argument("_from", metavar="from", type=click.Choice(["from"]))

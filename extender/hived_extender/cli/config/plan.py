@@ -8,6 +8,7 @@ import msgspec
 
 from hived_config.changes import Changes
 from hived_config.errors import ConfigError
+from hived_extender.cli.config.answering import AnsweringCommand
 from hived_extender.cli.config.files import read_sound_source, tell_mistakes
 from hived_extender.cli.config.report import draw, format_option
 from hived_extender.cli.connecting import asks_service
@@ -20,7 +21,7 @@ AFFECTED = 2
 """The exit code where running work is affected."""
 
 
-@click.command("plan")
+@click.command("plan", cls=AnsweringCommand)
 @click.argument("path", metavar="FILE|DIR", type=click.Path(path_type=Path))
 @click.option(
     "--record", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",

@@ -3,10 +3,11 @@
 import click
 
 from hived_config.edits import remove_vc
+from hived_extender.cli.config.answering import AnsweringCommand
 from hived_extender.cli.config.editing import Edit, edits
 
 
-@click.command("remove-vc")
+@click.command("remove-vc", cls=AnsweringCommand)
 @click.argument("name")
 @edits
 def command(name: str) -> Edit:

@@ -5,10 +5,11 @@ import re
 import click
 
 from hived_config.edits import set_vc
+from hived_extender.cli.config.answering import AnsweringCommand
 from hived_extender.cli.config.editing import Edit, edits
 
 
-@click.command("set-vc")
+@click.command("set-vc", cls=AnsweringCommand)
 @click.argument("name")
 @click.argument("cells", metavar="CELLTYPE=N...", nargs=-1, required=True)
 @edits

@@ -11,6 +11,7 @@ from hived.errors import HivedError, InvariantError
 from hived_config.document import read_text
 from hived_config.generating.nodes import Reading
 from hived_config.generating.sync import Synced, synced
+from hived_extender.cli.config.answering import AnsweringCommand
 from hived_extender.cli.config.asking import ask
 from hived_extender.cli.config.editing import replace_file
 from hived_extender.cli.config.files import find_file
@@ -25,7 +26,7 @@ OUTDATED = 2
 """Exit code of a dry run that found something to do."""
 
 
-@click.command()
+@click.command(cls=AnsweringCommand)
 @click.option(
     "-f",
     "path",
