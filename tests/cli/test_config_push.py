@@ -168,6 +168,21 @@ def test_a_file_that_was_made_from_an_older_version_is_not_pushed(service: Servi
     assert push(service, "-f", less, "--yes", "--base-version", "2").exit_code == 0
 
 
+def test_a_base_version_that_is_yet_to_come_is_a_mistake(service: Service, less: Path) -> None:
+    result = push(service, "-f", less, "--yes", "--base-version", "9")
+    message = "Error: there is no version 9 yet, version 1 is in force: nothing was pushed"
+    assert (result.exit_code, last_line(result), service.requests) == (1, message, [])
+
+
+def test_the_same_text_is_pushed_where_it_names_the_cluster(service: Service, tmp_path: Path) -> None:
+    path = tmp_path / "same.yaml"
+    path.write_text(TEXT)
+    assert push(service, "-f", path, "--yes", "--cluster-id", "prod").exit_code == 0
+    assert [sent["clusterId"] for sent in service.pushes] == ["prod"]
+    service.cluster_id = "prod"
+    assert "Nothing to do" in push(service, "-f", path, "--yes", "--cluster-id", "prod").output
+
+
 def test_the_same_text_is_not_pushed(service: Service, tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_text(TEXT)

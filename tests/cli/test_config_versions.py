@@ -118,6 +118,11 @@ def test_the_history_is_a_table(service: Service) -> None:
     ]
 
 
+def test_what_others_wrote_stays_on_its_line(service: Service) -> None:
+    service.add(TEXT, "bob\n", "two\nlines\x1b[31m")
+    assert config(service, "history").output.splitlines()[1].endswith("   bob\\n   two\\nlines\\x1b[31m")
+
+
 def test_the_history_tells_of_a_change_that_was_refused(service: Service) -> None:
     service.refused = {"reason": "f:3: found 0", "when": "2026-01-04T00:00:00Z"}
     assert config(service, "history").output.splitlines()[-1] == (

@@ -3,6 +3,7 @@
 import click
 import msgspec
 
+from hived_config.reader import printable
 from hived_extender.cli.config.report import format_option
 from hived_extender.cli.connecting import asks_service
 from hived_extender.cli.tables import table
@@ -27,7 +28,13 @@ def command(inspector: Inspector, form: str) -> None:
     service = ConfigClient(inspector)
     current = service.current()
     rows = [
-        [str(each.version), "*" if each.version == current.version else "", each.when, each.who or "-", each.why]
+        [
+            str(each.version),
+            "*" if each.version == current.version else "",
+            each.when,
+            printable(each.who) or "-",
+            printable(each.why),
+        ]
         for each in service.versions()
     ]
     click.echo(table([">VERSION", "", "WHEN", "WHO", "WHY"], rows))

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from hived.errors import UserError
+from hived_config.reader import printable
 from hived_extender.cli.config.asking import ask
 from hived_extender.cli.config.report import draw, format_option
 from hived_extender.config_answers import CurrentConfiguration, read_report
@@ -61,9 +62,12 @@ def push_text(
     current = service.current()
     _refuse_target(current, cluster_id)
     base = current.version if base_version is None else base_version
+    if current.version < base:
+        raise UserError(f"there is no version {base} yet, version {current.version} is in force: nothing was pushed")
     if current.version != base:
         raise _conflict(current, base)
-    if text == current.text and current.refused is None:
+    names_cluster = bool(cluster_id) and not current.cluster_id
+    if text == current.text and current.refused is None and not names_cluster:
         answer = {"version": current.version, "outcome": None}
         _tell(form, msgspec.json.encode(answer), f"Nothing to do: identical to version {current.version}")
         return
@@ -138,9 +142,10 @@ def _refuse_target(current: CurrentConfiguration, cluster_id: str) -> None:
 
 
 def _conflict(current: CurrentConfiguration, base: int) -> UserError:
-    why = f" ({current.why})" if current.why else ""
+    why = f" ({printable(current.why)})" if current.why else ""
+    who = printable(current.who) or "somebody"
     return UserError(
-        f"{current.who or 'somebody'} pushed version {current.version} at {current.when}{why}, and this was made from "
+        f"{who} pushed version {current.version} at {current.when}{why}, and this was made from "
         f"version {base}: nothing was pushed. `hived config diff --versions {base} {current.version}` shows what came; "
         "take it with `hived config pull`, merge, and push again"
     )
