@@ -85,6 +85,14 @@ def test_a_difference_in_line_ends_is_one(service: Service, tmp_path: Path) -> N
     assert (result.exit_code, result.output) == (1, "the last line's end differs, or how lines end\n")
 
 
+def test_what_is_no_configuration_is_not_shown(service: Service, tmp_path: Path) -> None:
+    path = tmp_path / "services-configuration.yaml"
+    path.write_text("rest-server:\n  default-pai-admin-password: hunter2\n")
+    result = config(service, "diff", tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"Error: {path}: found no configuration of the scheduler, expected physicalCluster")
+
+
 def test_two_versions_are_compared(service: Service) -> None:
     result = config(service, "diff", "--versions", "1", "2")
     assert (result.exit_code, result.output.splitlines()[:2]) == (1, ["--- version 1", "+++ version 2"])

@@ -16,6 +16,8 @@ FILE_NAMES = ("services-configuration.yaml", "service-configuration.yaml", "hive
 
 PULLED = FILE_NAMES[-1]
 
+_KEYS = frozenset(("physicalCluster", "virtualClusters"))
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -39,11 +41,19 @@ def find_file(path: Path) -> Path:
 
 
 def read_source(path: Path) -> Source:
-    """The text of a file, or of the one in a folder. Raises UserError if there is none, or it is no YAML."""
+    """The text of a file, or of the one in a folder. Raises UserError if there is none, or it is no configuration.
+
+    What is none may be OpenPAI's file without the scheduler's part, and has passwords that nobody should see.
+    """
     found = find_file(path)
     file = _shown(found)
     text = read_text(found, file)
-    open_configuration(text, file, lenient=True)
+    reader = open_configuration(text, file, lenient=True)
+    if _KEYS.isdisjoint(name for name, _, _ in reader.fields(reader.root, "")):
+        raise UserError(
+            f"{file}: found no configuration of the scheduler, expected physicalCluster and virtualClusters, or "
+            "OpenPAI's hivedscheduler.config with them"
+        )
     return Source(file, inner_text(text, file))
 
 
