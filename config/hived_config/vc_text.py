@@ -219,7 +219,8 @@ class VcText:
         if len(clusters.pairs) < 2:
             return False
         start = text.line_start(int(clusters.pairs[-1][0].start_mark.index))
-        return start > 0 and not text.text[text.line_start(start - 1) : start].strip()
+        before = text.text[:start].removesuffix("\n").removesuffix("\r")
+        return start > 0 and not before[text.line_start(len(before)) :].strip()
 
     def _scalar(self, text: str) -> str:
         """Text as this file writes it: in quotes where its keys are, as in JSON."""

@@ -221,6 +221,11 @@ def test_line_ends_stay_as_they_are() -> None:
         assert result == remove_vc(move_cells(text, 2, "RACK", "a", "b"), "a").replace("\n", ending)
 
 
+def test_empty_lines_are_not_taken_from_line_ends() -> None:
+    text = HARDWARE + TWO
+    assert set_vc(text.replace("\n", "\r\n"), "c", {}) == set_vc(text, "c", {}).replace("\n", "\r\n")
+
+
 def wrapped(text: str, ending: str = "") -> str:
     """The text inside OpenPAI's file."""
     lines = "".join(f"      {line}\n" if line else "\n" for line in text.splitlines())
