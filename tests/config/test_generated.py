@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import machine_room as room
 import pytest
+import yaml
 
 from hived.errors import UserError
 from hived.layout import build_topology
@@ -174,6 +175,18 @@ def test_names_can_be_given() -> None:
 def test_names_that_cannot_be_are_refused(names: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         generated([Machine("n0", "K80", 1), Machine("n1", "V100", 1)], names=names)
+
+
+def test_a_prefix_has_to_fit_into_names() -> None:
+    with pytest.raises(UserError, match=r"prefix 'x\.y' of names: expected letters, digits"):
+        generated([Machine("n0", "K80", 1)], prefix="x.y")
+
+
+def test_names_that_look_like_values_are_in_quotes_wherever_they_stand() -> None:
+    made = generated([Machine("n0", "K80", 1), Machine("n1", "V100", 1)], names={"K80": "null", "V100": "7"})
+    document = yaml.safe_load(made.text)
+    assert list(document["physicalCluster"]["skuTypes"]) == ["null", "7"]
+    assert '{cellType: "7-NODE", cellNumber: 1}' in made.text
 
 
 def test_a_name_that_a_label_takes_is_not_given_twice() -> None:

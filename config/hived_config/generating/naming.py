@@ -37,9 +37,12 @@ def short_name(product: str) -> str:
 def leaf_names(products: Iterable[str], given: Mapping[str, str], prefix: str = "") -> dict[str, str]:
     """A name for the leaf cells of each product: as `given`, else short, or in full where short ones are alike.
 
-    Raises UserError for a given name that cannot be one, is given twice or is for a product that there is not.
+    Raises UserError for a given name, or a prefix, that cannot be one; for a name that is given twice, or for a product
+    that there is not.
     """
     every = sorted(set(products), key=natural_key)
+    if not _NAME.fullmatch(f"{prefix}0"):
+        raise UserError(f"prefix {prefix!r} of names: expected letters, digits, '-' and '_'")
     for product, name in given.items():
         if not _NAME.fullmatch(name):
             raise UserError(f"name {name!r} of {product}: expected letters, digits, '-' and '_'")

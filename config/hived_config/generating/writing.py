@@ -49,7 +49,7 @@ def sku_lines(machines: Sequence[Machine], names: TypeNames) -> Iterator[str]:
         if own[0].node_labels:
             labels = ", ".join(f"{scalar(key)}: {scalar(value)}" for key, value in own[0].node_labels.items())
             fields.append(f"nodeLabels: {{{labels}}}")
-        yield f"    {name}: {{{', '.join(fields)}}}"
+        yield f"    {scalar(name)}: {{{', '.join(fields)}}}"
 
 
 def type_lines(shape: Shape, names: TypeNames) -> Iterator[str]:
@@ -97,14 +97,15 @@ def cell_lines(cell: Cell, names: TypeNames, indent: str = "  ", is_top: bool = 
 def vc_lines(shared: Mapping[str, Iterable[Allotment]], names: TypeNames) -> Iterator[str]:
     """The virtual clusters with what each is promised."""
     for vc, allotments in shared.items():
-        cells = [
-            f"    - {{cellType: {'.'.join(names.cells[shape] for shape in each.path)}, cellNumber: {each.count}}}"
-            for each in allotments
-        ]
+        cells = [f"    - {{cellType: {scalar(_path(each, names))}, cellNumber: {each.count}}}" for each in allotments]
         yield f"  {scalar(vc)}:" + ("" if cells else " {}")
         if cells:
             yield "    virtualCells:"
         yield from cells
+
+
+def _path(allotment: Allotment, names: TypeNames) -> str:
+    return ".".join(names.cells[shape] for shape in allotment.path)
 
 
 def document(comment: Iterable[str], machines: Sequence[Machine], tops: Sequence[Cell], names: TypeNames,
