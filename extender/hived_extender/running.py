@@ -351,12 +351,14 @@ def start_embedded(
     configuration = first.configuration
     admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True)
     cluster = EmbeddedCluster(
-        configuration.cluster, admit_pod=(lambda pod: _admitted(admission, pod)) if has_webhook else None
+        configuration.cluster,
+        rules=configuration.rules,
+        admit_pod=(lambda pod: _admitted(admission, pod)) if has_webhook else None,
     )
 
     def taken_up(configuration: Configuration) -> None:
         admission.configure(configuration.cluster, configuration.rules)
-        cluster.add_machines(configuration.cluster)
+        cluster.add_machines(configuration.cluster, configuration.rules)
 
     cluster.start()
     try:

@@ -85,6 +85,7 @@ def test_the_nodes_of_the_service_become_a_configuration_that_comes_back_too(
     cluster = ("--api-server", embedded.cluster.api_url)
     live = tmp_path / "live.yaml"
     live.write_text(config("generate", *cluster)[1])
+    assert f"{{nvidia.com/gpu.product: {room.A100}}}" in live.read_text()
     assert config("sync", *cluster, *at)[1].endswith(": all nodes are up to date\n")
     assert config("validate", live)[0] == 0
     assert config("push", "-f", live, "--yes", *at)[0] == 0

@@ -9,9 +9,10 @@ import yaml
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
+from hived_config.rules import PodRules
 from hived_extender.embedded.apiserver.rest import PodAdmission
 from hived_extender.embedded.apiserver.server import ApiServer
-from hived_extender.embedded.machines import machines_of
+from hived_extender.embedded.machines import NO_RULES, machines_of
 from hived_extender.embedded.nodes import READY, Nodes, Timing
 from hived_extender.embedded.scheduler import Scheduler
 from hived_extender.embedded.scheduling_queue import Pace
@@ -28,6 +29,7 @@ class EmbeddedCluster:
     Parameters
     ----------
     spec : the configuration; each of its nodes becomes a Ready node
+    rules : which devices nodes have, and the labels that pods choose them by
     extender_url : if given, `start` starts the scheduler loop too; else `start_scheduler` does
     api_port : port of the API server on 127.0.0.1; 0 chooses a free one
     kubeconfig_path : where to write the kubeconfig; by default a file in a temporary folder that `stop` removes
@@ -40,6 +42,7 @@ class EmbeddedCluster:
         self,
         spec: ClusterSpec,
         *,
+        rules: PodRules = NO_RULES,
         extender_url: str | None = None,
         api_port: int = 0,
         kubeconfig_path: Path | None = None,
@@ -47,7 +50,7 @@ class EmbeddedCluster:
         timing: Timing | None = None,
         admit_pod: PodAdmission | None = None,
     ) -> None:
-        self._machines = machines_of(spec)
+        self._machines = machines_of(spec, rules)
         self._extender_url = extender_url
         self._pace = pace
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -91,10 +94,10 @@ class EmbeddedCluster:
         self._scheduler = Scheduler(self._scheduler_kube, extender_url, self._pace)
         self._scheduler.start()
 
-    def add_machines(self, spec: ClusterSpec) -> None:
+    def add_machines(self, spec: ClusterSpec, rules: PodRules = NO_RULES) -> None:
         """Give the cluster the nodes of a configuration that it does not have yet; it keeps those it has."""
         known = {machine.name for machine in self._machines}
-        new = [machine for machine in machines_of(spec) if machine.name not in known]
+        new = [machine for machine in machines_of(spec, rules) if machine.name not in known]
         self._machines += new
         self._server.call(lambda: self._nodes.register(new))
 

@@ -72,7 +72,7 @@ class Nodes:
         for machine in machines:
             if Key("", machine.name) in present:
                 continue
-            labels = {
+            labels = dict(machine.labels) | {
                 "kubernetes.io/hostname": machine.name,
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",

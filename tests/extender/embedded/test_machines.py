@@ -1,6 +1,7 @@
 """From a configuration to the nodes of a cluster."""
 
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, SkuTypeSpec
+from hived_config.rules import PodRules
 from hived_extender.embedded.machines import machines_of
 from hived_extender.wire import ENABLE_LIMIT
 
@@ -43,6 +44,13 @@ def test_a_machine_offers_the_skus_of_its_leaf_cells() -> None:
 def test_without_skus_a_leaf_cell_is_a_gpu() -> None:
     box, _, server = machines_of(ClusterSpec(TYPES, CELLS, {}))
     assert (box.capacity["nvidia.com/gpu"], server.capacity["nvidia.com/gpu"]) == ("4", "2")
+
+
+def test_a_machine_has_the_devices_and_the_labels_that_pods_choose_it_by() -> None:
+    labels = {"GPU": {"amd.com/gpu.product-name": "MI300X"}}
+    box, _, server = machines_of(ClusterSpec(TYPES, CELLS, {}), PodRules({"GPU": "amd.com/gpu"}, labels))
+    assert (box.capacity["amd.com/gpu"], "nvidia.com/gpu" in box.capacity) == ("4", False)
+    assert (box.labels, server.labels) == (labels["GPU"], {})
 
 
 def test_a_node_with_cells_of_two_chains_offers_both() -> None:
