@@ -137,9 +137,7 @@ def _explain_cell(old: NodeCell, new: NodeCell, renamed: dict[tuple[str, str], s
     if old.chain != new.chain:
         what.append(f"in chain {new.chain}, formerly {old.chain}")
     if old.above != new.above:
-        is_renamed = old.chain == new.chain and renamed.get((old.chain, old.above)) == new.above
-        verb = "the cell above it is now called" if is_renamed else "moved to"
-        what.append(f"{verb} {_place(new)}, formerly {_place(old)}")
+        what.append(_explain_move(old, new, renamed))
     if old.types[-1] != new.types[-1]:
         what.append(f"leaf cell type {new.types[-1]}, formerly {old.types[-1]}")
     if old.types[0] != new.types[0]:
@@ -153,8 +151,14 @@ def _explain_cell(old: NodeCell, new: NodeCell, renamed: dict[tuple[str, str], s
     return what
 
 
-def _place(cell: NodeCell) -> str:
-    return cell.above or "no cell"
+def _explain_move(old: NodeCell, new: NodeCell, renamed: dict[tuple[str, str], str]) -> str:
+    if not new.above:
+        return f"a top-level cell, formerly in {old.above}"
+    if not old.above:
+        return f"moved to {new.above}, formerly a top-level cell"
+    is_renamed = old.chain == new.chain and renamed.get((old.chain, old.above)) == new.above
+    verb = "the cell above it is now called" if is_renamed else "moved to"
+    return f"{verb} {new.above}, formerly {old.above}"
 
 
 def _cells(count: int) -> str:

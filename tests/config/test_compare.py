@@ -162,7 +162,9 @@ def test_a_node_in_another_chain_is_changed() -> None:
         "  - {cellType: RACK, cellChildren: [{cellAddress: c1}, {cellAddress: c2}]}",
         "  - {cellType: NODE, cellAddress: c1}",
     )
-    assert what(between(RACKS, single)) == {"c1": "in chain NODE, formerly RACK, moved to no cell, formerly 2"}
+    assert what(between(RACKS, single)) == {"c1": "in chain NODE, formerly RACK, a top-level cell, formerly in 2"}
+    back = "in chain RACK, formerly NODE, moved to 2, formerly a top-level cell"
+    assert what(between(single, RACKS)) == {"c1": back}
 
 
 def test_a_node_may_join_a_second_chain() -> None:
