@@ -132,3 +132,26 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     result = config("remove-vc", "a", "-f", tmp_path / "none.yaml", "--yes")
     assert result.exit_code == 1
     assert "none.yaml: found no readable file" in result.stderr
+
+
+def test_a_new_name_is_told_as_it_may_be_a_typing_error(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(TEXT.replace("cellNumber: 2", "cellNumber: 1") + "  training:\n")
+    assert config("set-vc", "tarining", "NODE=1", "-f", path, "--dry-run").stderr == (
+        "tarining is a new virtual cluster (did you mean training?)\n"
+    )
+    assert config("set-vc", "training", "NODE=1", "-f", path, "--dry-run").stderr == ""
+
+
+def test_what_does_not_fit_in_is_told_of_the_edit_that_was_made(file: Path) -> None:
+    result = config("set-vc", "b", "NODE=90", "-f", file, "--yes")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: set-vc b NODE=90 does not fit in:\n")
+    assert "available" in result.stderr
+    assert file.read_text() == TEXT + "  b:\n"
+
+
+@pytest.mark.parametrize("option", [("--message", "x"), ("--cluster-id", "x"), ("--allow-downgrade",)])
+def test_what_is_for_pushes_is_refused_for_a_file(file: Path, option: tuple[str, ...]) -> None:
+    result = config("move", "1", "NODE", "from", "a", "to", "b", "-f", file, "--yes", *option)
+    assert (result.exit_code, "-f edits a file" in result.stderr) == (1, True)

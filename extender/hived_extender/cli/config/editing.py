@@ -16,6 +16,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived_config.document import read_text
+from hived_config.errors import ConfigError
 from hived_extender.cli.config.asking import ask
 from hived_extender.cli.config.files import find_file
 from hived_extender.cli.config.plan import tell_plan
@@ -52,10 +53,12 @@ def edits(function: Callable[..., Edit]) -> Callable[..., None]:
     ) -> None:
         edit = function(**arguments)
         if path is not None:
+            if message or cluster_id or allow_downgrade:
+                raise click.UsageError("--message, --cluster-id and --allow-downgrade are for pushes: -f edits a file")
             return _edit_file(find_file(path), edit, yes, dry_run, form)
         service = ConfigClient(inspector)
         current = service.current()
-        text = edit.make(current.text, current.source)
+        text = _made(edit, current.text, current.source)
         if dry_run:
             return tell_plan(service.plan(text, current.source), form)
         return push_text(
@@ -71,10 +74,18 @@ def edits(function: Callable[..., Edit]) -> Callable[..., None]:
     )(decorated)  # fmt: skip
 
 
+def _made(edit: Edit, text: str, file: str) -> str:
+    """The edited text. Raises UserError if the edit does not fit in, with every place where it does not."""
+    try:
+        return edit.make(text, file)
+    except ConfigError as error:
+        raise UserError(f"{edit.summary} does not fit in:\n{error}") from error
+
+
 def _edit_file(file: Path, edit: Edit, yes: bool, dry_run: bool, form: str) -> None:
     name = click.format_filename(file)
     before = read_text(file, name)
-    after = edit.make(before, name)
+    after = _made(edit, before, name)
     is_written = before != after and not dry_run
     is_json = form == "json"
     click.echo(_difference(before, after, name), err=is_json)

@@ -20,7 +20,10 @@ def command(inspector: Inspector) -> None:
       hived config get-id
       hived config get-id --server http://10.0.0.7:9096
     """
-    cluster_id = ConfigClient(inspector).current().cluster_id
+    current = ConfigClient(inspector).current()
+    cluster_id = current.cluster_id
+    if not cluster_id and not current.is_pushable:
+        raise UserError(f"the cluster has no id: its configuration is the {current.source}, which takes no pushes")
     if not cluster_id:
         raise UserError("the cluster has no id yet; `hived config push --cluster-id ID` gives it one")
     click.echo(cluster_id)

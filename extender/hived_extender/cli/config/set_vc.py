@@ -5,6 +5,8 @@ import re
 import click
 
 from hived_config.edits import set_vc
+from hived_config.loader import load_text
+from hived_config.reader import closest
 from hived_extender.cli.config.answering import AnsweringCommand
 from hived_extender.cli.config.editing import Edit, edits
 
@@ -36,4 +38,18 @@ def command(name: str, cells: tuple[str, ...]) -> Edit:
             expected = "a cell type and a number, such as RACK.NODE=2, each type once"
             raise click.BadParameter(f"found {each!r}, expected {expected}", param_hint="CELLTYPE=N")
         given[match[1]] = int(match[2])
-    return Edit(f"set-vc {name} {' '.join(cells)}", lambda text, file: set_vc(text, name, given, file))
+
+    def make(text: str, file: str) -> str:
+        edited = set_vc(text, name, given, file)
+        _tell_new(text, file, name)
+        return edited
+
+    return Edit(f"set-vc {name} {' '.join(cells)}", make)
+
+
+def _tell_new(text: str, file: str, name: str) -> None:
+    """A new name may be a typing error."""
+    names = list(load_text(text, file, lenient=True, environ={}).cluster.virtual_clusters)
+    if name not in names:
+        near = closest(name, names)
+        click.echo(f"{name} is a new virtual cluster" + (f" (did you mean {near}?)" if near else ""), err=True)
