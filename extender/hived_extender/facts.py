@@ -177,15 +177,16 @@ class Facts:
     def pod_seen(self, pod: Pod, *, is_listed: bool) -> None:
         """A pod was seen like this. What `is_listed` is never late: versions may be lower after a restore."""
         meta = pod.metadata
-        is_ours = self._interpreter.is_ours(pod)
-        if not is_ours and self.pods.get(meta.uid) is None:
+        record = self.pods.get(meta.uid)
+        is_ours = self._interpreter.is_ours(pod) or (record is not None and record.bind_info is not None)
+        if not is_ours and record is None:
             return
         if self.pods.has_ended(meta.uid) and not is_listed:
             return
         if not is_ours or pod.is_over:
             self._end(pod)
             return
-        record = self.pods.get(meta.uid) or self.pods.add(meta.uid, meta.name, meta.namespace)
+        record = record or self.pods.add(meta.uid, meta.name, meta.namespace)
         if is_older(meta.version, record.version) and not is_listed:
             return
         record.version = meta.version

@@ -3,6 +3,7 @@
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
 from hived_extender import dialects
+from hived_extender.annotations import BIND_INFO
 from hived_extender.dialects.description import Description, ObjectRef
 from hived_extender.dialects.kinds import Lookup
 from hived_extender.requests import Ask, Resolver
@@ -27,9 +28,10 @@ class Interpreter:
     def is_ours(self, pod: Pod) -> bool:
         """Does the pod have the enabling limit (SEMANTICS 3.1), or name our scheduler and ask for devices or a gang?
 
-        Cost for a pod of another scheduler: 1 us.
+        Whom we have placed is ours until it ends, whatever name it was placed under. Cost for a pod of another
+        scheduler: 1 us.
         """
-        if pod.is_ours:
+        if pod.is_ours or (pod.node and BIND_INFO in pod.annotations):
             return True
         spec = pod.spec
         if spec is None or not self.serves(spec.scheduler_name or ""):

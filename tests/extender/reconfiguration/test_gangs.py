@@ -86,3 +86,32 @@ def test_what_a_round_has_reserved_is_kept() -> None:
     for pod in pods:
         world.filter(pod)
     assert all(world.filter(pod)["NodeNames"] for pod in pods)
+
+
+WITHOUT_A = MAPPED[: MAPPED.index("  a:\n")] + MAPPED[MAPPED.index("  b:\n") :]
+"""`hived-a` is no schedulerName of ours any more."""
+
+
+def test_who_has_cells_keeps_them_when_the_name_that_they_came_under_is_not_ours_any_more() -> None:
+    world = GangWorld()
+    world.service.configure(load(MAPPED), MAPPED)
+    bound, binding = (world.pod(name, schedulerName="hived-a") for name in ("bound", "binding"))
+    world.ask("bound")
+    world.filter(binding)
+    places = {name: group["physicalPlacement"] for name, group in world.groups().items()}
+    switch(world, WITHOUT_A)
+    list_anew(world)
+    assert {name: group["physicalPlacement"] for name, group in world.groups().items()} == places
+    for pod in (bound, binding):
+        world.delete(pod)
+    assert world.groups() == {}
+
+
+def test_who_has_cells_keeps_them_through_a_restart_too() -> None:
+    world = GangWorld()
+    world.service.configure(load(MAPPED), MAPPED)
+    world.pod("p", schedulerName="hived-a")
+    world.ask("p")
+    later = GangWorld(spec=load(WITHOUT_A).cluster)
+    later.service.pod_seen(to_pod(world.kube.pods["p"]))
+    assert later.groups()["ns/p"]["physicalPlacement"] == world.groups()["ns/p"]["physicalPlacement"]
