@@ -244,8 +244,8 @@ def _admitted(admission: Admission, pod: Mapping[str, Any]) -> Admitted:
 
 def file_origin(file: Path) -> Origin:
     """A file that its owner changes. Raises UserError if it cannot be used."""
+    text = read_configuration(file)  # first: what is written in between is taken up as a change
     configuration = load(file)
-    text = read_configuration(file)
     return Origin(FileStore(file), configuration, Version(1, timestamp(), "", f"read from {file}", text))
 
 

@@ -122,18 +122,22 @@ class Change:
             (*map(str, self._new.warnings), *(_warn_of_names(self._old, self._new) if self._has_profiles else ())),
         )
 
-    def switch(self, service: Service, agreed: Agreed | None) -> float:
+    def switch(self, service: Service, agreed: Agreed | None, *, may_lock_out: bool = True) -> float:
         """Put it in force; returns how long requests had to wait, in seconds.
 
-        Raises Disagreement if that would do something else to running work than was `agreed`, where that is given, and
-        UserError if it cannot be done; the old configuration stays in force then.
+        Raises Disagreement if that would do something else to running work than was `agreed`, where that is given, or
+        take from guaranteed work what its VC is guaranteed although it may not, and UserError if it cannot be done; the
+        old configuration stays in force then.
         """
 
         def finish(holdings: Holdings, present: State) -> None:
             try:
                 self.catch_up(holdings)
+                affected = () if agreed is None and may_lock_out else self._verdicts.affected(present)
                 if agreed is not None:
-                    check_agreed(self._verdicts.affected(present), agreed, present)
+                    check_agreed(affected, agreed, present)
+                if not may_lock_out:
+                    check_lock_out(affected)
             except UserError:
                 raise
             except Exception as error:
@@ -167,3 +171,10 @@ def check_agreed(affected: Sequence[Affected], agreed: Agreed, present: State) -
         if name in present.groups and now.get(name) != expected.get(name):
             found, wanted = now.get(name, "unaffected"), expected.get(name, "unaffected")
             raise Disagreement(f"group {name} would be {found} now, and {wanted} was agreed to: plan again", 409)
+
+
+def check_lock_out(affected: Sequence[Affected]) -> None:
+    """Raise Disagreement if a running guaranteed group would lose what its VC is guaranteed."""
+    for one in affected:
+        if one.is_locked_out:
+            raise Disagreement(f"group {one.name} would be {one.verdict.value} now: plan again", 409)

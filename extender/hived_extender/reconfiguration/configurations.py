@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from hived_config.loader import Configuration, load_text
 from hived_extender.kube import KubeError
 from hived_extender.pod_events import NORMAL, WARNING
 from hived_extender.reconfiguration.change import DOWNGRADE_REMEDY, Agreed, Change, Disagreement, Outcome, check_agreed
-from hived_extender.reconfiguration.stores import CommitConflict, Snapshot, Store, UnknownCommit
+from hived_extender.reconfiguration.stores import CommitConflict, Snapshot, Store
 from hived_extender.reconfiguration.versions import Refusal, Stored, Version, with_version
 from hived_extender.service import NotLeadingError, Service
 
@@ -31,6 +31,7 @@ Json = dict[str, Any]
 
 REFUSED = 422
 UNAVAILABLE = 503
+WITHDRAW_TRIES = 5
 FIRST_RETRY_S = 0.25
 LONGEST_RETRY_S = 5.0
 """Until a configuration of the store that could not be taken up is tried again: each time twice as long."""
@@ -92,6 +93,7 @@ class Configurations:
         self._busy = threading.Lock()
         self._is_stopping = threading.Event()
         self._seen: Snapshot | None = None
+        self._refused: Refusal | None = None  # whether or not there was room in the store to say so
         self._has_news = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="configuration", daemon=True)
         service.metrics.config_version.set(version.version)
@@ -124,11 +126,11 @@ class Configurations:
     def describe(self) -> Json:
         """The configuration in force."""
         refused: Refusal | None = None
-        cluster_id = ""
+        cluster_id, version = "", self._version
         if self._seen is not None:
             refused, cluster_id = self._seen.stored.refused, self._seen.stored.cluster_id
-        return _entry(self._version) | {
-            "text": self._version.text,
+        return _entry(version) | {
+            "text": version.text,
             "source": self._store.source,
             "clusterId": cluster_id,
             "isPushable": self._store.is_shared,
@@ -219,7 +221,7 @@ class Configurations:
                     raise
                 raise Refused(error.message + ": plan again", error.code, outcome.report()) from error
             try:
-                seconds = change.switch(self._service, push.agreed)
+                seconds = change.switch(self._service, push.agreed, may_lock_out=push.allow_downgrade)
             except NotLeadingError as error:
                 raise UserError(
                     f"version {self._newest(stored).version} is stored, and the next leader puts it in force: "
@@ -227,7 +229,7 @@ class Configurations:
                     UNAVAILABLE,
                 ) from error
             except UserError as error:
-                self._withdraw(committed, snapshot.stored)
+                self._take_back(committed, snapshot.stored, error)
                 raise Refused(error.message, error.code, outcome.report()) from error
             self._seen = committed
             self._switched(configuration, self._newest(committed.stored), seconds)
@@ -253,14 +255,37 @@ class Configurations:
     def _newest(self, stored: Stored) -> Version:
         return stored.newest or self._version
 
-    def _withdraw(self, committed: Snapshot, before: Stored) -> None:
-        """The old configuration stays in force: the store has to say so."""
-        stored = replace(before, versions=before.versions or (self._version,))
+    def _take_back(self, committed: Snapshot, before: Stored, reason: UserError) -> None:
+        """Withdraw what was committed; raises UserError (503), which says that it may be in force soon, if it stays."""
         try:
-            self._store.commit(committed, stored)
-        except (CommitConflict, UnknownCommit) as error:
-            log.warning("a version could not be withdrawn", extra={"fields": {"reason": error.message}})
+            self._withdraw(committed, before)
+        except UserError as error:
             self._has_news.set()  # the store is followed, whatever it says
+            number = self._newest(committed.stored).version
+            raise UserError(
+                f"{reason.message}; but version {number} is stored and could not be taken back, so that it may come "
+                f"into force: {error.message}",
+                UNAVAILABLE,
+            ) from error
+
+    def _withdraw(self, committed: Snapshot, before: Stored) -> None:
+        """The old configuration stays in force: the store has to say so, whatever else was written there meanwhile.
+
+        Raises UserError if that cannot be done: what is stored comes into force then.
+        """
+        version, stored = self._newest(committed.stored), replace(before, versions=before.versions or (self._version,))
+        for _ in range(WITHDRAW_TRIES):
+            try:
+                self._store.commit(committed, stored)
+                return
+            except CommitConflict:
+                committed = self._store.read()
+                now = committed.stored
+                if now.newest != version:
+                    return  # somebody else's is in force, or the old one
+                text = before.text if now.text == version.text else now.text
+                stored = replace(now, text=text, versions=stored.versions, cluster_id=before.cluster_id)
+        raise UserError(f"{self._store.source} is changed again and again", UNAVAILABLE)
 
     @contextmanager
     def _change(self, configuration: Configuration, text: str, *, is_recorded: bool = True) -> Iterator[Change]:
@@ -346,6 +371,8 @@ class Configurations:
                 return newest is not None or decides
             if stored.refused is not None and stored.refused.sha256 == stored.sha256:
                 return newest is not None or decides
+            if self._refused is not None and self._refused.sha256 == stored.sha256 and decides:
+                return self._note_refusal(snapshot, self._refused)
             return self._try_edited(snapshot) if decides else False
 
     def _converge(self, version: Version) -> bool:
@@ -381,12 +408,23 @@ class Configurations:
         try:
             self._put_in_force(push, snapshot)
         except Refused as error:
-            if isinstance(error.__cause__, CommitConflict):
+            if isinstance(error.__cause__, CommitConflict | Disagreement):
                 return False
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            refusal = Refusal(error.message[:1024], now, stored.sha256)
-            with suppress(CommitConflict):
-                self._seen = self._store.commit(snapshot, replace(stored, refused=refusal))
+            self._refused = Refusal(error.message[:1024], now, stored.sha256)
+            return self._note_refusal(snapshot, self._refused)
+        return True
+
+    def _note_refusal(self, snapshot: Snapshot, refusal: Refusal) -> bool:
+        """Write it beside the text; False if that has to be tried again."""
+        try:
+            self._seen = self._store.commit(snapshot, replace(snapshot.stored, refused=refusal))
+        except CommitConflict:
+            return False
+        except UserError as error:
+            if error.code == UNAVAILABLE:
+                raise
+            log.warning("there is no room to say why a configuration is refused: %s", error.message)
         return True
 
     def _failed(self, message: str) -> None:

@@ -135,11 +135,11 @@ class ConfigMapStore:
             if error.status == 409:
                 raise CommitConflict(f"{self.source} was changed by somebody else at the same moment", 409) from error
             if error.status == 0:
-                return self._find_out(stored)
+                return self._find_out(decode(body))
             raise self._refused("change", error) from error
 
     def _find_out(self, stored: Stored) -> Snapshot:
-        """Whether a write that got no answer has happened."""
+        """Whether a write that got no answer has happened: `stored` is what is read then."""
         for _ in range(UNKNOWN_TRIES):
             try:
                 now = self.read()

@@ -134,7 +134,7 @@ def encode(config_map: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
 def with_version(stored: Stored, text: str, *, who: str, when: str, why: str, cluster_id: str = "") -> Stored:
     """Another text in force; the next one needs leave of its own to lock anybody out."""
     number = stored.newest.version + 1 if stored.newest is not None else 1
-    versions = (*stored.versions, Version(number, when, who, why, text))
+    versions = (*stored.versions, Version(number, when, who, why, text))[-KEPT:]
     known_as = stored.cluster_id or cluster_id
     return replace(stored, text=text, versions=versions, refused=None, may_downgrade=False, cluster_id=known_as)
 
@@ -166,7 +166,7 @@ def _unpack(packed: str) -> tuple[Version, ...]:
         if not decoder.eof:
             raise UserError(f"its key {VERSIONS_KEY} is not whole")
         return msgspec.json.decode(data, type=tuple[Version, ...])
-    except (ValueError, lzma.LZMAError, msgspec.MsgspecError) as error:
+    except (ValueError, RecursionError, lzma.LZMAError, msgspec.MsgspecError) as error:
         raise UserError(
             f"its key {VERSIONS_KEY} cannot be read ({error}); remove that key, and the text is in force"
         ) from None
