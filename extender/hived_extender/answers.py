@@ -10,11 +10,15 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request: its body, the last part of its path, "" if the path has none, and who asks, where that is known."""
+    """One request: its body, the last part of its path, "" if the path has none, and who asks, where that is known.
+
+    `is_from_page`: a page in somebody's browser asks, of whatever site.
+    """
 
     body: bytes = b""
     name: str = ""
     caller: Identity | None = None
+    is_from_page: bool = False
 
 
 @dataclass(frozen=True, slots=True)

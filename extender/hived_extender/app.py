@@ -85,7 +85,7 @@ def _view(handler: Handler, service: Service) -> Callable[..., Response]:
 
 def _config_view(handler: ConfigHandler, desk: ConfigDesk) -> Callable[..., Response]:
     def view(name: str = "") -> Response:
-        question = Question(request.get_data(), name, g.caller)
+        question = Question(request.get_data(), name, g.caller, "Origin" in request.headers)
         return _respond(attempt(lambda: handler(desk, question)))
 
     return view

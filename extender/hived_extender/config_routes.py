@@ -48,6 +48,8 @@ def plan(desk: ConfigDesk, question: Question) -> Answer:
 
 def push(desk: ConfigDesk, question: Question) -> Answer:
     """Put this configuration in force, if it does to running work what was agreed to."""
+    if question.is_from_page:  # browsers let any page post to a loopback address, and show it a client certificate
+        raise UserError("a page in a browser may not push: it says Origin", 403)
     args = decode_args(question.body, ConfigPushArgs)
     wanted = Push(**msgspec.structs.asdict(args))
     try:

@@ -10,7 +10,7 @@ import hashlib
 import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -32,6 +32,7 @@ REFUSED_WHEN = PREFIX + "refused-when"
 ALLOW_DOWNGRADE = PREFIX + "allow-downgrade"
 """Annotations. The last one is for those who edit the text: it may lock out running guaranteed work, once."""
 
+VERSION_LIMIT = 2**53
 UNPACKED_LIMIT = 64 * 1024 * 1024
 """Bytes of all versions."""
 
@@ -39,7 +40,7 @@ UNPACKED_LIMIT = 64 * 1024 * 1024
 class Version(msgspec.Struct, frozen=True):
     """A configuration that is or was in force: its text, who pushed it, when (RFC 3339, UTC) and why."""
 
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=1, le=VERSION_LIMIT)]
     when: str
     who: str
     why: str

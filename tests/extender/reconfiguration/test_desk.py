@@ -116,6 +116,17 @@ def test_rights_that_cannot_be_asked_about_are_not_given(store: ConfigMapStore) 
     assert (status, message.split(":")[0]) == (503, "cannot check who may push")
 
 
+def test_pages_in_a_browser_do_not_push(store: ConfigMapStore) -> None:
+    """Any page may post to a loopback address; it can send no JSON type unasked, and we do not look at types."""
+    client = client_of(store, is_private=True)
+    body = json.dumps({"text": OTHER})
+    for origin in ("https://elsewhere.example", "null"):
+        answer = client.post("/v1/config", data=body, headers={"Origin": origin, "Content-Type": "text/plain"})
+        assert (answer.status_code, answer.json) == (403, "a page in a browser may not push: it says Origin")
+    assert store.read().stored.versions == (FIRST,)
+    assert push(client)[0] == 200
+
+
 def test_a_file_takes_no_pushes(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG)

@@ -33,6 +33,10 @@ def grown(count: int, text: str = "text {}") -> Stored:
     return stored
 
 
+def packed(versions: bytes) -> dict[str, Any]:
+    return {"binaryData": {VERSIONS_KEY: base64.b64encode(lzma.compress(versions)).decode()}}
+
+
 def noise(size: int, seed: int) -> str:
     return "".join(random.Random(seed).choices(string.printable, k=size))
 
@@ -97,6 +101,9 @@ def test_an_object_that_nobody_has_started_with_has_a_text_and_no_versions() -> 
             {"binaryData": {VERSIONS_KEY: base64.b64encode(lzma.compress(bytes(70_000_000), preset=0)).decode()}},
             "is not whole",
         ),
+        (packed(b'[{"x":' + b"[" * 100_000), "cannot be read"),
+        (packed(b'[{"version":0,"when":"","who":"","why":"","text":""}]'), "cannot be read .Expected `int` >= 1"),
+        (packed(b'[{"version":1%s,"when":"","who":"","why":"","text":""}]' % (b"0" * 400)), "cannot be read"),
     ],
 )
 def test_what_cannot_be_read_is_said(config_map: dict[str, Any], message: str) -> None:
