@@ -1,6 +1,6 @@
 """What a configuration means for the jobs that wait: which could start, and which never will."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from hived.state import State
 from hived_extender.facts import Facts
 from hived_extender.gangs.plans import Round
 from hived_extender.gangs.rounds import Alone
-from hived_extender.pods import PodState
+from hived_extender.pods import PodRecord, PodState
 
 TRIED_ALIKE = 16
 """Jobs that ask for the same and are tried; when so many could start, no more are looked at."""
@@ -35,11 +35,13 @@ class Waiting:
     is_refused: bool = False
 
 
-def waiting_jobs(facts: Facts) -> list[Waiting]:
-    """The jobs that wait, those of the highest priority first. Cost O(pods), under the lock."""
-    found: dict[str, Waiting] = {}
-    for record in facts.pods.records(PodState.WAITING):
-        if record.is_held:
+def note_waiting(found: dict[str, Waiting], facts: Facts, records: Iterable[PodRecord]) -> None:
+    """Enter the jobs of these pods by name, but for pods that do not wait any more. Under the lock.
+
+    Cost: a look at each pod, and a plan for each gang that has none yet.
+    """
+    for record in records:
+        if record.is_held or record.state is not PodState.WAITING or facts.pods.get(record.uid) is not record:
             continue
         request = record.request
         if not record.is_of_dialect:
@@ -61,6 +63,10 @@ def waiting_jobs(facts: Facts) -> list[Waiting]:
             found[record.key] = Waiting(record.key, vc, (record.key,), why=step.reason)
         elif step.request is not None:
             found[record.key] = Waiting(record.key, vc, (record.key,), (step.request,))
+
+
+def in_turn(found: Mapping[str, Waiting]) -> list[Waiting]:
+    """Those of the highest priority first."""
     return sorted(found.values(), key=_turn)
 
 

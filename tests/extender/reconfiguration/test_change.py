@@ -7,6 +7,7 @@ import pytest
 from hived.errors import UserError
 from hived.state import GroupState
 from hived_config.loader import Configuration, load_text
+from hived_extender import service
 from hived_extender.evictor import PreemptionPolicy
 from hived_extender.reconfiguration.change import Change, Disagreement, Outcome
 from tests.extender.world import CONFIG, World, preempt_args, spec_text
@@ -159,6 +160,21 @@ def test_jobs_that_wait_are_told_apart() -> None:
         "ns/room": "couldStart",
     }
     assert "insufficient capacity" in next(one["reason"] for one in outcome.waiting if one["name"] == "large")
+
+
+def test_others_are_served_while_the_jobs_that_wait_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    pods = {name: world.create(name, spec_text("a")) for name in ("one", "two", "three")}
+    monkeypatch.setattr(service, "LOOKED_AT_ONCE", 1)
+    leaving = iter(("two", "one"))
+
+    def let_others_go_on(_: float) -> None:
+        name = next(leaving, "")
+        if name:
+            world.delete(pods[name])
+
+    monkeypatch.setattr(service.time, "sleep", let_others_go_on)
+    assert [job.name for job in world.service.waiting_jobs()] == ["ns/one", "ns/three"]
 
 
 def test_masks_of_other_nodes_are_forgotten() -> None:
