@@ -228,9 +228,11 @@ class Configurations:
                     f"{error.message}",
                     UNAVAILABLE,
                 ) from error
-            except UserError as error:
+            except Exception as error:  # also one that stops the service: it is to begin anew with what worked
                 self._take_back(committed, snapshot.stored, error)
-                raise Refused(error.message, error.code, outcome.report()) from error
+                if isinstance(error, UserError):
+                    raise Refused(error.message, error.code, outcome.report()) from error
+                raise
             self._seen = committed
             self._switched(configuration, self._newest(committed.stored), seconds)
         return self._version, outcome.report()
@@ -255,7 +257,7 @@ class Configurations:
     def _newest(self, stored: Stored) -> Version:
         return stored.newest or self._version
 
-    def _take_back(self, committed: Snapshot, before: Stored, reason: UserError) -> None:
+    def _take_back(self, committed: Snapshot, before: Stored, reason: Exception) -> None:
         """Withdraw what was committed; raises UserError (503), which says that it may be in force soon, if it stays."""
         try:
             self._withdraw(committed, before)
@@ -263,7 +265,7 @@ class Configurations:
             self._has_news.set()  # the store is followed, whatever it says
             number = self._newest(committed.stored).version
             raise UserError(
-                f"{reason.message}; but version {number} is stored and could not be taken back, so that it may come "
+                f"{reason}; but version {number} is stored and could not be taken back, so that it may come "
                 f"into force: {error.message}",
                 UNAVAILABLE,
             ) from error

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived.errors import UserError
+from hived.errors import InvariantError, UserError
 from hived_config.loader import load_text
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.kube import KubeClient, KubeError
@@ -99,6 +99,22 @@ def test_who_cannot_have_it_withdrawn_is_told_that_it_may_come(
         one.push(Push(WITHOUT_A))
     assert raised.value.code == 503
     assert not isinstance(raised.value, Refused)
+
+
+def test_a_version_that_stops_the_service_is_not_what_it_begins_with_anew(
+    store: Disturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    one = configurations(world, store)
+
+    def break_down(*_: object, **__: object) -> None:
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr(world.service._facts, "switched", break_down)
+    with pytest.raises(InvariantError, match="a fault of ours"):
+        one.push(Push(WITHOUT_A))
+    assert world.service.fault
+    assert store.read().stored == Stored(CONFIG, (FIRST,))
 
 
 def test_an_edited_text_locks_nobody_out_who_has_come_after_the_last_look(store: Disturbed) -> None:
