@@ -80,6 +80,7 @@ def test_every_sample_cluster_is_listed() -> None:
 
 def test_limits_are_documented_as_they_are() -> None:
     assert f"at most {chains.MAX_LEVELS} levels" in CONFIGURATION
+    assert f"at most {chains.MAX_CHILD_COUNT:,} children" in CONFIGURATION
     assert f"at most {physical.MAX_CELL_COUNT:,} cells" in CONFIGURATION
 
 

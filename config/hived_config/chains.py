@@ -8,6 +8,9 @@ import yaml
 from hived.specs import MAX_LEVELS, CellTypeSpec
 from hived_config.reader import Reader, closest, is_null, shorten
 
+MAX_CHILD_COUNT = 32_768
+"""Of one cell: some rules look at each of a cell's children for each of them."""
+
 CELL_TYPE_KEYS = ("childCellType", "childCellNumber", "isNodeLevel")
 
 
@@ -88,7 +91,8 @@ class CellTypes:
             reader.note(node, "nothing", "a cell type (a mapping)")
         fields = reader.known_fields(node, "a cell type (a mapping)", CELL_TYPE_KEYS)
         child = reader.required_name(node, fields, "childCellType", "the name of the children's cell type")
-        count = reader.required_integer(node, fields, "childCellNumber", "a whole number of children", 1)
+        what = "a whole number of children"
+        count = reader.required_integer(node, fields, "childCellNumber", what, 1, MAX_CHILD_COUNT)
         is_node_level = reader.boolean(fields.get("isNodeLevel"), "true or false")
         if child and count is not None and is_node_level is not None:
             self.specs[name] = CellTypeSpec(name, child, count, is_node_level)

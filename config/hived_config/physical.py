@@ -21,7 +21,8 @@ from hived_config.trees import (
     refuse_equal_addresses,
 )
 
-MAX_CELL_COUNT = 100_000_000
+MAX_CELL_COUNT = 5_000_000
+"""Physical or virtual: those of half a million nodes with 8 devices each."""
 
 _GENERATED_NAME = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 

@@ -214,14 +214,20 @@ class Reader:
         return self.name(node, what)
 
     def required_integer(
-        self, parent: yaml.Node, fields: dict[str, yaml.Node], key: str, what: str, minimum: int
+        self,
+        parent: yaml.Node,
+        fields: dict[str, yaml.Node],
+        key: str,
+        what: str,
+        minimum: int,
+        maximum: int = INT32_MAX,
     ) -> int | None:
         """The integer under `key`; its absence is noted at the mapping `parent`."""
         node = fields.get(key)
         if node is None:
             self.missing(parent, key, what)
             return None
-        return self.integer(node, what, minimum)
+        return self.integer(node, what, minimum, maximum)
 
     def integer(self, node: yaml.Node, what: str, minimum: int, maximum: int = INT32_MAX) -> int | None:
         """A decimal integer within bounds; None after noting why it is not one."""

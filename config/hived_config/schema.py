@@ -6,6 +6,7 @@ value counts as left out. Beside the words of JSON schema, `x-default` is a defa
 """
 
 from hived.specs import MAX_GUARANTEED_PRIORITY, MAX_LEVELS, OPPORTUNISTIC_PRIORITY
+from hived_config.chains import MAX_CHILD_COUNT
 from hived_config.json_schema import TEXT_TYPES, Schema, choice, integer, list_of, mapping, record, reference, text
 from hived_config.reader import FALSES, INT64_MAX, TRUES
 from hived_config.rules import GPU_RESOURCE, PREEMPTIBLE, PRIORITY_WORDS, SCHEDULER_NAMES
@@ -36,7 +37,7 @@ _CELL_TYPE = record(
             _NAME_PATTERN,
             is_nullable=False,
         ),
-        "childCellNumber": integer("how many children a cell has, at least 1", 1),
+        "childCellNumber": integer("how many children a cell has, at least 1", 1, MAX_CHILD_COUNT),
         "isNodeLevel": {
             "description": "whether such a cell is one Kubernetes node",
             "enum": [True, False, *_BOOLEAN_WORDS, None],

@@ -33,6 +33,8 @@ BACKOFF_INITIAL_S = 0.5
 BACKOFF_LONGEST_S = 30.0
 COMPLAINT_INTERVAL_S = 60.0
 
+_ALLOCATED = (Reason.SCHEDULED, Reason.RESTORED)
+
 log = logging.getLogger(__name__)
 
 
@@ -120,6 +122,10 @@ class Announcer:
         )
         self._say(pod, Reason.LAZY_PREEMPTED, text, is_true=True)
 
+    def reconfigured(self, pod: PodRef, reason: Reason, text: str) -> None:
+        """Another configuration has taken the pod's place in its VC, or its cells, or has given it back."""
+        self._say(pod, reason, text, is_true=None if reason is Reason.UNACCOUNTED else True)
+
     def evicting(self, victim: PodRef, preemptor: PodRef) -> None:
         """The victim is made to leave. The preemptor is named by uid, as it may be another tenant's."""
         self._say(victim, Reason.PREEMPTED, f"its cells are needed by pod {preemptor.uid}")
@@ -184,7 +190,7 @@ class Announcer:
             board = self._board(pod)
             board.say(reason, message, time.time())
             if is_true is not None:
-                board.want(Condition(is_true, ALLOCATED if reason is Reason.SCHEDULED else reason.value, message))
+                board.want(Condition(is_true, ALLOCATED if reason in _ALLOCATED else reason.value, message))
             self._enqueue(board)
 
     def _board(self, pod: PodRef) -> Board:

@@ -25,6 +25,8 @@ class Reason(Enum):
     INVALID_SPEC = "InvalidSpec"
     SCHEDULED = "Scheduled"
     LAZY_PREEMPTED = "LazyPreempted"
+    UNACCOUNTED = "Unaccounted"
+    RESTORED = "Restored"
     PREEMPTED = "Preempted"
     GANG_TIMED_OUT = "GangTimedOut"
 
@@ -39,7 +41,7 @@ class Reason(Enum):
         return self in _PENDING
 
 
-_ORDINARY = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.SCHEDULED})
+_ORDINARY = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.SCHEDULED, Reason.RESTORED})
 _PENDING = frozenset(
     {Reason.WAITING, Reason.PREEMPTING, Reason.PREEMPTION_BLOCKED, Reason.INVALID_SPEC, Reason.GANG_TIMED_OUT}
 )

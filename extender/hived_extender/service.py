@@ -50,6 +50,7 @@ from hived_extender.preemptions import pick_victims
 from hived_extender.reader import Reader
 from hived_extender.reconfiguration.outlook import Waiting, in_turn, note_waiting
 from hived_extender.reconfiguration.successor import Successor
+from hived_extender.reconfiguration.verdicts import Affected, news_of
 from hived_extender.record import Draft, Recorder
 from hived_extender.waiting import NO_CHAIN_REASON, ROOM_REASON, UNASKED_S, UNBOUND_S, WaitingPods
 from hived_extender.what_if import WhatIf
@@ -370,6 +371,15 @@ class Service:
                 self._node_names = NodeNames(ledger.state.topology.node_index)
             self._facts.switched(successor.unaccounted, are_other_nodes=are_other_nodes)
             return time.perf_counter() - began
+
+    def tell_affected(self, affected: Iterable[Affected]) -> None:
+        """Tell the owners of running pods what another configuration has done to them."""
+        with self._lock:
+            for one in affected:
+                told = news_of(one)
+                for record in filter(None, map(self._pods.get, one.uids)):
+                    if told is not None and record.state is not PodState.WAITING:
+                        self._announcer.reconfigured(record, *told)
 
     def _take_up(self, configuration: Configuration) -> None:
         self._facts.configure(configuration.cluster)

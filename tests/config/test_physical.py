@@ -3,6 +3,7 @@
 import pytest
 from sound_file import SOUND, changed, cluster_of, mistakes_of
 
+from hived_config.chains import MAX_CHILD_COUNT
 from hived_config.physical import MAX_CELL_COUNT
 
 CELLS = "physicalCluster.physicalCells"
@@ -144,11 +145,23 @@ def test_sockets_of_a_node_with_one_address_are_a_mistake() -> None:
     assert "cellChildren[1]: found address 'x' given twice (first on line 9)" in mistake
 
 
-@pytest.mark.parametrize("fan_out", [50_000_000, 2**31 - 1])
-def test_a_cluster_of_absurd_size_is_refused_without_being_built(fan_out: int) -> None:
-    text = changed(
-        "RACK: {childCellType: NODE, childCellNumber: 2}", f"RACK: {{childCellType: NODE, childCellNumber: {fan_out}}}"
+@pytest.mark.parametrize("fan_out", [MAX_CHILD_COUNT + 1, 2**31 - 1])
+def test_a_cell_with_absurdly_many_children_is_refused(fan_out: int) -> None:
+    listed = mistakes_of(
+        changed(
+            "RACK: {childCellType: NODE, childCellNumber: 2}",
+            f"RACK: {{childCellType: NODE, childCellNumber: {fan_out}}}",
+        )
     )
+    assert f"RACK.childCellNumber: found {fan_out}, expected a whole number of children" in listed[0]
+
+
+def test_a_cluster_of_absurd_size_is_refused_without_being_built() -> None:
+    many = f"childCellNumber: {MAX_CHILD_COUNT}"
+    text = changed("RACK: {childCellType: NODE, childCellNumber: 2}", f"RACK: {{childCellType: NODE, {many}}}")
+    text = text.replace("NODE: {childCellType: PAIR, childCellNumber: 2", f"NODE: {{childCellType: PAIR, {many}")
     cells = SOUND[SOUND.index("    cellChildren:") : SOUND.index("  - {cellType: NODE,")]
     listed = mistakes_of(text.replace(cells, ""))
-    assert listed[0] == f"f:7: {CELLS}: found {fan_out * 7 + 1 + 7} physical cells, expected at most {MAX_CELL_COUNT}"
+    node = 1 + 3 * MAX_CHILD_COUNT
+    total = 1 + node * MAX_CHILD_COUNT + node
+    assert listed[0] == f"f:7: {CELLS}: found {total} physical cells, expected at most {MAX_CELL_COUNT}"

@@ -1,6 +1,7 @@
 """A whole Kubernetes cluster in this process, as far as scheduling can tell: API server, nodes, scheduler loop."""
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote
@@ -97,9 +98,10 @@ class EmbeddedCluster:
     def add_machines(self, spec: ClusterSpec, rules: PodRules = NO_RULES) -> None:
         """Give the cluster the nodes of a configuration that it does not have yet; it keeps those it has."""
         known = {machine.name for machine in self._machines}
-        new = [machine for machine in machines_of(spec, rules) if machine.name not in known]
-        self._machines += new
-        self._server.call(lambda: self._nodes.register(new))
+        for machine in machines_of(spec, rules):
+            if machine.name not in known:
+                self._server.call(partial(self._nodes.register, [machine]))
+                self._machines.append(machine)
 
     def fail_node(self, name: str) -> None:
         """Make a node report that it is not Ready. Raises KubeError if there is no such node."""

@@ -32,6 +32,7 @@ Json = dict[str, Any]
 REFUSED = 422
 UNAVAILABLE = 503
 WITHDRAW_TRIES = 5
+WORDS_LIMIT = 1000
 FIRST_RETRY_S = 0.25
 LONGEST_RETRY_S = 5.0
 """Until a configuration of the store that could not be taken up is tried again: each time twice as long."""
@@ -168,6 +169,7 @@ class Configurations:
         with self._busy:
             if not self._store.is_shared:
                 raise Refused(f"the configuration comes from the {self._store.source}: change that instead", 409)
+            _check_words(push)
             snapshot = self._store.read()
             newest = self._newest(snapshot.stored)
             if push.base_version and newest.version != push.base_version:
@@ -235,6 +237,7 @@ class Configurations:
                 raise
             self._seen = committed
             self._switched(configuration, self._newest(committed.stored), seconds)
+            self._service.tell_affected(outcome.affected)
         return self._version, outcome.report()
 
     def _judge(self, push: Push, outcome: Outcome, present: State) -> None:
@@ -317,7 +320,8 @@ class Configurations:
         self._count("applied")
         try:
             self._on_switch(configuration)
-        except HivedError as error:
+        except Exception as error:
+            log.exception("not everything has taken a configuration up")
             self._failed(f"version {version.version} is in force, but not everything has taken it up: {error}")
         if reads_pods_anew:
             self._relist()
@@ -449,6 +453,14 @@ def invalid(error: ConfigError, base_version: int) -> Json:
         "affectsRunning": False,
         "needsAllowDowngrade": False,
     }
+
+
+def _check_words(push: Push) -> None:
+    """Raise Refused for words that are too long to be kept with every version, or that would not show as they are."""
+    given = {"message": push.message, "who": push.who, "clusterId": push.cluster_id}
+    for name, text in given.items():
+        if len(text) > WORDS_LIMIT or not text.isprintable():
+            raise Refused(f"{name}: expected one line of at most {WORDS_LIMIT} printable characters", REFUSED)
 
 
 def _needs_downgrade(outcome: Outcome, remedy: str) -> str:

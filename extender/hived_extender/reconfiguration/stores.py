@@ -15,7 +15,7 @@ from hived_config.errors import ConfigError
 from hived_config.openpai import inner_text
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.metrics import Metrics
-from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, TEXT_KEY, Stored, decode, encode
+from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, PREFIX, TEXT_KEY, Stored, decode, encode
 from hived_extender.watch import Reflector, Resource
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ POLL_S = 1.0
 
 JOIN_S = 1.0
 UNKNOWN_TRIES = 10
+FENCED = PREFIX + "fenced"
 UNKNOWN_WAIT_S = 0.5
 """To find out what became of a write that nobody answered."""
 
@@ -134,7 +135,7 @@ class ConfigMapStore:
         except KubeError as error:
             if error.status == 409:
                 raise CommitConflict(f"{self.source} was changed by somebody else at the same moment", 409) from error
-            if error.status == 0:
+            if error.status == 0 or error.status >= 500:
                 return self._find_out(decode(body))
             raise self._refused("change", error) from error
 
@@ -148,12 +149,25 @@ class ConfigMapStore:
                 continue
             if now.stored == stored:
                 return now
+            if not self._has_fenced(now):
+                continue
             raise CommitConflict(f"the API server did not answer, and {self.source} was not changed; try again", 503)
         raise UnknownCommit(
             f"the API server does not answer: whether {self.source} was changed will be seen when it does; the service "
             "goes by what it says then",
             503,
         )
+
+    def _has_fenced(self, now: Snapshot) -> bool:
+        """Change the object, so that a write which is still on its way comes too late."""
+        try:
+            metadata = now.object["metadata"]
+            marks = (metadata.get("annotations") or {}) | {FENCED: str(time.time_ns())}
+            self._kube.replace(self._path, {**now.object, "metadata": {**metadata, "annotations": marks}})
+        except KubeError:
+            time.sleep(UNKNOWN_WAIT_S)
+            return False
+        return True
 
     def start(self, on_change: Callable[[Snapshot], None]) -> None:
         """Follow the object."""

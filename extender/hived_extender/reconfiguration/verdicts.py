@@ -10,6 +10,7 @@ from hived.groups import bind_info_of_slot
 from hived.specs import MIN_GUARANTEED_PRIORITY, VirtualClusterSpec
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, IntArray
+from hived_extender.notices import Reason
 from hived_extender.reconfiguration.successor import Successor
 
 
@@ -29,12 +30,16 @@ HARM = (Verdict.LAZILY_PREEMPTED, Verdict.UNACCOUNTED, Verdict.PARTLY_UNACCOUNTE
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """A group of the present state and what becomes of it. `is_locked_out`: it loses what its VC is guaranteed."""
+    """A group of the present state and what becomes of it, with its pods by name and by uid.
+
+    `is_locked_out`: it loses what its VC is guaranteed.
+    """
 
     name: str
     vc: str
     priority: int
     pods: tuple[str, ...]
+    uids: tuple[str, ...]
     verdict: Verdict
     reason: str
     is_locked_out: bool
@@ -95,6 +100,7 @@ class Verdicts:
             vc,
             group.priority,
             tuple(dict.fromkeys(f"{pod.namespace}/{pod.name}" for pod in pods)),
+            tuple(dict.fromkeys(pod.uid for pod in pods)),
             verdict,
             self._reason(present, group, verdict),
             verdict in HARM and group.virtual is not None,
@@ -187,6 +193,27 @@ def _count(spec: VirtualClusterSpec, shape: str) -> int:
         for cells in spec.virtual_cells
         if cells.cell_type.split(".")[0] == chain and cells.cell_type.split(".")[-1] == cell_type
     )
+
+
+def news_of(affected: Affected) -> tuple[Reason, str] | None:
+    """What to tell the owners of its pods, if there is anything to tell."""
+    group, why = affected.name, affected.reason
+    match affected.verdict:
+        case Verdict.LAZILY_PREEMPTED:
+            lost = f"affinity group {group} has lost its place in the virtual cluster to a new configuration ({why})"
+            goes_on = "it runs on, but opportunistic now: anyone with a guarantee may preempt it"
+            return Reason.LAZY_PREEMPTED, f"{lost}; {goes_on}"
+        case Verdict.UNACCOUNTED | Verdict.PARTLY_UNACCOUNTED:
+            extent = "not all" if affected.verdict is Verdict.PARTLY_UNACCOUNTED else "none"
+            text = f"affinity group {group} runs on, but {extent} of its cells are configured any more ({why})"
+            return Reason.UNACCOUNTED, text
+        case Verdict.RESTORED:
+            return (
+                Reason.RESTORED,
+                f"affinity group {group} has back what an earlier configuration took from it ({why})",
+            )
+        case Verdict.PREEMPTION_CANCELLED:
+            return None
 
 
 def as_json(affected: Affected) -> Mapping[str, object]:

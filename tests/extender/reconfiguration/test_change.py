@@ -10,7 +10,7 @@ from hived_config.loader import Configuration, load_text
 from hived_extender import service
 from hived_extender.evictor import PreemptionPolicy
 from hived_extender.reconfiguration.change import Change, Disagreement, Outcome
-from tests.extender.world import CONFIG, World, preempt_args, spec_text
+from tests.extender.world import CONFIG, World, preempt_args, spec_text, wait_until
 
 BY_SERVICE = PreemptionPolicy(by_service=True)
 
@@ -201,3 +201,23 @@ def test_who_adds_a_vc_is_told_that_kube_scheduler_needs_a_profile_for_it() -> N
     one = Change(configuration(), more, None, 1, has_profiles=True)
     (warning,) = one.outcome(*one.catch_up_with(world.service)).warnings
     assert "a profile for each new scheduler name (hived-new, hivedscheduler-ds-new)" in warning
+
+
+def test_owners_are_told_what_has_become_of_their_running_pods() -> None:
+    world = World()
+    world.place("p", spec_text("a"))
+    _, node = world.place("q", spec_text("b"))
+    text = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]").replace(
+        f"cellAddress: {node}", "cellAddress: x"
+    )
+    one, outcome = change(world, configuration(text))
+    one.switch(world.service, verdicts(outcome))
+    world.service.tell_affected(outcome.affected)
+    wait_until(lambda: {("p", "LazyPreempted"), ("q", "Unaccounted")} <= set(world.kube.events))
+    assert any("ns/p has lost its place in the virtual cluster to a new config" in said for said in world.kube.messages)
+    back = Change(configuration(text), configuration(), None, 2)
+    outcome = back.outcome(*back.catch_up_with(world.service))
+    back.switch(world.service, verdicts(outcome))
+    world.service.tell_affected(outcome.affected)
+    wait_until(lambda: ("p", "Restored") in world.kube.events)
+    world.service.close()

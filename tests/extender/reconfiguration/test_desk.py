@@ -166,3 +166,11 @@ def test_a_body_that_is_no_push_is_refused(store: ConfigMapStore, body: bytes) -
         if path == "/v1/config" or b"agreed" not in body:
             assert client.post(path, data=body).status_code == 400
     assert store.read().stored.versions == (FIRST,)
+
+
+@pytest.mark.parametrize("words", [{"message": "x" * 1001}, {"who": "a\x1b[31m"}, {"clusterId": "a\nb"}])
+def test_words_that_cannot_be_kept_with_a_version_are_refused(store: ConfigMapStore, words: dict[str, str]) -> None:
+    status, answer = push(client_of(store, is_private=True), **words)
+    assert (status, answer["plan"]) == (422, None)
+    assert f"{next(iter(words))}: expected one line of at most 1000 printable characters" in answer["message"]
+    assert store.read().stored.versions == (FIRST,)
