@@ -24,6 +24,7 @@ from hived.errors import InvariantError, UserError
 from hived.events import Phase
 from hived.specs import ClusterSpec, PodRequest
 from hived.state import State
+from hived_config.document import gc_paused
 from hived_config.loader import Configuration
 from hived_config.rules import PodRules
 from hived_config.settings import PreemptBy, Settings
@@ -359,7 +360,7 @@ class Service:
         `finish` gives the successor what it does not have yet, looking at what is held and at the present state. It
         raises UserError, and nothing else, to keep that.
         """
-        with self._exclusive():
+        with gc_paused(), self._exclusive():
             began = time.perf_counter()
             ledger = self._leading()
             present = ledger.state  # kept until nobody waits any more: to give its groups back takes milliseconds

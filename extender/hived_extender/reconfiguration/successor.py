@@ -9,7 +9,7 @@ from hived.errors import UserError
 from hived.scheduler import check_invariants
 from hived.specs import ClusterSpec
 from hived.state import Group
-from hived_extender.holdings import Holdings, Placed, in_replay_order
+from hived_extender.holdings import Holdings, in_replay_order
 from hived_extender.ledger import Ledger
 from hived_extender.record import Draft
 
@@ -34,7 +34,13 @@ class Successor:
         """
         before, self._held = self._held, holdings
         old, new = before.placed, holdings.placed
-        come = [placed for uid, placed in new.items() if _differs(placed, old.get(uid))]
+        come = [
+            placed
+            for uid, placed in new.items()
+            if (known := old.get(uid)) is None
+            or known[1] is not placed[1]
+            or (known[0] is not placed[0] and known[0] != placed[0])
+        ]
         gone = [uid for uid in (*sorted(old.keys() - new.keys()), *(each.request.uid for each in come)) if uid in old]
         lifted = [name for name, reserved in before.reserved.items() if holdings.reserved.get(name) != reserved]
         made = [name for name, reserved in holdings.reserved.items() if before.reserved.get(name) != reserved]
@@ -74,10 +80,6 @@ class Successor:
         """It will not replace the present state."""
         if self._draft is not None:
             self._draft.drop()
-
-
-def _differs(one: Placed, other: Placed | None) -> bool:
-    return other is None or one[1] is not other[1] or (one[0] is not other[0] and one[0] != other[0])
 
 
 def _nothing(group: Group | None = None) -> None:

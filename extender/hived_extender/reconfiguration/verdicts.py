@@ -51,20 +51,33 @@ class Verdicts:
     def __init__(self, successor: Successor) -> None:
         self._successor = successor
         self._lost: dict[int, tuple[IntArray, int]] = {}  # by id of the group's cells, which never change
+        self._settled: dict[str, tuple[Group, Group, IntArray | None, IntArray | None]] = {}  # that nothing becomes of
 
     def affected(self, present: State) -> list[Affected]:
         """All groups that something becomes of, by name. Cost: a look at each group; the lock need not be held, but
         then the answer may be of two moments. Of groups that the successor has not been told of yet, nothing is said.
         """
-        successors = self._successor.ledger.state.groups
+        successors, settled = self._successor.ledger.state.groups, self._settled
         found = []
         for name, group in present.groups.copy().items():  # copied at once: others may come and go meanwhile
             new = successors.get(name)
+            seen = settled.get(name)
+            if (
+                seen is not None
+                and new is not None
+                and seen[0] is group
+                and seen[1] is new
+                and seen[2] is group.virtual
+                and seen[3] is new.virtual
+            ):
+                continue
             if new is None and not self._successor.was_told_of(group):
                 continue  # it has come since then
             verdict = self._verdict(group, new)
             if verdict is not None:
                 found.append(self._explain(present, group, name, verdict))
+            elif new is not None and group.state is not GroupState.PREEMPTING:
+                settled[name] = group, new, group.virtual, new.virtual
         return sorted(found, key=lambda one: one.name)
 
     def _verdict(self, group: Group, new: Group | None) -> Verdict | None:
