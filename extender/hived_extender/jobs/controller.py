@@ -8,6 +8,7 @@ goes on where it, or another one, was stopped.
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 
 from hived.errors import UserError
@@ -166,8 +167,14 @@ class JobController:
 
     def _remove_what_is_left(self, record: Record) -> None:
         """The pods of a record that was deleted: a real API server collects them itself, which does no harm."""
+        found = self._facts.pods(record)
+        with suppress(UserError):  # what cannot be planned has not been created either
+            for planned in self._plan(record).pods:  # the watch may be behind
+                pod = None if planned.name in found else read_pod(self._kube, record, planned.name)
+                if pod is not None:
+                    found[planned.name] = pod
         self._plans.pop((record.namespace, record.name), None)
-        left = list(self._facts.pods(record).values())
+        left = list(found.values())
         delete_pods(self._kube, record, left)
         if left:
             self._tell(f"job {record.name} was deleted: {len(left)} pods are deleted with it")
