@@ -40,7 +40,8 @@ class Leadership:
     """Watches on behalf of a service and makes it lead when it may, from `start` to `stop`.
 
     Without a `lease` there is no other replica, and it leads from the beginning. `on_failure` is called when a
-    take-over breaks for a reason that nobody foresaw. `objects` are followed as well.
+    take-over breaks for a reason that nobody foresaw. `objects` are followed as well. `catch_up` is called before a
+    term begins, to learn what else an earlier leader has left behind.
     """
 
     def __init__(
@@ -51,12 +52,14 @@ class Leadership:
         lease: LeaseName | None,
         on_failure: Callable[[], None],
         objects: Objects | None = None,
+        catch_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._service = service
         self._pods = Reflector(kube, _pods(service), service.metrics)
         self._reflectors: list[Reflector[Any]] = [Reflector(kube, _nodes(service), service.metrics), self._pods]
         self._on_failure = on_failure
         self._objects = objects
+        self._catch_up = catch_up
         self._is_stopping = False
         self._take_over_thread: threading.Thread | None = None
         self._elector: Elector | None = None
@@ -118,6 +121,7 @@ class Leadership:
             while holds() and not self._fence(fenced, is_lenient=tries > STRICT_TRIES):
                 time.sleep(RETRY_WAIT_S)
                 tries += 1
+            self._catch_up()
             self._service.lead(holds)
         except Exception:
             if holds():  # else the client was closed under our hands, or nobody needs the outcome any more

@@ -146,7 +146,9 @@ class Extender:
         app = create_app(self.service, gate, desk)
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
-        self._leadership = Leadership(self.service, kube, self._lease_kube, lease, self._fail, objects)
+        self._leadership = Leadership(
+            self.service, kube, self._lease_kube, lease, self._fail, objects, self.configurations.catch_up
+        )
         self._beginning = threading.Thread(target=self._begin, name="beginning", daemon=True)
 
     @property

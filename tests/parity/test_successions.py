@@ -10,7 +10,7 @@ import pytest
 
 from hived_extender.replay import Json
 from tests.parity.replays import scenario_names
-from tests.parity.successions import recorded_verdicts, restarts, told_verdicts
+from tests.parity.successions import Restarted, recorded_verdicts, restarts, told_verdicts
 
 RECORDED = Path(__file__).parent / "recorded"
 SHARED = Path(__file__).parents[3] / "shared" / "parity"
@@ -28,30 +28,33 @@ SCENARIOS = [pytest.param(folder, name, id=f"{folder.name}-{name}") for folder i
 
 
 @pytest.mark.parametrize(("folder", "name"), SCENARIOS)
-def test_a_successor_is_what_was_recorded(folder: Path, name: str) -> None:
+def test_a_push_does_what_was_recorded(folder: Path, name: str) -> None:
     for restarted in restarts(folder, name):
-        successor = restarted.in_recorded_order()
-        successor.check()
-        where = f"record {restarted.number}"
-        assert set(successor.unaccounted) == restarted.refused, where
-        for found, expected in zip(successor.ledger.snapshot(), restarted.after, strict=True):
-            assert found == expected, where
-        assert told_verdicts(restarted, successor) == recorded_verdicts(restarted), where
+        check_the_same_is_there(restarted)
+        check_its_own_order_changes_only_who_gets_what_is_short(restarted)
 
 
-@pytest.mark.parametrize(("folder", "name"), SCENARIOS)
-def test_the_order_of_a_push_changes_only_who_gets_what_is_short(folder: Path, name: str) -> None:
-    for restarted in restarts(folder, name):
-        successor = restarted.at_once()
-        successor.check()
-        expected, found = restarted.after[2], successor.ledger.snapshot()[2]
-        assert found.keys() == expected.keys()
-        where = f"record {restarted.number}"
-        assert cells(found) == cells(expected), where
-        won = [name for name in found if found[name]["virtual"] and not expected[name]["virtual"]]
-        for each in found:
-            if expected[each]["virtual"] and not found[each]["virtual"]:
-                assert any(is_ahead(found[other], found[each]) for other in won), f"{where}: {each}"
+def check_the_same_is_there(restarted: Restarted) -> None:
+    successor = restarted.in_recorded_order()
+    successor.check()
+    where = f"record {restarted.number}"
+    assert set(successor.unaccounted) == restarted.refused, where
+    for found, expected in zip(successor.ledger.snapshot(), restarted.after, strict=True):
+        assert found == expected, where
+    assert told_verdicts(restarted, successor) == recorded_verdicts(restarted), where
+
+
+def check_its_own_order_changes_only_who_gets_what_is_short(restarted: Restarted) -> None:
+    successor = restarted.at_once()
+    successor.check()
+    expected, found = restarted.after[2], successor.ledger.snapshot()[2]
+    where = f"record {restarted.number}"
+    assert found.keys() == expected.keys(), where
+    assert cells(found) == cells(expected), where
+    won = [name for name in found if found[name]["virtual"] and not expected[name]["virtual"]]
+    for each in found:
+        if expected[each]["virtual"] and not found[each]["virtual"]:
+            assert any(is_ahead(found[other], found[each]) for other in won), f"{where}: {each}"
 
 
 def is_ahead(one: Json, other: Json) -> bool:

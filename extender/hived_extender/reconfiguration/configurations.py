@@ -32,6 +32,9 @@ Json = dict[str, Any]
 REFUSED = 422
 UNAVAILABLE = 503
 WITHDRAW_TRIES = 5
+CATCH_UP_S = 5.0
+"""For a change of an earlier term to end, before the next one begins without knowing what has become of it."""
+
 WORDS_LIMIT = 1000
 FIRST_RETRY_S = 0.25
 LONGEST_RETRY_S = 5.0
@@ -113,6 +116,19 @@ class Configurations:
         """Follow the store."""
         self._thread.start()
         self._store.start(self._noticed)
+
+    def catch_up(self) -> None:
+        """A term is about to begin: it is to begin with what an earlier leader has put in force, told of or not."""
+        if not self._store.is_shared or not self._busy.acquire(timeout=CATCH_UP_S):
+            return
+        try:
+            newest = self._store.read().stored.newest
+            if newest is not None and newest != self._version:
+                self._converge(newest)
+        except UserError as error:
+            log.warning("the stored configuration is not known", extra={"fields": {"reason": error.message}})
+        finally:
+            self._busy.release()
 
     def stop(self) -> None:
         """Follow it no more; waits for a change under way."""

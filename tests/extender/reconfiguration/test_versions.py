@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hived.errors import UserError
+from hived_extender.reconfiguration import versions
 from hived_extender.reconfiguration.versions import (
     KEPT,
-    SIZE_LIMIT,
     TEXT_KEY,
     VERSIONS_KEY,
     Refusal,
@@ -67,15 +67,16 @@ def test_the_last_versions_are_kept_and_numbers_go_on() -> None:
     assert [version.version for version in kept] == list(range(6, KEPT + 6))
 
 
-def test_fewer_are_kept_where_they_are_large() -> None:
+def test_fewer_are_kept_where_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "SIZE_LIMIT", 50_000)
     stored = Stored("")
     for number in range(KEPT):
-        stored = with_version(stored, noise(60_000, number), who="", when="", why="")
+        stored = with_version(stored, noise(3_000, number), who="", when="", why="")
     written = encode(EMPTY, stored)
     kept = decode(written).versions
     assert 1 < len(kept) < KEPT
     assert kept == stored.versions[-len(kept) :]
-    assert len(written["data"][TEXT_KEY]) + len(written["binaryData"][VERSIONS_KEY]) <= SIZE_LIMIT
+    assert len(written["data"][TEXT_KEY]) + len(written["binaryData"][VERSIONS_KEY]) <= 50_000
 
 
 def test_a_text_that_does_not_fit_is_refused_with_its_size() -> None:
