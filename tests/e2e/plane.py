@@ -141,7 +141,7 @@ class ControlPlane:
 
     # -- nodes and pods --------------------------------------------------------------------------
 
-    def add_nodes(self, machines: Iterable[Machine], *, ready_s: float | None = 60.0) -> None:
+    def add_nodes(self, machines: Iterable[Machine], *, ready_s: float | None = 180.0) -> None:
         """Register nodes, and wait until the scheduler may use all of them (not with `ready_s=None`)."""
         wanted = list(machines)
         create_nodes(self.kube, wanted)
@@ -205,7 +205,7 @@ class ControlPlane:
         self.kwok.wait_ready()
         self.wait_for("the default service account", self._has_service_account)
 
-    def _launch(self, stack: contextlib.ExitStack, process: Process, ready_s: float | None = 60.0) -> None:
+    def _launch(self, stack: contextlib.ExitStack, process: Process, ready_s: float | None = 180.0) -> None:
         stack.callback(process.stop)
         process.start(ready_s=ready_s)
 
