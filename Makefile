@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-dialects test test-nojit e2e e2e-failures check bench soak storm clean
+.PHONY: help setup demo demo-dialects test test-nojit test-image e2e e2e-failures check bench soak storm clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,9 @@ test: $(READY) ## all tests
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/test_node_names.py
+
+test-image: $(READY) ## the tests of what the image is made of, which compile all kernels once more
+	HIVED_IMAGE=1 $(BIN)/python -m pytest tests/test_packaging.py
 
 # The programs are built into a cache at first, which takes Go and minutes.
 e2e: $(READY) ## the lab and all scenarios on real Kubernetes control planes of two versions
