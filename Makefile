@@ -8,10 +8,10 @@ READY := $(VENV)/.ready
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-dialects test test-nojit test-image e2e e2e-failures check bench soak storm clean
+.PHONY: help setup demo demo-dialects test test-nojit test-image e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check bench soak storm clean
 
 help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # A build without isolation needs no network once everything is installed.
 $(READY): pyproject.toml
@@ -32,8 +32,9 @@ demo: $(READY) ## see the guarantees at work on an embedded cluster, no Kubernet
 demo-dialects: $(READY) ## see jobs of other schedulers and controllers get the same guarantees
 	@NUMBA_DISABLE_JIT=1 $(BIN)/hived demo dialects
 
+# Programs that tests start would else translate all sources anew, each by itself, where the environment forbids to keep that.
 test: $(READY) ## all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/test_node_names.py
@@ -42,14 +43,25 @@ test-image: $(READY) ## the tests of what the image is made of, which compile al
 	HIVED_IMAGE=1 $(BIN)/python -m pytest tests/test_packaging.py
 
 # The programs are built into a cache at first, which takes Go and minutes.
-e2e: $(READY) ## the lab and all scenarios on real Kubernetes control planes of two versions
+e2e: $(READY) ## the lab and all scenarios on a real control plane
 	$(BIN)/python -m tests.e2e.tools
-	HIVED_E2E=1 $(BIN)/python -m pytest tests/e2e
+	HIVED_E2E=1 $(BIN)/python -m pytest tests/e2e --ignore tests/e2e/controllers --ignore tests/e2e/failures --ignore tests/e2e/mixed/test_mixed.py
+
+e2e-versions: $(READY) ## the same on the other versions of Kubernetes
+	HIVED_E2E_VERSIONS=v1.33,v1.37 $(MAKE) e2e
+
+e2e-controllers: $(READY) ## jobs of real controllers
+	$(BIN)/python -m tests.e2e.tools --controllers
+	HIVED_E2E=1 $(BIN)/python -m pytest tests/e2e/controllers
 
 # Takes hours.
-e2e-failures: $(READY) ## every failure with 20 seeds, on the newer of these control planes
+e2e-failures: $(READY) ## every failure with 20 seeds on a real control plane
 	$(BIN)/python -m tests.e2e.tools
-	HIVED_E2E=1 HIVED_E2E_SEEDS=20,0 HIVED_E2E_OUTAGE_S=60 $(BIN)/python -m pytest tests/e2e/failures
+	HIVED_E2E=1 HIVED_E2E_SEEDS=20 HIVED_E2E_OUTAGE_S=60 $(BIN)/python -m pytest tests/e2e/failures
+
+e2e-mixed: $(READY) ## a random cluster for 20 minutes: SEED=1 MINUTES=20
+	$(BIN)/python -m tests.e2e.tools
+	$(BIN)/python -m tests.e2e.mixed --minutes $(or $(MINUTES),20) --seed $(or $(SEED),1)
 
 check: $(READY) ## lint, format, types and import layers
 	$(BIN)/ruff check .
@@ -60,10 +72,12 @@ check: $(READY) ## lint, format, types and import layers
 bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets are missed
 	$(BIN)/python -m tests.benchmarks --cold
 
-soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and random edits and syncs of files
+soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and whatever else is random, at length
 	$(BIN)/python -m tests.property.soak --ops 200000
 	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/test_any_edit.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/test_sync.py
+	HIVED_CAPACITIES=1 $(BIN)/python -m pytest tests/core/test_journal.py
+	HIVED_EXAMPLES=10 $(BIN)/python -m pytest $$(grep -rl 'examples(' tests --include='test_*.py')
 
 storm: $(READY) ## 400 random pushes of configurations under load, and 120 services killed amid one
 	$(BIN)/python -m tests.storm.storm --valid 200 --invalid 200 $(if $(SEED),--seed $(SEED))

@@ -19,6 +19,8 @@ def bind_cell(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
     put(s, s.bound, virtual, physical)
     put(s, s.shown_vc, physical, t.vc[virtual])
     put(s, s.bad, virtual, s.bad[physical])
+    if s.lost[physical] > 0:
+        put(s, s.lost, virtual, s.lost[physical])
     note_change(t, s, virtual)
 
 
@@ -30,6 +32,8 @@ def unbind_cell(t: TopologyArrays, s: Cells, physical: int) -> None:
     put(s, s.bound, virtual, NO_CELL)
     put(s, s.shown_vc, physical, NO_CELL)
     put(s, s.bad, virtual, 0)
+    if s.lost[virtual] > 0:
+        put(s, s.lost, virtual, 0)
     put(s, s.state, virtual, _FREE)
     note_change(t, s, virtual)
 

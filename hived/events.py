@@ -21,12 +21,84 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Limit:
+    """What pods of one group may at most put into a domain of nodes, together.
+
+    domain : int32, shape (node_count,); the domain of each node, -1 for nodes that no pod with a weight may use
+
+    weight : int64, shape (slot_count,); what each pod counts for: 1 for anti-affinity and host ports, an amount for CPU
+
+    room : int64, shape (domain_count,); how much weight a domain can still take
+    """
+
+    domain: npt.NDArray[np.int32]
+    weight: npt.NDArray[np.int64]
+    room: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """Domains of nodes may not differ by more than `max_skew` in how many pods they have (topology spread).
+
+    domain : int32, shape (node_count,); -1 for nodes that pods which count may not use
+
+    counts : bool, shape (slot_count,); whether each pod of the group is counted, and held to the rule
+
+    present : int64, shape (domain_count,); how many pods are counted already. A pod may go to a domain d if
+    `present[d] + 1 - min(present) <= max_skew`, and is counted there from then on
+    """
+
+    domain: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.bool_]
+    present: npt.NDArray[np.int64]
+    max_skew: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Together:
+    """Pods of one group that have to be in one domain of nodes, whichever it is (affinity between them).
+
+    domain : int32, shape (node_count,); -1 for nodes that these pods may not use
+
+    slots : bool, shape (slot_count,)
+    """
+
+    domain: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """The nodes on which Kubernetes would let each pod of a group run, and what its pods do to each other there.
+
+    Slots are in canonical order: members by ascending size, then pod by pod.
+
+    nodes : bool, shape (slot_count, node_count); the nodes that will do as they are
+
+    after : bool, same shape; nodes that will do as well once pods leave them, so that a placement may use them only if
+    it takes cells there from others, who leave. Includes no node that is refused for what no leaving helps
+
+    rules : each has to hold while the pods come one by one, in some order
+    """
+
+    nodes: npt.NDArray[np.bool_]
+    after: npt.NDArray[np.bool_]
+    rules: tuple[Limit | Spread | Together, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ScheduleRequested:
-    """Where could this pod run? `suggested` is a bool per node of `Topology.node_names`; None suggests every node."""
+    """Where could this pod run?
+
+    `suggested` is a bool per node of `Topology.node_names`; None suggests every node. It is heeded as the reference
+    does it: the first placement that is found is mapped, or the pod waits. With an `offer`, which stands in its place,
+    the search goes on over all other choices of the VC before it gives up.
+    """
 
     pod: PodRequest
     phase: Phase = Phase.FILTERING
     suggested: npt.NDArray[np.bool_] | None = None
+    offer: Offer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +151,19 @@ class NodeHealthChanged:
     is_healthy: bool
 
 
-Event = ScheduleRequested | PodAllocated | PodDeleted | GroupSplit | GroupReserved | NodeHealthChanged
+@dataclass(frozen=True, slots=True)
+class LeavesLost:
+    """So many leaf cells of a type on a node cannot be had, although the node is healthy.
+
+    Replaces what was said of that type and node before; 0 heals all. `known` are device indices that are certainly
+    among them, such as those that a device plugin calls unhealthy. Which the others are is for the core to choose,
+    where it hurts guarantees least; told again, it chooses anew for those that pods use by now.
+    """
+
+    node: str
+    leaf_type: str
+    count: int
+    known: tuple[int, ...] = ()
+
+
+Event = ScheduleRequested | PodAllocated | PodDeleted | GroupSplit | GroupReserved | NodeHealthChanged | LeavesLost

@@ -48,6 +48,11 @@ class Request(NamedTuple):
         return f"VC {self.pod.spec.virtual_cluster}" if self.is_guaranteed else "physical cluster"
 
 
+def no_capacity(request: Request) -> Wait:
+    """The answer where not even the cells of the VC, whatever is behind them, have room."""
+    return Wait(f"insufficient capacity when scheduling in {request.where}")
+
+
 def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
     """As the reference does it (SEMANTICS 4.4)."""
     arrays, cells = state.arrays, state.cells
@@ -57,7 +62,7 @@ def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
         request.suggested, request.ignore, leaves,
     )  # fmt: skip
     if outcome == NO_CAPACITY:
-        return Wait(f"insufficient capacity when scheduling in {request.where}")
+        return no_capacity(request)
     if outcome != PLACED:
         kind = "bad" if outcome == BAD_NODE else "non-suggested"
         node = state.topology.address(int(blocker))

@@ -106,7 +106,7 @@ def _bind_next(t: TopologyArrays, s: Cells, frame: IntArray) -> int:
     while frame[_VC] * levels < len(s.vc_free):
         slot = frame[_VC] * levels + level
         if s.vc_free[slot] > s.left[level] - s.bad_count[level]:
-            cell = _first_bad_free(t, s, level)
+            cell = least_bad_free(t, s, level)
             root = _first_unbound_root(t, s, slot)
             if cell != NO_CELL and root != NO_CELL:
                 bind_cell(t, s, cell, root)
@@ -124,7 +124,7 @@ def _unbind_next(t: TopologyArrays, s: Cells, frame: IntArray) -> int:
     while frame[_VC] * levels < len(s.vc_free):
         slot = frame[_VC] * levels + level
         if s.vc_free[slot] < s.left[level] - s.bad_count[level]:
-            cell = first_idle_doomed(t, s, slot)
+            cell = worst_idle_doomed(t, s, slot)
             if cell != NO_CELL:
                 unbind_cell(t, s, cell)
                 remove_doomed(t, s, slot, cell)
@@ -134,13 +134,34 @@ def _unbind_next(t: TopologyArrays, s: Cells, frame: IntArray) -> int:
 
 
 @kernel
-def _first_bad_free(t: TopologyArrays, s: Cells, level: int) -> int:
+def least_bad_free(t: TopologyArrays, s: Cells, level: int) -> int:
+    """The first free bad cell of a level that no plan touches, or NO_CELL; where leaves are lost, the least bad one."""
     base = t.level_base[level]
+    best, fewest = NO_CELL, 0
     for position in range(base, base + s.bad_count[level]):
-        if not overlaps_plan(t, s, s.bad_list[position]):
-            return s.bad_list[position]
-        _leave_out(t, s, level)
-    return NO_CELL
+        cell = s.bad_list[position]
+        if overlaps_plan(t, s, cell):
+            _leave_out(t, s, level)
+            continue
+        if s.lost_total[t.chain_of_level[level]] == 0:
+            return cell
+        count = count_bad(t, s, cell)
+        if best == NO_CELL or count < fewest:
+            best, fewest = cell, count
+    return best
+
+
+@kernel
+def count_bad(t: TopologyArrays, s: Cells, cell: int) -> int:
+    """Leaves below a physical cell that are bad, or will be when the event that is being handled is over."""
+    node = t.node[cell]
+    if node != NO_CELL:
+        return int(t.leaf_count[t.chain_level[cell]] if s.node_bad[node] == 1 else s.lost[cell])
+    count = 0
+    first = t.first_leaf[cell]
+    for leaf in range(first, first + t.leaf_count[t.chain_level[cell]]):
+        count += s.lost[leaf] == 1 or s.node_bad[t.node[leaf]] == 1
+    return count
 
 
 @kernel
@@ -161,16 +182,35 @@ def _leave_out(t: TopologyArrays, s: Cells, chain_level: int) -> None:
 
 
 @kernel
-def first_idle_doomed(t: TopologyArrays, s: Cells, slot: int) -> int:
-    """The first doomed cell of a VC at a level that no guaranteed pod uses and no plan touches, or NO_CELL."""
+def worst_idle_doomed(t: TopologyArrays, s: Cells, slot: int) -> int:
+    """The first doomed cell of a VC at a level that no guaranteed pod uses and no plan touches, or NO_CELL.
+
+    Where leaves are lost, the one with most bad leaves.
+    """
     base = t.root_base[slot]
+    worst, most = NO_CELL, 0
     for position in range(base, base + s.doomed_count[slot]):
         cell = s.doomed_list[position]
-        if s.priority[cell] < MIN_GUARANTEED_PRIORITY:
-            if s.planned[s.bound[cell]] == 0 and not overlaps_plan(t, s, cell):
-                return cell
+        if s.priority[cell] >= MIN_GUARANTEED_PRIORITY:
+            continue
+        if s.planned[s.bound[cell]] != 0 or overlaps_plan(t, s, cell):
             _leave_out(t, s, t.chain_level[cell])
-    return NO_CELL
+            continue
+        if s.lost_total[t.chain_of_level[t.chain_level[cell]]] == 0:
+            return cell
+        count = count_bad(t, s, cell)
+        if worst == NO_CELL or count > most:
+            worst, most = cell, count
+    return worst
+
+
+@kernel
+def release_doomed(t: TopologyArrays, s: Cells, slot: int, cell: int) -> None:
+    """Take a doomed cell that no guaranteed pod uses from its VC, with all that follows."""
+    vc = t.vc[s.bound[cell]]
+    unbind_cell(t, s, cell)
+    remove_doomed(t, s, slot, cell)
+    settle(t, s, RELEASE, cell, vc, 1)
 
 
 @kernel
@@ -203,7 +243,7 @@ def _allocate_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, i
     # at the cell's own level left and claims go down together, so nothing can newly break
     safe = cursor == own_level or s.left[level] >= s.all_vc_free[level]
     if cursor > own_level:
-        ancestor = _ancestor(t, cell, cursor)
+        ancestor = ancestor_at(t, cell, cursor)
         if s.bad[ancestor] == 1:
             remove_bad(t, s, ancestor)
             return _NOTHING, level, safe
@@ -235,7 +275,7 @@ def _release_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, in
     share = t.leaf_count[own] // t.leaf_count[level] if cursor < own_level else 1
     put(s, s.left, level, s.left[level] + share)
     if cursor > own_level:
-        ancestor = _ancestor(t, cell, cursor)
+        ancestor = ancestor_at(t, cell, cursor)
         if s.bad[ancestor] == 1:
             append_bad(t, s, ancestor)
             return _NOTHING, level
@@ -257,7 +297,8 @@ def _next_cursor(cursor: int, own_level: int, listed_level: int) -> int:
 
 
 @kernel
-def _ancestor(t: TopologyArrays, cell: int, level: int) -> int:
+def ancestor_at(t: TopologyArrays, cell: int, level: int) -> int:
+    """The cell of a level that a cell is below, or the cell itself."""
     while t.level[cell] < level:
         cell = t.parent[cell]
     return cell
@@ -306,7 +347,7 @@ def _enter_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
 
 
 @kernel
-def _set_leaf_bad(t: TopologyArrays, s: Cells, leaf: int) -> None:
+def set_leaf_bad(t: TopologyArrays, s: Cells, leaf: int) -> None:
     """A leaf turned bad: mark it and its ancestors, then list or bind them, ancestors first (FORMAT 5e, 5f)."""
     top = leaf
     cell = leaf
@@ -315,7 +356,7 @@ def _set_leaf_bad(t: TopologyArrays, s: Cells, leaf: int) -> None:
         top = cell
         cell = t.parent[cell]
     for level in range(t.level[top], 0, -1):
-        cell = _ancestor(t, leaf, level)
+        cell = ancestor_at(t, leaf, level)
         if is_free(t, s, cell):
             append_bad(t, s, cell)
             settle(t, s, BIND, t.chain_level[cell], 0, 0)
@@ -324,7 +365,7 @@ def _set_leaf_bad(t: TopologyArrays, s: Cells, leaf: int) -> None:
 
 
 @kernel
-def _set_leaf_healthy(t: TopologyArrays, s: Cells, leaf: int) -> None:
+def set_leaf_healthy(t: TopologyArrays, s: Cells, leaf: int) -> None:
     """A leaf healed: it, then each ancestor whose children are all healthy (FORMAT 5e, 5g)."""
     cell = leaf
     while cell != NO_CELL and s.bad[cell] == 1 and not _has_bad_child(t, s, cell):
@@ -362,6 +403,16 @@ def _has_bad_child(t: TopologyArrays, s: Cells, cell: int) -> bool:
 
 
 @kernel
+def note_path(t: TopologyArrays, s: Cells, cell: int) -> None:
+    """Have the views look anew at a physical cell, those above it, and what is bound to them."""
+    while cell != NO_CELL:
+        note_change(t, s, cell)
+        if s.bound[cell] != NO_CELL:
+            note_change(t, s, s.bound[cell])
+        cell = t.parent[cell]
+
+
+@kernel
 def _write_health(t: TopologyArrays, s: Cells, cell: int, bad: int) -> None:
     put(s, s.bad, cell, bad)
     note_change(t, s, cell)
@@ -374,17 +425,21 @@ def _write_health(t: TopologyArrays, s: Cells, cell: int, bad: int) -> None:
 def set_node_health(t: TopologyArrays, s: Cells, nodes: IntArray, bad: int) -> None:
     """Nodes turned bad (1) or healthy (0), one after the other: their leaves in canonical order.
 
-    A node that was so already is left alone. Cost O(leaves of the nodes x (height + VCs)).
+    A node that was so already is left alone, and so are lost leaves, which are bad in either case.
+    Cost O(leaves of the nodes x (height + VCs)).
     """
     for node in nodes:
         if s.node_bad[node] == bad:
             continue
         put(s, s.node_bad, node, bad)
         for position in range(t.node_leaf_start[node], t.node_leaf_start[node + 1]):
-            if bad == 1:
-                _set_leaf_bad(t, s, t.node_leaf[position])
+            leaf = t.node_leaf[position]
+            if s.lost[leaf] == 1:
+                note_path(t, s, leaf)
+            elif bad == 1:
+                set_leaf_bad(t, s, leaf)
             else:
-                _set_leaf_healthy(t, s, t.node_leaf[position])
+                set_leaf_healthy(t, s, leaf)
 
 
 @entry_kernel

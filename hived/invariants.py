@@ -21,7 +21,7 @@ def broken_rule(state: State) -> str | None:
     """The first broken rule, or None if all hold."""
     for check in (
         _check_sums, _check_bindings, _check_free_lists, _check_counts, _check_leaves, _check_groups,
-        _check_bad_cells, _check_doomed, _check_scratch,
+        _check_bad_cells, _check_lost, _check_doomed, _check_scratch,
     ):  # fmt: skip
         for broken in check(state):
             return broken
@@ -299,8 +299,23 @@ def _check_bad_cells(state: State) -> Iterator[str]:
     )
     yield from _differ(state, np.arange(count), hidden, "is bad and allocated, but its VC does not see it")
     leaves = np.flatnonzero(state.arrays.level[:count] == 1)
-    strange = cells.bad[leaves] != cells.node_bad[state.arrays.node[leaves]]
-    yield from _differ(state, leaves, strange, "is a leaf of another health than its node")
+    strange = cells.bad[leaves] != cells.node_bad[state.arrays.node[leaves]] | cells.lost[leaves]
+    yield from _differ(state, leaves, strange, "is bad, but neither lost nor of a bad node, or the reverse")
+
+
+def _check_lost(state: State) -> Iterator[str]:
+    cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
+    parents, lost = _fold_children(state, cells.lost, np.add)
+    is_physical = parents < count
+    wrong = is_physical & (cells.lost[parents] != lost)
+    yield from _differ(state, parents, wrong, "count of lost leaves is not the sum of its children's")
+    virtual = np.arange(count, len(cells.lost))
+    shown = np.where(cells.bound[virtual] == NO_CELL, 0, cells.lost[cells.bound[virtual]])
+    yield from _differ(state, virtual, cells.lost[virtual] != shown, "does not show how many of its leaves are lost")
+    leaves = np.flatnonzero(arrays.level[:count] == 1)
+    chains = arrays.chain_of_level[arrays.chain_level[leaves]]
+    if (np.bincount(chains, cells.lost[leaves], len(cells.lost_total)) != cells.lost_total).any():
+        yield "lost totals are not the numbers of lost leaves of the chains"
 
 
 def _check_doomed(state: State) -> Iterator[str]:

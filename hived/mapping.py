@@ -6,8 +6,9 @@ parent's physical cell. Below a candidate, wishes are matched level by level: a 
 lexicographic order, so mapping is complete and polynomial (FORMAT C3). Free lists and quota are changed on the way
 and put back at the end.
 
-A cell that is usable at or below node level has only usable cells below it: an unbound cell has no bound descendants,
-and a node is healthy and suggested as a whole. So fitting needs a proof only above node level.
+A cell that is usable at or below node level has only usable cells below it, unless some of its leaves are lost: an
+unbound cell has no bound descendants, and a node is healthy and suggested as a whole. So fitting needs a proof above
+node level, and below it for cells with lost leaves, which are the last choice.
 """
 
 from typing import NamedTuple
@@ -20,10 +21,11 @@ from hived.journal import put, undo_writes
 from hived.matching import match_first
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
-from hived.views import BoolArray, LongArray
+from hived.views import BoolArray, LongArray, is_bad_as_a_whole
 
 NO_WISH = -1
 _RANK_SHIFT = 31
+_IS_LOST = 1 << 61  # more than any rank of a cell without lost leaves
 
 
 class Wishes(NamedTuple):
@@ -54,7 +56,8 @@ def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) ->
     if suggestion.within != NO_CELL and not overlap(t, cell, suggestion.within):
         return False
     if t.node[cell] != NO_CELL:
-        return s.bad[cell] == 0 and (suggestion.ignore or suggestion.suggested[t.node[cell]])
+        is_bad = s.bad[cell] == 1 and is_bad_as_a_whole(t, s, cell)
+        return not is_bad and (suggestion.ignore or suggestion.suggested[t.node[cell]])
     if suggestion.ignore:
         return True
     first, count = cell, 1
@@ -151,21 +154,27 @@ def _append_child(w: Wishes, parent: int, child: int) -> None:
 
 
 @kernel
-def lent_rank(s: Cells, cell: int) -> int:
-    """How many opportunistic leaves a physical cell has, those of elastic groups counting only between equals."""
+def rank_of(s: Cells, cell: int) -> int:
+    """Which physical cells to take first: those with fewest opportunistic leaves, last those with lost leaves.
+
+    Opportunistic leaves of elastic groups count only between equals. Of cells with lost leaves, those with fewest come
+    first, then those with fewest opportunistic leaves of any group.
+    """
     lent = int(s.opportunistic_used[cell])
+    if s.lost[cell] > 0:
+        return _IS_LOST + (int(s.lost[cell]) << _RANK_SHIFT) + lent
     return ((lent - int(s.elastic_lent[cell])) << _RANK_SHIFT) + lent
 
 
 @kernel
 def order_candidates(t: TopologyArrays, s: Cells, first: IntArray, suggestion: Suggestion, ordered: IntArray) -> int:
-    """Positions of the usable cells of `first`, least `lent_rank` first, stably; returns their number."""
+    """Positions of the usable cells of `first`, least `rank_of` first, stably; returns their number."""
     count = 0
     for i in range(len(first)):
         if is_usable(t, s, first[i], suggestion):
-            rank = lent_rank(s, first[i])
+            rank = rank_of(s, first[i])
             place = count
-            while place > 0 and lent_rank(s, first[ordered[place - 1]]) > rank:
+            while place > 0 and rank_of(s, first[ordered[place - 1]]) > rank:
                 ordered[place] = ordered[place - 1]
                 place -= 1
             ordered[place] = i
@@ -179,34 +188,72 @@ def fit_matrix(
 ) -> IntArray:
     """Which of `wishes` fits which of `candidates`, all at one level: shape (wishes, candidates), 1 where it fits.
 
-    Worked out from the level above the nodes upwards: a wish fits a usable cell whose children its children match.
+    Worked out from the nodes upwards: a wish fits a usable cell whose children its children match. At node level and
+    below, that needs to be looked at only where leaves are lost.
     """
-    # the levels below, top down, as ranges of two flat arrays
-    level = t.level[candidates[0]]
     node_level = t.node_level[t.chain_of_level[t.chain_level[candidates[0]]]]
-    depth = max(0, level - node_level)
+    depth = max(0, t.level[candidates[0]] - node_level)
     wish_lists, wish_starts = _descend_wishes(w, wishes, depth)
-    fits = np.zeros((0, 0), np.int32)
-    below = fits
-    for step in range(depth, -1, -1):
+    rows, cells = wish_lists[wish_starts[depth] : wish_starts[depth + 1]], _descend_cells(t, candidates, depth)
+    fits = _fit_usable(t, s, rows, cells, suggestion)
+    for column in range(len(cells)):
+        if s.lost[cells[column]] > 0 and t.level[cells[column]] > 1:
+            for row in range(len(rows)):
+                if fits[row, column] == 1:
+                    fits[row, column] = _fits_in_part(t, s, w, rows[row], cells[column], suggestion)
+    for step in range(depth - 1, -1, -1):
         rows = wish_lists[wish_starts[step] : wish_starts[step + 1]]
-        cells = _descend_cells(t, candidates, step)
-        fits = np.zeros((len(rows), len(cells)), np.int32)
-        child_row = 0
-        for row in range(len(rows)):
-            for column in range(len(cells)):
-                if is_usable(t, s, cells[column], suggestion):
+        fits = _fit_parents(t, s, w, rows, _descend_cells(t, candidates, step), fits, suggestion)
+    return fits
+
+
+@kernel
+def _fit_usable(t: TopologyArrays, s: Cells, rows: IntArray, cells: IntArray, suggestion: Suggestion) -> IntArray:
+    """Every wish fits every usable cell."""
+    fits = np.zeros((len(rows), len(cells)), np.int32)
+    for column in range(len(cells)):
+        if is_usable(t, s, cells[column], suggestion):
+            for row in range(len(rows)):
+                fits[row, column] = 1
+    return fits
+
+
+@kernel
+def _fits_in_part(t: TopologyArrays, s: Cells, w: Wishes, wish: int, cell: int, suggestion: Suggestion) -> int:
+    """1 if what is below a wish fits below a cell at or below node level, some of whose leaves are lost.
+
+    Cost O(leaves of the cell^2 x levels), as a rule.
+    """
+    ones = np.empty(1, np.int32)
+    ones[0] = wish
+    top = np.empty(1, np.int32)
+    top[0] = cell
+    depth = t.level[cell] - 1
+    wish_lists, wish_starts = _descend_wishes(w, ones, depth)
+    rows = wish_lists[wish_starts[depth] : wish_starts[depth + 1]]
+    fits = _fit_usable(t, s, rows, _descend_cells(t, top, depth), suggestion)
+    for step in range(depth - 1, -1, -1):
+        rows = wish_lists[wish_starts[step] : wish_starts[step + 1]]
+        fits = _fit_parents(t, s, w, rows, _descend_cells(t, top, step), fits, suggestion)
+    return fits[0, 0]
+
+
+@kernel
+def _fit_parents(
+    t: TopologyArrays, s: Cells, w: Wishes, rows: IntArray, cells: IntArray, below: IntArray, suggestion: Suggestion
+) -> IntArray:
+    """Which of `rows` fits which of `cells`, if `below` says so of their children, in order."""
+    fits = np.zeros((len(rows), len(cells)), np.int32)
+    span = t.child_count[t.chain_level[cells[0]]]
+    child_row = 0
+    for row in range(len(rows)):
+        end = child_row + w.child_count[rows[row]]
+        for column in range(len(cells)):
+            if end - child_row <= span and is_usable(t, s, cells[column], suggestion):
+                block = below[child_row:end, column * span : (column + 1) * span].copy()
+                if match_first(block, np.empty(len(block), np.int32)):
                     fits[row, column] = 1
-                    if step < depth:
-                        span = t.child_count[t.chain_level[cells[column]]]
-                        block = below[
-                            child_row : child_row + w.child_count[rows[row]], column * span : (column + 1) * span
-                        ].copy()
-                        match = np.empty(len(block), np.int32)
-                        if len(block) > span or not match_first(block, match):
-                            fits[row, column] = 0
-            child_row += w.child_count[rows[row]]
-        below = fits
+        child_row = end
     return fits
 
 
@@ -215,8 +262,10 @@ def _descend_wishes(w: Wishes, wishes: IntArray, depth: int) -> tuple[IntArray, 
     """The wishes and the `depth` generations below them, one flat list, with the start of each generation."""
     flat = np.empty(w.total[0], np.int32)
     starts = np.zeros(depth + 2, np.int32)
-    flat[: len(wishes)] = wishes
-    filled = len(wishes)
+    filled = 0
+    for wish in wishes:
+        flat[filled] = wish
+        filled += 1
     for generation in range(depth):
         starts[generation + 1] = filled
         for i in range(starts[generation], starts[generation + 1]):
@@ -243,6 +292,14 @@ def _descend_cells(t: TopologyArrays, cells: IntArray, depth: int) -> IntArray:
 
 
 @kernel
+def _children(t: TopologyArrays, cell: int) -> IntArray:
+    children = np.empty(t.child_count[t.chain_level[cell]], np.int32)
+    for i in range(len(children)):
+        children[i] = t.first_child[cell] + i
+    return children
+
+
+@kernel
 def assign(
     t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, candidates: IntArray, suggestion: Suggestion
 ) -> bool:
@@ -266,8 +323,7 @@ def assign(
             children[i] = child
             child = w.next[child]
         cell = w.match[wish]
-        below = t.first_child[cell] + np.arange(t.child_count[t.chain_level[cell]]).astype(np.int32)
-        if not _assign_level(t, s, w, children, below, suggestion):
+        if not _assign_level(t, s, w, children, _children(t, cell), suggestion):
             return False
         for i in range(count):
             stack[height] = children[i]
@@ -279,13 +335,13 @@ def assign(
 def _assign_level(
     t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, candidates: IntArray, suggestion: Suggestion
 ) -> bool:
-    """Match wishes with candidates at one level; candidates with fewest opportunistic leaves first."""
+    """Match wishes with candidates at one level, those to take first by their rank."""
     ordered = np.empty(len(candidates), np.int32)
     usable = order_candidates(t, s, candidates, suggestion, ordered)
     if usable < len(wishes):
         return False
     preferred = candidates[ordered[:usable]]
-    if t.node[candidates[0]] != NO_CELL:
+    if t.node[candidates[0]] != NO_CELL and s.lost[preferred[len(wishes) - 1]] == 0:
         for i in range(len(wishes)):
             w.match[wishes[i]] = preferred[i]
         return True
@@ -301,7 +357,7 @@ def _assign_level(
 def next_candidate(
     t: TopologyArrays, s: Cells, chain_level: int, suggestion: Suggestion, last_rank: int, last_position: int
 ) -> int:
-    """Position in a free list of the usable cell that follows (last_rank, last_position) by (`lent_rank`, position).
+    """Position in a free list of the usable cell that follows (last_rank, last_position) by (`rank_of`, position).
 
     NO_CELL if there is none. Cost O(1) as a rule, O(list) at worst.
     """
@@ -309,7 +365,7 @@ def next_candidate(
     best, best_rank = NO_CELL, 0
     for position in range(s.free_count[chain_level]):
         cell = s.free_list[base + position]
-        rank = lent_rank(s, cell)
+        rank = rank_of(s, cell)
         if rank < last_rank or (rank == last_rank and position <= last_position):
             continue
         if (best != NO_CELL and rank >= best_rank) or not is_usable(t, s, cell, suggestion):
@@ -333,7 +389,7 @@ def map_to_free_list(
         if position == NO_CELL:
             return False
         candidates[0] = s.free_list[t.level_base[chain_level] + position]
-        rank = lent_rank(s, candidates[0])
+        rank = rank_of(s, candidates[0])
         if assign(t, s, w, wishes, candidates, suggestion):
             remove_free(t, s, candidates[0])
             return True
@@ -363,7 +419,7 @@ def buddy_allocate(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_leve
             position[level] = next_candidate(t, s, level, suggestion, rank[level], position[level])
             if position[level] != NO_CELL:
                 cell = s.free_list[t.level_base[level] + position[level]]
-                rank[level] = lent_rank(s, cell)
+                rank[level] = rank_of(s, cell)
                 chosen[level] = cell
                 for child in range(t.first_child[cell], t.first_child[cell] + t.child_count[level]):
                     append_free(t, s, child)
@@ -476,7 +532,7 @@ def _place_wishes(
     if preassigned > 0:
         spare = spare_cells(t, s, t.chain_of_level[t.chain_level[w.cell[tops[0]]]])
     for i in range(preassigned):
-        chain_level = t.chain_level[w.cell[tops[i]]]
+        chain_level = 0 + t.chain_level[w.cell[tops[i]]]  # 64 bits wide, or numba compiles the callees twice
         if buddy_allocate(t, s, w, tops[i], chain_level, suggestion):
             put(s, s.all_vc_free, chain_level, s.all_vc_free[chain_level] - 1)
         elif not split_relaxed(t, s, w, tops[i], chain_level, suggestion):
@@ -493,8 +549,7 @@ def _place_wishes(
         for k in range(count):
             wishes[k] = wish
             wish = w.next[wish]
-        parent = s.bound[t.parent[w.cell[tops[i]]]]
-        candidates = t.first_child[parent] + np.arange(t.child_count[t.chain_level[parent]]).astype(np.int32)
+        candidates = _children(t, s.bound[t.parent[w.cell[tops[i]]]])
         if not assign(t, s, w, wishes, candidates, suggestion):
             return False
     return True

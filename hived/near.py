@@ -6,6 +6,7 @@ those that nobody used and that the group uses in part.
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from hived.chains import chain_of_view, first_cell
 from hived.decisions import Wait
@@ -67,8 +68,8 @@ def _fit_within(state: State, request: Request, view: int, level: int, *, with_v
     where fewest cells are broken come first, as nobody else may be promised them. Cost O(cells of the level + nodes of
     those tried), and a mapping for each cell that has room in the VC but not behind it.
     """
-    cells, free = _cells_of(state, request, view, level)
-    broken, ways, before = _broken_above(state, cells, request.wanted), _ways(state, view, level), mark(state)
+    cells, free = cells_of(state, request, view, level)
+    broken, ways, before = broken_above(state, cells, request.wanted), _ways(state, view, level), mark(state)
     attempts = _attempts(state, request)
     for spares in (True, False) if with_victims else (True,):
         for attempt in attempts:
@@ -101,8 +102,8 @@ def _fit_packed(state: State, request: Request, view: int, level: int) -> Placem
     Of cells that nobody uses, and that would break as many cells above them, the first stands for all. Cost as
     `_fit_within`, and a mapping for each of `MOST_COMPARED` cells that have room.
     """
-    cells, free = _cells_of(state, request, view, level)
-    broken = _broken_above(state, cells, request.wanted)
+    cells, free = cells_of(state, request, view, level)
+    broken = broken_above(state, cells, request.wanted)
     order = np.lexsort((free, broken))
     order = order[free[order] >= request.wanted]
     cells, broken = cells[order], broken[order]
@@ -134,7 +135,7 @@ def _fit_packed(state: State, request: Request, view: int, level: int) -> Placem
     return again[0] if again is not None and isinstance(again[0], Placement) else None
 
 
-def _broken_above(state: State, cells: IntArray, wanted: int) -> IntArray:
+def broken_above(state: State, cells: IntArray, wanted: int) -> IntArray:
     """How many of each cell and those above it nobody uses, and would be used in part by so many leaves below it.
 
     cells : of one level. Cost O(cells of that level).
@@ -166,10 +167,10 @@ def _broken_below(state: State, leaves: IntArray, level: int) -> int:
     return broken
 
 
-def _cells_of(state: State, request: Request, view: int, level: int) -> tuple[IntArray, IntArray]:
+def cells_of(state: State, request: Request, view: int, level: int) -> tuple[IntArray, IntArray]:
     """The physical cells of a level that the group may be below, and how many leaves of each are free for it.
 
-    None if they are too small. What opportunistic pods use is free for others.
+    None if they are too small. What opportunistic pods use is free for others. Lost leaves are not free.
     """
     arrays, cells = state.arrays, state.cells
     first = first_cell(state, view)
@@ -178,16 +179,31 @@ def _cells_of(state: State, request: Request, view: int, level: int) -> tuple[In
         return np.zeros(0, np.int32), np.zeros(0, np.int32)
     base = int(arrays.level_base[chain_level])
     found = np.arange(base, base + int(arrays.level_size[chain_level]), dtype=np.int32)
-    beside = _leaf_beside(state, request.pod.spec)
+    beside = leaf_beside(state, request.pod.spec)
     if beside != NO_CELL:
         while beside != NO_CELL and arrays.level[beside] < level:
             beside = int(arrays.parent[beside])
         found = found[found == beside]
     free = arrays.leaf_count[chain_level] - cells.used[found]
-    return found, free + cells.opportunistic_used[found] if request.is_guaranteed else free
+    if request.is_guaranteed:
+        free = free + cells.opportunistic_used[found]
+    if cells.lost_total[arrays.chain_of_level[chain_level]]:
+        free = free - _lost_among_free(state, chain_level, request)[found - base]
+    return found, free
 
 
-def _leaf_beside(state: State, spec: PodSpec) -> int:
+def _lost_among_free(state: State, chain_level: int, request: Request) -> npt.NDArray[np.int64]:
+    """How many lost leaves each cell of a level has that nobody uses who would not have to leave."""
+    arrays, cells = state.arrays, state.cells
+    leaf_level = int(arrays.level_offset[arrays.chain_of_level[chain_level]]) + 1
+    first = int(arrays.level_base[leaf_level])
+    leaves = np.flatnonzero(cells.lost[first : first + int(arrays.level_size[leaf_level])])
+    limit = MIN_GUARANTEED_PRIORITY if request.is_guaranteed else OPPORTUNISTIC_PRIORITY
+    leaves = leaves[cells.priority[first + leaves] < limit]
+    return np.bincount(leaves // arrays.leaf_count[chain_level], minlength=int(arrays.level_size[chain_level]))
+
+
+def leaf_beside(state: State, spec: PodSpec) -> int:
     """A leaf of the allocated group that the pod is to be beside; NO_CELL if there is none."""
     group = state.groups.get(spec.beside)
     if group is None or group.state is not GroupState.ALLOCATED:
@@ -235,8 +251,8 @@ def _reason(state: State, request: Request, view: int, level: int) -> Wait:
     spec, chain = request.pod.spec, chain_of_view(state, view)
     where = request.where if request.is_guaranteed else f"the {request.where}"
     refused = f"no {spec.within_cell} of {where} has {request.wanted} free {chain.types[0]}s"
-    cells, limits = _cells_of(state, request._replace(wanted=0), view, level)
-    if _leaf_beside(state, spec) != NO_CELL:
+    cells, limits = cells_of(state, request._replace(wanted=0), view, level)
+    if leaf_beside(state, spec) != NO_CELL:
         refused += f" beside affinity group {spec.beside}"
     if len(cells) == 0:
         return Wait(f"{refused}: that is not in chain {chain.name}")

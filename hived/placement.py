@@ -9,7 +9,15 @@ from hived.jit import entry_kernel, kernel
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import Cells, CellState
 from hived.topology import NO_CELL, IntArray, TopologyArrays
-from hived.views import BoolArray, LongArray, least_key, physical_of, sort_view, used_in_key
+from hived.views import (
+    BoolArray,
+    LongArray,
+    is_bad_as_a_whole,
+    least_key,
+    physical_of,
+    sort_view,
+    used_in_key,
+)
 
 # outcome of a search; a blocked search names the node cell that stood in the way
 PLACED, NO_CAPACITY, BAD_NODE, NON_SUGGESTED_NODE = 0, 1, 2, 3
@@ -29,7 +37,20 @@ def free_leaves(t: TopologyArrays, s: Cells, cell: int, priority: int, only_elas
     """Leaves below a cell that a pod of this priority may take: those whose own priority is lower.
 
     only_elastic : of those in use, take only leaves of elastic groups
+
+    Lost leaves do not count, but for those of a cell that is bad as a whole, which is refused when its turn comes.
     """
+    if s.lost[cell] == 0 or is_bad_as_a_whole(t, s, physical_of(t, s, cell)):
+        return _free_leaves_of_all(t, s, cell, priority, only_elastic)
+    free = 0
+    for leaf in range(t.first_leaf[cell], t.first_leaf[cell] + t.leaf_count[t.chain_level[cell]]):
+        if s.bad[leaf] == 0:
+            free += _free_leaves_of_all(t, s, leaf, priority, only_elastic)
+    return free
+
+
+@kernel
+def _free_leaves_of_all(t: TopologyArrays, s: Cells, cell: int, priority: int, only_elastic: bool) -> int:
     total = t.leaf_count[t.chain_level[cell]]
     if priority == OPPORTUNISTIC_PRIORITY:
         return total - s.used[cell]
@@ -73,7 +94,7 @@ def pick_nodes(
                 continue
             physical = physical_of(t, s, cell)
             if physical != NO_CELL:
-                if s.bad[physical] == 1:
+                if s.bad[physical] == 1 and is_bad_as_a_whole(t, s, physical):
                     return BAD_NODE, physical
                 if not ignore_suggested and not suggested[t.node[physical]]:
                     return NON_SUGGESTED_NODE, physical
@@ -108,8 +129,8 @@ def pick_leaves(
 ) -> None:  # fmt: skip
     """Choose leaves of a node for one pod, as low in the tree as they can be together (SEMANTICS 4b, FORMAT 4).
 
-    Candidates are the free leaves in tree order, then the preemptible ones, those of elastic groups first. The answer
-    is the first of the lowest cells that have enough candidates, and of it the first `wanted` candidates.
+    Candidates are the free leaves in tree order, then the preemptible ones, those of elastic groups first; lost ones
+    are none. The answer is the first of the lowest cells that have enough candidates, and of it the first `wanted`.
 
     taken : 1 for leaves that earlier pods of this call got, index relative to the node's first leaf; updated
     leaves : out, shape (wanted,)
@@ -120,7 +141,7 @@ def pick_leaves(
     rank = np.empty(total, np.int32)  # 0 free, 1 elastic, 2 preemptible, 3 not a candidate
     for i in range(total):
         leaf_priority = s.priority[first + i]
-        if taken[i] == 1 or leaf_priority >= priority:
+        if taken[i] == 1 or leaf_priority >= priority or s.bad[first + i] == 1:
             rank[i] = 3
         elif leaf_priority == FREE_PRIORITY:
             rank[i] = 0

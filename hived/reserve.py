@@ -3,16 +3,14 @@
 It takes the same physical leaves again; which virtual cells stand behind them is chosen here. Whoever uses the leaves
 are its victims. Where that cannot be, or would take more than a search could have given it, it is refused and nothing
 changes: unlike work that runs, pods that wait can be placed anew.
-
-The cells of a leaf's path, from the leaf up to its preassigned cell, get virtual cells from the top down: what is bound
-keeps its virtual cell, what is not gets the first one that is neither bound nor chosen for an earlier leaf.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from hived.agreement import check_agreement
+from hived.behind import Chooser, spare_cells
 from hived.bind_info import canonical_order, check_sizes, find_leaves
 from hived.chains import check_request
 from hived.errors import UserError
@@ -34,17 +32,25 @@ def restore_reservation(state: State, pods: Sequence[PodRequest], bind_info: Bin
     physical, levels = find_leaves(state, known)
     _check_leaves(state, spec, physical)
     _check_users(state, spec, physical)
-    chooser = _Chooser(state, spec)
-    virtual = [chooser.choose(leaf, level) for leaf, level in zip(physical.tolist(), levels.tolist(), strict=True)]
+    virtual = _choose_virtual(state, spec, physical, levels)
     chain = int(state.arrays.chain_of_level[state.arrays.chain_level[physical[0]]])
-    before = _spare_cells(state, chain)
+    before = spare_cells(state, chain)
     start_preemption(state, pods[0], physical, np.array(virtual, np.int32))
-    if any(now < 0 and now < then for now, then in zip(_spare_cells(state, chain), before, strict=True)):
+    if any(now < 0 and now < then for now, then in zip(spare_cells(state, chain), before, strict=True)):
         raise _refused(spec, f"other VCs are promised the cells that are left of chain {_name(state, chain)}")
     group = state.groups[spec.group.name]
     for pod in pods:
         check_agreement(pod, group)
         group.preempting_pods[pod.uid] = pod
+
+
+def _choose_virtual(state: State, spec: PodSpec, physical: IntArray, levels: IntArray) -> list[int]:
+    """The virtual leaves behind physical ones; UserError if there is one that the VC cannot have."""
+    chooser = Chooser(state, spec)
+    try:
+        return [chooser.choose(leaf, level) for leaf, level in zip(physical.tolist(), levels.tolist(), strict=True)]
+    except UserError as error:
+        raise _refused(spec, error.message) from None
 
 
 def _check_pods(state: State, pods: Sequence[PodRequest]) -> PodSpec:
@@ -110,100 +116,3 @@ def _check_users(state: State, spec: PodSpec, physical: IntArray) -> None:
         priority = int(cells.priority[stronger[0]])
         where = address(int(stronger[0]))
         raise _refused(spec, f"leaf cell {where} is used by affinity group {user} at priority {priority}")
-
-
-class _Chooser:
-    """Virtual cells for the leaves of one group, leaf by leaf; nothing of the state changes."""
-
-    def __init__(self, state: State, spec: PodSpec) -> None:
-        self._state = state
-        self._spec = spec
-        self._vc = state.topology.vc_index[spec.virtual_cluster]
-        self._pinned_root = state.topology.pinned_roots.get((self._vc, spec.pinned_cell_id), NO_CELL)
-        self._chosen: dict[int, int] = {}  # physical cell -> virtual cell
-        self._taken: set[int] = set()  # physical cells that are to be bound to preassigned ones
-        self._split: set[int] = set()  # physical cells above those
-        self._unbound: dict[int, Iterator[int]] = {}  # what is left of a row of virtual cells, by the first of the row
-
-    def choose(self, leaf: int, level: int) -> int:
-        """The virtual leaf for a physical one whose preassigned cell is of this level. Cost O(height)."""
-        arrays = self._state.arrays
-        if level == 0:
-            raise self._refused(leaf, "its preassigned cell has no type, or one that does not exist any more")
-        path = [leaf]
-        while self._behind(path[-1]) == NO_CELL and arrays.level[path[-1]] < level:
-            path.append(int(arrays.parent[path[-1]]))
-        virtual = self._behind(path[-1])
-        if virtual == NO_CELL:
-            virtual = self._take_root(leaf, path[-1])
-        elif not self._is_ours(int(arrays.root[virtual]), level):
-            address = self._state.topology.address
-            raise self._refused(leaf, f"{address(path[-1])} is bound to virtual cell {address(virtual)}")
-        for cell in reversed(path[:-1]):
-            span = int(arrays.child_count[arrays.chain_level[virtual]])
-            virtual = next(self._unbound_of(int(arrays.first_child[virtual]), span))
-            self._chosen[cell] = virtual
-        return virtual
-
-    def _refused(self, leaf: int, reason: str) -> UserError:
-        return _refused(self._spec, f"leaf cell {self._state.topology.address(leaf)}: {reason}")
-
-    def _behind(self, cell: int) -> int:
-        return self._chosen.get(cell, int(self._state.cells.bound[cell]))
-
-    def _is_ours(self, root: int, level: int) -> bool:
-        """May the group be in this preassigned cell?"""
-        arrays = self._state.arrays
-        if arrays.level[root] != level:
-            return False
-        if self._spec.pinned_cell_id:
-            return root == self._pinned_root
-        return bool(arrays.vc[root] == self._vc and arrays.pinned[root] == 0)
-
-    def _unbound_of(self, first: int, count: int) -> Iterator[int]:
-        """The virtual cells of a row that are not bound; each is given once."""
-        if first not in self._unbound:
-            bound = self._state.cells.bound[first : first + count]
-            self._unbound[first] = iter((first + np.flatnonzero(bound == NO_CELL)).tolist())
-        return self._unbound[first]
-
-    def _take_root(self, leaf: int, cell: int) -> int:
-        """The first preassigned cell to be had for a physical cell that is free as a whole."""
-        arrays, spec, topology = self._state.arrays, self._spec, self._state.topology
-        if spec.pinned_cell_id:
-            raise self._refused(leaf, f"it is not in pinned cell {spec.pinned_cell_id}")
-        if not self._is_free(cell):
-            raise self._refused(leaf, f"{topology.address(cell)} is not free as a whole")
-        slot = self._vc * len(arrays.child_count) + int(arrays.chain_level[cell])
-        root = next(self._unbound_of(int(arrays.root_base[slot]), int(arrays.root_count[slot])), NO_CELL)
-        if root == NO_CELL:
-            raise self._refused(leaf, f"VC {spec.virtual_cluster} has no {topology.cell_type(cell)} left for it")
-        self._chosen[cell] = root
-        self._taken.add(cell)
-        above = int(arrays.parent[cell])
-        while above != NO_CELL:
-            self._split.add(above)
-            above = int(arrays.parent[above])
-        return root
-
-    def _is_free(self, cell: int) -> bool:
-        """Is a cell in a free list or below one that is, and will be when earlier leaves have theirs?"""
-        if cell in self._split:
-            return False
-        while cell != NO_CELL and cell not in self._taken:
-            if self._state.cells.free_position[cell] != NO_CELL:
-                return True
-            cell = int(self._state.arrays.parent[cell])
-        return False
-
-
-def _spare_cells(state: State, chain: int) -> list[int]:
-    """For each level, from the top, how many cells the VCs' claims leave over; negative where VC safety is broken."""
-    cells, arrays = state.cells, state.arrays
-    spare, found = 0, []
-    bottom, top = int(arrays.level_offset[chain]) + 1, int(arrays.level_offset[chain] + arrays.top_level[chain])
-    for level in range(top, bottom - 1, -1):
-        spare += int(cells.free_count[level]) - int(cells.all_vc_free[level])
-        found.append(spare)
-        spare *= int(arrays.child_count[level])
-    return found

@@ -9,10 +9,9 @@ import numpy as np
 
 from hived.allocation import allocate_leaf, set_state, use_leaf
 from hived.bind_info import canonical_order, find_leaves
-from hived.binding import unbind_cell
 from hived.buddy import is_free
 from hived.groups import add_group
-from hived.health import RELEASE, bind_doomed_in_chain, first_idle_doomed, note_strain, remove_doomed, settle
+from hived.health import bind_doomed_in_chain, note_strain, release_doomed, worst_idle_doomed
 from hived.jit import entry_kernel, kernel
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
@@ -213,7 +212,7 @@ def _release_doomed(t: TopologyArrays, s: Cells, preassigned: int, vc: int, own_
                 is_own = cell == preassigned and owner == vc
                 is_idle = s.doomed_position[cell] != NO_CELL and s.priority[cell] < MIN_GUARANTEED_PRIORITY
                 if is_idle and not is_own and _overlap(t, cell, preassigned):
-                    _release_one_doomed(t, s, slot, cell)
+                    release_doomed(t, s, slot, cell)
                     released = True
     if s.bound[preassigned] != NO_CELL or s.doomed_count[own_slot] == 0:
         return released
@@ -221,19 +220,11 @@ def _release_doomed(t: TopologyArrays, s: Cells, preassigned: int, vc: int, own_
     for root in range(base, base + t.root_count[own_slot]):
         if s.bound[root] == NO_CELL:
             return released
-    cell = first_idle_doomed(t, s, own_slot)
+    cell = worst_idle_doomed(t, s, own_slot)
     if cell != NO_CELL:
-        _release_one_doomed(t, s, own_slot, cell)
+        release_doomed(t, s, own_slot, cell)
         released = True
     return released
-
-
-@kernel
-def _release_one_doomed(t: TopologyArrays, s: Cells, slot: int, cell: int) -> None:
-    vc = t.vc[s.bound[cell]]
-    unbind_cell(t, s, cell)
-    remove_doomed(t, s, slot, cell)
-    settle(t, s, RELEASE, cell, vc, 1)
 
 
 @kernel

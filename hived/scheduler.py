@@ -22,7 +22,9 @@ from hived.events import (
     Event,
     GroupReserved,
     GroupSplit,
+    LeavesLost,
     NodeHealthChanged,
+    Offer,
     Phase,
     PodAllocated,
     PodDeleted,
@@ -46,10 +48,12 @@ from hived.groups import (
 from hived.health import bind_pinned_cell, relieve_chains, set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
+from hived.lost import exchange_doomed, lose_leaves
+from hived.offers import are_offered, check_offer, may_keep, slot_nodes
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
 from hived.reserve import restore_reservation
 from hived.restore import restore_group
-from hived.search import search
+from hived.search import search, search_offered
 from hived.specs import ClusterSpec, PodRequest
 from hived.split import split_group
 from hived.state import CellState, Group, GroupState, State, empty_state
@@ -62,10 +66,11 @@ _START = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A pod, and the nodes that it may use: bool, shape (node_count,), None for all."""
+    """A pod, and the nodes that it may use: bool, shape (node_count,), None for all; or an offer for its group."""
 
     pod: PodRequest
     suggested: npt.NDArray[np.bool_] | None = None
+    offer: Offer | None = None
 
 
 def new_state(spec: ClusterSpec) -> State:
@@ -102,7 +107,7 @@ def handle(state: State, event: Event) -> Decision:
             applied = Applied()
         case GroupReserved():
             applied = _while_recording(state, lambda: _reserve(state, event))
-        case NodeHealthChanged():
+        case NodeHealthChanged() | LeavesLost():
             applied = _change_health(state, event)
     _relieve(state)
     return applied
@@ -162,7 +167,7 @@ def _is_whole(found: list[Decision] | UserError) -> bool:
 
 def _plan_one(state: State, asked: Asked) -> Decision:
     pod = asked.pod
-    event = ScheduleRequested(pod, Phase.FILTERING, asked.suggested)
+    event = ScheduleRequested(pod, Phase.FILTERING, asked.suggested, asked.offer)
     _check_request(state, event)
     if pod.spec.group.name in state.groups:
         remember_members(state, state.groups[pod.spec.group.name])
@@ -177,6 +182,10 @@ def _check_request(state: State, event: ScheduleRequested) -> None:
     check_members(event.pod.spec)
     if event.suggested is not None and event.suggested.shape != (len(state.topology.node_names),):
         raise UserError(f"suggested nodes must be a mask of {len(state.topology.node_names)} nodes")
+    if event.offer is not None:
+        if event.suggested is not None:
+            raise UserError("suggested nodes and an offer were both given; an offer stands in their place")
+        check_offer(event.offer, event.pod.spec.group, len(state.topology.node_names))
 
 
 def _relieve(state: State) -> None:
@@ -213,8 +222,9 @@ def _decide(state: State, event: ScheduleRequested) -> Decision:
         return _decide_new(state, event)
     check_agreement(pod, group)
     if group.state is not GroupState.PREEMPTING:
-        return _decide_member(state, pod, group)
-    if event.phase is Phase.PREEMPTING and not _may_stay(state, event, group):
+        return _decide_member(state, pod, group, event.offer)
+    is_asked = event.phase is Phase.PREEMPTING or (event.offer is not None and not find_victims(state, group.physical))
+    if is_asked and not _may_stay(state, event, group):
         cancel_preemption(state, group)
         decision = _decide_new(state, event)
         return replace(decision, cancelled=(group.name, *decision.cancelled))
@@ -222,13 +232,24 @@ def _decide(state: State, event: ScheduleRequested) -> Decision:
     group.preempting_pods[pod.uid] = pod
     if victims:
         return Preempt(victims)
+    if event.offer is not None and not are_offered(state, group.members, group.physical, event.offer):
+        return Wait("others have left its cells, on nodes that Kubernetes does not offer yet", is_emptied=True)
     return Bind(bind_info_of_slot(state, group, member_slots(group.members, pod.spec.leaf_cell_count).start))
 
 
-def _decide_member(state: State, pod: PodRequest, group: Group) -> Decision:
-    """A pod of a group that has its cells: it takes the first free slot of its size (SEMANTICS 4.1, 4.2)."""
+def _decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | None = None) -> Decision:
+    """A pod of a group that has its cells: it takes the first free slot of its size (SEMANTICS 4.1, 4.2).
+
+    With an offer, the first one on a node that will do.
+    """
     slots = member_slots(group.members, pod.spec.leaf_cell_count)
     slot = first_free_slot(group, slots)
+    if offer is not None and slot is not None:
+        nodes = slot_nodes(state, group.members, group.physical)
+        free = (each for each in slots if group.holders[each] is None)
+        slot = next((each for each in free if nodes[each] == NO_CELL or offer.nodes[each, nodes[each]]), None)
+        if slot is None:
+            return Wait("the cells that its group has left for it are on nodes that Kubernetes does not offer")
     if slot is None:
         raise UserError(
             f"Requesting more pods than the configured number for {pod.spec.leaf_cell_count} leaf cells"
@@ -243,10 +264,12 @@ def _decide_member(state: State, pod: PodRequest, group: Group) -> Decision:
 
 
 def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:
-    """Is every cell that a preempting group reserves healthy and, unless the group ignores it, suggested?"""
+    """Is every cell that a preempting group reserves healthy and, unless the group ignores it, suggested or offered?"""
     held = group.physical[group.physical != NO_CELL]
     if state.cells.bad[held].any():
         return False
+    if event.offer is not None:
+        return may_keep(state, group.members, group.physical, event.offer)
     if group.spec.ignore_suggested_nodes or event.suggested is None:
         return True
     return bool(event.suggested[state.arrays.node[held]].all())
@@ -256,7 +279,8 @@ def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait
     """A pod whose group holds nothing yet: search, and in the Preempting phase reserve what was found."""
     pod = event.pod
     before = mark(state)
-    found = search(state, pod, event.suggested)
+    offer = event.offer
+    found = search(state, pod, event.suggested) if offer is None else search_offered(state, pod, offer)
     if isinstance(found, Wait):
         undo_changes(state, before)
         return found
@@ -348,10 +372,15 @@ def _reserve(state: State, event: GroupReserved) -> Applied:
     return Applied()
 
 
-def _change_health(state: State, event: NodeHealthChanged) -> Applied:
+def _change_health(state: State, event: NodeHealthChanged | LeavesLost) -> Applied:
     node = state.topology.node_index.get(event.node)
-    if node is not None:
+    if node is None:
+        return Applied()
+    if isinstance(event, LeavesLost):
+        lose_leaves(state, node, event)
+    else:
         set_node_health(state.arrays, state.cells, np.array([node], np.int32), int(not event.is_healthy))
+    exchange_doomed(state.arrays, state.cells, node)
     return Applied()
 
 

@@ -48,7 +48,9 @@ class Cells(Block):
     # per cell, shape (cells,)
     priority: IntArray  # priority[c] == max(priority[children]); FREE_PRIORITY if free
     state: IntArray  # CellState
-    bad: IntArray  # bad[c] == any(bad[children]); virtual: that of the bound physical cell, 0 if unbound
+    bad: IntArray  # leaf: node_bad[its node] or lost; else any(bad[children]); virtual: as `lost`
+    lost: IntArray  # lost leaves below c, 1 for one itself: lost[c] == sum(lost[children]), whatever the node's health;
+    # virtual: that of the bound physical cell, 0 if unbound
     used: IntArray  # leaves below c with priority > FREE_PRIORITY; used[c] == sum(used[children])
     bound: IntArray  # bound[bound[c]] == c, or NO_CELL
     planned: IntArray  # > 0: c is part of a placement being made; doomed cells stay away from it (FORMAT 5h)
@@ -86,6 +88,7 @@ class Cells(Block):
     left_out: IntArray  # 1 if a doomed cell was left alone because of a plan, until caught up (FORMAT 5h)
     hidden: IntArray  # 1 if a bad cell got no virtual cell to be seen by, until caught up
     strained: IntArray  # 1 from when a replay or a doomed cell broke VC safety (SEMANTICS 6) until it holds again
+    lost_total: IntArray  # sum of lost[top cells]
     # one number
     planned_total: IntArray  # placements being made
     # not part of `memory`
@@ -172,7 +175,7 @@ def empty_state(spec: ClusterSpec) -> State:
     levels, nodes = len(arrays.child_count), len(topology.node_names)
     vc_levels = len(arrays.root_base)
     sizes = dict.fromkeys(
-        ("priority", "state", "bad", "used", "bound", "planned", "planned_below", "doomed_list"), cells
+        ("priority", "state", "bad", "lost", "used", "bound", "planned", "planned_below", "doomed_list"), cells
     )
     sizes |= dict.fromkeys(
         ("intended", "opportunistic_used", "elastic", "elastic_lent", "split", "free_position", "free_list",
@@ -182,7 +185,7 @@ def empty_state(spec: ClusterSpec) -> State:
     sizes |= dict.fromkeys(("free_count", "bad_count", "left", "all_vc_free", "doomed_total"), levels)
     sizes |= dict.fromkeys(("vc_free", "doomed_count"), vc_levels)
     sizes |= {"node_bad": nodes, "left_out": len(arrays.top_level), "hidden": len(arrays.top_level)}
-    sizes |= {"strained": len(arrays.top_level), "planned_total": 1}
+    sizes |= {"strained": len(arrays.top_level), "lost_total": len(arrays.top_level), "planned_total": 1}
     memory = np.zeros(sum(sizes.values()), np.int32)
     views, start = {}, 0
     for name, size in sizes.items():

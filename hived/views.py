@@ -71,12 +71,22 @@ def physical_of(t: TopologyArrays, s: Cells, cell: int) -> int:
 
 
 @kernel
+def is_bad_as_a_whole(t: TopologyArrays, s: Cells, cell: int) -> bool:
+    """Is every leaf of this bad physical cell bad? It is at or below node level: its node is bad, or all are lost."""
+    lost = s.lost[cell]
+    return bool(lost == 0 or lost == t.leaf_count[t.chain_level[cell]] or s.node_bad[t.node[cell]] == 1)
+
+
+@kernel
 def view_key(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore_suggested: bool) -> int:
-    """Sort key of a node: healthy, suggested, more used alike first, then less used at higher priority (4a.3)."""
+    """Sort key of a node: healthy, suggested, more used alike first, then less used at higher priority (4a.3).
+
+    A node that has lost some of its leaves is healthy: the others are there.
+    """
     key = 0
     physical = physical_of(t, s, cell)
     if physical != NO_CELL:
-        if s.bad[physical] == 1:
+        if s.bad[physical] == 1 and is_bad_as_a_whole(t, s, physical):
             key += _BAD
         if not ignore_suggested and not suggested[t.node[physical]]:
             key += _NON_SUGGESTED
@@ -135,8 +145,9 @@ def _sort_whole(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ig
         shifts += i - place
         if shifts > _SHIFTS_PER_CELL * count:
             by_key = np.argsort(keys, kind="mergesort")
-            order[:] = order[by_key]
-            keys[:] = keys[by_key]
+            sorted_order, sorted_keys = order[by_key], keys[by_key]
+            for k in range(count):
+                order[k], keys[k] = sorted_order[k], sorted_keys[k]
             break
     for i in range(count):
         s.view_place[order[i]] = start + i

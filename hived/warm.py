@@ -10,7 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 from hived.decisions import Bind, Decision
-from hived.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import (
+    Event,
+    GroupSplit,
+    LeavesLost,
+    NodeHealthChanged,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    ScheduleRequested,
+)
 from hived.health import bind_doomed_in_chain, relieve_chains
 from hived.jit import ENTRY_KERNELS, forget_sources
 from hived.scheduler import handle, new_state
@@ -54,6 +63,7 @@ def compile_kernels() -> int:
     _handle(state, GroupSplit(guest.spec.group.name, tuple(_pod(f"part-{slot}", priority=9) for slot in range(3))))
     _run(state, _pod("pinned", priority=0, pinned_cell_id="pin"))
     _handle(state, NodeHealthChanged(state.topology.node_names[0], is_healthy=False))
+    _handle(state, LeavesLost(state.topology.node_names[1], "GPU", 1))
     for cell_type in ("", "NODE"):
         _run(state, _pod("impossible", priority=0, pods=64, within_cell=cell_type))
     bind_doomed_in_chain(state.arrays, state.cells, 0)

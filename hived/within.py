@@ -88,9 +88,11 @@ def cells_within(t: TopologyArrays, s: Cells, view: int, cell: int, root_level: 
         count = _append_lower_roots(t, s, view, cell, out)
         if count == 0:
             return out[:0]
-        found = np.sort(out[:count])
-        roots = t.root[found]
-        return found[np.argsort(MAX_LEVELS * (s.bound[roots] == NO_CELL) - t.level[roots], kind="mergesort")]
+        keys = np.empty(count, np.int64)
+        for i in range(count):
+            root = t.root[out[i]]
+            keys[i] = (MAX_LEVELS * (s.bound[root] == NO_CELL) - t.level[root]) * len(t.root) + out[i]
+        return out[np.argsort(keys, kind="mergesort")]
     if virtual == NO_CELL:
         return out[:0]
     while t.level[virtual] > level:

@@ -1,11 +1,20 @@
 """Settings of all tests."""
 
 import asyncio
+import fcntl
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
+from typing import TextIO
 
+import numba
 import pytest
 import uvicorn.server
 from hypothesis import settings
+
+from hived_extender.warm import compile_kernels
 
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
@@ -31,6 +40,41 @@ SLOW_FILES = (
     "extender/test_leadership",
 )
 """Files that take tens of seconds, the longest first. Begun last, one of them would run alone."""
+
+
+NEED_NO_KERNELS = ("tests", "growth", "deploy")
+"""Folders with tests that start at once when they run alone."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have a process of its own compile kernels while workers collect, and run tests that need none."""
+    if config.getoption("numprocesses", None) and not numba.config.DISABLE_JIT:
+        with _lock() as lock:
+            subprocess.Popen([sys.executable, "-m", "hived_extender.warm"], pass_fds=[lock.fileno()])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have the kernels before a test that may wait for one of them with a time-out."""
+    if item.path.parent.name not in NEED_NO_KERNELS:
+        have_kernels()
+
+
+@cache
+def have_kernels() -> None:
+    """Compile the kernels, or load them from disk."""
+    if not numba.config.DISABLE_JIT:
+        with _lock():
+            compile_kernels()
+
+
+def _lock() -> TextIO:
+    """Held by one process and its children until they have closed it."""
+    folder = Path(numba.config.CACHE_DIR)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "compiling.lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,6 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
@@ -33,15 +34,17 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "specs", "events", "decisions", "jit", "blocks", "work"),
     ("topology",),
     ("layout",),
-    ("state", "matching"),
+    ("state", "matching", "sharing"),
     ("journal", "invariants"),
     ("buddy", "views", "chains"),
     ("binding", "placement"),
-    ("mapping", "within", "health", "groups", "agreement"),
-    ("allocation", "bind_info"),
-    ("preemption", "split"),
+    ("mapping", "within", "health", "groups", "agreement", "behind", "offers"),
+    ("allocation", "bind_info", "lost", "rooms"),
+    ("preemption", "split", "assigning"),
     ("restore", "reserve", "fitting"),
     ("near",),
+    ("together",),
+    ("complete",),
     ("search",),
     ("scheduler", "status"),
     ("warm",),
@@ -84,9 +87,20 @@ MODULES = modules()
 CORE_MODULES = sorted(name for name in MODULES if name.startswith("hived."))
 
 
-def imports(module: str) -> Iterator[tuple[str, int]]:
+@cache
+def tree_of(module: str) -> ast.Module:
+    """A module as it is written. Nothing is parsed before a test asks: every worker collects all tests."""
+    return ast.parse(MODULES[module].read_text())
+
+
+@cache
+def imports(module: str) -> tuple[tuple[str, int], ...]:
     """(dotted name, line) of everything a module imports, also inside functions."""
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+    return tuple(_imports(module))
+
+
+def _imports(module: str) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -139,7 +153,7 @@ def decorated(name: str, modules: Iterable[str] = MODULES) -> dict[str, ast.Func
     return {
         node.name: node
         for module in modules
-        for node in ast.parse(MODULES[module].read_text()).body
+        for node in tree_of(module).body
         if isinstance(node, ast.FunctionDef) and any(ast.unparse(each) == name for each in node.decorator_list)
     }
 
@@ -194,11 +208,12 @@ def test_every_library_that_is_imported_is_a_declared_dependency() -> None:
     assert {DISTRIBUTION_OF.get(name, name).lower() for name in libraries} <= declared
 
 
+@cache
 def classes() -> dict[str, tuple[set[str], set[str]]]:
     """(bases, public methods) of every class of ours by its name."""
     found: dict[str, tuple[set[str], set[str]]] = {}
-    for path in MODULES.values():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for module in MODULES:
+        for node in ast.walk(tree_of(module)):
             if isinstance(node, ast.ClassDef):
                 methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
                 bases = {ast.unparse(each).split("[")[0].split(".")[-1] for each in node.bases}
@@ -206,12 +221,9 @@ def classes() -> dict[str, tuple[set[str], set[str]]]:
     return found
 
 
-CLASSES = classes()
-
-
 def is_inherited(name: str, bases: set[str]) -> bool:
     """Whether one of these classes, or of ours above them, has a method of that name to document it."""
-    ours = [CLASSES[base] for base in bases if base in CLASSES]
+    ours = [classes()[base] for base in bases if base in classes()]
     return any(name in methods or is_inherited(name, above) for above, methods in ours)
 
 
@@ -220,11 +232,11 @@ def undocumented(module: str) -> Iterator[str]:
 
     A method that overrides one of ours is documented there.
     """
-    tree = ast.parse(MODULES[module].read_text())
+    tree = tree_of(module)
     if ast.get_docstring(tree) is None:
         yield module
     for owner in [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef) and is_public(node))]:
-        bases = CLASSES[owner.name][0] if isinstance(owner, ast.ClassDef) else set()
+        bases = classes()[owner.name][0] if isinstance(owner, ast.ClassDef) else set()
         for node in filter(is_public, owner.body):
             if ast.get_docstring(node) is None and not is_inherited(node.name, bases):
                 yield f"{module}:{node.lineno} {node.name}"

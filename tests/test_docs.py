@@ -1,14 +1,18 @@
 """What can be set is documented, with its default."""
 
+import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from hived.specs import MAX_GUARANTEED_PRIORITY, MIN_GUARANTEED_PRIORITY
 from hived_config import chains, loader, physical, skus, trees, virtual
 from hived_config.rules import GPU_RESOURCE, PRIORITY_WORDS, SCHEDULER_NAMES
 from hived_config.settings import Settings
-from hived_extender import requests
+from hived_extender import annotations, requests
+from hived_extender.annotation_yaml import OLD_SPELLINGS
 from hived_extender.annotations import PREFIX
 from hived_extender.announcements import BOARD_LIMIT
 from hived_extender.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
@@ -16,6 +20,7 @@ from hived_extender.pod_events import MESSAGE_LIMIT
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
+PODS = (ROOT / "docs" / "pods.md").read_text()
 EVENTS = (ROOT / "docs" / "events.md").read_text()
 
 
@@ -71,6 +76,41 @@ def test_annotations_that_say_what_a_pod_asks_for_are_documented() -> None:
     section = CONFIGURATION.split("## How other pods are read\n", 1)[1].split("\n### ", 1)[0]
     annotations = {requests.VIRTUAL_CLUSTER, requests.PRIORITY, requests.LEAF_CELL_TYPE, requests.PINNED_CELL}
     assert set(re.findall(rf"`({re.escape(PREFIX)}[\w-]+)`", section)) == annotations
+
+
+@pytest.mark.parametrize(
+    ("heading", "structs"),
+    [("## Fields", [annotations._Spec]), ("### The affinity group", [annotations._Group, annotations._Member])],
+)
+def test_exactly_the_fields_of_the_pod_annotation_are_documented(
+    heading: str, structs: list[type[msgspec.Struct]]
+) -> None:
+    fields = {each.encode_name for struct in structs for each in msgspec.structs.fields(struct)}
+    assert rows(PODS, heading).keys() == fields
+
+
+def test_the_old_spellings_of_the_pod_annotation_are_documented() -> None:
+    today = rows(PODS, "## Fields").keys()
+    section = PODS.split("## Old spellings\n", 1)[1].split("\n## ", 1)[0]
+    documented = set(re.findall(r"`(gpu\w+)`", section))
+    assert documented == {old for old, new in OLD_SPELLINGS.items() if new in today}
+
+
+def test_the_defaults_of_the_pod_annotation_are_documented() -> None:
+    text = '{"virtualCluster": "a", "leafCellNumber": 1}'
+    spec = annotations.pod_request("", "p", "ns", {annotations.SCHEDULING_SPEC: text}).spec
+    documented = rows(PODS, "## Fields")
+    for name, default in {
+        "priority": str(spec.priority),
+        "lazyPreemptionEnable": str(spec.lazy_preemption).lower(),
+        "ignoreK8sSuggestedNodes": str(spec.ignore_suggested_nodes).lower(),
+        "gangReleaseEnable": str(spec.gang_release).lower(),
+        "elastic": str(spec.elastic).lower(),
+    }.items():
+        assert f"| `{name}` | `{default}` |" in documented[name]
+    required = {name for name, row in documented.items() if f"| `{name}` | required |" in row}
+    assert required == set(json.loads(text))
+    assert f"`{MIN_GUARANTEED_PRIORITY}` to `{MAX_GUARANTEED_PRIORITY}`" in documented["priority"]
 
 
 def test_every_sample_cluster_is_listed() -> None:

@@ -119,7 +119,8 @@ def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[
         spec = configuration.cluster.virtual_clusters[name]
         count = len(topology.preassigned[vc]) - len(spec.pinned_cell_ids)
         cells = [_type_of_level(topology, slot) for slot in types[list(topology.preassigned[vc][:count])].tolist()]
-        clusters[name] = (cells, spec.pinned_cell_ids, namespaces.get(name), spec.packs_by_topology)
+        placement = spec.packs_by_topology, name in configuration.rules.packed
+        clusters[name] = (cells, spec.pinned_cell_ids, namespaces.get(name), placement)
     return clusters
 
 
@@ -182,6 +183,7 @@ def _values(configuration: Configuration) -> dict[str, Any]:
         "schedulerNames": list(rules.scheduler_names),
         **{f"priorityClasses.{name}": rules.priority_classes[name] for name in sorted(rules.priority_classes)},
         **{f"topologyLevels.{name}": rules.topology_levels[name] for name in sorted(rules.topology_levels)},
+        **{f"foreignDevices.{name}": rules.foreign_devices[name].value for name in sorted(rules.foreign_devices)},
         **{f"physicalCluster.skuTypes.{name}": _sku_type(configuration, name, skus[name]) for name in sorted(skus)},
     }
 
@@ -192,6 +194,8 @@ def _sku_type(configuration: Configuration, name: str, sku: SkuTypeSpec) -> dict
     values: dict[str, Any] = {"gpu": sku.gpu, "cpu": sku.cpu, "memory": f"{sku.memory_mib:.15g}Mi"}
     if name in rules.resources:
         values["resource"] = rules.resources[name]
+    if name in rules.device_classes:
+        values["deviceClass"] = rules.device_classes[name]
     if name in rules.node_labels:
         values["nodeLabels"] = dict(sorted(rules.node_labels[name].items()))
     return values

@@ -14,7 +14,7 @@ from hived_config.errors import ConfigError, Mistake
 from hived_config.openpai import open_configuration
 from hived_config.physical import PhysicalCells
 from hived_config.reader import Reader, is_null
-from hived_config.rules import POD_RULE_KEYS, PodRules, read_pod_rules
+from hived_config.rules import POD_RULE_KEYS, PodRules, check_foreign, read_pod_rules
 from hived_config.settings import SETTING_KEYS, Settings, read_settings
 from hived_config.skus import SkuTypes, read_sku_types
 from hived_config.virtual import VirtualClusters
@@ -94,12 +94,16 @@ def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> tuple[Clus
     rules = replace(
         read_pod_rules(reader, fields, types),
         resources=skus.resources,
+        device_classes=skus.device_classes,
         node_labels=skus.node_labels,
         vc_of_namespace=virtual.vc_of_namespace,
+        packed=frozenset(virtual.packed),
     )
     if types_node is None or cells_node is None or virtual_node is None:
         return None, rules
-    return ClusterSpec(types.specs, physical.cells, virtual.specs, skus.specs), rules
+    cluster = ClusterSpec(types.specs, physical.cells, virtual.specs, skus.specs)
+    check_foreign(reader, fields.get("foreignDevices"), rules, cluster)
+    return cluster, rules
 
 
 def _required(

@@ -2,17 +2,22 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 import yaml
 
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.chains import CellTypes
 from hived_config.reader import Reader, closest, describe, is_null, shorten
+from hived_config.skus import A_RESOURCE, RESOURCE
 
-POD_RULE_KEYS = ("schedulerNames", "priorityClasses", "topologyLevels")
+POD_RULE_KEYS = ("schedulerNames", "priorityClasses", "topologyLevels", "foreignDevices")
 
 GPU_RESOURCE = "nvidia.com/gpu"
 """What a leaf cell is to Kubernetes, unless its SKU type says otherwise."""
+
+GPU_DEVICE_CLASS = "gpu.nvidia.com"
+"""The DeviceClass of leaf cells that are `nvidia.com/gpu`, unless their SKU type says otherwise."""
 
 SCHEDULER_NAMES = ("hived", "hived-{vc}", "hivedscheduler-ds-{vc}")
 """What pods may ask for as schedulerName, by default: names of ours, and those that `hived submit` and OpenPAI use."""
@@ -24,6 +29,14 @@ PREEMPTIBLE = "preemptible"
 """Of a PriorityClass: opportunistic."""
 
 
+class Foreign(Enum):
+    """How devices are treated that pods use without having got them from hived."""
+
+    OCCUPY = "occupy"
+    IGNORE = "ignore"
+    REFUSE = "refuse"
+
+
 @dataclass(frozen=True, slots=True)
 class PodRules:
     """See the module.
@@ -31,16 +44,22 @@ class PodRules:
     Attributes
     ----------
     resources : by leaf cell type, the device resource that one leaf cell is one of; see `resources_in`
+    device_classes : by leaf cell type, the DeviceClass of its devices; see `device_classes_in`
+    foreign_devices : by device resource, how its use by pods is treated that hived has not placed
     node_labels : by leaf cell type, labels that its nodes have and that pods choose it by
     vc_of_namespace : which VC the pods of a namespace are of, unless they say otherwise
+    packed : VCs whose gangs are not kept near together unless they say so
     priority_classes : by PriorityClass, the priority
     topology_levels : by what topology wishes call a level (a node label, "volcano-tier-2"), the cell type
     scheduler_names : what pods have as schedulerName if they are for us; with {vc} in it, one name for each VC
     """
 
     resources: Mapping[str, str] = field(default_factory=dict)
+    device_classes: Mapping[str, str] = field(default_factory=dict)
+    foreign_devices: Mapping[str, Foreign] = field(default_factory=dict)
     node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     vc_of_namespace: Mapping[str, str] = field(default_factory=dict)
+    packed: frozenset[str] = frozenset()
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     topology_levels: Mapping[str, str] = field(default_factory=dict)
     scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
@@ -53,6 +72,23 @@ class PodRules:
             for name in sorted(leaf_types)
             if name not in cluster.sku_types or cluster.sku_types[name].gpu
         }
+
+    def device_classes_in(self, cluster: ClusterSpec) -> dict[str, str]:
+        """The DeviceClass of each leaf cell type that has one, by its name."""
+        found = {
+            name: self.device_classes.get(name, GPU_DEVICE_CLASS if resource == GPU_RESOURCE else "")
+            for name, resource in self.resources_in(cluster).items()
+        }
+        return {name: device_class for name, device_class in found.items() if device_class}
+
+    def foreign(self, resource: str) -> Foreign:
+        """How use of this resource by pods is treated that hived has not placed."""
+        return self.foreign_devices.get(resource, Foreign.OCCUPY)
+
+    def refused_in(self, cluster: ClusterSpec) -> list[str]:
+        """The device resources that pods of other schedulers are refused, ascending."""
+        means = sorted(set(self.resources_in(cluster).values()))
+        return [resource for resource in means if self.foreign(resource) is Foreign.REFUSE]
 
     def serves(self, scheduler_name: str, virtual_clusters: Iterable[str]) -> bool:
         """Whether a pod with this schedulerName is for us."""
@@ -68,7 +104,7 @@ def names_for(scheduler_names: Iterable[str], virtual_clusters: Iterable[str]) -
 
 def read_pod_rules(reader: Reader, fields: Mapping[str, yaml.Node], types: CellTypes) -> PodRules:
     """What the top-level `fields` of a document say; the rest of `PodRules` stands with cells and virtual clusters."""
-    names, classes, levels = (fields.get(key) for key in POD_RULE_KEYS)
+    names, classes, levels, foreign = (fields.get(key) for key in POD_RULE_KEYS)
     return PodRules(
         scheduler_names=_read_scheduler_names(reader, names),
         priority_classes={
@@ -79,7 +115,18 @@ def read_pod_rules(reader: Reader, fields: Mapping[str, yaml.Node], types: CellT
             name: _read_cell_type(reader, value, types)
             for name, _, value in reader.fields(levels, "cell types by what a level is called")
         },
+        foreign_devices=_read_foreign(reader, foreign),
     )
+
+
+def check_foreign(reader: Reader, node: yaml.Node | None, rules: PodRules, cluster: ClusterSpec) -> None:
+    """Warn of resources under `foreignDevices` that no leaf cell type means: nothing follows from them."""
+    known = set(rules.resources_in(cluster).values())
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        name = getattr(key, "value", "")
+        if name in rules.foreign_devices and name not in known:
+            expected = "the resource of a leaf cell type, or nothing follows from it"
+            reader.note(key, f"resource {shorten(name)}", expected, closest(name, known), is_warning=True)
 
 
 def _read_scheduler_names(reader: Reader, node: yaml.Node | None) -> tuple[str, ...]:
@@ -94,6 +141,20 @@ def _read_scheduler_names(reader: Reader, node: yaml.Node | None) -> tuple[str, 
     if not items and isinstance(node, yaml.SequenceNode):
         reader.note(node, "no name", f"{expected}; leave the key out for {', '.join(SCHEDULER_NAMES)}")
     return tuple(names)
+
+
+def _read_foreign(reader: Reader, node: yaml.Node | None) -> dict[str, Foreign]:
+    choices = {str(choice.value): choice for choice in Foreign}
+    expected = " or ".join(choices)
+    found = {}
+    for name, key, value in reader.fields(node, f"{expected} by device resource"):
+        if not RESOURCE.fullmatch(name):
+            reader.note(key, f"resource {shorten(name)}", A_RESOURCE)
+        word = reader.text(value, expected)
+        if word not in choices and isinstance(value, yaml.ScalarNode):
+            reader.note(value, describe(value), expected)
+        found[name] = choices.get(word, Foreign.OCCUPY)
+    return found
 
 
 def _read_priority(reader: Reader, node: yaml.Node) -> int:

@@ -9,7 +9,7 @@ from hived.specs import MAX_GUARANTEED_PRIORITY, MAX_LEVELS, OPPORTUNISTIC_PRIOR
 from hived_config.chains import MAX_CHILD_COUNT
 from hived_config.json_schema import TEXT_TYPES, Schema, choice, integer, list_of, mapping, record, reference, text
 from hived_config.reader import FALSES, INT64_MAX, TRUES
-from hived_config.rules import GPU_RESOURCE, PREEMPTIBLE, PRIORITY_WORDS, SCHEDULER_NAMES
+from hived_config.rules import GPU_DEVICE_CLASS, GPU_RESOURCE, PREEMPTIBLE, PRIORITY_WORDS, SCHEDULER_NAMES, Foreign
 from hived_config.settings import Budgets, PreemptBy, Settings
 
 _DEFAULTS = Settings()
@@ -23,6 +23,7 @@ _NAMESPACE_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _LABEL_PATTERN = r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
 _LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
 _RESOURCE_PATTERN = r"^[a-z0-9.-]+/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
+_DEVICE_CLASS_PATTERN = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?$"
 _NAME_PATTERN = r"^\S(.*\S)?$"
 _ADDRESS_PATTERN = r"^([^/\s]([^/]*[^/\s])?)?$"
 _LISTEN_PATTERN = r"^(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]*):[0-9]{1,5}$"
@@ -91,6 +92,11 @@ _SKU_TYPE = record(
             "pattern": _RESOURCE_PATTERN,
             "default": GPU_RESOURCE,
         },
+        "deviceClass": text(
+            "the DeviceClass by which claims ask for its devices; `''` for none",
+            _DEVICE_CLASS_PATTERN,
+            rule=f"`{GPU_DEVICE_CLASS}` where `resource` is `{GPU_RESOURCE}`",
+        ),
         "nodeLabels": mapping(
             "labels that its nodes have; a pod whose nodeSelector has one of them wants this type",
             text("the value of the label", _LABEL_VALUE_PATTERN),
@@ -135,9 +141,10 @@ _VIRTUAL_CLUSTER = record(
         ),
         "placement": choice(
             "`topology`: its gangs are kept below the lowest cell that has room, then where the fewest cells are "
-            "broken",
+            "broken; `packed`: as HiveD does it, also gangs of other dialects whose pods fill nodes",
             "topology",
-            rule="as HiveD does",
+            "packed",
+            rule="as HiveD does, but gangs of other dialects whose pods fill nodes near together",
         ),
     },
     is_nullable=True,
@@ -206,6 +213,13 @@ _DOCUMENT: dict[str, Schema] = {
         "by what topology wishes call a level, the cell type: see [topology wishes](#topology-wishes)",
         {"description": "a cell type of `cellTypes`", "type": TEXT_TYPES},
     ),
+    "foreignDevices": mapping(
+        "by device resource, what follows from pods that use it without having got it from hived: `occupy` (default) "
+        "takes as many leaf cells of their node out of use, `ignore` nothing, `refuse` as `occupy`, and the admission "
+        "webhook refuses the pods of other schedulers: see [devices](devices.md)",
+        {"enum": [each.value for each in Foreign]},
+        names=_RESOURCE_PATTERN,
+    ),
     "kubeApiServerAddress": text(
         "`http[s]://host:port`; goes before the address in the kubeconfig file",
         _API_SERVER_PATTERN,
@@ -221,7 +235,8 @@ _DOCUMENT: dict[str, Schema] = {
         default=_DEFAULTS.web_server_address,
     ),
     "forcePodBindThreshold": integer(
-        "after this many filter calls for a pod that is being bound, the scheduler binds it itself",
+        "after this many filter calls for a pod that is being bound and says `ignoreK8sSuggestedNodes: true`, the "
+        "scheduler binds it itself",
         0,
         is_nullable=True,
         default=_DEFAULTS.force_pod_bind_threshold,

@@ -54,7 +54,7 @@ class Settings:
         service account of the pod that the server runs in is used.
     kube_config_file_path : a kubeconfig file, "" for none
     web_server_address : `[host]:port` to listen on; without a host, on every interface
-    force_pod_bind_threshold : after this many filter calls for a pod that is being bound, the scheduler binds it itself
+    force_pod_bind_threshold : after so many filter calls a placed pod that ignores offers is bound by force
     waiting_pod_block_ms : how long the filter call of a pod that has to wait is held back, which trades throughput for
         a stricter order of arrival
     preempt_by : the service evicts victims itself, or kube-scheduler deletes those that the preempt verb names

@@ -12,23 +12,27 @@ from hived.specs import SkuTypeSpec
 from hived_config.chains import CellTypes
 from hived_config.reader import Reader, closest, describe, shorten
 
-SKU_TYPE_KEYS = ("gpu", "cpu", "memory", "resource", "nodeLabels")
+SKU_TYPE_KEYS = ("gpu", "cpu", "memory", "resource", "deviceClass", "nodeLabels")
+
+A_RESOURCE = "a device resource of Kubernetes, such as nvidia.com/gpu"
+RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 
 _MEMORY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)", re.ASCII)
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
     f"{prefix}i": 2 ** (10 * power) for power, prefix in enumerate("KMGTP", start=1)
 }
 _LABEL = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
-_RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
+_DEVICE_CLASS = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class SkuTypes:
-    """The SKU types of a file, by name; `resources` and `node_labels` of those that say any."""
+    """The SKU types of a file, by name; `resources`, `device_classes` and `node_labels` of those that say any."""
 
     specs: dict[str, SkuTypeSpec] = field(default_factory=dict)
     resources: dict[str, str] = field(default_factory=dict)
+    device_classes: dict[str, str] = field(default_factory=dict)
     node_labels: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
@@ -48,17 +52,27 @@ def read_sku_types(reader: Reader, node: yaml.Node, types: CellTypes) -> SkuType
         skus.specs[name] = SkuTypeSpec(gpu or 0, cpu, memory)
         if "resource" in fields:
             skus.resources[name] = _read_resource(reader, fields["resource"])
+        if "deviceClass" in fields:
+            skus.device_classes[name] = _read_device_class(reader, fields["deviceClass"])
         if "nodeLabels" in fields:
             skus.node_labels[name] = _read_labels(reader, fields["nodeLabels"])
     return skus
 
 
 def _read_resource(reader: Reader, node: yaml.Node) -> str:
-    expected = "a device resource of Kubernetes, such as nvidia.com/gpu"
-    resource = reader.text(node, expected)
-    if not _RESOURCE.fullmatch(resource):
-        reader.note(node, describe(node), expected)
+    resource = reader.text(node, A_RESOURCE)
+    if not RESOURCE.fullmatch(resource):
+        reader.note(node, describe(node), A_RESOURCE)
     return resource
+
+
+def _read_device_class(reader: Reader, node: yaml.Node) -> str:
+    """The name of a DeviceClass; "" for none."""
+    expected = "the name of a DeviceClass, such as gpu.nvidia.com"
+    name = reader.text(node, expected)
+    if name and not _DEVICE_CLASS.fullmatch(name):
+        reader.note(node, describe(node), expected)
+    return name
 
 
 def _read_labels(reader: Reader, node: yaml.Node) -> dict[str, str]:

@@ -20,7 +20,7 @@ _CLUSTER = "a virtual cluster (a mapping)"
 _CELL = "a virtual cell (a mapping)"
 _PIN = "a pinned cell (a mapping)"
 _NAMESPACE = "the name of a namespace: at most 63 of a-z, 0-9 and '-'"
-_PLACEMENT = "topology, or no such key to place as HiveD does"
+_PLACEMENT = "topology or packed, or no such key"
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 
 
@@ -45,6 +45,7 @@ class VirtualClusters:
         self._pin_users: dict[str, tuple[str, yaml.Node]] = {}
         self._namespace_nodes: dict[str, yaml.Node] = {}
         self.vc_of_namespace: dict[str, str] = {}
+        self.packed: set[str] = set()
         self.specs: dict[str, VirtualClusterSpec] = {}
         for name, key, value in reader.fields(node, "virtual clusters by name"):
             self._check_name(name, key)
@@ -74,7 +75,7 @@ class VirtualClusters:
             vc,
             tuple(self._read_cell(vc, cell) for cell in cells),
             tuple(self._read_pin(vc, pin) for pin in pins),
-            self._read_placement(fields.get("placement")),
+            self._read_placement(vc, fields.get("placement")),
         )
 
     def _read_namespace(self, vc: str, node: yaml.Node) -> None:
@@ -90,12 +91,16 @@ class VirtualClusters:
         else:
             reader.note(node, describe(node), _NAMESPACE)
 
-    def _read_placement(self, node: yaml.Node | None) -> bool:
+    def _read_placement(self, vc: str, node: yaml.Node | None) -> bool:
+        """Whether it packs by topology; a VC that is `packed` is noted."""
         if node is None or is_null(node):
             return False
-        if self._reader.text(node, _PLACEMENT) != "topology":
+        word = self._reader.text(node, _PLACEMENT)
+        if word == "packed":
+            self.packed.add(vc)
+        elif word != "topology":
             self._reader.note(node, describe(node), _PLACEMENT)
-        return True
+        return word != "packed"
 
     def _read_cell(self, vc: str, node: yaml.Node) -> VirtualCellSpec:
         reader = self._reader

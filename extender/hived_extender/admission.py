@@ -2,8 +2,9 @@
 
 A device plugin picks any free devices of the node for a pod that asks for its resource. So the resource is taken out of
 the pod, the counts are kept in an annotation, and the containers get the devices of the pod's cells by a variable that
-reads the annotation written when the pod is bound. Nothing is ever refused, and nothing happens beside the change of
-the pod: what cannot be changed soundly stays as it is, if need be with a warning to its creator. Twice is as once.
+reads the annotation written when the pod is bound. Nothing happens beside the change of the pod: what cannot be changed
+soundly stays as it is, if need be with a warning to its creator. Twice is as once. Nothing is refused, unless the
+configuration says of a resource that pods of other schedulers shall not have it.
 """
 
 import base64
@@ -17,6 +18,7 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
 from hived_extender.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
+from hived_extender.devices.refusal import Refusals
 from hived_extender.dialects import describe, is_marked
 from hived_extender.dialects.kinds import NoObjects
 from hived_extender.requests import DEVICE_REQUESTS
@@ -31,10 +33,11 @@ CONTAINER_LISTS = ("initContainers", "containers")
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A pod as it is to be stored, and what to tell its creator."""
+    """A pod as it is to be stored, and what to tell its creator; with a `refusal`, why it is not to be."""
 
     pod: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
+    refusal: str = ""
 
 
 class DeviceRequests(msgspec.Struct):
@@ -62,6 +65,7 @@ class Admission:
         """Go by another configuration from now on."""
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
         self._resources = frozenset(rules.resources_in(cluster).values())
+        self._refusals = Refusals(cluster, rules)
 
     def admit(self, pod: Mapping[str, Any], namespace: str = "") -> Admitted:
         """The pod with the limit that makes it ours and with the variables, without the resource of devices.
@@ -71,7 +75,13 @@ class Admission:
         view: Pod = _decoded(pod, Pod)
         view.metadata.namespace = view.metadata.namespace or namespace
         spec = view.spec
-        if spec is None or view.node or not self._serves(spec.scheduler_name or ""):
+        if spec is None:
+            return Admitted(pod)
+        is_ours = view.is_ours or self._serves(spec.scheduler_name or "")
+        refusal = self._refusals.refusal(view, is_ours=is_ours)
+        if refusal:
+            return Admitted(pod, refusal=refusal)
+        if view.node or not self._serves(spec.scheduler_name or ""):
             return Admitted(pod)
         warnings = _mistakes(view)
         containers = [*(spec.init_containers or ()), *(spec.containers or ())]
@@ -84,8 +94,10 @@ class Admission:
         for resource, counts in asked.items():
             pod, replaced = _isolated(pod, view, resource, counts or {})
             warnings = (*warnings, *replaced)
-        is_ours = asked or is_marked(view) or not view.annotations.keys().isdisjoint((SCHEDULING_SPEC, DEVICE_REQUESTS))
-        return Admitted(_enabled(pod) if is_ours else pod, warnings)
+        is_enabled = (
+            asked or is_marked(view) or not view.annotations.keys().isdisjoint((SCHEDULING_SPEC, DEVICE_REQUESTS))
+        )
+        return Admitted(_enabled(pod) if is_enabled else pod, warnings)
 
     def _serves(self, scheduler_name: str) -> bool:
         return self._serves_every_name or scheduler_name in self._names
@@ -123,6 +135,8 @@ def review(admission: Admission, body: bytes) -> bytes:
         patch = list(_patch(request.object, admitted.pod))
         if patch:
             answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(encode(patch)).decode()}
+        if admitted.refusal:
+            answer |= {"allowed": False, "status": {"code": 403, "message": f"hived: {admitted.refusal}"}}
         if admitted.warnings:
             answer["warnings"] = [f"hived: {warning}" for warning in admitted.warnings]
     return encode({"apiVersion": REVIEW_VERSION, "kind": "AdmissionReview", "response": answer})

@@ -63,7 +63,7 @@ class _Spec(msgspec.Struct, rename="camel"):
     leaf_cell_number: _Int32 = 0
     gang_release_enable: bool = False
     lazy_preemption_enable: bool = False
-    ignore_k8s_suggested_nodes: bool = msgspec.field(name="ignoreK8sSuggestedNodes", default=True)
+    ignore_k8s_suggested_nodes: bool | None = msgspec.field(name="ignoreK8sSuggestedNodes", default=None)
     affinity_group: _Group | None = None
     within_cell: str | _WithinCell = ""
     elastic: bool = False
@@ -92,8 +92,13 @@ _group_decoder = msgspec.json.Decoder(list[_MemberPlacements])
 _encoder = msgspec.json.Encoder()
 
 
-def pod_request(uid: str, name: str, namespace: str, annotations: Mapping[str, str]) -> PodRequest:
+def pod_request(
+    uid: str, name: str, namespace: str, annotations: Mapping[str, str], *, ignores_by_default: bool = False
+) -> PodRequest:
     """Read what a pod asks for from its scheduling-spec annotation.
+
+    Only a pod that says so may run where kube-scheduler would not put it; with `ignores_by_default`, as the reference
+    has it, every pod that does not say the contrary.
 
     A pod without `affinityGroup` becomes the only member of a group named `namespace/name`. Members of one size are
     merged, saturating at `MAX_COUNT`.
@@ -108,6 +113,7 @@ def pod_request(uid: str, name: str, namespace: str, annotations: Mapping[str, s
     group = spec.affinity_group or _Group(f"{namespace}/{name}", [_Member(1, spec.leaf_cell_number)])
     _check_group(group, spec.leaf_cell_number)
     within_cell, within_is_required = _within(spec.within_cell)
+    ignores = spec.ignore_k8s_suggested_nodes
     return PodRequest(
         uid=uid,
         name=name,
@@ -121,7 +127,7 @@ def pod_request(uid: str, name: str, namespace: str, annotations: Mapping[str, s
             leaf_cell_type=spec.leaf_cell_type,
             gang_release=spec.gang_release_enable,
             lazy_preemption=spec.lazy_preemption_enable,
-            ignore_suggested_nodes=spec.ignore_k8s_suggested_nodes,
+            ignore_suggested_nodes=ignores_by_default if ignores is None else ignores,
             within_cell=within_cell,
             within_is_required=within_is_required,
             elastic=spec.elastic,

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from hived_extender.kube import KubeError, pod_path
 from hived_extender.metrics import Metrics
 from hived_extender.notices import ALLOCATED, CONDITION_TYPE, Board, Condition, Notice, Pace, Reason, Round
-from hived_extender.pod_events import EventRecorder, PodRef, clipped, timestamp
+from hived_extender.pod_events import NODE, EventRecorder, NodeRef, PodRef, clipped, timestamp
 from hived_extender.wire import Pod, PodCondition
 
 COMPONENT = "hived"
@@ -50,7 +50,7 @@ class AnnouncerApi(Protocol):
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """Merge into one object."""
 
-    def patch_lists(self, path: str, body: Mapping[str, Any]) -> Any:
+    def patch_lists(self, path: str, body: Mapping[str, Any]) -> None:
         """Merge into one object, lists item by item."""
 
 
@@ -102,8 +102,23 @@ class Announcer:
         """Victims of this preemptor cannot be evicted: why."""
         self._say(pod, Reason.PREEMPTION_BLOCKED, text)
 
+    def not_handled(self, pod: PodRef, text: str) -> None:
+        """kube-scheduler does not ask about the pod, and nobody else may bind it."""
+        self._say(pod, Reason.NOT_HANDLED, text)
+
+    def forced(self, pod: PodRef, text: str) -> None:
+        """The pod is bound without kube-scheduler: why."""
+        self._say(pod, Reason.FORCED_BINDING, text)
+
+    def placed(self, uid: str) -> None:
+        """The pod has a place, and kube-scheduler is to bind it: an unwritten wait is not worth telling any more."""
+        with self._changed:
+            board = self._boards.get(uid)
+            if board is not None:
+                board.place()
+
     def scheduled(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
-        """The pod is bound. An unwritten wait is not worth telling any more."""
+        """The pod is bound."""
         self._say(pod, Reason.SCHEDULED, _placement(node, leaf_cells, vc, group), is_true=True)
 
     def replayed(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
@@ -111,7 +126,9 @@ class Announcer:
         with self._changed:
             board = self._boards.get(pod.uid)
             if board is not None and board.is_said_to_wait:
-                board.want(Condition(True, ALLOCATED, clipped(_placement(node, leaf_cells, vc, group))))
+                board.want(
+                    Condition(True, ALLOCATED, clipped(_placement(node, leaf_cells, vc, group))), time.monotonic()
+                )
                 self._enqueue(board)
 
     def lazily_preempted(self, pod: PodRef, group: str, by: str) -> None:
@@ -129,6 +146,14 @@ class Announcer:
     def evicting(self, victim: PodRef, preemptor: PodRef) -> None:
         """The victim is made to leave. The preemptor is named by uid, as it may be another tenant's."""
         self._say(victim, Reason.PREEMPTED, f"its cells are needed by pod {preemptor.uid}")
+
+    def foreign_devices(self, pod: PodRef, text: str) -> None:
+        """The pod, which holds no cells, uses devices: what follows from that."""
+        self._say(pod, Reason.FOREIGN_DEVICES, text)
+
+    def devices_missing(self, node: str, text: str) -> None:
+        """A node does not offer all its devices."""
+        self._say(NodeRef(node), Reason.DEVICES_MISSING, text, about=NODE)
 
     # What else is known
 
@@ -181,22 +206,26 @@ class Announcer:
 
     # Noting, under the lock
 
-    def _say(self, pod: PodRef, reason: Reason, message: str, is_true: bool | None = None) -> None:
+    def _say(
+        self, pod: PodRef, reason: Reason, message: str, is_true: bool | None = None, *, about: str = "Pod"
+    ) -> None:
         """Note an event and, unless `is_true` is None, a condition with the same text."""
         message = clipped(message)
         with self._changed:
             if self._is_closing:
                 return
-            board = self._board(pod)
-            board.say(reason, message, time.time())
+            board = self._board(pod, about)
+            now = time.monotonic()
+            board.say(reason, message, time.time(), now)
             if is_true is not None:
-                board.want(Condition(is_true, ALLOCATED if reason in _ALLOCATED else reason.value, message))
+                board.want(Condition(is_true, ALLOCATED if reason in _ALLOCATED else reason.value, message), now)
             self._enqueue(board)
 
-    def _board(self, pod: PodRef) -> Board:
+    def _board(self, pod: PodRef, about: str = "Pod") -> Board:
         board = self._boards.get(pod.uid)
         if board is None:
-            board = self._boards[pod.uid] = Board(pod.uid, pod.namespace, pod.name, self._pace, time.monotonic())
+            board = Board(pod.uid, pod.namespace, pod.name, self._pace, time.monotonic(), about)
+            self._boards[pod.uid] = board
             while len(self._boards) > self._board_limit:
                 _, oldest = self._boards.popitem(last=False)
                 self._metrics.events.labels("dropped").inc(oldest.notice_count)
@@ -215,7 +244,8 @@ class Announcer:
             self._rebuild_queue()
         if len(self._threads) < THREADS and not self._is_closing:
             self._start_thread()
-        self._changed.notify()
+        if self._queue[0][2] is board:
+            self._changed.notify()
 
     def _rebuild_queue(self) -> None:
         """Entries of boards that are forgotten or were queued again for earlier would stay until they are due."""
@@ -267,6 +297,8 @@ class Announcer:
                     taken = board.take(now)
                     if taken:
                         board.is_busy = True
+                        if self._queue:
+                            self._changed.notify()  # the next one is for another thread
                         return board, taken
                     self._enqueue(board)
                 elif self._is_closing:
@@ -299,7 +331,13 @@ class Announcer:
         reason = notice.reason
         try:
             is_new = self._recorder.record(
-                board, reason.event_type, reason.value, notice.message, times=notice.times, since_s=notice.since_s
+                board,
+                reason.event_type,
+                reason.value,
+                notice.message,
+                times=notice.times,
+                since_s=notice.since_s,
+                about=board.about,
             )
         except KubeError as error:
             self._metrics.events.labels("failed").inc()

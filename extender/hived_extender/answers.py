@@ -26,6 +26,7 @@ class Answer:
     """An HTTP answer. A body that is an iterator is sent piece by piece; `delay_s` is to pass before it is sent.
 
     `is_premature` tells that the pod may become known in a moment: kube-scheduler was quicker than our watch.
+    `is_growing` tells that its gang may be complete in a moment.
     `is_elsewhere` tells that this replica cannot answer now and another may: the connection is closed after the answer,
     so that a client with keep-alive comes back through the Service.
     """
@@ -35,5 +36,6 @@ class Answer:
     content_type: str = JSON
     delay_s: float = 0.0
     is_premature: bool = False
+    is_growing: bool = False
     is_elsewhere: bool = False
     headers: tuple[tuple[str, str], ...] = ()

@@ -56,7 +56,8 @@ class KubeApi(Protocol):
 
 
 class Binder:
-    """Thread-safe. Of a `PodRecord` it reads only uid, namespace and name, which never change, and the version.
+    """Thread-safe. Of a `PodRecord` it reads only uid, namespace and name, which never change, and the version; it
+    notes which version a binding was tried with last.
 
     `may_write` tells whether the term of leadership in which a binding was decided goes on.
     """
@@ -192,6 +193,7 @@ class Binder:
             if not may_write():
                 raise UserError("this replica does not lead any more", code=503)
             try:
+                record.tried_version = version
                 self._kube.bind_pod(record.namespace, record.name, record.uid, node, annotations, version=version)
                 return
             except KubeError as error:

@@ -41,3 +41,18 @@ def count_leaf_cells(state: State) -> dict[tuple[str, str], int]:
         counts[vc, "used"] += used
         counts[vc, "free"] += total - used
     return counts
+
+
+def count_short_leaf_cells(state: State) -> dict[str, int]:
+    """By virtual cluster, the leaf cells of its guarantee that stand for bad ones: it cannot have them now.
+
+    Cost O(virtual leaf cells), in numpy.
+    """
+    topology = state.topology
+    counts = dict.fromkeys(topology.vc_names, 0)
+    for forest in topology.forests:
+        if forest.vc != NO_CELL:
+            first = forest.bases[1]
+            count = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
+            counts[topology.vc_names[forest.vc]] += int(state.cells.bad[first : first + count].sum())
+    return counts

@@ -36,7 +36,8 @@ class Deadlines:
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            if self._heap[0][1] == number:
+                self._changed.notify()
 
     def drop(self, key: Hashable) -> None:
         """Do not do it."""

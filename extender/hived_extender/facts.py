@@ -11,24 +11,31 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hived.errors import UserError
-from hived.specs import ClusterSpec, PodRequest
+from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived.state import Group
-from hived_extender.annotations import LEAF_CELL_ISOLATION, bind_info, isolation_text
+from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, bind_info, isolation_text
 from hived_extender.announcements import Announcer
 from hived_extender.binder import Binder
+from hived_extender.devices.keeper import DeviceKeeper
 from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.evictor import Evictor
 from hived_extender.gangs.annotations import asks_in_own_words
+from hived_extender.gangs.growth import Growth
 from hived_extender.gangs.members import Members
+from hived_extender.gangs.named_groups import NamedGroups
 from hived_extender.gangs.promises import Promises
 from hived_extender.gangs.rounds import Rounds
 from hived_extender.gangs.table import Gangs
 from hived_extender.holdings import Holdings, Placed, in_replay_order, reservations, without_place
 from hived_extender.interpreter import Interpreter
+from hived_extender.kube_rules.demands import DemandsReader, RuledPod
+from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.kube_rules.residents import Residents
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Metrics
 from hived_extender.notices import CONDITION_TYPE
 from hived_extender.nudge import Nudger
+from hived_extender.offers import Offers
 from hived_extender.pods import PodRecord, PodState, PodTable
 from hived_extender.record import Recorder
 from hived_extender.wire import Node, Pod, is_older
@@ -40,7 +47,7 @@ NODE_VERSIONS = 10_000
 
 
 class Facts:
-    """See the module. `pods` and `healthy_nodes` are for others to read."""
+    """See the module. `pods` and `healthy_nodes` are for others to read; `devices` takes in facts about devices."""
 
     def __init__(
         self,
@@ -56,8 +63,14 @@ class Facts:
     ) -> None:
         self.ledger: Ledger | None = None
         self.gangs = Gangs(on_gang_change)
+        self.growth = Growth()
         self.pods = PodTable(self._moved)
-        self.rounds = Rounds(self.pods, self.gangs)
+        self._named = NamedGroups()
+        self._residents = Residents()
+        self._nodes: dict[str, RuledNode] = {}
+        self._demands = DemandsReader()
+        self.offers = Offers(None, (), self._residents, ())
+        self.rounds = Rounds(self.pods, self.gangs, self.offers)
         self.healthy_nodes: set[str] = set()
         self._node_versions: dict[str, str] = {}
         self._spec = spec
@@ -70,6 +83,7 @@ class Facts:
         self._interpreter = interpreter
         self._members = Members(interpreter, self.gangs, self._gang_changed)
         self._promises = Promises(self.pods, self.gangs)
+        self.devices = DeviceKeeper(announcer, self._holds_cells)
 
     # Terms
 
@@ -79,6 +93,7 @@ class Facts:
         Pods are replayed by falling priority, so that a group which was preempted lazily finds its cells taken again.
         """
         ledger = Ledger(self._spec, self._recorder, self._nudger.room_made, self._downgrade)
+        self._offer_nodes_of(ledger)
         for name in ledger.node_names:
             if name in self.healthy_nodes:
                 ledger.set_node(name, True)
@@ -86,6 +101,7 @@ class Facts:
             record = self.pods.get(placed.request.uid)
             if record is not None:
                 self._account(ledger, record)
+        self.devices.begin(ledger, self._spec, self._interpreter.rules)
         self._promises.keep_all(ledger)
         for record in self.pods.records(PodState.WAITING):
             # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
@@ -93,6 +109,18 @@ class Facts:
             self._nudger.appeared(record.uid)
         self.ledger = ledger
         return ledger
+
+    def _offer_nodes_of(self, ledger: Ledger) -> None:
+        before, self._residents = self._residents, Residents(ledger.node_names)
+        for uid in before.uids():
+            resident = before.get(uid)
+            if resident is not None:
+                self._residents.put(
+                    uid, resident.node, resident.pod, is_leaving=resident.is_leaving, has_cells=resident.has_cells
+                )
+        self.offers = self.rounds.offers = Offers(
+            ledger.state.topology, self._nodes.values(), self._residents, self._interpreter.devices, self.offers
+        )
 
     def holdings(self) -> Holdings:
         """What a state is built from, in any configuration. Cost O(pods)."""
@@ -102,7 +130,7 @@ class Facts:
             if record.bind_info is not None and record.request is not None and record.state is not PodState.WAITING
         }
         reserved = reservations(self.ledger.state) if self.ledger is not None else {}
-        return Holdings(frozenset(self.healthy_nodes), placed, reserved)
+        return Holdings(frozenset(self.healthy_nodes), placed, reserved, *self.devices.facts())
 
     def configure(self, spec: ClusterSpec) -> None:
         """From the next term on, states are built for this cluster. The interpreter has got its rules already."""
@@ -113,12 +141,14 @@ class Facts:
         """The ledger has got a state of another configuration, which was told of all holdings; `unaccounted` has the
         pods that it refused, by uid.
         """
+        if self.ledger is not None:
+            self._offer_nodes_of(self.ledger)
         for record in self.pods:
+            if are_other_nodes:
+                record.offered, record.refused, record.is_doubted = None, None, False
             if record.state is PodState.WAITING:
                 record.is_asked = True  # what it was told may not be true any more
                 self._nudger.appeared(record.uid)
-                if are_other_nodes:
-                    record.offered, record.was_asked = None, False
                 continue
             error = unaccounted.get(record.uid)
             record.is_told = record.request is not None and record.bind_info is not None and error is None
@@ -133,26 +163,40 @@ class Facts:
     def end_term(self) -> None:
         """Drop the state, and take back what Kubernetes has not confirmed."""
         self.ledger = None
+        self.devices.end()
         self.rounds.forget()
         self._nudger.forget_all()
         self._announcer.resign()
         for record in self.pods.records(PodState.BINDING):
             self.pods.move(record, PodState.WAITING)
-            record.node, record.bind_info, record.is_force_binding = "", None, False
+            record.node, record.bind_info = "", None
         for record in self.pods:
-            record.is_told = record.is_downgraded = record.was_asked = record.may_go = False
-            record.offered = None
+            record.writes, record.is_unanswered = 0, False
+            record.is_told = record.is_downgraded = record.is_doubted = record.may_go = False
+            record.offered = record.refused = None
             if record.gang is not None:
                 self.gangs.changed(record.gang)
 
     # Nodes
 
-    def node_seen(self, node: Node, is_healthy: bool) -> None:
-        """A node was seen like this, or is gone, which is as bad as bad."""
+    def node_seen(self, node: Node, *, is_gone: bool = False) -> None:
+        """A node was seen like this, or was when it went, which is as bad as bad."""
         name, version = node.metadata.name, node.metadata.version
         if not is_older(version, self._node_versions.get(name, "")):
             self._node_versions[name] = version
-            self._set_health(name, is_healthy)
+            if is_gone:
+                self._nodes.pop(name, None)
+                self.offers.remove(name)
+            else:
+                ruled = self._nodes[name] = RuledNode.read(node)
+                if self.offers.put(ruled) and self.ledger is not None:
+                    # Pods that kube-scheduler has no node for, but may have now, it would ask about only if they fit.
+                    self._nudger.room_made()
+            self._set_health(name, node.is_healthy and not is_gone)
+            if is_gone:
+                self.devices.node_gone(name)
+            else:
+                self.devices.node_seen(node)
             if len(self._node_versions) > NODE_VERSIONS + len(self.healthy_nodes):
                 gone = self._node_versions.keys() - self.healthy_nodes
                 for other in sorted(gone)[: len(gone) // 2]:
@@ -161,8 +205,12 @@ class Facts:
     def sync_nodes(self, names: Collection[str]) -> None:
         """There are no other nodes than these, and what is seen next of them is new."""
         self._node_versions.clear()
+        for name in self._nodes.keys() - set(names):
+            del self._nodes[name]
+            self.offers.remove(name)
         for name in sorted(self.healthy_nodes - set(names)):
             self._set_health(name, False)
+        self.devices.sync_nodes(names)
 
     def _set_health(self, name: str, is_healthy: bool) -> None:
         if is_healthy == (name in self.healthy_nodes):
@@ -176,12 +224,19 @@ class Facts:
 
     def pod_seen(self, pod: Pod, *, is_listed: bool) -> None:
         """A pod was seen like this. What `is_listed` is never late: versions may be lower after a restore."""
+        self._pod_seen(pod, is_listed=is_listed)
+        self.devices.pod_seen(pod, is_listed=is_listed)
+
+    def _pod_seen(self, pod: Pod, *, is_listed: bool) -> None:
         meta = pod.metadata
+        self._note_resident(pod)
         record = self.pods.get(meta.uid)
         is_ours = self._interpreter.is_ours(pod) or (record is not None and record.bind_info is not None)
         if not is_ours and record is None:
             return
         if self.pods.has_ended(meta.uid) and not is_listed:
+            if meta.uid in self.gangs.ended:
+                self._members.end(pod, None)  # it may be on its way out now
             return
         if not is_ours or pod.is_over:
             self._end(pod)
@@ -194,7 +249,14 @@ class Facts:
         was_held, phase = record.is_held, (record.is_held, record.is_running, record.is_leaving)
         record.is_held, record.is_running = pod.is_held, pod.is_running
         record.is_leaving = bool(meta.deletion_timestamp)
+        if not pod.node:
+            record.is_unanswered = record.is_unanswered and not is_older(record.tried_version, meta.version)
+            with suppress(UserError):  # the API server does not take what cannot be read
+                record.ruled = self._demands.read(pod)
+        is_new = record.marks is None
         self._interpret(record, pod)
+        if record.gang is not None and is_new and not is_listed:
+            self.growth.has_grown(record.gang)
         if record.gang is not None and phase != (record.is_held, record.is_running, record.is_leaving):
             self._gang_changed(record.gang, was_held)
         self._announcer.observe(record, pod.condition(CONDITION_TYPE))
@@ -206,10 +268,45 @@ class Facts:
         elif record.state is PodState.WAITING and (record.request is None or (was_held and not record.is_held)):
             self._take_note(record, pod)
 
+    def known_pods(self) -> list[str]:
+        """The uids of all pods of which anything is remembered."""
+        return list(
+            dict.fromkeys((*self.pods.uids(), *self.gangs.ended, *self._residents.uids(), *self.devices.pods()))
+        )
+
+    def _note_resident(self, pod: Pod) -> None:
+        """Whoever places a pod: it uses its node, and other pods may not want to be near it."""
+        meta = pod.metadata
+        if pod.has_completed or not pod.node:
+            self._left(meta.uid)
+            return
+        known = self._residents.get(meta.uid)
+        is_leaving = bool(meta.deletion_timestamp)
+        if known is None or known.is_leaving != is_leaving or known.pod.labels != pod.labels:
+            has_cells = BIND_INFO in pod.annotations
+            with suppress(UserError):
+                self._residents.put(meta.uid, pod.node, self._ruled(pod), is_leaving=is_leaving, has_cells=has_cells)
+
+    def _ruled(self, pod: Pod) -> RuledPod:
+        """A pod that has a node, as the rules see it: as before it had one, mostly. Raises UserError."""
+        record = self.pods.get(pod.metadata.uid)
+        if record is not None and record.ruled is not None and record.ruled.labels == pod.labels:
+            return record.ruled
+        return self._demands.read(pod)
+
+    def _left(self, uid: str) -> None:
+        resident = self._residents.remove(uid)
+        if resident is not None:
+            self.offers.left(resident.node)
+            if not resident.has_cells and self.ledger is not None:
+                self._nudger.room_made()
+
     def pod_gone(self, uid: str) -> None:
         """A pod was deleted."""
+        self._left(uid)
         self._members.forget_end(uid)
         self._remove(uid)
+        self.devices.pod_gone(uid)
 
     def object_seen(self, ref: ObjectRef) -> None:
         """An object that describes gangs was created, changed or deleted."""
@@ -246,6 +343,7 @@ class Facts:
         self._promises.drop(uid)
         if record is not None:
             self._members.leave(record)
+            self._named.remove(uid)
             self.rounds.gone(uid)
             self._nudger.settled(uid)
             self._evictor.gone(uid)
@@ -253,11 +351,24 @@ class Facts:
             self.release(record)
             log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.value}})
 
+    def _holds_cells(self, uid: str) -> bool:
+        """Does the core know of cells that this pod has?"""
+        record = self.pods.get(uid)
+        return record is not None and record.is_told and record.bind_info is not None
+
+    def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
+        """The pods that an offer for this request is about; see `Offers.of` and `NamedGroups.slots`."""
+        is_placed = self.ledger is not None and self.ledger.has_group(request.spec.group.name)
+        return [record] if is_placed or record.is_of_dialect else self._named.slots(record, request)
+
     def release(self, record: PodRecord) -> None:
         """Take back what the core knows of a pod."""
-        request, record.request, record.bind_info, record.node = record.request, None, None, ""
+        request, node, held = record.request, record.node, record.bind_info is not None
+        record.request, record.bind_info, record.node = None, None, ""
         if self.ledger is not None and record.is_told and request is not None:
             self.ledger.delete(request)
+            if held:
+                self.devices.pods_moved(node)
         record.is_told = False
 
     def ask_for(self, ledger: Ledger, record: PodRecord, request: PodRequest) -> None:
@@ -282,7 +393,10 @@ class Facts:
 
     def _moved(self, record: PodRecord) -> None:
         if record.state is not PodState.WAITING:
-            record.offered, record.promised_by = None, ""  # the former is a byte for each node
+            record.promised_by = ""
+            self._announcer.placed(record.uid)
+        if record.state is PodState.BOUND:  # its nodes take more memory than all the rest
+            record.ruled = record.offered = record.refused = None
         if record.gang is not None:
             self.gangs.changed(record.gang)
 
@@ -307,6 +421,7 @@ class Facts:
                 self._announcer.refused(record, error.message)
             return
         record.request = record.request or request
+        self._named.put(record, request.spec.group)
         if self.ledger is not None:
             self._nudger.appeared(record.uid)
 
@@ -357,10 +472,21 @@ class Facts:
             self._tell_unaccounted(record, error)
             return
         record.is_told = True
+        self.devices.pods_moved(record.node)
         self._tell_scheduled(record, self._announcer.replayed)
         log.debug("bound pod replayed", extra={"fields": {"pod": record.key, "node": record.node}})
 
     # People
+
+    def explained(self, record: PodRecord, reason: str) -> str:
+        """Why a pod waits, with what its VC lacks of its guarantee because of devices that cannot be had."""
+        if record.request is not None:
+            vc, priority = record.request.spec.virtual_cluster, record.request.spec.priority
+        elif record.ask is not None:
+            vc, priority = record.ask.virtual_cluster, record.ask.priority
+        else:
+            return reason
+        return self.devices.explained(reason, vc) if priority > OPPORTUNISTIC_PRIORITY else reason
 
     def _tell_scheduled(self, record: PodRecord, tell: Callable[..., None]) -> None:
         if record.request is not None and record.bind_info is not None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hived.groups import bind_info_of_slot
 from hived.specs import BindInfo, PodRequest
 from hived.state import GroupState, Placements, State
+from hived_extender.devices.table import NodeDevices, Selector
 
 
 class Placed(NamedTuple):
@@ -25,11 +26,15 @@ class Reserved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Healthy nodes, whether configured or not; pods that hold cells, by uid; reservations, by group."""
+    """Healthy nodes, whether configured or not; pods that hold cells, by uid; reservations, by group; what is known of
+    the devices of nodes, by name, and of DeviceClasses.
+    """
 
     healthy_nodes: frozenset[str] = frozenset()
     placed: Mapping[str, Placed] = field(default_factory=dict)
     reserved: Mapping[str, Reserved] = field(default_factory=dict)
+    devices: Mapping[str, NodeDevices] = field(default_factory=dict)
+    device_classes: Mapping[str, Selector] = field(default_factory=dict)
 
 
 def reservations(state: State) -> dict[str, Reserved]:

@@ -15,7 +15,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
-from hived_extender.wire import WHAT_IF_PATH, PodOutcome, WhatIfResult
+from hived_extender.wire import DEVICES_PATH, WHAT_IF_PATH, PodOutcome, WhatIfResult
 
 DEFAULT_SERVER = "http://127.0.0.1:9096"
 TIMEOUT_S = 30.0
@@ -124,6 +124,15 @@ class Group(msgspec.Struct):
         return self.metadata.name
 
 
+class LostDevices(msgspec.Struct, rename="camel"):
+    """Leaf cells of one type that a node has lost, and why."""
+
+    node: str
+    leaf_cell_type: str = ""
+    lost_leaf_cells: int = 0
+    reason: str = ""
+
+
 class _Groups(msgspec.Struct):
     items: list[Group] | None = None
 
@@ -226,6 +235,11 @@ class Inspector:
     def group(self, name: str) -> Group:
         """One group."""
         return self._decode(group_path(name), Group)
+
+    def lost_devices(self) -> list[LostDevices]:
+        """The devices of nodes that cannot be had; none from a service that does not know of such."""
+        status, answer = self.ask(DEVICES_PATH, expected=(404,))
+        return [] if status == 404 else self.decode(DEVICES_PATH, list[LostDevices], answer)
 
     def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[PodOutcome]:
         """What would become of these pods, created together now; nothing is."""

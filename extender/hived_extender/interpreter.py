@@ -11,7 +11,10 @@ from hived_extender.wire import Pod
 
 
 class Interpreter:
-    """Reads pods by one configuration. `serves_every_name`: there is no other scheduler that pods could be for."""
+    """Reads pods by the `rules` of one configuration.
+
+    `serves_every_name`: there is no other scheduler that pods could be for.
+    """
 
     def __init__(
         self, cluster: ClusterSpec, rules: PodRules, objects: Lookup, *, serves_every_name: bool = False
@@ -22,8 +25,14 @@ class Interpreter:
 
     def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
         """Read pods by another configuration from now on."""
+        self.rules = rules
         self._resolver = Resolver(cluster, rules)
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """The resources that leaf cells stand for."""
+        return self._resolver.devices
 
     def is_ours(self, pod: Pod) -> bool:
         """Does the pod have the enabling limit (SEMANTICS 3.1), or name our scheduler and ask for devices or a gang?
@@ -36,7 +45,7 @@ class Interpreter:
         spec = pod.spec
         if spec is None or not self.serves(spec.scheduler_name or ""):
             return False
-        return dialects.is_marked(pod) or self._resolver.asks_for_devices(pod)
+        return dialects.is_marked_by_author(pod) or self._resolver.asks_for_devices(pod)
 
     def serves(self, scheduler_name: str) -> bool:
         """Is this one of our names?"""

@@ -1,11 +1,14 @@
 """Talking to a Kubernetes API server: the only file that imports `kubernetes`.
 
-The official client supplies what is tedious to get right (kubeconfig, tokens and their renewal, TLS, proxies, the
-connection pool). Bodies are ours: its models take a hundred times longer to decode than msgspec takes for the few
-fields that we read. Every call has a time-out, and none is made while a lock is held.
+The official client supplies what is tedious to get right (kubeconfig, tokens and their renewal, TLS, proxies). Bodies
+are ours: its models take a hundred times longer to decode than msgspec takes for the few fields that we read. So is
+what happens on a connection (`connections.py`), but for watches and where there is a proxy on the way. Every call has a
+time-out, and none is made while a lock is held.
 """
 
 import logging
+import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,11 +23,13 @@ import urllib3
 from urllib3.util import Timeout, parse_url
 
 from hived.errors import HivedError
+from hived_extender.connections import BrokenError, Connections
 
 log = logging.getLogger(__name__)
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
+NAMESPACES = "/api/v1/namespaces"
 LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """A field selector. A pod that completes leaves this selection, which the API server reports as its deletion."""
 
@@ -32,6 +37,9 @@ LIST_PAGE_SIZE = 500
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 30.0
 POOL_SIZE = 32
+UNAUTHORIZED = 401
+TOKEN_S = 1.0
+"""For so long a token is not asked for anew. The client would read the whole environment for each call."""
 
 T = TypeVar("T")
 
@@ -166,7 +174,10 @@ class KubeClient:
         # Kept apart: renewing a token resets the configuration to what the kubeconfig says.
         self.host = str(configuration.host)
         self._pool: urllib3.PoolManager = kubernetes.client.ApiClient(configuration).rest_client.pool_manager
+        self._connections = _connections(self.host, self._pool)
         self._request_timeout_s = request_timeout_s
+        self._connect_timeout_s = min(CONNECT_TIMEOUT_S, request_timeout_s)
+        self._known_token = "", -math.inf  # and until when it is good
         self._watches: set[Watch[Any]] = set()
         self._encoder = msgspec.json.Encoder()
         self._page_decoder = msgspec.json.Decoder(_ListPage)
@@ -240,14 +251,13 @@ class KubeClient:
         answer = self._request("PATCH", path, body=body, content_type="application/merge-patch+json")
         return _decode(msgspec.json.Decoder(item_type), answer)
 
-    def patch_lists(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def patch_lists(self, path: str, body: Mapping[str, Any]) -> None:
         """Merge `body` into an object as `patch` does, but lists item by item where the API defines a key.
 
         Conditions have their type for a key: those of others stay. A `metadata.uid` in `body` that is not the object's
         is refused. Raises KubeError.
         """
-        answer = self._request("PATCH", path, body=body, content_type="application/strategic-merge-patch+json")
-        return _decode(msgspec.json.Decoder(dict[str, Any]), answer)
+        self._request("PATCH", path, body=body, content_type="application/strategic-merge-patch+json")
 
     def delete(self, path: str, *, uid: str = "", grace_period_s: int | None = None) -> None:
         """Delete an object, only the one with this uid if one is given; it may vanish later. Raises KubeError."""
@@ -291,6 +301,8 @@ class KubeClient:
         for watch in tuple(self._watches):
             watch.close()
         self._pool.clear()
+        if self._connections is not None:
+            self._connections.clear()
 
     def _request(
         self,
@@ -301,54 +313,73 @@ class KubeClient:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        response = self._open(method, path, query or {}, body=body, content_type=content_type)
+        """The body of the answer. Raises KubeError."""
+        if self._connections is None:
+            response = self._open(method, path, query, body=body, content_type=content_type)
+            return _body(response, f"{method} {self.host}{path}")
         try:
-            return bytes(response.data)
-        except urllib3.exceptions.HTTPError as error:
+            reply = self._connections.call(
+                method,
+                _target(path, query),
+                self._headers(body, content_type),
+                b"" if body is None else self._encoder.encode(body),
+                connect_timeout_s=self._connect_timeout_s,
+                read_timeout_s=self._request_timeout_s,
+            )
+        except BrokenError as error:
             raise KubeError(0, "NoAnswer", f"{method} {self.host}{path}: {error}") from error
-        finally:
-            response.release_conn()
+        if reply.status < 300:
+            return reply.body
+        if reply.status == UNAUTHORIZED:
+            self._known_token = "", -math.inf
+        raise _refusal(reply.status, reply.body)
 
     def _open(
         self,
         method: str,
         path: str,
-        query: Mapping[str, str],
+        query: Mapping[str, str] | None = None,
         *,
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
         read_timeout_s: float | None = None,
     ) -> urllib3.BaseHTTPResponse:
         """Send a request; returns the response, its body not yet read, or raises KubeError if it is an error."""
-        url = f"{self.host}{path}?{urlencode(query)}" if query else self.host + path
+        call = f"{method} {self.host}{path}"
+        try:
+            response = self._pool.request(
+                method,
+                self.host + _target(path, query),
+                body=None if body is None else self._encoder.encode(body),
+                headers=self._headers(body, content_type),
+                timeout=Timeout(connect=self._connect_timeout_s, read=read_timeout_s or self._request_timeout_s),
+                retries=False,  # who calls knows whether the call can be repeated
+                preload_content=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise KubeError(0, "NoAnswer", f"{call}: {error}") from error
+        if response.status < 300:
+            return response
+        raise _refusal(response.status, _body(response, call))
+
+    def _headers(self, body: Mapping[str, Any] | None, content_type: str) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "hived"}
         token = self._token()
         if token:
             headers["Authorization"] = token
         if body is not None:
             headers["Content-Type"] = content_type
-        connect_s = min(CONNECT_TIMEOUT_S, self._request_timeout_s)
-        timeout = Timeout(connect=connect_s, read=read_timeout_s or self._request_timeout_s)
-        try:
-            response = self._pool.request(
-                method,
-                url,
-                body=None if body is None else self._encoder.encode(body),
-                headers=headers,
-                timeout=timeout,
-                retries=False,  # who calls knows whether the call can be repeated
-                preload_content=False,
-            )
-            if response.status < 300:
-                return response
-            answer = response.data
-        except urllib3.exceptions.HTTPError as error:
-            raise KubeError(0, "NoAnswer", f"{method} {self.host}{path}: {error}") from error
-        response.release_conn()
-        raise _refusal(response.status, answer)
+        return headers
 
     def _token(self) -> str:
         """What identifies us to the API server, "" if nothing does; a token that has run out is renewed."""
+        token, until = self._known_token
+        if time.monotonic() > until:
+            token = self._renewed_token()
+            self._known_token = token, time.monotonic() + TOKEN_S
+        return token
+
+    def _renewed_token(self) -> str:
         try:
             given = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
         except Exception as error:  # renewing reads files and runs programs, which fail in many ways
@@ -402,6 +433,28 @@ class Watch(Generic[T]):
             return WatchEvent("BOOKMARK", None, version)
         item = _decode_item(self._decoder, envelope.object, self._path)
         return None if item is None else WatchEvent(envelope.type, item, version)
+
+
+def _connections(host: str, manager: urllib3.PoolManager) -> Connections | None:
+    """Connections of our own, with the options of `manager`; None where it uses a proxy."""
+    if type(manager) is not urllib3.PoolManager:
+        return None
+    options = {name: value for name, value in manager.connection_pool_kw.items() if name not in {"maxsize", "retries"}}
+    return Connections(host, options, most_idle=POOL_SIZE)
+
+
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _body(response: urllib3.BaseHTTPResponse, call: str) -> bytes:
+    """The rest of a response, whose connection can be used again then. Raises KubeError."""
+    try:
+        return bytes(response.data)
+    except urllib3.exceptions.HTTPError as error:
+        raise KubeError(0, "NoAnswer", f"{call}: {error}") from error
+    finally:
+        response.release_conn()
 
 
 def _selector(field_selector: str) -> dict[str, str]:

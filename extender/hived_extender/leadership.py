@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from hived_extender.devices.following import DeviceObjects
 from hived_extender.election import Elector, LeaseApi, LeaseName
 from hived_extender.kube import NODES, PODS, KubeError
 from hived_extender.objects import Objects
@@ -31,7 +32,7 @@ PING_S = 1.0
 
 PING_CHECK_S = 0.005
 OBJECTS_S = 5.0
-"""For PodGroups and Workloads to be listed, before gangs that they describe are taken for such that lack theirs."""
+"""For PodGroups, Workloads and claims to be listed, before gangs are taken to lack theirs, and devices to be free."""
 
 JOIN_S = 1.0
 
@@ -40,8 +41,8 @@ class Leadership:
     """Watches on behalf of a service and makes it lead when it may, from `start` to `stop`.
 
     Without a `lease` there is no other replica, and it leads from the beginning. `on_failure` is called when a
-    take-over breaks for a reason that nobody foresaw. `objects` are followed as well. `catch_up` is called before a
-    term begins, to learn what else an earlier leader has left behind.
+    take-over breaks for a reason that nobody foresaw. `objects` and `devices` are followed as well. `catch_up` is
+    called before a term begins, to learn what else an earlier leader has left behind, until it returns True.
     """
 
     def __init__(
@@ -52,13 +53,15 @@ class Leadership:
         lease: LeaseName | None,
         on_failure: Callable[[], None],
         objects: Objects | None = None,
-        catch_up: Callable[[], None] = lambda: None,
+        catch_up: Callable[[], bool] = lambda: True,
+        devices: DeviceObjects | None = None,
     ) -> None:
         self._service = service
         self._pods = Reflector(kube, _pods(service), service.metrics)
         self._reflectors: list[Reflector[Any]] = [Reflector(kube, _nodes(service), service.metrics), self._pods]
         self._on_failure = on_failure
         self._objects = objects
+        self._devices = devices
         self._catch_up = catch_up
         self._is_stopping = False
         self._take_over_thread: threading.Thread | None = None
@@ -79,6 +82,8 @@ class Leadership:
         """Begin to follow, and to stand for election."""
         if self._objects is not None:
             self._objects.start(self._service.object_seen)
+        if self._devices is not None:
+            self._devices.start()
         if self._elector is not None:
             self._elector.start()
         else:
@@ -95,6 +100,8 @@ class Leadership:
             reflector.stop()
         if self._objects is not None:
             self._objects.stop()
+        if self._devices is not None:
+            self._devices.stop()
 
     def join(self) -> None:
         """Wait a moment for the threads to end; the client should have been closed before."""
@@ -102,6 +109,8 @@ class Leadership:
             reflector.join(JOIN_S)
         if self._objects is not None:
             self._objects.join(JOIN_S)
+        if self._devices is not None:
+            self._devices.join(JOIN_S)
         if self._take_over_thread is not None:
             self._take_over_thread.join(JOIN_S)
 
@@ -121,7 +130,8 @@ class Leadership:
             while holds() and not self._fence(fenced, is_lenient=tries > STRICT_TRIES):
                 time.sleep(RETRY_WAIT_S)
                 tries += 1
-            self._catch_up()
+            while holds() and not self._catch_up():
+                time.sleep(RETRY_WAIT_S)
             self._service.lead(holds)
         except Exception:
             if holds():  # else the client was closed under our hands, or nobody needs the outcome any more
@@ -153,11 +163,12 @@ class Leadership:
                 pass
 
     def _await_objects(self, holds: Callable[[], bool]) -> None:
-        """Wait until the objects that describe gangs are known; whose list is withheld is not waited for for ever."""
+        """Wait until the objects that describe gangs and devices are known, a while: their list may be withheld."""
         until = time.monotonic() + OBJECTS_S
-        while self._objects is not None and holds() and time.monotonic() < until:
-            if self._objects.wait_until_listed(CHECK_INTERVAL_S):
-                return
+        for each in (self._objects, self._devices):
+            while each is not None and holds() and time.monotonic() < until:
+                if each.wait_until_listed(CHECK_INTERVAL_S):
+                    break
 
     def _fence(self, fenced: set[str], *, is_lenient: bool) -> bool:
         try:

@@ -18,7 +18,9 @@ from hived.events import (
     Event,
     GroupReserved,
     GroupSplit,
+    LeavesLost,
     NodeHealthChanged,
+    Offer,
     Phase,
     PodAllocated,
     PodDeleted,
@@ -30,7 +32,6 @@ from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec
 from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
 from hived_extender.annotations import BIND_INFO, bind_annotations
-from hived_extender.node_names import Mask
 from hived_extender.record import Draft, Operations, Recorder
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,17 @@ class Ledger:
         # Also when it turned bad: whoever reserved cells there has to look for others.
         self._on_room()
 
+    def set_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int] = ()) -> None:
+        """So many leaf cells of a type on a node cannot be had from now on; 0 if all can be had again.
+
+        `known` are device indices of some of them. To be told after the pods that run there, and again once others turn
+        out to: leaves that our pods use are the last to be chosen.
+        """
+        if self._recorder is not None:
+            self._recorder.leaves_lost(node, leaf_type, count, known)
+        self._apply(LeavesLost(node, leaf_type, count, tuple(known)))
+        self._on_room()
+
     def adopt(self, request: PodRequest, info: BindInfo) -> None:
         """A pod runs where its annotations say. Raises UserError if they cannot be true."""
         if self._recorder is not None:
@@ -104,37 +116,35 @@ class Ledger:
         """Raise UserError if a waiting pod may not change what it asks for into this."""
         check_changed_request(self.state, request)
 
-    def decide(
-        self, request: PodRequest, phase: Phase, suggested: Mask | None, *, commit: bool
-    ) -> Bind | Preempt | Wait:
-        """Ask where a pod could run; with `commit`, a bind is carried out at once."""
+    def decide(self, request: PodRequest, phase: Phase, offer: Offer | None, *, commit: bool) -> Bind | Preempt | Wait:
+        """Ask where a pod could run, on nodes of `offer` or on any; with `commit`, a bind is carried out at once."""
         is_bind = False
         try:
-            decision = self._apply(ScheduleRequested(request, phase, suggested))
+            decision = self._apply(ScheduleRequested(request, phase, offer=offer))
             is_bind = isinstance(decision, Bind)
         finally:
             if self._recorder is not None:
-                self._recorder.scheduled(request, phase, suggested, self.node_names, commit and is_bind)
+                self._recorder.scheduled(request, phase, offer, self.node_names, commit and is_bind)
         if isinstance(decision, Applied):
             raise InvariantError(f"the core answered a request with {decision}")
         if isinstance(decision, Bind) and commit:
             self._apply(PodAllocated(request, decision.bind_info, decision.lazily_preempted))
         return decision
 
-    def try_waiting(self, request: PodRequest) -> Bind | Preempt | Wait:
-        """What `decide` says in the Filtering phase of a pod that waits, on any node.
+    def try_waiting(self, request: PodRequest, everywhere: Offer | None) -> Bind | Preempt | Wait:
+        """Ask as `decide` does in the Filtering phase, for a pod that waits, with every node offered.
 
         Until the next change, pods that ask for the same wait, or could run in the same place, as the first of them.
         Cost of the others: a look into a table; there may be thousands of them.
         """
         spec = request.spec
         if spec.group.name in self.state.groups:
-            return self.decide(request, Phase.FILTERING, None, commit=False)
+            return self.decide(request, Phase.FILTERING, everywhere, commit=False)
         wanted = replace(spec, group=replace(spec.group, name=""))
         known = self._tried.get(wanted)
         if known is not None:
             return known
-        decision = self.decide(request, Phase.FILTERING, None, commit=False)
+        decision = self.decide(request, Phase.FILTERING, everywhere, commit=False)
         if not isinstance(decision, Preempt):
             self._tried[wanted] = decision
         return decision
@@ -152,6 +162,19 @@ class Ledger:
     def has_group(self, name: str) -> bool:
         """Is there an affinity group of this name, whatever its state?"""
         return name in self.state.groups
+
+    def holders(self, group: str) -> list[str]:
+        """The uids of the pods that hold cells of a group."""
+        found = self.state.groups.get(group)
+        return [] if found is None else [pod.uid for pod in found.holders if pod is not None]
+
+    def nodes_of(self, group: str) -> list[str]:
+        """The nodes of a group's cells, ascending."""
+        found = self.state.groups.get(group)
+        if found is None:
+            return []
+        nodes = self.state.arrays.node[found.physical[found.physical != NO_CELL]]
+        return [self.node_names[node] for node in sorted({int(node) for node in nodes})]
 
     def bind_info_of(self, group: str) -> BindInfo:
         """Where the first pod of a group runs, or will when its victims are gone."""
@@ -182,6 +205,13 @@ class Ledger:
             return False
         physical = self.state.groups[request.spec.group.name].physical
         return bool(self.state.cells.bad[physical[physical != NO_CELL]].any())
+
+    def is_emptied(self, request: PodRequest) -> bool:
+        """True if cells are reserved for the pod's group, and nobody uses any of them any more."""
+        if not self.reserves(request):
+            return False
+        physical = self.state.groups[request.spec.group.name].physical
+        return bool((self.state.cells.state[physical[physical != NO_CELL]] == CellState.RESERVED).all())
 
     def is_victim(self, request: PodRequest) -> bool:
         """True while somebody reserves a cell of the pod's group: the whole group has to leave (SEMANTICS 4e.1)."""

@@ -29,6 +29,8 @@ class Gauges:
     pods: Mapping[str, int]
     groups: Mapping[str, int]
     leaf_cells: Mapping[tuple[str, str], int]
+    short_leaf_cells: Mapping[str, int]
+    lost_devices: Mapping[tuple[str, str], int]
     bad_node_count: int
     is_ready: bool
     is_healthy: bool
@@ -61,6 +63,14 @@ class Metrics:
             "hived_evictions",
             "Victims of a preemption, by what became of an attempt to make them leave.",
             ["outcome"],
+            registry=self.registry,
+        )
+        self.forced_bindings = Counter(
+            "hived_forced_bindings", "Pods that were bound without kube-scheduler.", registry=self.registry
+        )
+        self.refused_places = Counter(
+            "hived_refused_places",
+            "Places that were decided and then taken back, as kube-scheduler did not offer the node any more.",
             registry=self.registry,
         )
         self.recovery_failures = Counter(
@@ -120,12 +130,21 @@ class _GaugeCollector(Collector):
         gauges = self._read_gauges()
         yield _family("hived_pods", "Pods of ours, by state.", ["state"], gauges.pods)
         yield _family("hived_groups", "Affinity groups, by state.", ["state"], gauges.groups)
-        leaf_cells = GaugeMetricFamily(
-            "hived_leaf_cells", "Leaf cells of each virtual cluster, by use.", labels=["vc", "use"]
+        yield _family(
+            "hived_leaf_cells", "Leaf cells of each virtual cluster, by use.", ["vc", "use"], gauges.leaf_cells
         )
-        for labels, count in gauges.leaf_cells.items():
-            leaf_cells.add_metric(labels, count)
-        yield leaf_cells
+        yield _family(
+            "hived_short_leaf_cells",
+            "Leaf cells of each virtual cluster's guarantee that are bad.",
+            ["vc"],
+            gauges.short_leaf_cells,
+        )
+        yield _family(
+            "hived_lost_devices",
+            "Devices of configured nodes that cannot be had, by resource and reason: missing, pod, claim.",
+            ["resource", "reason"],
+            gauges.lost_devices,
+        )
         yield _family("hived_bad_nodes", "Configured nodes that are not healthy.", [], {"": gauges.bad_node_count})
         yield _family("hived_ready", "1 while this replica leads and answers.", [], {"": int(gauges.is_ready)})
         yield _family("hived_healthy", "0 after an internal error.", [], {"": int(gauges.is_healthy)})
@@ -134,8 +153,11 @@ class _GaugeCollector(Collector):
         yield build
 
 
-def _family(name: str, text: str, labels: list[str], values: Mapping[str, int]) -> GaugeMetricFamily:
+def _family(
+    name: str, text: str, labels: list[str], values: Mapping[str, int] | Mapping[tuple[str, str], int]
+) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, text, labels=labels)
     for value, count in values.items():
-        family.add_metric([value] if labels else [], count)
+        named = [value] if isinstance(value, str) else value
+        family.add_metric(named if labels else [], count)
     return family

@@ -79,6 +79,11 @@ class NodeNames:
         mask[np.fromiter(map(self._node_index.get, names, repeat(node_count)), np.intp, len(names))] = True
         return _none_if_full(mask[:node_count])
 
+    def candidates(self, names: list[str]) -> Mask:
+        """As `mask_of`, with all nodes spelled out."""
+        mask = self.mask_of(names)
+        return np.ones(len(self._node_index), np.bool_) if mask is None else mask
+
     def contains(self, mask: Mask | None, node: str) -> bool:
         """True if a mask includes a node."""
         index = self._node_index.get(node)

@@ -1,8 +1,9 @@
 """What is to be told about one pod, and when. No clock, no thread: moments are given, in seconds of any one clock.
 
-What is said again with the same words is counted, and told again at intervals; other words are told at once. A pod
-whose words change all the time is told of by a bucket of tokens, so that it can flood neither the API server nor
-kube-scheduler, which tries a waiting pod again whenever anything of it changes, its conditions included.
+A pod that waits for a moment only is not worth a word: nothing is written until the wait has lasted for `hold_s`, and
+then the latest reason. Later changes of the reason are written at intervals, the same reason is counted. Writes about
+one pod are rate-limited by a token bucket. They must flood neither the API server nor kube-scheduler, which tries a
+waiting pod again whenever anything of it changes, its conditions included.
 """
 
 import math
@@ -29,6 +30,10 @@ class Reason(Enum):
     RESTORED = "Restored"
     PREEMPTED = "Preempted"
     GANG_TIMED_OUT = "GangTimedOut"
+    FOREIGN_DEVICES = "ForeignDevices"
+    DEVICES_MISSING = "DevicesMissing"
+    NOT_HANDLED = "NotHandled"
+    FORCED_BINDING = "ForcedBinding"
 
     @property
     def event_type(self) -> str:
@@ -43,8 +48,16 @@ class Reason(Enum):
 
 _ORDINARY = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.SCHEDULED, Reason.RESTORED})
 _PENDING = frozenset(
-    {Reason.WAITING, Reason.PREEMPTING, Reason.PREEMPTION_BLOCKED, Reason.INVALID_SPEC, Reason.GANG_TIMED_OUT}
+    {
+        Reason.WAITING,
+        Reason.PREEMPTING,
+        Reason.PREEMPTION_BLOCKED,
+        Reason.INVALID_SPEC,
+        Reason.GANG_TIMED_OUT,
+        Reason.NOT_HANDLED,
+    }
 )
+_PATIENT = frozenset({Reason.WAITING, Reason.PREEMPTING})
 # Each of these ends the others.
 _EXCLUSIVE = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.INVALID_SPEC})
 
@@ -67,11 +80,14 @@ class Condition:
 class Pace:
     """How often one pod may be written about.
 
-    The same words are told again every `repeat_s` seconds at most. Tokens: `burst` to begin with, one more every
+    A pod waits for `hold_s` seconds before that is told; another reason to wait is told `change_s` after the last one
+    at the earliest, the same words every `repeat_s` seconds at most. Tokens: `burst` to begin with, one more every
     `refill_s`; telling costs one. Repeats leave `reserve` tokens to other words. Burst and refill are those of the
     event recorder that Kubernetes' own components use.
     """
 
+    hold_s: float = 1.5
+    change_s: float = 5.0
     repeat_s: float = 10.0
     burst: int = 25
     refill_s: float = 300.0
@@ -98,14 +114,20 @@ class Round:
     def __bool__(self) -> bool:
         return bool(self.notices) or self.condition is not None
 
+    @property
+    def is_of_wait(self) -> bool:
+        """Whether it tells that the pod waits."""
+        is_denied = self.condition is not None and not self.condition.is_true
+        return is_denied or any(notice.reason in _PATIENT for notice in self.notices)
+
 
 @dataclass(slots=True, eq=False)
 class Board:
     """What is said of one pod, and what has been told. Not thread-safe.
 
-    `stored` is the pod's condition on the API server as far as we know; `is_stored_known` is False until we have read
-    or written it, and after a write of which we do not know whether it succeeded. `is_busy` and `queued_at` are for
-    who owns the board.
+    `stored` is the pod's condition on the API server as far as we know, None until a watch shows one; `is_stored_known`
+    is False after a write of which we do not know whether it succeeded. `is_busy` and `queued_at` are for
+    who owns the board. `about` is the kind of object, where it is no pod.
     """
 
     uid: str
@@ -113,11 +135,14 @@ class Board:
     name: str
     pace: Pace
     made_at: InitVar[float]
+    about: str = "Pod"
     stored: Condition | None = None
-    is_stored_known: bool = False
+    is_stored_known: bool = True
     is_gone: bool = False
     is_busy: bool = False
     queued_at: float = math.inf
+    _waits_since: float = math.inf
+    _wait_told_at: float = -math.inf
     _tokens: float = field(init=False)
     _at: float = field(init=False)
     _notices: dict[Reason, Notice] = field(default_factory=dict)
@@ -140,17 +165,27 @@ class Board:
         """Whether the condition denies that the pod has cells, and nobody wants it to say anything else."""
         return self.stored is not None and not self.stored.is_true and self._wanted is None
 
-    def say(self, reason: Reason, message: str, since_s: float) -> None:
-        """Something happened, or is still as it was."""
+    def say(self, reason: Reason, message: str, since_s: float, now: float) -> None:
+        """Something happened, or is still as it was; `since_s` is a time that people can read, `now` our clock's."""
+        self._waits_since = min(self._waits_since, now) if reason.is_pending else math.inf
         self._is_settled = not reason.is_pending and (self._is_settled or reason is Reason.SCHEDULED)
         for other in tuple(self._notices):
             if (self._is_settled and other.is_pending) or (reason in _EXCLUSIVE and other in _EXCLUSIVE - {reason}):
                 del self._notices[other]
         self._put(Notice(reason, message, 1, since_s))
 
-    def want(self, condition: Condition) -> None:
+    def place(self) -> None:
+        """The pod has a place: that it waited is not worth telling any more, unless it was told."""
+        self._waits_since = math.inf
+        if self._wanted is not None and not self._wanted.is_true:
+            self._wanted = None
+        for reason in [reason for reason in self._notices if reason.is_pending]:
+            del self._notices[reason]
+
+    def want(self, condition: Condition, now: float) -> None:
         """The pod's condition should say this."""
         self._wanted = condition
+        self._waits_since = math.inf if condition.is_true else min(self._waits_since, now)
 
     def observe(self, condition: Condition | None) -> None:
         """A watch shows this condition; what we wrote or read ourselves is more recent."""
@@ -170,9 +205,8 @@ class Board:
     def leave(self) -> None:
         """The pod is gone: only what befell it is still worth telling."""
         self.is_gone = True
+        self.place()
         self._wanted = None
-        for reason in [reason for reason in self._notices if reason.is_pending]:
-            del self._notices[reason]
 
     def due_at(self) -> float:
         """When there is something to tell; infinity if never."""
@@ -185,6 +219,8 @@ class Board:
         for notice in notices:
             del self._notices[notice.reason]
         taken = Round(notices, self._wanted if self._condition_due_at() <= now else None)
+        if taken.is_of_wait:
+            self._wait_told_at = now
         if any(one.reason is not Reason.SCHEDULED for one in notices) or (
             taken.condition is not None and not taken.condition.is_true
         ):
@@ -199,6 +235,8 @@ class Board:
     def put_back(self, notice: Notice) -> None:
         """A notice could not be written now. It is dropped if it is out of date by now."""
         newer = self._notices.get(notice.reason)
+        if notice.reason in _PATIENT:
+            self._wait_told_at = -math.inf
         if newer is None:
             is_over = notice.reason in _EXCLUSIVE and bool(self._notices.keys() & _EXCLUSIVE)
             if not (is_over or (notice.reason.is_pending and (self._is_settled or self.is_gone))):
@@ -220,6 +258,8 @@ class Board:
         repeat_at = told_at + self.pace.repeat_s if is_repeat else -math.inf
         if notice.reason is Reason.SCHEDULED:
             return repeat_at
+        if notice.reason in _PATIENT:
+            repeat_at = max(repeat_at, self._wait_due_at())
         return max(repeat_at, self._affordable_at(self.pace.reserve + 1 if is_repeat else 1))
 
     def _condition_due_at(self) -> float:
@@ -229,7 +269,12 @@ class Board:
         if wanted.is_true:
             # That a pod has its cells goes without saying, unless it said the opposite.
             return -math.inf if self._may_be_stored or wanted.reason != ALLOCATED else math.inf
-        return self._affordable_at(1)
+        if wanted.reason == Reason.INVALID_SPEC.value:
+            return self._affordable_at(1)
+        return max(self._wait_due_at(), self._affordable_at(1))
+
+    def _wait_due_at(self) -> float:
+        return max(self._waits_since + self.pace.hold_s, self._wait_told_at + self.pace.change_s)
 
     def _affordable_at(self, tokens: int) -> float:
         missing = tokens - self._tokens

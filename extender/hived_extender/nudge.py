@@ -21,7 +21,10 @@ from collections.abc import Callable, Sequence
 log = logging.getLogger(__name__)
 
 SLICE = 8
-"""Pods that are tried on the core at once, in half a millisecond; others are served before and after for as long."""
+"""Pods that are tried on the core at once, in half a millisecond."""
+
+REST = 9
+"""How many times as long as a slice took others are served before the next."""
 
 RETRY_S = 2.0
 """Until pods are tried again that could not be woken: the API server may be away."""
@@ -42,9 +45,10 @@ class Nudger:
         self._delay_s = delay_s
         self._changed = threading.Condition()
         self._refusals: dict[str, float] = {}  # uid -> when it was last refused, or tried on the core in vain
+        self._fitting: set[str] = set()  # those that could run when they were tried last
         self._being_tried: set[str] = set()  # less those that something else was heard of since
         self._last_change = 0.0
-        self._due = math.inf
+        self._due = self._overtaken_due = math.inf
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="nudger", daemon=True)
         self._thread.start()
@@ -71,7 +75,9 @@ class Nudger:
         with self._changed:
             self._refusals.pop(uid, None)
             self._being_tried.discard(uid)
-            if self._refusals:
+            self._fitting.discard(uid)
+            if self._fitting and self._overtaken_due == math.inf:
+                self._overtaken_due = time.monotonic() + OVERTAKEN_S
                 self._sweep_in(OVERTAKEN_S)
 
     def room_made(self) -> None:
@@ -86,6 +92,7 @@ class Nudger:
         with self._changed:
             self._refusals.clear()
             self._being_tried.clear()
+            self._fitting.clear()
 
     def close(self) -> None:
         """Wake nobody any more; waits for a waking under way, so the caller must not hold a lock that `wake` takes."""
@@ -97,6 +104,7 @@ class Nudger:
     def _note(self, uid: str, refused: float) -> None:
         self._refusals[uid] = refused
         self._being_tried.discard(uid)
+        self._fitting.discard(uid)
 
     def _sweep_in(self, delay_s: float) -> None:
         """Under the lock."""
@@ -105,6 +113,19 @@ class Nudger:
             self._due = due
             self._changed.notify()
 
+    def _stale(self) -> list[str]:
+        """Whom to try now, under the lock; sets when to look again."""
+        now = time.monotonic()
+        are_overtaken = self._overtaken_due <= now
+        if are_overtaken:
+            self._overtaken_due = math.inf
+        self._due = self._overtaken_due
+        return [
+            uid
+            for uid, refused in self._refusals.items()
+            if refused <= self._last_change or (are_overtaken and uid in self._fitting)
+        ]
+
     def _run(self) -> None:
         while True:
             with self._changed:
@@ -112,8 +133,7 @@ class Nudger:
                     self._changed.wait(wait_s if wait_s < math.inf else None)
                 if self._is_closed:
                     return
-                self._due = math.inf
-                stale = [uid for uid, refused in self._refusals.items() if refused <= self._last_change]
+                stale = self._stale()
             try:
                 for first in range(0, len(stale), SLICE):
                     if self._is_closed:
@@ -121,7 +141,8 @@ class Nudger:
                     began = time.monotonic()
                     self._try(stale[first : first + SLICE])
                     # A lock is not handed over to whoever waits for it: without a pause this thread would get it again.
-                    time.sleep(time.monotonic() - began)
+                    # Under a backlog every change makes thousands of tries; they may take a tenth of a core.
+                    time.sleep(REST * (time.monotonic() - began))
             except Exception:
                 log.exception("waiting pods could not be tried")
 
@@ -132,5 +153,6 @@ class Nudger:
         fitting = set(self._wake(uids))
         with self._changed:
             for uid in self._being_tried:
-                self._refusals[uid] = -math.inf if uid in fitting else began
+                self._refusals[uid] = began
+            self._fitting |= fitting & self._being_tried
             self._being_tried.clear()

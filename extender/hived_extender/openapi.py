@@ -7,6 +7,7 @@ import msgspec
 
 from hived_extender.wire import (
     BIND_PATH,
+    DEVICES_PATH,
     FILTER_PATH,
     PREEMPT_PATH,
     WHAT_IF_PATH,
@@ -98,6 +99,19 @@ _CELLS = {
         _CELL | {"vc": _TEXT, "cellChildren": _array(_ref("PhysicalCell")), "virtualCell": _ref("VirtualCell")}
     ),
     "VirtualCell": _object(_CELL | {"cellChildren": _array(_ref("VirtualCell")), "physicalCell": _ref("PhysicalCell")}),
+    "LostDevices": _object(
+        {
+            "node": _TEXT,
+            "leafCellType": _TEXT,
+            "resource": _TEXT,
+            "leafCells": _INTEGER,
+            "lostLeafCells": _INTEGER,
+            "knownDevices": _array(_INTEGER),
+            "missingDevices": _INTEGER,
+            "usedBy": _array(_object({"name": _TEXT, "devices": _INTEGER, "byClaim": _BOOLEAN})),
+            "reason": _TEXT,
+        }
+    ),
     "VirtualClusters": _map(_array(_ref("VirtualCell"))),
     "AffinityGroup": _object(
         {
@@ -133,6 +147,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
     PREEMPT_PATH: _ref("PreemptResult"),
     BIND_PATH: _ref("BindResult"),
     WHAT_IF_PATH: _ref("WhatIfResult"),
+    DEVICES_PATH: _array(_ref("LostDevices")),
     "/v1/inspect/affinitygroups/": _object({"items": {"anyOf": [_array(_ref("AffinityGroup")), {"type": "null"}]}}),
     "/v1/inspect/affinitygroups/{name}": _ref("AffinityGroup"),
     "/v1/inspect/clusterstatus": _object(
@@ -156,6 +171,7 @@ _ERRORS: dict[str, tuple[str, ...]] = {
     WHAT_IF_PATH: ("400", "500", "503"),
     "/v1/inspect/affinitygroups/": ("503",),
     "/v1/inspect/affinitygroups/{name}": ("400", "503"),
+    DEVICES_PATH: ("503",),
     "/v1/inspect/clusterstatus": ("503",),
     "/v1/inspect/clusterstatus/physicalcluster": ("503",),
     "/v1/inspect/clusterstatus/virtualclusters/": ("503",),

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -18,6 +19,9 @@ from hived_extender.kube import KubeError
 
 NORMAL = "Normal"
 WARNING = "Warning"
+
+NODE = "Node"
+"""The kind of a `NodeRef`."""
 
 MESSAGE_LIMIT = 1024
 """Bytes; what Kubernetes allows the note of an event."""
@@ -41,6 +45,19 @@ class PodRef(Protocol):
     @property
     def name(self) -> str:
         """Its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """A node as something to tell about, in the way of kubelet: known by its name, its events in one namespace."""
+
+    name: str
+    namespace: str = "default"
+
+    @property
+    def uid(self) -> str:
+        """Its name."""
+        return self.name
 
 
 class EventsApi(Protocol):
@@ -100,6 +117,8 @@ class EventRecorder:
             return False
         event = self._event(pod, name, event_type, reason, message, times, since_s)
         event["involvedObject"]["kind"] = about
+        if about == NODE:
+            del event["involvedObject"]["namespace"]
         try:
             self._kube.create(collection, event)
         except KubeError as error:

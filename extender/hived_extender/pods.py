@@ -9,15 +9,17 @@ reserves cells is Preempting. That is for the core to know, which may cancel the
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodRequest
 from hived_extender.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.dialects.description import Description, GangKey, ObjectRef
+from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.node_names import Mask
 from hived_extender.requests import Ask
+from hived_extender.wire import Owner
 
 ANNOTATION_LIMIT = 256 * 1024
 """Characters; Kubernetes refuses more than this for all annotations of an object together."""
@@ -38,6 +40,14 @@ class PodState(Enum):
     BOUND = "Bound"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Offered:
+    """The nodes that kube-scheduler offered when it asked about a pod last, and the count of changes at that moment."""
+
+    mask: Mask
+    moment: int
+
+
 @dataclass(slots=True, eq=False)
 class PodRecord:
     """One pod of ours, changed only by the service under its lock.
@@ -49,10 +59,16 @@ class PodRecord:
 
     A pod that asks in the words of other schedulers has a `description`, which may name its gang, and an `ask`, None if
     it cannot be made out, for a `mistake`; `objects` are those that the pod names, `marks` is a digest of all that it
-    says. `was_asked` says that kube-scheduler's own filters left it a node, `offered` which nodes that were, if the pod
-    heeds them, and `may_go` that a pod that takes no cells may run on any of them. `promised_by` is the uid of a bound
-    pod of its gang whose annotations have its place. `created`, `is_running` and `is_leaving` (it is being deleted) are
-    Kubernetes' own.
+    says. A pod that `is_doubted` held up the start of its gang: kube-scheduler has to ask about it before the next one.
+    `may_go` says that a pod that takes no cells may run on any node. `promised_by` is the uid of a bound pod of its
+    gang whose annotations have its place. `created`, `owner` (whose controller made it), `is_running` and `is_leaving`
+    (it is being deleted) are Kubernetes' own.
+
+    Until a pod is bound, `ruled` is what it demands of nodes, `offered` has those that were offered last, and `refused`
+    those that are not offered although nothing that is known is in the way. `writes` counts bindings that are under
+    way or written, `is_unanswered` says that one may be, `tried_version` with which version; `is_probed` that another
+    node alone was offered last. `refusal_count` is how often a place that was decided for it was refused,
+    `emptied_count` how often one was that others had left for it.
     """
 
     uid: str
@@ -68,18 +84,26 @@ class PodRecord:
     is_held: bool = False
     is_downgraded: bool = False
     repeat_count: int = 0
-    is_force_binding: bool = False
+    writes: int = 0
+    is_unanswered: bool = False
+    tried_version: str = ""
+    is_probed: bool = False
+    refusal_count: int = 0
+    emptied_count: int = 0
     description: Description | None = None
     ask: Ask | None = None
     is_running: bool = False
     is_leaving: bool = False
     created: str = ""
-    was_asked: bool = False
+    owner: Owner | None = None
+    is_doubted: bool = False
     may_go: bool = False
     mistake: str = ""
     objects: frozenset[ObjectRef] = frozenset()
     marks: int | None = None
-    offered: Mask | None = None
+    ruled: RuledPod | None = field(default=None, repr=False)
+    offered: Offered | None = field(default=None, repr=False)
+    refused: Offered | None = field(default=None, repr=False)
     promised_by: str = ""
     _parsed: tuple[str, PodRequest | UserError] | None = field(default=None, repr=False)
 
@@ -99,18 +123,28 @@ class PodRecord:
         return self.state is PodState.BINDING
 
     @property
+    def is_writing(self) -> bool:
+        """Is a binding under way, or written and not seen yet?"""
+        return self.writes > 0
+
+    @property
     def is_of_dialect(self) -> bool:
         """False if the pod's author has written our own annotation, which goes before all dialects."""
         return self.marks is not None
 
     def parse(self, annotations: Mapping[str, str]) -> PodRequest:
-        """What the annotations ask for; the answer is kept for as long as the text stays the same. Raises UserError."""
+        """What the annotations ask for; the answer is kept for as long as the text stays the same. Raises UserError.
+
+        A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore which nodes that offers.
+        """
         text = annotations.get(SCHEDULING_SPEC, "")
         if self._parsed is None or self._parsed[0] != text:
             self._parsed = text, self._parse(annotations, text)
         outcome = self._parsed[1]
         if isinstance(outcome, UserError):
             raise UserError(outcome.message, outcome.code)
+        if outcome.spec.ignore_suggested_nodes and self.ruled is not None and self.ruled.demands.beyond:
+            return replace(outcome, spec=replace(outcome.spec, ignore_suggested_nodes=False))
         return outcome
 
     def _parse(self, annotations: Mapping[str, str], text: str) -> PodRequest | UserError:

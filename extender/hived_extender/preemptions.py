@@ -7,14 +7,13 @@ import logging
 from collections.abc import Callable
 
 from hived.decisions import Bind, Preempt, Wait
-from hived.events import Phase
+from hived.events import Offer, Phase
 from hived.specs import PodRequest
 from hived_extender.announcements import Announcer
 from hived_extender.dialects.description import GangKey
 from hived_extender.evictor import Evictor
 from hived_extender.gangs.table import Gangs
 from hived_extender.ledger import Ledger
-from hived_extender.node_names import Mask
 from hived_extender.pods import PodRecord, PodTable
 from hived_extender.wire import MetaPod, MetaVictims, PreemptResult
 
@@ -35,7 +34,7 @@ class Preemptions:
         self._leaving: tuple[object, frozenset[str]] = None, frozenset()  # when that was so, and who had to leave
 
     def carry_on(
-        self, ledger: Ledger, record: PodRecord, request: PodRequest, found: Preempt, suggested: Mask | None
+        self, ledger: Ledger, record: PodRecord, request: PodRequest, found: Preempt, offer: Offer | None
     ) -> Bind | Preempt | Wait:
         """Reserve the cells that were found in use, unless that was done before, and make their users leave.
 
@@ -44,7 +43,7 @@ class Preemptions:
         """
         now: Bind | Preempt | Wait = found
         if not ledger.is_waiting_for_victims(request):
-            now = ledger.decide(request, Phase.PREEMPTING, suggested, commit=False)
+            now = ledger.decide(request, Phase.PREEMPTING, offer, commit=False)
         if isinstance(now, Preempt):
             self.evict(ledger, record, now)
         elif isinstance(now, Bind):

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import numpy as np
 
-from hived.events import Phase
+from hived.events import Offer, Phase
 from hived.specs import PodRequest, PodSpec
-from hived_extender.node_names import Mask
+from hived_extender.recorded_offer import to_text
 
 log = logging.getLogger(__name__)
 
@@ -49,20 +48,23 @@ class Operations:
         """A configured node turned healthy or bad."""
         self._write({"op": "updateNode", "node": node, "old": not is_healthy, "new": is_healthy})
 
+    def leaves_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int]) -> None:
+        """So many leaf cells of a node cannot be had from now on, those with `known` device indices among them."""
+        self._write({"op": "loseLeaves", "node": node, "leafType": leaf_type, "count": count, "known": [*known]})
+
     def scheduled(
-        self, pod: PodRequest, phase: Phase, suggested: Mask | None, node_names: Sequence[str], commit: bool
+        self, pod: PodRequest, phase: Phase, offer: Offer | None, node_names: Sequence[str], commit: bool
     ) -> None:
-        """A pod was to be placed; `suggested` is a mask over `node_names`, `commit` that a bind was carried out."""
-        self._write(
-            {
-                "op": "schedule",
-                "pod": pod.uid,
-                "spec": spec_fields(pod.spec),
-                "phase": phase.value,
-                "suggested": _suggested(suggested, node_names),
-                "commit": commit,
-            }
-        )
+        """A pod was to be placed on nodes of `offer`, None for any; `commit` says that a bind was carried out."""
+        fields = {
+            "op": "schedule",
+            "pod": pod.uid,
+            "spec": spec_fields(pod.spec),
+            "phase": phase.value,
+            "suggested": "all",
+            "commit": commit,
+        }
+        self._write(fields if offer is None else fields | {"offer": to_text(offer, node_names)})
 
     def bound(self, pod: PodRequest, node: str, bind_info: str) -> None:
         """A pod was found bound; `bind_info` is its annotation."""
@@ -217,15 +219,6 @@ class Recorder(Operations):
         log.exception("the record of this run ends here: it cannot be written")
         self.close()
         self._on_failure()
-
-
-def _suggested(mask: Mask | None, names: Sequence[str]) -> Any:
-    """The shorter of the list of names in the mask and the list of those not in it."""
-    if mask is None:
-        return "all"
-    if 2 * int(mask.sum()) < len(names):
-        return [names[index] for index in np.flatnonzero(mask).tolist()]
-    return {"except": [names[index] for index in np.flatnonzero(~mask).tolist()]}
 
 
 def spec_fields(spec: PodSpec) -> dict[str, Any]:

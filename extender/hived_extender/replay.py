@@ -25,6 +25,7 @@ from hived.events import (
     Event,
     GroupReserved,
     GroupSplit,
+    LeavesLost,
     NodeHealthChanged,
     Phase,
     PodAllocated,
@@ -34,6 +35,7 @@ from hived.events import (
 from hived.specs import BindInfo, ClusterSpec, PodRequest
 from hived.split import split_bind_info
 from hived_extender import annotations
+from hived_extender.recorded_offer import Names, OfferText, from_text, mask_of
 
 Json: TypeAlias = dict[str, Any]
 Snapshot: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
@@ -176,10 +178,13 @@ class DeleteNode(_Op, tag="deleteNode"):
     node: str
 
 
-class AllExcept(msgspec.Struct):
-    """Every configured node but these is suggested."""
+class LoseLeaves(_Op, tag="loseLeaves"):
+    """Report how many leaf cells of a type on a node cannot be had, although it is healthy; 0 if all can."""
 
-    nodes: list[str] = msgspec.field(name="except")
+    node: str
+    leaf_type: str
+    count: int
+    known: list[int] = []
 
 
 class Schedule(_Op, tag="schedule"):
@@ -187,7 +192,8 @@ class Schedule(_Op, tag="schedule"):
 
     pod: str
     phase: Literal["Filtering", "Preempting"]
-    suggested: Literal["all"] | list[str] | AllExcept
+    suggested: Names
+    offer: OfferText | None = None
     spec: msgspec.Raw = msgspec.Raw(b"")
     annotation: str | None = None
     commit: bool = False
@@ -243,7 +249,7 @@ class Plan(_Op, tag="plan"):
     """Ask where several pods could run at once; nothing is carried out."""
 
     pods: list[OnePod]
-    suggested: Literal["all"] | list[str] | AllExcept = "all"
+    suggested: Names = "all"
 
 
 class Inspect(_Op, tag="inspect"):
@@ -258,6 +264,7 @@ Operation: TypeAlias = (
     | AddNode
     | UpdateNode
     | DeleteNode
+    | LoseLeaves
     | Schedule
     | Delete
     | Restart
@@ -487,7 +494,8 @@ class Replay:
         request = _request(operation.pod, {annotations.SCHEDULING_SPEC: text})
         self._pods[operation.pod] = request
         suggested = suggestion_mask(operation.suggested, scheduler.node_names)
-        decision = scheduler.handle(ScheduleRequested(request, Phase(operation.phase), suggested))
+        offer = None if operation.offer is None else from_text(operation.offer, scheduler.node_names)
+        decision = scheduler.handle(ScheduleRequested(request, Phase(operation.phase), suggested, offer))
         result = decision_result(decision)
         if operation.commit and isinstance(decision, Bind):
             try:
@@ -523,7 +531,7 @@ class Replay:
 
 def _request(pod: str, texts: dict[str, str]) -> PodRequest:
     """What a pod asks for: its annotation, and the group that the service wants it beside, which has no annotation."""
-    request = annotations.pod_request(pod, pod, NAMESPACE, texts)
+    request = annotations.pod_request(pod, pod, NAMESPACE, texts, ignores_by_default=True)
     if _BESIDE not in texts[annotations.SCHEDULING_SPEC]:
         return request
     with suppress(msgspec.MsgspecError):
@@ -537,7 +545,7 @@ def _requests(pods: Iterable[OnePod]) -> dict[str, PodRequest]:
     return {pod: _request(pod, text) for pod, text in texts.items()}
 
 
-def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[NodeHealthChanged]:
+def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[NodeHealthChanged | LeavesLost]:
     """What an operation on nodes tells the scheduler; `updateNode` says nothing if nothing changed."""
     match operation:
         case AddNodes():
@@ -550,17 +558,13 @@ def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[N
                 yield NodeHealthChanged(operation.node, operation.new)
         case DeleteNode():
             yield NodeHealthChanged(operation.node, False)
+        case LoseLeaves():
+            yield LeavesLost(operation.node, operation.leaf_type, operation.count, tuple(operation.known))
 
 
-def suggestion_mask(
-    suggested: Literal["all"] | list[str] | AllExcept, node_names: tuple[str, ...]
-) -> npt.NDArray[np.bool_] | None:
+def suggestion_mask(suggested: Names, node_names: tuple[str, ...]) -> npt.NDArray[np.bool_] | None:
     """A bool per node; None suggests every node."""
-    if isinstance(suggested, str):
-        return None
-    is_excluding = isinstance(suggested, AllExcept)
-    named = set(suggested.nodes if isinstance(suggested, AllExcept) else suggested)
-    return np.array([(node in named) != is_excluding for node in node_names], dtype=np.bool_)
+    return None if suggested == "all" else mask_of(suggested, node_names)
 
 
 # --- records: FORMAT 2 -----------------------------------------------------------------------------------------------

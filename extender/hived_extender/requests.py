@@ -16,9 +16,17 @@ from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, Cluster
 from hived_config.rules import PodRules
 from hived_extender.annotations import MAX_COUNT, PREFIX
 from hived_extender.dialects.description import Description, Within
-from hived_extender.jobs.capacity import Capacity, Resources, cluster_capacity, sku, skus_needed, vc_capacity
+from hived_extender.jobs.capacity import (
+    Capacity,
+    Resources,
+    cluster_capacity,
+    leaves_below,
+    sku,
+    skus_needed,
+    vc_capacity,
+)
 from hived_extender.jobs.submission import parse_priority, priority_class_name
-from hived_extender.wire import Container, Pod, PodSpec, amount
+from hived_extender.wire import ENABLE_LIMIT, Container, Pod, PodSpec, amount
 
 VIRTUAL_CLUSTER = PREFIX + "virtual-cluster"
 PRIORITY = PREFIX + "priority"
@@ -33,6 +41,9 @@ DEFAULT = "default"
 
 HOSTNAME = "kubernetes.io/hostname"
 
+_OF_PODS = re.compile(r"cpu|memory|hugepages-.*")
+"""Resources that a pod may ask for as a whole; only containers ask for devices."""
+
 _ANY_GPU = re.compile(r"[^/]+/gpu")
 _OWN_CLASSES = {priority_class_name(each): each for each in range(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY + 1)}
 
@@ -42,8 +53,9 @@ class Ask:
     """What one pod of a dialect asks for, its gang left aside.
 
     `leaf_cell_count` is 0 for a pod without devices: it takes no cells, but may belong to a gang. Empty text means that
-    nothing was said. `node_choice` is what the pod says of its nodes, if that is to be heeded: equal for pods that can
-    have the same. The other fields are those of `hived.specs.PodSpec`.
+    nothing was said. `job_cell` is the cell type of which a Job of a JobSet with exclusive placement needs one, "" if
+    the configuration knows none. A pod that `prefers_near` has said nothing of that, but its gang is kept together
+    where that costs nothing. The other fields are those of `hived.specs.PodSpec`.
     """
 
     virtual_cluster: str
@@ -52,25 +64,20 @@ class Ask:
     leaf_cell_type: str = ""
     pinned_cell_id: str = ""
     lazy_preemption: bool = False
-    node_choice: str = ""
     within_cell: str = ""
     within_is_required: bool = True
-
-    @property
-    def ignore_suggested_nodes(self) -> bool:
-        """Whether any node that has the cells will do."""
-        return not self.node_choice
+    job_cell: str = ""
+    prefers_near: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
     """Which cells a pod can have: those of `leaf_types`, which are one if not `is_any`. The core tries every type for
-    `is_any`; where that is too many, it has to keep to the nodes that kube-scheduler offers, `is_by_node`.
+    `is_any`; where that is too many, the nodes that kube-scheduler offers tell them apart.
     """
 
     leaf_types: Collection[str]
     is_any: bool = False
-    is_by_node: bool = False
     pinned_cell_id: str = ""
 
 
@@ -90,12 +97,14 @@ class Resolver:
         self._cluster = cluster
         self._rules = rules
         self._resources = rules.resources_in(cluster)
+        self.devices = frozenset((*self._resources.values(), ENABLE_LIMIT))
         self._means = frozenset(self._resources.values())
         self._priorities = _OWN_CLASSES | dict(rules.priority_classes)
         self._everything = cluster_capacity(cluster)
         self._capacities: dict[str, Capacity] = {}
         self._levels = dict(rules.topology_levels)
         node_types = [name for name, each in cluster.cell_types.items() if each.is_node_level]
+        self._node_leaves = dict(sorted(leaves_below(cluster, name) for name in node_types))  # the largest of a type
         if len(node_types) == 1:
             self._levels.setdefault(HOSTNAME, node_types[0])
 
@@ -113,20 +122,24 @@ class Resolver:
             return Ask(vc, priority, 0, within_cell=level, within_is_required=within.is_required)
         resource, device_count = devices
         cells = self._cells(pod, vc, priority, resource)
+        topology = description.job_part.topology if description and description.job_part else ""
+        job_cell = self._levels.get(topology, topology)
         asked = Resources(
             device_count,
             min(requested(pod, "cpu"), MAX_COUNT),
             min(requested(pod, "memory") / 2**20, MAX_COUNT),
         )
+        leaf_cell_count = min(skus_needed(asked, sku(self._cluster, cells.leaf_types)), MAX_COUNT)
         return Ask(
             vc,
             priority,
-            min(skus_needed(asked, sku(self._cluster, cells.leaf_types)), MAX_COUNT),
+            leaf_cell_count,
             leaf_cell_type="" if cells.is_any or cells.pinned_cell_id else next(iter(cells.leaf_types)),
             pinned_cell_id=cells.pinned_cell_id,
-            node_choice=self._node_choice(pod, cells),
             within_cell=level,
             within_is_required=within.is_required,
+            job_cell=job_cell if job_cell in self._cluster.cell_types else "",
+            prefers_near=self._prefers_near(vc, description, leaf_cell_count, cells),
         )
 
     # ---- who
@@ -242,7 +255,7 @@ class Resolver:
             return _Cells(fitting)
         others = [name for name in pool if name not in fitting]
         if requested(pod, resource) or all(self._is_ruled_out(pod, name) for name in others):
-            return _Cells(fitting, is_any=True, is_by_node=bool(others))
+            return _Cells(fitting, is_any=True)
         raise UserError(
             f"asks for {resource}, which several leaf cell types are: set the annotation {LEAF_CELL_TYPE} to one of "
             f"{_listed(fitting)}, or nodeSelector to labels of one"
@@ -261,20 +274,18 @@ class Resolver:
         selector, labels = _node_selector(pod), self._rules.node_labels.get(leaf_type, {})
         return any(selector[key] != labels[key] for key in self._chosen_by(pod, leaf_type))
 
-    def _node_choice(self, pod: Pod, cells: _Cells) -> str:
-        """What Kubernetes knows better of the nodes that will do than the leaf cell type says."""
-        chosen = set() if cells.is_any else self._chosen_by(pod, next(iter(cells.leaf_types)))
-        affinity = (pod.spec and pod.spec.affinity) or {}
-        if not (cells.is_by_node or affinity or not _node_selector(pod).keys() <= chosen):
-            return ""
-        return msgspec.json.encode([_node_selector(pod), affinity], order="sorted").decode()
-
     def _capacity(self, vc: str) -> Capacity:
         if vc not in self._capacities:
             self._capacities[vc] = vc_capacity(self._cluster, vc)
         return self._capacities[vc]
 
     # ---- where
+
+    def _prefers_near(self, vc: str, description: Description | None, leaf_cell_count: int, cells: _Cells) -> bool:
+        """Whether a gang is kept together unasked: if its pods fill nodes, so that no node is broken for it."""
+        if description is None or description.gang is None or description.within or vc in self._rules.packed:
+            return False
+        return all(leaf_cell_count == self._node_leaves.get(each) for each in cells.leaf_types)
 
     def _level(self, within: Within) -> str:
         """The cell type that a topology wish means; "" stays "": the lowest level that has room."""
@@ -289,10 +300,20 @@ class Resolver:
 
 
 def requested(pod: Pod, resource: str) -> float:
-    """How much of a resource Kubernetes sets aside for a pod: for all containers that run at once, or for an init
-    container and those that run on beside it, if that is more.
+    """How much of a resource Kubernetes sets aside for a pod: its overhead, and the pod's own request. Without one,
+    the sum of its containers counts; and where these name no request either, the pod's own limit.
     """
     spec = pod.spec or PodSpec()
+    own = spec.resources if _OF_PODS.fullmatch(resource) else None
+    asked: str | int | float | None = (own.requests or {}).get(resource) if own is not None else None
+    if asked is None and own is not None and not any(resource in _own_requests(each) for each in _containers(pod)):
+        asked = (own.limits or {}).get(resource)
+    of_pod = _requested_by_containers(spec, resource) if asked is None else amount(asked)
+    return of_pod + amount((spec.overhead or {}).get(resource, 0))
+
+
+def _requested_by_containers(spec: PodSpec, resource: str) -> float:
+    """All containers that run at once, or an init container and those that run on beside it, if that is more."""
     running = peak = 0.0
     for each in spec.init_containers or ():
         own = amount(_own_requests(each).get(resource, 0))

@@ -17,11 +17,13 @@ from hived.status import CellStatus, iter_physical_cluster, iter_virtual_cluster
 from hived_extender import metrics
 from hived_extender.answers import Answer, Question
 from hived_extender.config_routes import CONFIG_ROUTES
+from hived_extender.gangs.growth import GrowingError
 from hived_extender.openapi import openapi_document
 from hived_extender.pods import UnknownPodError
 from hived_extender.service import Service
 from hived_extender.wire import (
     BIND_PATH,
+    DEVICES_PATH,
     FILTER_PATH,
     PREEMPT_PATH,
     WAITING_KEY,
@@ -58,7 +60,10 @@ def filter_call(service: Service, question: Question) -> Answer:
         message, status = explain(error)
         is_premature = isinstance(error, UnknownPodError)
         return Answer(
-            encode(FilterResult(error=message)), is_premature=is_premature, is_elsewhere=status == UNAVAILABLE
+            encode(FilterResult(error=message)),
+            is_premature=is_premature,
+            is_growing=isinstance(error, GrowingError),
+            is_elsewhere=status == UNAVAILABLE,
         )
     is_waiting = WAITING_KEY in (result.failed_nodes or ())
     return Answer(encode(result), delay_s=service.patience.waiting_block_s if is_waiting else 0.0)
@@ -120,6 +125,11 @@ def virtual_cluster(service: Service, question: Question) -> Answer:
     return Answer(_json_array(iter_virtual_cluster(service.reader.cells(), question.name)))
 
 
+def devices(service: Service, question: Question) -> Answer:
+    """The devices of nodes that cannot be had, and why."""
+    return Answer(encode(service.lost_devices()))
+
+
 def what_if(service: Service, question: Question) -> Answer:
     """What would become of these pods if they were created now? Nothing is changed."""
     return Answer(encode(WhatIfResult(service.what_if(decode_args(question.body, WhatIfArgs).pods))))
@@ -176,6 +186,7 @@ ROUTES = (
     Route("GET", "/v1/inspect/clusterstatus/physicalcluster", physical_cluster),
     Route("GET", "/v1/inspect/clusterstatus/virtualclusters/", virtual_clusters),
     Route("GET", "/v1/inspect/clusterstatus/virtualclusters/{name}", virtual_cluster),
+    Route("GET", DEVICES_PATH, devices),
     Route("POST", WHAT_IF_PATH, what_if),
     Route("GET", HEALTH_PATH, health),
     Route("GET", READINESS_PATH, readiness),

@@ -20,6 +20,7 @@ from hived_extender.access import Security
 from hived_extender.admission import Admission, Admitted
 from hived_extender.announcements import COMPONENT
 from hived_extender.app import create_app
+from hived_extender.devices.following import DeviceObjects
 from hived_extender.election import LeaseName
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
@@ -27,6 +28,7 @@ from hived_extender.jobs.controller import JobController
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.leadership import Leadership
 from hived_extender.metrics import Metrics
+from hived_extender.notices import Pace
 from hived_extender.objects import Objects
 from hived_extender.pod_events import EventRecorder, timestamp
 from hived_extender.reconfiguration.configurations import Configurations
@@ -54,6 +56,9 @@ REVIEW_TIMEOUT_S = 5.0
 
 READY_CHECK_S = 0.02
 UNPROTECTED = Security()
+
+PROMPT = Pace(hold_s=0.1, change_s=0.3)
+"""On an embedded cluster people watch single pods, and there is no backlog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class Extender:
         serves_every_name: bool = False,
         on_configuration: Callable[[Configuration], None] = lambda configuration: None,
         syncing: NodeSyncing | None = None,
+        pace: Pace | None = None,
     ) -> None:
         """`listener` is the socket to serve, `webhook` is served beside it; `on_configuration` is told of every other
         configuration that comes into force. Raises UserError if the record directory cannot be used.
@@ -117,7 +123,7 @@ class Extender:
         self.service = Service(
             configuration.cluster,
             kube,
-            patience=Patience().set_by(settings),
+            patience=Patience(waits_for_pods=True).set_by(settings),
             preemption=policy_of(settings),
             metrics=metrics,
             recorder=_recorder(record_dir, origin.version.text, metrics) if record_dir else None,
@@ -125,6 +131,7 @@ class Extender:
             objects=objects,
             serves_every_name=serves_every_name,
             on_gang_change=self._statuses.changed,
+            pace=pace,
         )
         self._events = EventRecorder(kube, COMPONENT)
         self.configurations = Configurations(
@@ -147,7 +154,14 @@ class Extender:
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
         self._leadership = Leadership(
-            self.service, kube, self._lease_kube, lease, self._fail, objects, self.configurations.catch_up
+            self.service,
+            kube,
+            self._lease_kube,
+            lease,
+            self._fail,
+            objects,
+            self.configurations.catch_up,
+            DeviceObjects(kube, self.service.devices_told, metrics),
         )
         self._beginning = threading.Thread(target=self._begin, name="beginning", daemon=True)
 
@@ -202,7 +216,7 @@ class Extender:
         try:
             # Compiling, if it has not been done yet, takes longer than kube-scheduler waits for an answer.
             started = time.monotonic()
-            log.info("loading kernels; the first time after installation they are compiled, which takes up to a minute")
+            log.info("loading kernels; the first time after installation they are compiled, which takes 30 to 90 s")
             compile_kernels()
             log.info("loaded", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
             if not self._is_stopping.is_set():
@@ -272,6 +286,7 @@ def start_extender(
     serves_every_name: bool = False,
     on_configuration: Callable[[Configuration], None] = lambda configuration: None,
     syncing: NodeSyncing | None = None,
+    pace: Pace | None = None,
 ) -> Iterator[Extender]:
     """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
 
@@ -316,6 +331,7 @@ def start_extender(
             serves_every_name=serves_every_name,
             on_configuration=taken_up,
             syncing=syncing,
+            pace=pace,
         )
         extender.start()
         try:
@@ -376,6 +392,7 @@ def start_embedded(
             serves_every_name=True,
             on_configuration=taken_up,
             syncing=syncing,
+            pace=PROMPT,
         ) as extender:
             if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
                 raise UserError("the extender has not become ready; see the log")

@@ -15,9 +15,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
@@ -28,15 +29,24 @@ from hived_config.document import gc_paused
 from hived_config.loader import Configuration
 from hived_config.rules import PodRules
 from hived_config.settings import PreemptBy, Settings
+from hived_extender.acceptance import MOST_REFUSALS
 from hived_extender.announcements import Announcer, AnnouncerApi
 from hived_extender.binder import Binder, KubeApi
-from hived_extender.counts import count_bad_nodes, count_groups, count_leaf_cells, count_preempting_pods
+from hived_extender.counts import (
+    count_bad_nodes,
+    count_groups,
+    count_leaf_cells,
+    count_preempting_pods,
+    count_short_leaf_cells,
+)
 from hived_extender.decision_log import tell_decision
+from hived_extender.devices.keeper import DeviceKeeper
 from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.dialects.kinds import Lookup, NoObjects
 from hived_extender.evictor import EvictionApi, Evictor, PreemptionPolicy
 from hived_extender.facts import Facts
 from hived_extender.gangs.annotations import asks_in_own_words
+from hived_extender.gangs.growth import GrowingError
 from hived_extender.gangs.plans import Round
 from hived_extender.gangs.rounds import Alone
 from hived_extender.gangs.states import GangState, state_of
@@ -45,6 +55,7 @@ from hived_extender.interpreter import Interpreter
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Gauges, Metrics
 from hived_extender.node_names import Mask, NodeNames
+from hived_extender.notices import Pace
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, UnknownPodError
 from hived_extender.preemptions import pick_victims
@@ -53,7 +64,7 @@ from hived_extender.reconfiguration.outlook import Waiting, in_turn, note_waitin
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.reconfiguration.verdicts import Affected, news_of
 from hived_extender.record import Draft, Recorder
-from hived_extender.waiting import NO_CHAIN_REASON, ROOM_REASON, UNASKED_S, UNBOUND_S, WaitingPods
+from hived_extender.waiting import ROOM_REASON, WaitingPods
 from hived_extender.what_if import WhatIf
 from hived_extender.wire import (
     WAITING_KEY,
@@ -95,11 +106,13 @@ class Patience:
     `force_bind_threshold` repeated filter calls for a pod that is Binding make the service bind it itself.
     `waiting_block_s` is how long the answer "wait" is held back, so that pods are served more strictly in order.
     `nudge_delay_s` is how long kube-scheduler has, after a change that made room, to ask again by itself.
+    `waits_for_pods`: the answer about a gang that is just being created may be GrowingError for a moment.
     """
 
     force_bind_threshold: int = 3
     waiting_block_s: float = 0.0
     nudge_delay_s: float = 0.3
+    waits_for_pods: bool = False
 
     def set_by(self, settings: Settings) -> "Patience":
         """The same, but for what a configuration sets."""
@@ -133,8 +146,11 @@ class Service:
         objects: Lookup | None = None,
         serves_every_name: bool = False,
         on_gang_change: Callable[[GangKey], None] = lambda key: None,
+        pace: Pace | None = None,
     ) -> None:
-        """`on_gang_change` is told of each gang whose `gang_state` may be another, with locks held."""
+        """`on_gang_change` is told of each gang whose `gang_state` may be another, with locks held; `pace` says how
+        soon and how often people are told of pods.
+        """
         self.metrics = metrics or Metrics()
         self.patience = patience or Patience()
         self.preemption = preemption or PreemptionPolicy()
@@ -145,7 +161,7 @@ class Service:
         self._node_names = NodeNames({})
         self._holds: Callable[[], bool] = lambda: False
         self._fault = ""
-        self._announcer = Announcer(kube, self.metrics)
+        self._announcer = Announcer(kube, self.metrics, pace=pace)
         self._binder = Binder(kube, self.metrics)
         self._nudger = Nudger(self._try_on_core, self.patience.nudge_delay_s)
         self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._announcer.blocked)
@@ -173,8 +189,11 @@ class Service:
             self._binder,
             self._announcer,
             self._nudger,
+            self.metrics,
         )
         self._preemptions = self._waiting.preemptions
+        self._acceptance = self._waiting.acceptance
+        self._acceptance.force_bind_threshold = self.patience.force_bind_threshold
         self.reader = Reader(self._open_ledger)
         self.metrics.observe(self._gauges)
 
@@ -224,7 +243,7 @@ class Service:
             self._node_names = NodeNames(ledger.state.topology.node_index)
             self._holds, self.standing = holds, ""
             for record in self._pods.records(PodState.BINDING):
-                self._waiting.expect_question(record)
+                self._acceptance.expect_question(record)
             log.info("leading", extra={"fields": {"pods": self._pods.counts()}})
 
     def follow(self, standing: str) -> None:
@@ -232,6 +251,7 @@ class Service:
         with suppress(InvariantError), self._exclusive():
             self.standing = standing
             if self._facts.ledger is not None:
+                self._acceptance.forget_starts()
                 self._facts.end_term()
                 self._holds = lambda: False
                 log.info("following", extra={"fields": {"reason": standing}})
@@ -252,12 +272,12 @@ class Service:
     def node_seen(self, node: Node) -> None:
         """A node exists and looks like this now."""
         with suppress(InvariantError), self._exclusive():
-            self._facts.node_seen(node, node.is_healthy)
+            self._facts.node_seen(node)
 
     def node_gone(self, node: Node) -> None:
         """A node does not exist any more."""
         with suppress(InvariantError), self._exclusive():
-            self._facts.node_seen(node, False)
+            self._facts.node_seen(node, is_gone=True)
 
     def sync_nodes(self, nodes: Iterable[Node]) -> None:
         """These are all nodes there are."""
@@ -271,23 +291,40 @@ class Service:
         """A pod exists and looks like this now; one that `is_listed` is sure to."""
         with suppress(InvariantError), self._exclusive():
             self._facts.pod_seen(pod, is_listed=is_listed)
+            record = self._pods.get(pod.metadata.uid)
+            if record is None or (record.is_leaving and record.state is not PodState.BOUND):
+                self._acceptance.gone(pod.metadata.uid)
+            elif record.state is PodState.BOUND:
+                self._acceptance.has_asked(record)
+                self._acceptance.settled(record.uid)
 
     def pod_gone(self, uid: str) -> None:
         """A pod was deleted."""
         with suppress(InvariantError), self._exclusive():
             self._facts.pod_gone(uid)
+            self._acceptance.gone(uid)
 
     def sync_pods(self, pods: Iterable[Pod]) -> None:
         """These are all pods there are."""
         pods = list(pods)
         present = {pod.metadata.uid for pod in pods}
         with self._lock:
-            known = (*self._pods.uids(), *self._facts.gangs.ended)
+            known = self._facts.known_pods()
         for uid in known:
             if uid not in present:
                 self.pod_gone(uid)
         for pod in pods:
             self.pod_seen(pod, is_listed=True)
+
+    def devices_told(self, tell: Callable[[DeviceKeeper], None]) -> None:
+        """Objects of dynamic resource allocation were listed, created, changed or deleted."""
+        with suppress(InvariantError), self._exclusive():
+            tell(self._facts.devices)
+
+    def lost_devices(self) -> list[dict[str, Any]]:
+        """What cannot be had of the devices of configured nodes, by node and leaf cell type, and why."""
+        with self._open_ledger():
+            return self._facts.devices.as_json()
 
     def object_seen(self, ref: ObjectRef) -> None:
         """An object that describes gangs was created, changed or deleted."""
@@ -302,7 +339,7 @@ class Service:
     def what_if(self, pods: Sequence[Pod]) -> list[PodOutcome]:
         """What would become of these pods if they were created now; nothing changes. Cost O(cells) for each gang."""
         with self._exclusive():
-            return WhatIf(self._leading(), self._interpreter).answer(pods)
+            return WhatIf(self._leading(), self._interpreter, self._facts.offers).answer(pods)
 
     def gang_state(self, key: GangKey) -> GangState | None:
         """How far a gang has come, None if it has no pods."""
@@ -368,6 +405,7 @@ class Service:
             are_other_nodes = ledger.node_names != successor.ledger.node_names
             ledger.take_over(successor.ledger)
             self._take_up(configuration)
+            self._facts.devices.take_over(successor.losses)
             if are_other_nodes:
                 self._node_names = NodeNames(ledger.state.topology.node_index)
             self._facts.switched(successor.unaccounted, are_other_nodes=are_other_nodes)
@@ -386,6 +424,7 @@ class Service:
         self._facts.configure(configuration.cluster)
         self._interpreter.configure(configuration.cluster, configuration.rules)
         self.patience = self.patience.set_by(configuration.settings)
+        self._acceptance.force_bind_threshold = self.patience.force_bind_threshold
         self.preemption = self._evictor.policy = self._waiting.policy = policy_of(configuration.settings)
 
     # Verbs
@@ -397,29 +436,41 @@ class Service:
                 ledger = self._leading()
                 record = self._admit(args.pod)
                 if record is None or record.may_go:
+                    if record is not None:
+                        self._acceptance.has_asked(record)
                     return FilterResult(node_names=args.offered())
                 suggested = self._node_names.mask(args.node_names)
-            if record.is_binding:
-                record.repeat_count += 1
-                return self._answer_binding(ledger, record, suggested)
-            decision = self._schedule(ledger, record, args.pod, Phase.FILTERING, suggested)
+            self._check_growth(record)
+            self._facts.offers.take(record, suggested)
+            if record.is_binding and self._acceptance.accepts(ledger, record):
+                return self._answer_binding(record)
+            if record.refusal_count > MOST_REFUSALS:
+                record.refusal_count, record.is_asked = 0, True
+                self._nudger.refused(record.uid)
+                return self._answer_wait(record, f"kube-scheduler refused {MOST_REFUSALS + 1} places in a row")
+            decision = self._schedule(ledger, record, args.pod, Phase.FILTERING)
             if record.may_go:
+                self._acceptance.join(record)
+                self._acceptance.has_asked(record)
                 return FilterResult(node_names=args.offered())
-            if record.is_binding:  # with all of its gang
-                return self._answer_binding(ledger, record, suggested)
             if isinstance(decision, Preempt) and self.preemption.by_service and record.request is not None:
-                decision = self._preemptions.carry_on(ledger, record, record.request, decision, suggested)
-            elif isinstance(decision, Bind):
+                offer = self._facts.offers.of(record.request, [record], exact=record)
+                decision = self._preemptions.carry_on(ledger, record, record.request, decision, offer)
+            elif isinstance(decision, Bind) and not record.is_binding:  # by itself, not with its gang
                 record.bind_info = decision.bind_info
                 record.node = decision.bind_info.node
                 record.repeat_count = 0
                 self._pods.move(record, PodState.BINDING)
-                return self._answer_binding(ledger, record, suggested)
+                self._acceptance.join(record)
+            if record.is_binding:
+                if self._acceptance.accepts(ledger, record):
+                    return self._answer_binding(record)
+                return self._answer_wait(record, ROOM_REASON)
             if isinstance(decision, Preempt):
                 return FilterResult(failed_nodes=self._preemptions.tell(record, decision))
-            reason = decision.reason if isinstance(decision, Wait) else ROOM_REASON
-            self._announcer.waiting(record, reason or NO_CHAIN_REASON)
-            return FilterResult(failed_nodes={WAITING_KEY: reason or NO_CHAIN_REASON})
+            return self._answer_wait(
+                record, self._waiting.reason(record, decision) if isinstance(decision, Wait) else ROOM_REASON
+            )
 
     def preempt_victims(self, args: PreemptArgs) -> PreemptResult:
         """Name the victims on one of the candidate nodes (SEMANTICS 4e.4); an empty answer if there is nothing to do.
@@ -436,17 +487,22 @@ class Service:
             by_service = self.preemption.by_service
             if by_service and record.request is not None and ledger.is_waiting_for_victims(record.request):
                 return PreemptResult({})
-            candidates = args.candidates
-            suggested = self._node_names.mask_of(candidates)
-            decision = self._schedule(ledger, record, args.pod, Phase.PREEMPTING, suggested)
+            candidates = self._node_names.candidates(args.candidates)
+            decision = self._schedule(ledger, record, args.pod, Phase.PREEMPTING, candidates)
             if isinstance(decision, Bind):
                 # Nothing is in the way any more, and no event will tell kube-scheduler so.
-                self._waiting.ask_retry(record)
+                self._acceptance.ask_soon(record)
             elif isinstance(decision, Preempt) and by_service:
                 self._preemptions.evict(ledger, record, decision)
             elif isinstance(decision, Preempt):
-                return pick_victims(record, decision, candidates)
+                return pick_victims(record, decision, args.candidates)
+            elif isinstance(decision, Wait):  # kube-scheduler may never come to ask which node to use
+                self._announcer.waiting(record, self._waiting.reason(record, decision))
             return PreemptResult({})
+
+    def hold_of(self, uid: str) -> Future[None] | None:
+        """Done when the binding of this pod need not be held back any more; None if it need not be. Never waits."""
+        return self._acceptance.hold_of(uid)
 
     def bind_pod(self, args: BindArgs) -> None:
         """Write a decided binding to the API server. Repeating it is harmless, also after it succeeded.
@@ -459,17 +515,23 @@ class Service:
         if record is None:
             record = self._stranger(args)
         with self._exclusive():
+            if self._facts.ledger is not ledger:
+                raise NotLeadingError("the term of this replica has ended")
             if not (record.may_go or record.node):
                 raise UserError(f"{record.key} cannot be bound: no node has been decided for it")
             elif record.node and record.node != args.node:
                 raise UserError(f"{record.key} cannot be bound to {args.node!r}: its node is {record.node}")
             if record.state is PodState.BOUND:
                 return
-            annotations = self._waiting.annotations(record)
+            self._acceptance.check_not_held(record)
+            annotations = self._facts.rounds.annotations(record)
+            record.writes += 1
         try:
             self._binder.write(record, args.node, annotations, "scheduler", self._guard(ledger))
-        except UserError:
-            self._waiting.put_off(record, UNASKED_S)
+        except UserError as error:
+            with self._lock:
+                if self._facts.ledger is ledger:
+                    self._acceptance.not_written(record, is_unanswered=error.code == 502)
             raise
 
     # Inside, all under the lock unless they say otherwise
@@ -544,6 +606,14 @@ class Service:
             tell_decision(self.metrics, key, None, phase, error, started)
             raise
 
+    def _check_growth(self, record: PodRecord) -> None:
+        """Raise GrowingError if the pod's gang may be complete in a moment."""
+        if not self.patience.waits_for_pods or record.gang is None or record.state is not PodState.WAITING:
+            return
+        is_forming = bool(self._facts.gangs.plan(record.gang).forming)
+        if self._facts.growth.may_wait(record.gang, is_forming=is_forming):
+            raise GrowingError(f"podgroup {record.gang} is being created: ask again in a moment")
+
     def _known(self, uid: str, namespace: str, name: str) -> PodRecord:
         record = self._pods.get(uid)
         if record is None or (record.namespace, record.name) != (namespace, name):
@@ -551,13 +621,13 @@ class Service:
         return record
 
     def _schedule(
-        self, ledger: Ledger, record: PodRecord, pod: AskedPod, phase: Phase, suggested: Mask | None
+        self, ledger: Ledger, record: PodRecord, pod: AskedPod, phase: Phase, candidates: Mask | None = None
     ) -> Bind | Preempt | Wait | None:
         """Ask the core, carry a Filtering bind out at once, and tell of it. None: the pod takes no cells and may go."""
         started = time.perf_counter()
         request: PodRequest | None = None
         try:
-            step = self._next_step(record, pod, phase, suggested)
+            step = self._next_step(record, pod, phase)
             record.is_asked = True
             if isinstance(step, Round):
                 request = step.parts[0].request if step.parts else None
@@ -571,10 +641,16 @@ class Service:
             else:
                 request = step.request
                 self._facts.ask_for(ledger, record, request)
+                slots, exact = self._facts.slots(record, request), record if phase is Phase.FILTERING else None
+                offer = self._facts.offers.of(request, slots, exact=exact, candidates=candidates)
                 if phase is Phase.FILTERING and ledger.has_lost_cells(request):
                     # In this phase the core would bind to a bad node; in the other it looks for a place anew.
-                    ledger.decide(request, Phase.PREEMPTING, suggested, commit=False)
-                decision = ledger.decide(request, phase, suggested, commit=phase is Phase.FILTERING)
+                    ledger.decide(request, Phase.PREEMPTING, offer, commit=False)
+                decision = ledger.decide(request, phase, offer, commit=phase is Phase.FILTERING)
+                is_emptied = isinstance(decision, Wait) and decision.is_emptied
+                if is_emptied and self._acceptance.is_emptied(ledger, record, [request]):
+                    offer = self._facts.offers.of(request, slots, exact=record)
+                    decision = ledger.decide(request, phase, offer, commit=phase is Phase.FILTERING)
         except UserError as error:
             tell_decision(self.metrics, record.key, request, phase, error, started)
             self._announcer.refused(record, error.message)
@@ -587,15 +663,11 @@ class Service:
         tell_decision(self.metrics, record.key, request, phase, decision, started)
         return decision
 
-    def _next_step(
-        self, record: PodRecord, pod: AskedPod, phase: Phase, suggested: Mask | None
-    ) -> Alone | Round | Wait:
+    def _next_step(self, record: PodRecord, pod: AskedPod, phase: Phase) -> Alone | Round | Wait:
         """How a pod that waits is to be tried. Raises UserError if it is refused."""
         if asks_in_own_words(pod.annotations) or not record.is_of_dialect:
             return Alone(record.parse(pod.annotations))
-        record.was_asked = record.was_asked or phase is Phase.FILTERING
-        if record.ask is not None and not record.ask.ignore_suggested_nodes:
-            record.offered = suggested
+        record.is_doubted = record.is_doubted and phase is not Phase.FILTERING
         return self._facts.rounds.step(record)
 
     def _is_victim(self, uid: str) -> bool:
@@ -606,16 +678,16 @@ class Service:
                 return False
             return self._preemptions.is_victim(ledger, record)
 
-    def _answer_binding(self, ledger: Ledger, record: PodRecord, suggested: Mask | None) -> FilterResult:
-        """The node of a pod that is Binding, if kube-scheduler will accept it; if not, bind it ourselves."""
-        is_offered = self._node_names.contains(suggested, record.node)
-        if not is_offered or record.repeat_count >= self.patience.force_bind_threshold:
-            self._waiting.force_bind(ledger, record, is_offered)
-        if is_offered:
-            self._waiting.put_off(record, UNBOUND_S)
+    def _answer_binding(self, record: PodRecord) -> FilterResult:
+        """The node of a pod that has its cells, if kube-scheduler offers it now."""
+        if self._facts.offers.includes(record, record.node):
             return FilterResult(node_names=[record.node])
         text = f"being bound to node {record.node}, which was not among the nodes offered"
         return FilterResult(failed_nodes={WAITING_KEY: text})
+
+    def _answer_wait(self, record: PodRecord, reason: str) -> FilterResult:
+        self._announcer.waiting(record, reason)
+        return FilterResult(failed_nodes={WAITING_KEY: self._waiting.in_short(record) or reason})
 
     def _try_on_core(self, uids: Sequence[str]) -> list[str]:
         """Takes the lock."""
@@ -628,12 +700,16 @@ class Service:
             state = self._facts.ledger.state if self._facts.ledger else None
             groups = list(state.groups.values()) if state else []
             leaf_cells = count_leaf_cells(state) if state else {}
+            short_leaf_cells = count_short_leaf_cells(state) if state else {}
+            lost_devices = self._facts.devices.counts()
             bad_node_count = count_bad_nodes(state) if state else 0
         preempting = min(count_preempting_pods(groups), pods["Waiting"])
         return Gauges(
             pods=pods | {"Waiting": pods["Waiting"] - preempting, "Preempting": preempting},
             groups=count_groups(groups) if state else {},
             leaf_cells=leaf_cells,
+            short_leaf_cells=short_leaf_cells,
+            lost_devices=lost_devices,
             bad_node_count=bad_node_count,
             is_ready=self.is_ready,
             is_healthy=not self._fault,

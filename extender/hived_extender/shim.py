@@ -2,9 +2,9 @@
 
 The shim reads every body itself (`bodies.py`), so that a half-sent request holds nothing but its own connection. It
 asks the gate first: who has no access cannot even send a body. Filter, preempt and the health checks are answered
-inline, in microseconds, from bytes by the functions that the Flask routes call too. Everything else goes to Flask on a
-thread. Bind, which waits for the API server, has threads of its own, so that slow readers of long status dumps cannot
-hold it up; so have the gate's questions to the API server.
+inline, in microseconds, from bytes by the functions that the Flask routes call too; so is bind, which waits for the API
+server, on threads of its own. Everything else goes to Flask on a thread, so that slow readers of long status dumps hold
+up nobody but each other. The gate's questions to the API server have threads of their own too.
 """
 
 import asyncio
@@ -13,10 +13,13 @@ import logging
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from flask import Flask
 
+from hived.errors import UserError
+from hived_extender.acceptance import HELD_S
 from hived_extender.answers import Answer
 from hived_extender.app import BODY_LIMIT, CLOSE, gate_of
 from hived_extender.bodies import BODY_TIMEOUT_S, CLOSE_HEADER, Message, Receive, Scope, Send, receive_body, send_answer
@@ -27,13 +30,14 @@ from hived_extender.routes import (
     READINESS_PATH,
     Handler,
     answer,
+    bind_call,
     filter_call,
     health,
     preempt_call,
     readiness,
 )
 from hived_extender.service import Service
-from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH
+from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, BindArgs, decode_args
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +87,22 @@ class Shim:
         handler = INLINE.get((scope["method"], scope["path"]))
         if handler is not None:
             await send_answer(send, await self._answer_inline(handler, body))
+        elif (scope["method"], scope["path"]) == ("POST", BIND_PATH):
+            await send_answer(send, await self._answer_bind(body))
         else:
             await self._call_flask(scope, body, receive, send)
+
+    async def _answer_bind(self, body: bytes) -> Answer:
+        await self._wait_for_mates(body)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._bind_threads, answer, bind_call, self._service, body)
+
+    async def _wait_for_mates(self, body: bytes) -> None:
+        """Hold a binding back until kube-scheduler has accepted all pods that start together; no thread waits."""
+        with suppress(UserError):  # the answer says so
+            hold = self._service.hold_of(decode_args(body, BindArgs).pod_uid)
+            if hold is not None:
+                await asyncio.wait([asyncio.wrap_future(hold)], timeout=HELD_S)
 
     async def _verdict(self, scope: Scope) -> Verdict:
         call = Call(scope["method"], scope["path"], _caller(scope), _authorization(scope))
@@ -96,9 +114,9 @@ class Shim:
 
     async def _answer_inline(self, handler: Handler, body: bytes) -> Answer:
         reply = answer(handler, self._service, body)
-        for _ in range(PREMATURE_TRIES):
-            if not reply.is_premature:
-                break
+        tries = 0
+        while reply.is_premature and (tries < PREMATURE_TRIES or reply.is_growing):
+            tries += 0 if reply.is_growing else 1
             await asyncio.sleep(PREMATURE_WAIT_S)
             reply = answer(handler, self._service, body)
         if reply.is_premature and isinstance(reply.body, bytes):
@@ -115,11 +133,10 @@ class Shim:
 
     async def _call_flask(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
-        threads = self._bind_threads if scope["path"] == BIND_PATH else self._other_threads
         call = _FlaskCall(self._app, _environ(scope, body), loop, send)
         watcher = loop.create_task(call.watch_client(receive))
         try:
-            await loop.run_in_executor(threads, call.run)
+            await loop.run_in_executor(self._other_threads, call.run)
         finally:
             watcher.cancel()
 

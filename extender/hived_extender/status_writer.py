@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from hived_extender.dialects import volcano
 from hived_extender.dialects.description import GangKey, ObjectRef
+from hived_extender.gangs.letting_in import waits_for_us
 from hived_extender.gangs.states import GangState
 from hived_extender.kube import KubeError
 from hived_extender.pod_events import timestamp
@@ -170,20 +171,10 @@ class StatusWriter:
             self._sources.pop(key, None)
 
     def _let_in(self, key: GangKey) -> None:
-        """Volcano's job controller creates no pods before somebody has let the PodGroup in, which Volcano's scheduler
-        does for its own jobs. Here is no queue to wait in.
-        """
+        """Let a PodGroup in whose controller waits for that before it creates pods. Here is no queue to wait in."""
         ref = volcano.KIND.ref(key.namespace, key.name)
         found, collection = self._objects.get(ref.kind, ref.namespace, ref.name), self._objects.collection(ref.kind)
-        if found is None or not collection or (found.get("status") or {}).get("phase") not in (None, "", "Pending"):
-            return
-        owners = found["metadata"].get("ownerReferences") or ()
-        job = next((each["name"] for each in owners if each.get("apiVersion") == volcano.JOB_VERSION), None)
-        if job is None:
-            return
-        path = f"/apis/{volcano.JOB_VERSION}/namespaces/{quote(ref.namespace, safe='')}/jobs/{quote(job, safe='')}"
-        spec: Mapping[str, Any] = self._kube.get(path).get("spec") or {}
-        if self._serves(spec.get("schedulerName") or "volcano"):
+        if found is not None and collection and waits_for_us(self._kube, self._serves, found):
             self._patch(ref, collection, found, {"phase": "Inqueue"})
 
     def _patch(self, ref: ObjectRef, collection: str, found: Mapping[str, Any], status: Mapping[str, Any]) -> None:

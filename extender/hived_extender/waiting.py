@@ -7,9 +7,9 @@ from functools import partial
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
-from hived.events import Phase
+from hived.events import Offer, Phase
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
-from hived_extender.annotations import bind_annotations
+from hived_extender.acceptance import Acceptance
 from hived_extender.announcements import Announcer
 from hived_extender.binder import Binder
 from hived_extender.deadlines import Deadlines
@@ -17,20 +17,16 @@ from hived_extender.dialects.description import GangKey
 from hived_extender.evictor import Evictor, PreemptionPolicy
 from hived_extender.facts import Facts
 from hived_extender.gangs.plans import Round, listed
-from hived_extender.gangs.rounds import Alone, merged, offered
+from hived_extender.gangs.rounds import Alone, merged
 from hived_extender.ledger import Ledger
+from hived_extender.metrics import Metrics
+from hived_extender.notices import CONDITION_TYPE
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState
 from hived_extender.preemptions import Preemptions
 
 NO_CHAIN_REASON = "no cell chain could be tried"
 ROOM_REASON = "there is room now, the pod will be tried again"
-
-UNASKED_S = 10.0
-"""How long kube-scheduler has to ask about a pod whose gang has started, before the pod is bound without it."""
-
-UNBOUND_S = 660.0
-"""The same, to bind a pod that it has asked about: it gives volumes ten minutes to be there."""
 
 TELL_S = 0.5
 """How long news of a gang that forms may wait to be told to all its pods: the next pod may be on its way."""
@@ -53,11 +49,14 @@ class WaitingPods:
         binder: Binder,
         announcer: Announcer,
         nudger: Nudger,
+        metrics: Metrics,
     ) -> None:
         self.preemptions = Preemptions(facts.pods, facts.gangs, evictor, announcer, self.ask_retry)
         self.deadlines = Deadlines()
+        self.acceptance = Acceptance(
+            exclusive, guard, facts, binder, announcer, nudger, metrics, self.deadlines, self.ask_retry
+        )
         self._exclusive = exclusive
-        self._guard = guard
         self._facts = facts
         self.policy = policy
         self._binder = binder
@@ -77,7 +76,7 @@ class WaitingPods:
                 record = self._facts.pods.get(uid)
                 if ledger is None or record is None or not self._is_for_scheduler(ledger, record):
                     continue
-                if any(self._may_choose_nodes(request) for request in self._requests(record)):
+                if any(self._may_make_room(request) for request in self._requests(record)):
                     fitting.append(uid)
                 if record.is_asked:
                     record.is_asked = False  # until kube-scheduler, which is awake now, asks
@@ -105,26 +104,40 @@ class WaitingPods:
         decision = self._settle(ledger, asker, round_, phase)
         if isinstance(decision, Preempt | Wait) or phase is Phase.PREEMPTING:
             return decision
-        unasked = round_.unasked
-        if not unasked:
-            return decision if self._start(ledger, asker, round_) else Wait(ROOM_REASON)
-        for record in unasked:
+        return decision if self._start(ledger, asker, round_) else Wait(ROOM_REASON)
+
+    def _wait_for_doubted(self, round_: Round) -> Wait:
+        """There is room for a round, but kube-scheduler seems to find no node for some of its pods."""
+        for record in round_.doubted:
             if record.is_asked:
                 self._wake(record)
-        names = listed([record.name for record in unasked])
+        names = listed([record.name for record in round_.doubted])
         return Wait(f"{round_.name} has room; kube-scheduler has found no node yet for {names} (see the events there)")
 
-    def _settle(self, ledger: Ledger, asker: PodRecord, round_: Round, phase: Phase) -> Bind | Preempt | Wait | None:
-        """What the core says of a round, after those of its victims were told to leave that the service evicts."""
+    def _settle(
+        self, ledger: Ledger, asker: PodRecord, round_: Round, phase: Phase, *, is_asked: bool = True
+    ) -> Bind | Preempt | Wait | None:
+        """What the core says of a round, after those of its victims were told to leave that the service evicts.
+
+        `is_asked`: kube-scheduler asks about `asker` at this moment.
+        """
+        exact = asker if is_asked else None
         self.watch_time(asker)
         rounds = self._facts.rounds
         for record in round_.members:
             if record.request is not None:
                 self._facts.release(record)  # it was asked about by itself before, when its gang had started once
-        found = rounds.decide(ledger, round_, phase)
+        found = rounds.room(ledger, round_)
+        if all(isinstance(one, Bind) for one in found) and phase is Phase.FILTERING and round_.doubted and is_asked:
+            return self._wait_for_doubted(round_)
+        found = rounds.decide(ledger, round_, phase, exact=exact)
+        requests = [part.request for part in round_.parts]
+        is_emptied = any(isinstance(one, Wait) and one.is_emptied for one in found)
+        if is_emptied and is_asked and self.acceptance.is_emptied(ledger, asker, requests):
+            found = rounds.decide(ledger, round_, phase, exact=exact)
         if self.policy.by_service and not any(isinstance(one, Wait) for one in found):
             found = [
-                self.preemptions.carry_on(ledger, asker, part.request, one, offered(part))
+                self.preemptions.carry_on(ledger, asker, part.request, one, rounds.offer(part, exact=exact))
                 if isinstance(one, Preempt)
                 else one
                 for part, one in zip(round_.parts, found, strict=True)
@@ -132,16 +145,14 @@ class WaitingPods:
             rounds.note_reserved(ledger, round_)
         decision = merged(found)
         if isinstance(decision, Wait):
-            if round_.is_strict:
-                for record in round_.members:
-                    record.was_asked = False
-            reason = f"{round_.name} ({len(round_.members)} pods start together): {decision.reason}"
-            self._tell_once(asker, round_, reason)
+            refusals = self._facts.offers.refusals(asker)
+            reason = f"{round_.name} ({len(round_.members)} pods start together): {_joined(decision.reason, refusals)}"
+            self._tell_once(exact, round_, reason)
             return Wait(reason)
         return decision
 
-    def _tell_once(self, asker: PodRecord, round_: Round, reason: str) -> None:
-        """The others of a round were told what is missing as it formed, which they now are not any more."""
+    def _tell_once(self, asker: PodRecord | None, round_: Round, reason: str) -> None:
+        """The pods of a round but `asker` were told what was missing as it formed, which they now are not any more."""
         plan = self._facts.gangs.plan(round_.key)
         if not plan.is_told:
             plan.is_told = True
@@ -154,28 +165,19 @@ class WaitingPods:
 
         False if the core has another opinion by now: it is soon asked again.
         """
-        if not self._facts.rounds.start(ledger, round_):
+        if not self._facts.rounds.start(ledger, round_, asker):
             self._nudger.room_made()
             return False
         for key in {record.gang for record in round_.members}:
             self.deadlines.drop(key)
         for record in round_.members:
             self._nudger.settled(record.uid)
-            if record is not asker:
+            if record is not asker and record.is_asked:
                 self._wake(record)
-            self.expect_question(record)
-        self._nudger.room_made()  # others of these gangs waited for just this
+        self.acceptance.begin(round_.members)
+        for record in self._facts.gangs.waiting_in(self._facts.gangs.plan(round_.key).keys):
+            self._nudger.appeared(record.uid)  # it waited for just this
         return True
-
-    def expect_question(self, record: PodRecord) -> None:
-        """kube-scheduler should ask about a pod that is Binding; if it does not, the pod is bound without it."""
-        if record.is_binding:
-            self.deadlines.set(record.uid, UNASKED_S, partial(self._overdue, record))
-
-    def put_off(self, record: PodRecord, delay_s: float) -> None:
-        """kube-scheduler has asked about such a pod: it may take so long from now until it binds it."""
-        if record.uid in self.deadlines:
-            self.deadlines.set(record.uid, delay_s, partial(self._overdue, record))
 
     def watch_time(self, record: PodRecord) -> None:
         """A pod waits: tell it when its gang has waited for too long."""
@@ -198,35 +200,7 @@ class WaitingPods:
                 if record.state is PodState.WAITING and not record.may_go:
                     text = f"podgroup {key} has waited for {waiting_s:g} s and could not start; it goes on waiting"
                     self._announcer.timed_out(record, text)
-                    record.was_asked = record.was_asked and plan.round is not None and not plan.round.is_strict
                     self.watch_time(record)
-
-    def _overdue(self, record: PodRecord) -> None:
-        """kube-scheduler has not asked about, or not bound, a pod whose gang has started. Takes the lock."""
-        with suppress(InvariantError), self._exclusive():
-            if record.is_binding and self._facts.ledger is not None:
-                self.force_bind(self._facts.ledger, record, is_offered=False)
-
-    def force_bind(self, ledger: Ledger, record: PodRecord, is_offered: bool) -> None:
-        """Bind a pod without kube-scheduler, in the background."""
-        if record.is_force_binding or record.bind_info is None:
-            return
-
-        def done(is_bound: bool) -> None:
-            record.is_force_binding = False
-            if not is_bound:
-                self.not_told(record, PodState.BINDING)
-
-        record.is_force_binding = True
-        fields = {"pod": record.key, "node": record.node, "repeats": record.repeat_count, "offered": is_offered}
-        log.info("force bind", extra={"fields": fields})
-        annotations = self.annotations(record)
-        self._binder.write_later(record, record.node, annotations, self._guard(ledger), done)
-
-    def annotations(self, record: PodRecord) -> dict[str, str]:
-        """What to write onto a pod that is being bound."""
-        info = record.bind_info
-        return (bind_annotations(info) if info is not None else {}) | self._facts.rounds.annotations(record)
 
     def _wake(self, record: PodRecord) -> None:
         record.is_asked = False  # until kube-scheduler, which is awake then, asks
@@ -235,7 +209,7 @@ class WaitingPods:
     def _is_for_scheduler(self, ledger: Ledger, record: PodRecord) -> bool:
         """Could the pod run, or is at least nothing left that the service can do for it by itself?"""
         if record.state is PodState.BINDING:
-            return not record.is_force_binding
+            return not record.is_writing
         if record.state is not PodState.WAITING or record.is_held:
             return False
         if record.may_go:
@@ -257,31 +231,39 @@ class WaitingPods:
     def _try_single(self, ledger: Ledger, record: PodRecord, request: PodRequest) -> bool:
         self._facts.ask_for(ledger, record, request)
         was_preempting = ledger.is_waiting_for_victims(request)
-        may_choose = self._may_choose_nodes(request)
+        offer = self._facts.offers.of(request, self._facts.slots(record, request))
         try:
-            if may_choose and ledger.has_lost_cells(request):
-                ledger.decide(request, Phase.PREEMPTING, None, commit=False)
-            decision = ledger.try_waiting(request)
-            if isinstance(decision, Preempt) and not was_preempting and not may_choose:
-                return True  # it is for kube-scheduler to say where
+            if ledger.has_lost_cells(request):
+                ledger.decide(request, Phase.PREEMPTING, offer, commit=False)
+            decision = ledger.try_waiting(request, self._facts.offers.everywhere(request))
+            if not (isinstance(decision, Wait) or _allows_all(offer)):
+                decision = ledger.decide(request, Phase.FILTERING, offer, commit=False)
+            if isinstance(decision, Preempt) and not was_preempting and not self.policy.by_service:
+                return True  # kube-scheduler is to ask whom to preempt
             if isinstance(decision, Preempt) and self.policy.by_service:
-                decision = self.preemptions.carry_on(ledger, record, request, decision, None)
+                decision = self.preemptions.carry_on(ledger, record, request, decision, offer)
         except UserError:
             return False
         if isinstance(decision, Preempt) and not was_preempting:
             self.preemptions.tell(record, decision)
+        self.acceptance.watch_emptied(ledger, record, [request])
         if isinstance(decision, Wait) and not record.is_asked:
-            self._announcer.waiting(record, decision.reason or NO_CHAIN_REASON)
+            self._announcer.waiting(record, self.reason(record, decision))
         return isinstance(decision, Bind)
+
+    def reason(self, record: PodRecord, decision: Wait) -> str:
+        """Why a pod waits, with the nodes that Kubernetes refuses it, and the devices that its VC lacks."""
+        reason = _joined(decision.reason or NO_CHAIN_REASON, self._facts.offers.refusals(record))
+        return self._facts.explained(record, reason)
 
     def _try_round(self, ledger: Ledger, record: PodRecord, round_: Round) -> bool:
         requests = [part.request for part in round_.parts]
         was_preempting = any(ledger.reserves(request) for request in requests)
-        if not was_preempting and not all(self._may_choose_nodes(request) for request in requests):
-            found = self._facts.rounds.decide(ledger, round_, Phase.FILTERING)
-            if isinstance(merged(found), Preempt):
-                return True  # it is for kube-scheduler to say where
-        decision = self._settle(ledger, record, round_, Phase.FILTERING)
+        is_for_others = not was_preempting and not self.policy.by_service
+        if is_for_others and isinstance(merged(self._facts.rounds.room(ledger, round_)), Preempt):
+            return True  # kube-scheduler is to ask whom to preempt
+        decision = self._settle(ledger, record, round_, Phase.FILTERING, is_asked=False)
+        self.acceptance.watch_emptied(ledger, record, requests)
         if isinstance(decision, Wait):
             if not record.is_asked:
                 self._announcer.waiting(record, decision.reason)
@@ -289,12 +271,19 @@ class WaitingPods:
         if isinstance(decision, Preempt):
             if not was_preempting:
                 self.preemptions.tell(record, decision)
-            return False
-        if round_.unasked:
-            return not record.was_asked
-        if not all(request.spec.ignore_suggested_nodes for request in requests):
-            return True  # which nodes kube-scheduler offers may have changed since it was asked
-        return self._start(ledger, record, round_)
+            return is_for_others  # kube-scheduler is to ask whom to preempt
+        if round_.doubted:
+            return record.is_doubted
+        return True  # which nodes kube-scheduler offers may have changed since it was asked
+
+    def in_short(self, record: PodRecord) -> str:
+        """The reason for kube-scheduler of a pod whose gang forms, "" for another: the same until the gang is complete.
+
+        It writes its answer onto the pod, and tries each pod again that has changed.
+        """
+        if record.gang is None or not self._facts.gangs.plan(record.gang).forming:
+            return ""
+        return f"rejected by podgroup {record.gang}: it is not complete (the condition {CONDITION_TYPE} has more)"
 
     def tell_gang_soon(self, record: PodRecord) -> None:
         """kube-scheduler asked about a pod whose gang forms, and tells it; the others are to know in a moment too."""
@@ -332,7 +321,15 @@ class WaitingPods:
             return [part.request for part in plan.round.parts]
         return [record.request] if record.request is not None else []
 
-    def _may_choose_nodes(self, request: PodRequest) -> bool:
-        """May the service make room for a pod wherever its cells are, without asking kube-scheduler?"""
-        is_guaranteed = request.spec.priority > OPPORTUNISTIC_PRIORITY
-        return self.policy.by_service and is_guaranteed and request.spec.ignore_suggested_nodes
+    def _may_make_room(self, request: PodRequest) -> bool:
+        """May the service preempt for a pod without being asked about it?"""
+        return self.policy.by_service and request.spec.priority > OPPORTUNISTIC_PRIORITY
+
+
+def _allows_all(offer: Offer | None) -> bool:
+    """Does the core say the same with this offer as without one?"""
+    return offer is None or (bool(offer.nodes.all()) and not offer.rules)
+
+
+def _joined(reason: str, refusals: str) -> str:
+    return f"{reason}; {refusals}" if refusals else reason

@@ -15,7 +15,9 @@ from hived_extender.gangs.plans import Round, listed
 from hived_extender.gangs.rounds import Alone, Rounds, merged
 from hived_extender.gangs.table import Gangs
 from hived_extender.interpreter import Interpreter
+from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.ledger import Ledger
+from hived_extender.offers import Offers
 from hived_extender.pods import PodRecord, PodTable
 from hived_extender.waiting import NO_CHAIN_REASON
 from hived_extender.wire import Pod, PodOutcome
@@ -31,12 +33,13 @@ Decision = Bind | Preempt | Wait
 class WhatIf:
     """One question; `answer` may be called once."""
 
-    def __init__(self, ledger: Ledger, interpreter: Interpreter) -> None:
+    def __init__(self, ledger: Ledger, interpreter: Interpreter, offers: Offers) -> None:
+        self._offers = offers
         self._ledger = ledger
         self._interpreter = interpreter
         self._pods = PodTable()
         self._gangs = Gangs()
-        self._rounds = Rounds(self._pods, self._gangs)
+        self._rounds = Rounds(self._pods, self._gangs, offers)
         self._outcomes: dict[str, PodOutcome] = {}
         self._placed: list[list[Asked]] = []  # bundles that can run, in turn
 
@@ -63,6 +66,7 @@ class WhatIf:
         record = self._pods.add(f"what-if-{number}", meta.name or f"pod-{number}", meta.namespace or "default")
         record.created, record.is_held = f"{number:06d}", pod.is_held
         try:
+            record.ruled = DemandsReader().read(pod)
             if not self._interpreter.is_ours(pod):
                 self._say(record, "not-ours", "neither its limits nor its schedulerName make it a pod of hived")
             elif asks_in_own_words(pod.annotations):
@@ -105,12 +109,18 @@ class WhatIf:
 
     def _decide(self, steps: Collection[tuple[PodRecord, Alone | Round]]) -> list[list[Decision] | UserError]:
         """What the core says of each, with all before that can run in place."""
-        bundles = [_asks(step) for _, step in steps]
+        bundles = [self._asks(record, step) for record, step in steps]
         found = self._ledger.plan([*self._placed, *bundles])[len(self._placed) :]
         for bundle, one in zip(bundles, found, strict=True):
             if not isinstance(one, UserError) and all(isinstance(decision, Bind) for decision in one):
                 self._placed.append(bundle)
         return found
+
+    def _asks(self, record: PodRecord, step: Alone | Round) -> list[Asked]:
+        """As if kube-scheduler offered every node that its rules of nodes do not forbid."""
+        if isinstance(step, Round):
+            return [Asked(part.request, offer=self._rounds.offer(part)) for part in step.parts]
+        return [] if step.request is None else [Asked(step.request, offer=self._offers.of(step.request, [record]))]
 
     def _tell_round(self, round_: Round, found: list[Decision]) -> None:
         decision = merged(found)
@@ -151,8 +161,3 @@ class WhatIf:
         self._outcomes[record.uid] = PodOutcome(
             namespace=record.namespace, name=record.name, outcome=outcome, node=node, cells=list(cells), reason=reason
         )
-
-
-def _asks(step: Alone | Round) -> list[Asked]:
-    requests = [part.request for part in step.parts] if isinstance(step, Round) else [step.request]
-    return [Asked(request) for request in requests if request is not None]

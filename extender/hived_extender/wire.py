@@ -20,10 +20,14 @@ ENABLE_LIMIT = PREFIX + "pod-scheduling-enable"
 FILTER_PATH = "/v1/extender/filter"
 PREEMPT_PATH = "/v1/extender/preempt"
 BIND_PATH = "/v1/extender/bind"
+DEVICES_PATH = "/v1/inspect/devices"
 WHAT_IF_PATH = "/v1/inspect/what-if"
 
 WAITING_KEY = "hivedscheduler"
 """Stands for a node in `FailedNodes` when no particular node is to blame."""
+
+LONGEST_QUANTITY = 64
+"""Characters; the API server stores at most 19 digits before the point, 9 after it, and a suffix."""
 
 _QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?")
 _SCALES = {suffix: 10.0 ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", "k", *"MGTPE"), start=-3)} | {
@@ -44,10 +48,20 @@ class Metadata(msgspec.Struct):
     annotations: dict[str, str] | None = None
 
 
+class Owner(msgspec.Struct, frozen=True):
+    """An owner of a pod, of which one at most is its `controller`."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
 class PodMetadata(Metadata):
     """Of a pod, as a watch tells of it."""
 
     labels: dict[str, str] | None = None
+    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
     created: str | None = msgspec.field(name="creationTimestamp", default=None)
 
 
@@ -58,12 +72,39 @@ class Resources(msgspec.Struct):
     requests: dict[str, str | int | float] | None = None
 
 
+class ContainerPort(msgspec.Struct, rename="camel"):
+    """A port; `host_port` is one of the node's own, which two pods of a node cannot both have."""
+
+    container_port: int = 0
+    host_port: int | None = None
+    host_ip: str | None = msgspec.field(name="hostIP", default=None)
+    protocol: str | None = None
+
+
 class Container(msgspec.Struct, rename="camel"):
     """What it asks for; an init container whose `restart_policy` is Always runs beside the others."""
 
     name: str = ""
     resources: Resources | None = None
     restart_policy: str | None = None
+    ports: list[ContainerPort] | None = None
+
+
+class Toleration(msgspec.Struct, rename="camel"):
+    """A taint that a pod bears; an empty key with operator Exists means every taint."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class Taint(msgspec.Struct):
+    """What a node keeps pods away with that do not tolerate it."""
+
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
 
 
 class WorkloadRef(msgspec.Struct, rename="camel"):
@@ -91,6 +132,12 @@ class PodSpec(msgspec.Struct, rename="camel"):
     preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None
     affinity: dict[str, Any] | None = None
+    tolerations: list[Toleration] | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
+    volumes: list[dict[str, Any]] | None = None
+    resource_claims: list[dict[str, Any]] | None = None
+    resources: Resources | None = None
+    overhead: dict[str, str | int | float] | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
     workload_ref: WorkloadRef | None = None
@@ -111,6 +158,7 @@ class PodStatus(msgspec.Struct):
 
     phase: str | None = None
     conditions: list[PodCondition] | None = None
+    nominated_node: str | None = msgspec.field(name="nominatedNodeName", default=None)
 
 
 class AskedPod(msgspec.Struct):
@@ -153,6 +201,11 @@ class Pod(msgspec.Struct):
     def labels(self) -> Mapping[str, str]:
         """Never null."""
         return self.metadata.labels or {}
+
+    @property
+    def owner(self) -> Owner | None:
+        """The object whose controller made the pod, None if there is none."""
+        return next((each for each in self.metadata.owners or () if each.controller), None)
 
     @property
     def is_ours(self) -> bool:
@@ -199,10 +252,17 @@ class Pod(msgspec.Struct):
         return next((condition for condition in conditions if condition.type == kind), None)
 
 
+class NodeMetadata(Metadata):
+    """Of a node, with its labels."""
+
+    labels: dict[str, str] | None = None
+
+
 class NodeSpec(msgspec.Struct):
     """`unschedulable` is what `kubectl cordon` sets."""
 
     unschedulable: bool | None = None
+    taints: list[Taint] | None = None
 
 
 class NodeCondition(msgspec.Struct):
@@ -213,15 +273,16 @@ class NodeCondition(msgspec.Struct):
 
 
 class NodeStatus(msgspec.Struct):
-    """What the kubelet reports."""
+    """What the kubelet reports; `allocatable` is what pods may use of each resource."""
 
     conditions: list[NodeCondition] | None = None
+    allocatable: dict[str, str | int | float] | None = None
 
 
 class Node(msgspec.Struct):
-    """A Kubernetes node, as far as its health goes."""
+    """A Kubernetes node, as far as scheduling needs it."""
 
-    metadata: Metadata
+    metadata: NodeMetadata
     spec: NodeSpec | None = None
     status: NodeStatus | None = None
 
@@ -392,8 +453,9 @@ def is_older(version: str, known: str) -> bool:
 
 
 def amount(quantity: str | int | float) -> float:
-    """The value of a Kubernetes quantity ("1", "500m", "2Ki", 1); 0 for anything else."""
-    match = _QUANTITY.fullmatch(str(quantity).strip())
+    """The value of a Kubernetes quantity ("1", "500m", "2Ki", 1); 0 for anything else, and for very long texts."""
+    text = str(quantity).strip()
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_QUANTITY else None
     if match is None:
         return 0.0
     suffix = match[3] or ""

@@ -20,6 +20,7 @@ from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.report import table, target_table
 from tests.benchmarks.run import CLOCKS
 from tests.benchmarks.targets import missed
+from tests.benchmarks.web import START_REPEATS
 
 ALL_SIZES = (128, 1024, 4096, 16384)
 MOST_SWITCHING = 1024
@@ -29,7 +30,7 @@ MOST_SWITCHING = 1024
 def measure(part: str, node_count: int, options: argparse.Namespace) -> dict[str, Summary]:
     """Run one part in a process of its own; exits with a message if it fails."""
     command = [sys.executable, "-m", "tests.benchmarks.run", part, "--nodes", str(node_count)]
-    command += ["--seed", str(options.seed), "--clock", options.clock]
+    command += ["--seed", str(options.seed), "--clock", options.clock, "--starts", str(options.starts)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         sys.exit(f"measuring {part} at {node_count} nodes failed")
@@ -90,6 +91,9 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--clock", choices=CLOCKS, default="wall",
         help="of the core's rows; cpu counts the thread alone, for a machine that others use [default: %(default)s]",
     )  # fmt: skip
+    parser.add_argument(
+        "--starts", type=int, default=START_REPEATS, help="fresh processes of the service [default: %(default)s]"
+    )
     parser.add_argument("--no-http", action="store_true", help="leave out the service: only the core's rows")
     parser.add_argument(
         "--cold", action="store_true", help="also compile all kernels from nothing, which takes a minute"

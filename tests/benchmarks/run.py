@@ -15,7 +15,7 @@ from hived_extender.warm import compile_kernels
 from tests.benchmarks.clusters import GPUS_PER_NODE
 from tests.benchmarks.measure import Measurement
 from tests.benchmarks.switching import SwitchMeasurement
-from tests.benchmarks.web import WebMeasurement
+from tests.benchmarks.web import START_REPEATS, WebMeasurement
 
 CLOCKS = {"wall": time.perf_counter_ns, "cpu": time.thread_time_ns}
 PARTS = ("core", "web", "switch", "profile")
@@ -41,12 +41,13 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--starts", type=int, default=START_REPEATS, help="fresh processes")
     options = parser.parse_args()
     compile_kernels()
     progress = progress_of(options.nodes)
     summaries = {}
     if options.part == "web":
-        summaries = WebMeasurement(options.nodes, options.seed, progress).run().summaries()
+        summaries = WebMeasurement(options.nodes, options.seed, progress, options.starts).run().summaries()
     elif options.part == "switch":
         summaries = SwitchMeasurement(options.nodes, options.seed, progress).run().summaries()
     else:

@@ -21,7 +21,7 @@ from hived_extender.server import HttpServer, listen, settle_process, tune_proce
 from hived_extender.service import Service
 from hived_extender.shim import Shim
 from hived_extender.warm import compile_kernels
-from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod
+from hived_extender.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
 from tests.benchmarks.process import resident_mb
 
 NOWHERE = "http://127.0.0.1:1"
@@ -39,7 +39,7 @@ def read_pods(path: Path | None) -> list[Pod]:
 
 def healthy_node(name: str) -> Node:
     """A node that is Ready."""
-    return Node(Metadata(name), status=NodeStatus([NodeCondition("Ready", "True")]))
+    return Node(NodeMetadata(name), status=NodeStatus([NodeCondition("Ready", "True")]))
 
 
 def main() -> None:

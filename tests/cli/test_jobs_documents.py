@@ -16,6 +16,7 @@ from hived_extender.jobs.documents import read_documents
 from hived_extender.jobs.kinds import plan_file
 from hived_extender.jobs.submission import PlannedPod, Submission
 from hived_extender.requests import PRIORITY
+from tests.property.examples import examples
 
 JOB = """\
 protocolVersion: 2
@@ -130,25 +131,25 @@ BARE_POD = POD[: POD.index("  annotations:")] + "  annotations: {a: b}\n" + POD[
 
 
 @given(places(BARE_POD), st.lists(VALUES, min_size=2, max_size=2))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_of_a_pod_without_a_spec_is_refused_or_makes_a_pod(submission, spans, values):
     planned(with_values(BARE_POD, spans, values).encode(), replace(submission, virtual_cluster="research", priority=7))
 
 
 @given(places(JOB), st.lists(VALUES, min_size=2, max_size=2))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_of_a_job_is_refused_politely_or_makes_pods(submission, spans, values):
     planned(with_values(JOB, spans, values).encode(), submission)
 
 
 @given(places(POD), st.lists(VALUES, min_size=2, max_size=2))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_of_a_pod_is_refused_politely_or_makes_a_pod(submission, spans, values):
     planned(with_values(POD, spans, values).encode(), submission)
 
 
 @given(st.sampled_from([JOB, POD]), st.randoms(use_true_random=False))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_file_is_refused_politely_or_makes_pods(submission, text, chance):
     content = bytearray(text.encode())
     for _ in range(chance.randint(1, 5)):

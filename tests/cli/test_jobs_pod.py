@@ -124,6 +124,15 @@ def test_an_unknown_key_of_the_annotation_is_a_warning_with_its_line(write, subm
     assert plan_file(file, submission)[1] == [f"{warning}; did you mean leafCellType?"]
 
 
+@pytest.mark.parametrize("wish", ["010", {"required": "RACK"}, {"preferred": ""}])
+def test_how_near_and_how_dispensable_a_pod_is_stays_as_written(wish, write, submission):
+    written = f"\n      elastic: yes\n      withinCell: {wish if isinstance(wish, str) else json.dumps(wish)}\n"
+    file = write(ANNOTATED.replace("leafCellNumber: 1\n", f"leafCellNumber: 1{written}"))
+    _, spec = planned(file, submission)
+    assert (spec["elastic"], spec["withinCell"]) == (True, wish)
+    assert plan_file(file, submission)[1] == []
+
+
 def test_what_is_absent_or_null_is_filled_in(write, submission):
     text = ANNOTATED.replace("leafCellNumber: 1", "leafCellNumber: ~").replace(
         "spec:\n  cont", "spec:\n  schedulerName:\n  priorityClassName:\n  cont"

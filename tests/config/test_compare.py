@@ -112,7 +112,7 @@ def test_a_virtual_cluster_may_come_and_go() -> None:
     assert between(more, SOUND) == Changes(virtual_clusters=NamedChanges(removed=("c",)))
 
 
-@pytest.mark.parametrize("line", ["    namespaces: [team]\n", "    placement: topology\n"])
+@pytest.mark.parametrize("line", ["    namespaces: [team]\n", "    placement: topology\n", "    placement: packed\n"])
 def test_a_virtual_cluster_is_changed_without_other_cells(line: str) -> None:
     assert after("  a:\n", f"  a:\n{line}") == Changes(virtual_clusters=NamedChanges(changed=("a",)))
 
@@ -226,6 +226,8 @@ def test_the_order_of_cells_is_a_change() -> None:
         ("", "priorityClasses: {high: 5}", SettingChange("priorityClasses.high", None, 5)),
         ("priorityClasses: {high: 5}", "priorityClasses: {high: 6}", SettingChange("priorityClasses.high", 5, 6)),
         ("topologyLevels: {zone: RACK}", "", SettingChange("topologyLevels.zone", "RACK", None)),
+        ("", "foreignDevices: {nvidia.com/gpu: ignore}",
+         SettingChange("foreignDevices.nvidia.com/gpu", None, "ignore")),
     ],
     ids=lambda value: value.key if isinstance(value, SettingChange) else None,
 )  # fmt: skip
@@ -238,12 +240,12 @@ def test_sku_types_are_compared() -> None:
         return SOUND.replace("physicalCluster:\n", f"physicalCluster:\n  skuTypes:\n    GPU: {text}\n")
 
     (change,) = between(
-        with_sku("{gpu: 1, memory: 1Gi}"), with_sku("{gpu: 1, resource: a.b/c, nodeLabels: {x: y}}")
+        with_sku("{gpu: 1, memory: 1Gi}"), with_sku("{gpu: 1, resource: a.b/c, deviceClass: c.b, nodeLabels: {x: y}}")
     ).settings
     assert change == SettingChange(
         "physicalCluster.skuTypes.GPU",
         {"gpu": 1, "cpu": 0.0, "memory": "1024Mi"},
-        {"gpu": 1, "cpu": 0.0, "memory": "0Mi", "resource": "a.b/c", "nodeLabels": {"x": "y"}},
+        {"gpu": 1, "cpu": 0.0, "memory": "0Mi", "resource": "a.b/c", "deviceClass": "c.b", "nodeLabels": {"x": "y"}},
     )
 
 

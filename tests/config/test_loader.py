@@ -14,6 +14,7 @@ from hived.scheduler import check_invariants, new_state
 from hived.specs import ClusterSpec
 from hived_config.errors import ConfigError
 from hived_config.loader import load, load_cluster, load_text
+from tests.property.examples import examples
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = sorted((ROOT / "config" / "samples").glob("*.yaml"))
@@ -134,7 +135,7 @@ def load_anything(content: bytes, path: Path) -> ClusterSpec | None:
 @given(st.binary(max_size=200))
 @example(b"\xef\xbb\xbf")
 @example(b"{?: ")
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_refused_politely(tmp_path: Path, content: bytes) -> None:
     load_anything(content, tmp_path / "f.yaml")
 
@@ -172,7 +173,7 @@ PLACES = [
 
 
 @given(st.lists(st.tuples(st.sampled_from(PLACES), values()), min_size=1, max_size=3))
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_is_refused_politely_or_the_core_can_start(
     tmp_path: Path, edits: list[tuple[str, str]]
 ) -> None:
@@ -187,7 +188,7 @@ def test_any_value_in_any_place_is_refused_politely_or_the_core_can_start(
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_file_is_refused_politely_or_sound(tmp_path: Path, chance: random.Random) -> None:
     content = bytearray(SOUND.encode())
     for _ in range(chance.randint(1, 5)):

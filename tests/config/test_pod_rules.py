@@ -4,9 +4,10 @@ import pytest
 from sound_file import SOUND, mistakes_of
 
 from hived_config.loader import load_text
-from hived_config.rules import SCHEDULER_NAMES, PodRules
+from hived_config.rules import SCHEDULER_NAMES, Foreign, PodRules
 
 A_NAME = "a name that pods have as schedulerName, such as hived or gpus-{vc}"
+A_WORD = "occupy or ignore or refuse"
 A_PRIORITY = "crit, prod, test, oppo, preemptible or a number from -1 to 1000"
 
 
@@ -44,6 +45,19 @@ def test_levels_are_cell_types() -> None:
     }
 
 
+def test_foreign_use_of_devices_counts_unless_the_file_says_otherwise() -> None:
+    rules = rules_of("foreignDevices: {nvidia.com/gpu: refuse}")
+    assert (rules.foreign("nvidia.com/gpu"), rules.foreign("amd.com/gpu")) == (Foreign.REFUSE, Foreign.OCCUPY)
+
+
+def test_a_resource_that_no_leaf_cell_means_is_warned_of() -> None:
+    (warning,) = load_text(f"foreignDevices: {{nvidia.com/gpus: ignore}}\n{SOUND}", "f", environ={}).warnings
+    assert str(warning).startswith(
+        "f:1: warning: foreignDevices['nvidia.com/gpus']: found resource 'nvidia.com/gpus', expected the resource of a "
+        "leaf cell type, or nothing follows from it (did you mean nvidia.com/gpu?)"
+    )
+
+
 @pytest.mark.parametrize(
     ("written", "mistake"),
     [
@@ -64,6 +78,10 @@ def test_levels_are_cell_types() -> None:
                                      "you mean RACK?)"),
         ("topologyLevels: {a: GPU}", "topologyLevels.a: found cell type 'GPU', expected a cell type of cellTypes"),
         ("topologyLevels: {a: [RACK]}", "topologyLevels.a: found a list, expected a cell type of cellTypes"),
+        ("foreignDevices: ignore", "foreignDevices: found ignore, expected occupy or ignore or refuse by device"),
+        ("foreignDevices: {nvidia.com/gpu: gone}", f"foreignDevices['nvidia.com/gpu']: found gone, expected {A_WORD}"),
+        ("foreignDevices: {nvidia.com/gpu: }", f"foreignDevices['nvidia.com/gpu']: found nothing, expected {A_WORD}"),
+        ("foreignDevices: {nvidia.com/gpu: ignore, nvidia.com/gpu: ignore}", "foreignDevices['nvidia.com/gpu']: "),
         ("priorityClass: {}", "priorityClass: found unknown key 'priorityClass', expected one of kubeApiServerAddress"),
     ],
 )  # fmt: skip

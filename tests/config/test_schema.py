@@ -113,6 +113,7 @@ FULL = SOUND.replace("  physicalCells:", "  skuTypes:\n    GPU: {gpu: 1}\n  phys
         ("physicalCluster:", "priorityClasses: {a: 1001}\nphysicalCluster:"),
         ("physicalCluster:", "priorityClasses: {a: urgent}\nphysicalCluster:"),
         ("physicalCluster:", "topologyLevels: {a: [RACK]}\nphysicalCluster:"),
+        ("physicalCluster:", "foreignDevices: {nvidia.com/gpu: keep}\nphysicalCluster:"),
         ("physicalCluster:", "kubeApiServerAddress: 'a b'\nphysicalCluster:"),
         ("childCellNumber: 2}", "childCellNumber: 0}"),
         ("childCellNumber: 2}", "childCellNumber: '2'}"),
@@ -132,6 +133,7 @@ FULL = SOUND.replace("  physicalCells:", "  skuTypes:\n    GPU: {gpu: 1}\n  phys
         ("{gpu: 1}", "{cpu: many}"),
         ("{gpu: 1}", "{memory: 5 GB}"),
         ("{gpu: 1}", "{resource: gpu}"),
+        ("{gpu: 1}", "{deviceClass: A_b}"),
         ("{gpu: 1}", "{nodeLabels: {a: 'b c'}}"),
         ("{gpu: 1}", "{nodeLabels: {'a b': b}}"),
         ("cellNumber: 1", "cellNumber: -1"),
@@ -171,6 +173,7 @@ def test_a_mistake_of_key_or_kind_is_one_by_the_schema_too(old: str, new: str) -
         ("    - pinnedCellId: pin\n", "    - pinnedCellId: pin\n  c:\n"),
         ("namespaces: [one]", "namespaces: [1]\n    placement: topology"),
         ("namespaces: [one]", "namespaces:\n    placement:"),
+        ("namespaces: [one]", "placement: packed"),
     ],
 )
 def test_what_the_loader_accepts_is_valid(old: str, new: str) -> None:

@@ -40,6 +40,21 @@ def test_a_type_of_gpus_is_a_device_resource(written: str, resources: dict[str, 
     assert configuration.rules.resources_in(configuration.cluster) == resources
 
 
+@pytest.mark.parametrize(
+    ("written", "classes"),
+    [
+        ("{}", {"GPU": "gpu.nvidia.com"}),
+        ("{resource: amd.com/gpu}", {}),
+        ("{resource: amd.com/gpu, deviceClass: gpu.amd.com}", {"GPU": "gpu.amd.com"}),
+        ("{deviceClass: ''}", {}),
+        ("{cpu: 4, deviceClass: gpu.nvidia.com}", {}),
+    ],
+)
+def test_a_type_of_gpus_has_a_device_class(written: str, classes: dict[str, str]) -> None:
+    configuration = load_text(with_skus(f"{{GPU: {written}}}"), "f", environ={})
+    assert configuration.rules.device_classes_in(configuration.cluster) == classes
+
+
 def test_labels_of_nodes_are_text_as_written() -> None:
     rules = load_text(with_skus("{GPU: {nodeLabels: {example.com/a: 010, b: ''}}}"), "f", environ={}).rules
     assert rules.node_labels == {"GPU": {"example.com/a": "010", "b": ""}}
@@ -66,6 +81,7 @@ def test_memory_is_a_kubernetes_quantity(written: str, memory_mib: float) -> Non
         ("{resource: gpu}", f".resource: found gpu, expected {A_RESOURCE}"),
         ("{resource: }", f".resource: found nothing, expected {A_RESOURCE}"),
         ("{resource: [a/b]}", f".resource: found a list, expected {A_RESOURCE}"),
+        ("{deviceClass: A_b}", ".deviceClass: found A_b, expected the name of a DeviceClass, such as gpu.nvidia.com"),
         ("{nodeLabels: a}", ".nodeLabels: found a, expected labels of nodes by name"),
         ("{nodeLabels: {a b: c}}", f".nodeLabels['a b']: found label 'a b', expected {A_LABEL}"),
         ("{nodeLabels: {a: [c]}}", f".nodeLabels.a: found a list, expected {A_VALUE}"),

@@ -237,6 +237,12 @@ def test_namespaces_that_cannot_be_told_apart_are_mistakes(written: str, mistake
     assert mistakes_of(text) == [f"f:15: virtualClusters.a.namespaces{mistake}"]
 
 
+def test_a_virtual_cluster_may_be_packed_as_hived_does_it() -> None:
+    configuration = load_text(changed("  a:\n", "  a:\n    placement: packed\n"), "f", environ={})
+    assert configuration.rules.packed == {"a"}
+    assert not configuration.cluster.virtual_clusters["a"].packs_by_topology
+
+
 @pytest.mark.parametrize(("written", "expected"), [("topology", True), ("", False)])
 def test_a_virtual_cluster_may_be_packed_by_topology(written: str, expected: bool) -> None:
     clusters = cluster_of(changed("  a:\n", f"  a:\n    placement: {written}\n")).virtual_clusters
@@ -248,5 +254,5 @@ def test_a_virtual_cluster_may_be_packed_by_topology(written: str, expected: boo
 )
 def test_another_placement_is_a_mistake(written: str, found: str) -> None:
     assert mistakes_of(changed("  a:\n", f"  a:\n    placement: {written}\n")) == [
-        f"f:15: virtualClusters.a.placement: found {found}, expected topology, or no such key to place as HiveD does"
+        f"f:15: virtualClusters.a.placement: found {found}, expected topology or packed, or no such key"
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hived.decisions import Bind, Decision
-from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, new_state
 from hived.specs import (
     BindInfo,
@@ -63,6 +63,17 @@ def healthy_state(spec: ClusterSpec) -> State:
 def set_nodes(state: State, *nodes: str, is_healthy: bool) -> None:
     for node in nodes:
         handle(state, NodeHealthChanged(node, is_healthy))
+
+
+def lose(state: State, node: str, count: int, *known: int, leaf_type: str = "GPU") -> None:
+    """So many leaf cells of a node are lost, those with `known` device indices among them."""
+    handle(state, LeavesLost(node, leaf_type, count, known))
+
+
+def lost_devices(state: State, node: str) -> list[int]:
+    arrays, number = state.arrays, state.topology.node_index[node]
+    leaves = arrays.node_leaf[arrays.node_leaf_start[number] : arrays.node_leaf_start[number + 1]]
+    return arrays.device[leaves[state.cells.lost[leaves] == 1]].tolist()
 
 
 def pod(

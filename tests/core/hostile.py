@@ -15,7 +15,7 @@ import numpy as np
 
 from hived.decisions import Bind, Decision
 from hived.errors import UserError
-from hived.events import Event, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import Event, LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import handle, new_state
 from hived.specs import BindInfo, GroupSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
 from hived.state import State
@@ -51,7 +51,15 @@ class Hostile:
             return self.allocate()
         if kind < 0.85 and self.pods:
             return self.delete()
-        return NodeHealthChanged(self.source.choice(self.nodes), self.source.random() < 0.65)
+        if kind < 0.93:
+            return NodeHealthChanged(self.source.choice(self.nodes), self.source.random() < 0.65)
+        known = tuple(self.source.choice([0, 1, 3, 3, -1, 32, 2**40]) for _ in range(self.source.choice([0, 0, 1, 3])))
+        return LeavesLost(
+            self.source.choice(self.nodes),
+            self.source.choice(self.leaf_types),
+            self.source.choice([0, 1, 2, -1, 2**40]),
+            known,
+        )
 
     def learn(self, event: Event, decision: Decision | None) -> None:
         """Remember the last pods and bindings."""

@@ -16,6 +16,7 @@ from tests.core.builders import (
     cell_at,
     healthy_state,
     leaf,
+    lose,
     pod,
     quota,
     rack_cluster,
@@ -407,9 +408,33 @@ def bad_cell_that_nobody_sees(state: State) -> None:
     state.cells.bad[[root, rack, node, state.topology.children(node)[0]]] = 1
 
 
-@breaks("is a leaf of another health than its node: 2/n4/0, 2/n4/1$")
+@breaks("is bad, but neither lost nor of a bad node, or the reverse: 2/n4/0, 2/n4/1$")
 def health_of_a_node(state: State) -> None:
     state.cells.node_bad[state.topology.node_index["n4"]] = 1
+
+
+def lossy_state() -> State:
+    """A is promised all nodes, and n1 has lost a GPU."""
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 4})))
+    lose(state, "n1", 1)
+    return state
+
+
+@breaks("count of lost leaves is not the sum of its children's: 0/n1$", lossy_state)
+def lost_leaves_of_a_node(state: State) -> None:
+    rack, node = cell_at(state, "0"), cell_at(state, "0/n1")
+    state.cells.lost[[rack, node]] = 2
+    state.cells.lost[state.cells.bound[node]] = 2
+
+
+@breaks("does not show how many of its leaves are lost: A/0$", lossy_state)
+def lost_leaves_of_a_virtual_node(state: State) -> None:
+    state.cells.lost[cell_at(state, "A/0")] = 0
+
+
+@breaks("lost totals are not the numbers of lost leaves of the chains", lossy_state)
+def lost_leaves_of_a_chain(state: State) -> None:
+    state.cells.lost_total[0] = 0
 
 
 @breaks("is doomed but healthy: 0/n0$", doomed_state)

@@ -1,6 +1,7 @@
 """Whatever a search changes can be taken back, byte for byte, wherever it is interrupted (FORMAT C1)."""
 
 import itertools
+import os
 from functools import partial
 from random import Random
 from typing import Any
@@ -29,9 +30,12 @@ from tests.core.builders import (
     set_nodes,
     small_journal,
 )
-from tests.core.kernels import IS_INTERPRETED, callable_kernel
+from tests.core.kernels import callable_kernel
 
 put = callable_kernel(put)
+
+CAPACITY_STEP = int(os.environ.get("HIVED_CAPACITIES", "3"))
+"""1 in `make soak`."""
 
 
 def write(state: State, position: int, value: int) -> None:
@@ -136,12 +140,12 @@ def story_cluster() -> State:
 
 
 def test_a_journal_that_is_too_small_at_any_moment_changes_nothing() -> None:
-    """Every capacity from 1 on (interpreted, where it is slow: every fifth), until none of the searches fills it."""
+    """Capacities from 1 on, every third of them or as HIVED_CAPACITIES says, until none of the searches fills it."""
     spacious = story_cluster()
     expected, _ = play(spacious, None)
     kinds = {type(decision) for decision in expected}
     assert kinds == {Bind, Preempt, Wait}
-    for capacity in itertools.count(1, 5 if IS_INTERPRETED else 1):
+    for capacity in itertools.count(1, CAPACITY_STEP):
         state = story_cluster()
         decisions, has_grown = play(state, capacity)
         assert decisions == expected, capacity

@@ -21,6 +21,7 @@ from tests.core.builders import (
     delete,
     healthy_state,
     held_nodes,
+    lose,
     pod,
     quota,
     rack_cluster,
@@ -82,15 +83,25 @@ class PlainMapper:
         return {node for child in self.state.topology.children(cell) for node in self.nodes(child)}
 
     def usable(self, cells: list[int]) -> list[int]:
-        """Unbound, not on one bad node, on a suggested node; fewest opportunistic leaves first."""
+        """Unbound, not on one node and all bad, on a suggested node; fewest lost, then opportunistic leaves first."""
         good = [
             cell
             for cell in cells
             if self.bound[cell] == NO_CELL
-            and not (self.state.cells.bad[cell] and len(self.nodes(cell)) == 1)
+            and not (self.is_bad(cell) and len(self.nodes(cell)) == 1)
             and (self.ignore or any(self.suggested[node] for node in self.nodes(cell)))
         ]
-        return sorted(good, key=lambda cell: self.state.cells.opportunistic_used[cell])
+        return sorted(good, key=lambda cell: (self.lost(cell), self.state.cells.opportunistic_used[cell]))
+
+    def leaves(self, cell: int) -> list[int]:
+        children = list(self.state.topology.children(cell))
+        return [leaf for child in children for leaf in self.leaves(child)] if children else [cell]
+
+    def is_bad(self, cell: int) -> bool:
+        return all(self.state.cells.bad[leaf] for leaf in self.leaves(cell))
+
+    def lost(self, cell: int) -> int:
+        return sum(self.state.cells.lost[leaf] for leaf in self.leaves(cell))
 
     def match(self, branches: Tree, candidates: list[int]) -> bool:
         usable = self.usable(candidates)
@@ -174,6 +185,8 @@ def test_a_mapping_is_that_of_a_mapper_that_tries_every_permutation() -> None:
     outcomes = {"mapped": 0, "not mapped": 0, "relaxed": 0}
     for seed in range(150):
         state = busy_state(random_cluster(seed), source)
+        if seed % 3 == 0:
+            lose_some(state, source)
         nodes = len(state.topology.node_names)
         for own in virtual_leaves(state):
             leaves = source.sample(own, source.randint(1, min(8, len(own))))
@@ -185,6 +198,38 @@ def test_a_mapping_is_that_of_a_mapper_that_tries_every_permutation() -> None:
             outcomes["not mapped" if expected is None else "mapped"] += 1
             assert map_in_core(state, leaves, suggested, ignore) == expected, seed
     assert all(count > 30 for count in outcomes.values()), outcomes
+
+
+def lose_some(state: State, source: random.Random) -> None:
+    for node in state.topology.node_names:
+        lose(state, node, source.choice([0, 1, 1, 2]), *source.choice([(), (1,), (0, 2)]))
+
+
+def test_a_mapping_below_nodes_with_lost_leaves_is_that_of_a_mapper_that_tries_every_permutation() -> None:
+    """Nodes of 2 boards with 2 pairs of 2 GPUs, on which the leaves of a gang have to fit together."""
+    types = {
+        "PAIR": CellTypeSpec("PAIR", "GPU", 2),
+        "BOARD": CellTypeSpec("BOARD", "PAIR", 2),
+        "NODE": CellTypeSpec("NODE", "BOARD", 2, is_node_level=True),
+        "RACK": CellTypeSpec("RACK", "NODE", 2),
+    }
+    racks = tuple(
+        PhysicalCellSpec("RACK", children=tuple(PhysicalCellSpec(address=f"n{2 * i + k}") for k in range(2)))
+        for i in range(2)
+    )
+    source = random.Random(6)
+    outcomes = {"mapped": 0, "not mapped": 0}
+    for _ in range(60):
+        state = healthy_state(ClusterSpec(types, racks, {"A": quota("A", {"RACK": 1, "RACK.NODE": 2})}))
+        for node in state.topology.node_names:
+            lose(state, node, 0, *source.sample(range(8), source.choice([0, 1, 2, 3, 4])))
+        (own,) = virtual_leaves(state)
+        leaves = [leaf for leaf in own if state.cells.bad[leaf] == 0]
+        leaves = source.sample(leaves, source.randint(3, len(leaves) * 2 // 3))
+        expected = PlainMapper(state, ALL, True).map(leaves)
+        outcomes["not mapped" if expected is None else "mapped"] += 1
+        assert map_in_core(state, leaves, ALL, True) == expected
+    assert min(outcomes.values()) > 10, outcomes
 
 
 def virtual_leaves(state: State) -> list[list[int]]:

@@ -138,7 +138,7 @@ def run(folder: Path, statements: Mapping[str, str], is_compiled: bool) -> "subp
     environment = os.environ | {"PYTHONPATH": path, "NUMBA_DISABLE_JIT": str(int(not is_compiled))}
     return subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, input=json.dumps(statements),
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=590, check=False,
     )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def manifests(*options: str, config: str = "racks.yaml") -> list[Document]:
     """What `hived manifests` prints with these options for a sample cluster."""
     result = CliRunner().invoke(main, ["manifests", "--config", str(SAMPLES / config), *options])
     assert result.exit_code == 0, result.output
-    return list(yaml.safe_load_all(result.stdout))
+    return list(yaml.load_all(result.stdout, yaml.CSafeLoader))
 
 
 def installation(name: str) -> list[Document]:

@@ -12,6 +12,7 @@ import yaml
 
 from hived_config.errors import ConfigError
 from hived_config.loader import load_text
+from hived_extender.deploy.installation import DIGEST_ANNOTATION, VC_LABEL, digest
 from hived_extender.webhook import MUTATE_PATH
 
 Object = dict[str, Any]
@@ -444,3 +445,34 @@ def holds_a_lease_it_may_hold(objects: Objects) -> Iterator[str]:
         held += named or ["hived-scheduler"] * ("--leader-elect" in container["args"])
     if len(held) != len(list(containers(objects))) or len(set(held)) != len(held) or set(held) != allowed:
         yield f"leases held {sorted(held)}, allowed {sorted(allowed)}"
+
+
+@rule
+def says_what_it_belongs_to(objects: Objects) -> Iterator[str]:
+    (namespace,) = [each["metadata"]["name"] for _, each in of_kind(objects, "Namespace")]
+    common = {"app.kubernetes.io/part-of": "hived", "app.kubernetes.io/instance": namespace}
+    components = {"extender", "kube-scheduler"}
+    labelled = [(f"{each['kind']}/{each['metadata']['name']}", each["metadata"]) for each in objects]
+    labelled += [
+        (f"pods of {name}", each["spec"]["template"]["metadata"]) for name, each in of_kind(objects, "Deployment")
+    ]
+    for name, metadata in labelled:
+        labels = metadata.get("labels", {})
+        if not common.items() <= labels.items():
+            yield f"{name} has labels {labels}"
+        if labels.get("app.kubernetes.io/component") not in components and not name.startswith("Namespace/"):
+            yield f"{name} is of no component"
+
+
+@rule
+def replaces_a_kube_scheduler_with_its_configuration(objects: Objects) -> Iterator[str]:
+    config_maps = dict(of_kind(objects, "ConfigMap"))
+    for name, deployment in of_kind(objects, "Deployment"):
+        own = config_maps.get(f"ConfigMap/{name.removeprefix('Deployment/')}-config", {})
+        metadata = deployment["spec"]["template"]["metadata"]
+        if not own or DIGEST_ANNOTATION not in metadata.get("annotations", {}):
+            continue  # the extender follows its own, and config/deploy has none: its texts are changed by hand
+        if metadata["annotations"][DIGEST_ANNOTATION] != digest(own["data"]["config.yaml"]):
+            yield f"{name} does not notice a change of its configuration"
+        if own["metadata"]["labels"].get(VC_LABEL) != deployment["metadata"]["labels"].get(VC_LABEL):
+            yield f"{name} and its configuration are not of one virtual cluster"

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,18 @@ def test_names_of_the_configuration_take_the_place_of_ours(tmp_path: Path) -> No
     assert "scheduler name 'gpus': one kube-scheduler per virtual cluster" in refusal(config)
 
 
+def test_a_name_that_a_controller_forces_is_served_by_the_first_kube_scheduler(tmp_path: Path) -> None:
+    config = write(tmp_path, more="schedulerNames: ['hived-{vc}', volcano, scheduler-plugins]\n")
+    options = ("--webhook", str(CA))
+    objects = manifests("--config", config, *options)
+    assert scheduler_names(objects) == {
+        f"{SCHEDULER}-one-config": ["hived-one", "volcano", "scheduler-plugins"],
+        f"{SCHEDULER}-two-config": ["hived-two"],
+    }
+    ((_, webhook),) = webhooks(objects)
+    assert '"volcano"' in webhook["matchConditions"][0]["expression"]
+
+
 def test_a_name_whose_pods_the_configuration_does_not_know_is_warned_of(tmp_path: Path) -> None:
     config = write(tmp_path, more="schedulerNames: [gpus]\n")
     names = ("--scheduler-name", "gpus", "--scheduler-name", "{vc}-gpus")
@@ -205,6 +218,41 @@ def test_a_kube_scheduler_per_vc_has_names_a_lease_and_labels_of_its_own(tmp_pat
     assert pod["metadata"]["labels"]["app.kubernetes.io/name"] == f"{SCHEDULER}-ml-ops"
     assert pod["spec"]["serviceAccountName"] == SCHEDULER
     assert f"--leader-elect-resource-name={SCHEDULER}-ml-ops" in pod["spec"]["containers"][0]["args"]
+
+
+def chosen(selector: str, objects: list[dict[str, Any]]) -> list[str]:
+    """The names of the objects that a selector of three requirements chooses, as Kubernetes reads it."""
+    component, _, rest = selector.partition(",")
+    key, value = component.split("=")
+    vc_key, _, known = rest.partition(" notin ")
+    of_component = [each["metadata"] for each in objects if each["metadata"].get("labels", {}).get(key) == value]
+    vcs = [(each["name"], each["labels"].get(vc_key)) for each in of_component]
+    if known:
+        return [name for name, vc in vcs if vc not in known.strip("()").split(",")]
+    return [name for name, vc in vcs if vc is not None]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], {f"{SCHEDULER}-two", f"{SCHEDULER}-two-config"}),
+        (["--one-scheduler"], {f"{SCHEDULER}{vc}{kind}" for vc in ("-one", "-two") for kind in ("", "-config")}),
+    ],
+    ids=["per VC", "one"],
+)
+def test_the_output_begins_with_how_to_find_what_it_leaves_behind(
+    options: list[str], expected: set[str], tmp_path: Path
+) -> None:
+    there = manifests("--config", write(tmp_path))
+    config = write(tmp_path, second="three")
+    result = CliRunner().invoke(main, ["manifests", "--config", config, "--namespace", "gpus", *options])
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("#   kubectl ")]
+    command = shlex.split(line.removeprefix("#"))
+    assert command[:5] == ["kubectl", "-n", "gpus", "get", "deployments,poddisruptionbudgets,configmaps"]
+    kinds = ("Deployment", "PodDisruptionBudget", "ConfigMap")
+    assert set(chosen(command[-1], [each for _, each in of_kind(there, *kinds)])) == expected
+    own = [each for _, each in of_kind(list(yaml.safe_load_all(result.stdout)), *kinds)]
+    assert chosen(command[-1], own) == []
 
 
 @pytest.mark.parametrize(
@@ -243,6 +291,29 @@ def test_the_limit_that_makes_a_pod_ours_need_not_be_offered_by_nodes(tmp_path: 
 
 def test_a_configuration_too_large_for_a_config_map_is_refused(tmp_path: Path) -> None:
     assert "a ConfigMap holds" in refusal(write(tmp_path, more=f"# {'x' * 1_000_000}\n"))
+
+
+def test_pods_of_other_schedulers_are_asked_about_where_the_configuration_refuses_them(tmp_path: Path) -> None:
+    config = tmp_path / "hivedscheduler.yaml"
+    text = (SAMPLES / "racks.yaml").read_text()
+    config.write_text(f"foreignDevices: {{nvidia.com/gpu: refuse}}\n{text}")
+    hooks = [webhook for _, webhook in webhooks(manifests("--config", str(config), "--webhook", str(CA)))]
+    refusing, isolating = hooks
+    assert refusing["clientConfig"] == isolating["clientConfig"]
+    assert (refusing["failurePolicy"], isolating["failurePolicy"]) == ("Ignore", "Fail")
+    of_others, with_devices = (each["expression"] for each in refusing["matchConditions"])
+    assert of_others == f"!({isolating['matchConditions'][0]['expression']})"
+    assert with_devices.count('r in ["nvidia.com/gpu"]') == 2
+
+
+def test_a_configuration_that_refuses_pods_in_vain_is_warned_of(tmp_path: Path) -> None:
+    config = tmp_path / "hivedscheduler.yaml"
+    config.write_text(f"foreignDevices: {{nvidia.com/gpu: refuse}}\n{(SAMPLES / 'racks.yaml').read_text()}")
+    words = ["manifests", "--config", str(config)]
+    warned = CliRunner().invoke(main, words)
+    assert warned.exit_code == 0
+    assert "the admission webhook refuses pods that ask for nvidia.com/gpu, and there is none" in warned.stderr
+    assert CliRunner().invoke(main, [*words, "--webhook", str(CA)]).stderr == ""
 
 
 def test_the_webhook_trusts_the_ca_and_sees_pods_of_the_names_that_are_served(tmp_path: Path) -> None:

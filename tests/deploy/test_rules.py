@@ -3,17 +3,23 @@
 import copy
 import json
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
-from hived_extender.deploy.installation import SCHEDULER, SCHEDULER_CONFIG
+from hived_extender.deploy.installation import COMPONENT_LABEL, INSTANCE_LABEL, SCHEDULER, SCHEDULER_CONFIG, VC_LABEL
 from hived_extender.deploy.kustomize import Document
 from tests.deploy.installations import CA, NAMES, installation, manifests
 from tests.deploy.rules import RULES, Object, Objects, of_kind
 
 ELECTION = "hived-election"
 CONFIG = "hived-config"
-OBJECTS = manifests("--service-monitor", "--one-scheduler", "--webhook", str(CA))
+
+
+@cache
+def sound_objects() -> list[Document]:
+    """An installation that breaks no rule."""
+    return manifests("--service-monitor", "--one-scheduler", "--webhook", str(CA))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,6 +71,7 @@ def named(elements: list[Object], name: str) -> Object:
     return next(each for each in elements if each["name"] == name)
 
 
+OWN_DIGEST = "replaces_a_kube_scheduler_with_its_configuration"
 CAN_CHANGE = "follows_a_configuration_that_it_may_read_and_write"
 CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("runs_as_somebody_without_rights", lambda o: pod(o)["securityContext"].update(runAsUser=0)),
@@ -142,14 +149,20 @@ CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("asks_the_webhook_about_our_pods_only", lambda o: webhook(o).update(timeoutSeconds=30)),
     ("holds_a_lease_it_may_hold", lambda o: container(o)["args"].remove("--leader-elect")),
     ("holds_a_lease_it_may_hold", lambda o: find(o, "Role", ELECTION)["rules"][1].update(resourceNames=["x"])),
+    ("says_what_it_belongs_to", lambda o: find(o, "ConfigMap", SCHEDULER_CONFIG)["metadata"].pop("labels")),
+    ("says_what_it_belongs_to", lambda o: find(o, "ClusterRole")["metadata"]["labels"].pop(INSTANCE_LABEL)),
+    ("says_what_it_belongs_to", lambda o: find(o, "Role", ELECTION)["metadata"]["labels"].pop(COMPONENT_LABEL)),
+    ("says_what_it_belongs_to", lambda o: find(o, "Deployment")["spec"]["template"]["metadata"].update(labels={})),
+    (OWN_DIGEST, lambda o: rewrite(o, "percentageOfNodesToScore: 100", "percentageOfNodesToScore: 99")),
+    (OWN_DIGEST, lambda o: find(o, "ConfigMap", SCHEDULER_CONFIG)["metadata"]["labels"].update({VC_LABEL: "x"})),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "change"), CHANGES, ids=[f"{rule}-{i}" for i, (rule, _) in enumerate(CHANGES)])
 def test_a_rule_notices_what_it_forbids(rule: str, change: Callable[[Objects], object]) -> None:
-    objects: list[Document] = copy.deepcopy(OBJECTS)
+    objects: list[Document] = copy.deepcopy(sound_objects())
     change(objects)
-    assert json.dumps(objects) != json.dumps(OBJECTS)
+    assert json.dumps(objects) != json.dumps(sound_objects())
     assert list(RULES[rule](objects))
 
 

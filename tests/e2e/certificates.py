@@ -9,11 +9,14 @@ from pathlib import Path
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-LIFETIME = datetime.timedelta(days=1)
+BEFORE = LIFETIME = datetime.timedelta(days=1)
 LOOPBACK = "127.0.0.1"
+
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +28,39 @@ class KeyPair:
 
 
 class Authority:
-    """Signs certificates for a day before and a day after now, as clocks may jump, and writes them into its folder.
+    """Signs certificates that hold from a day ago, as clocks may jump, and writes them into its folder.
 
     A client is the user and the groups that its certificate names; a server is known by loopback and by its names.
+
+    Parameters
+    ----------
+    name : its own name
+    lifetime : how long after now its certificates hold
+    key : its own key
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str = "hived-e2e",
+        lifetime: datetime.timedelta = LIFETIME,
+        key: Key | None = None,
+    ) -> None:
         self._folder = folder
+        self._lifetime = lifetime
         folder.mkdir(parents=True, exist_ok=True)
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _subject("hived-e2e", ())
+        self._key = key or ec.generate_private_key(ec.SECP256R1())
+        self._name = _subject(name, ())
         usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
         certificate = (
             self._builder(self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        self.file = folder / "ca.crt"
-        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        self.pair = self._write("ca", certificate.public_bytes(serialization.Encoding.PEM), self._key)
+        self.file = self.pair.certificate
 
     def client(self, user: str, groups: Sequence[str] = ()) -> KeyPair:
         """A certificate with which Kubernetes takes its owner for `user`, a member of `groups`."""
@@ -91,7 +108,9 @@ class Authority:
         certificate = builder.sign(self._key, hashes.SHA256())
         return self._write(name, certificate.public_bytes(serialization.Encoding.PEM), key)
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
@@ -99,17 +118,17 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - LIFETIME)
-            .not_valid_after(now + LIFETIME)
+            .not_valid_before(now - BEFORE)
+            .not_valid_after(now + self._lifetime)
         )
 
-    def _write(self, name: str, certificate: bytes, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    def _write(self, name: str, certificate: bytes, key: Key) -> KeyPair:
         pair = KeyPair(self._folder / f"{_file_name(name)}.crt", self._folder / f"{_file_name(name)}.key")
         pair.certificate.write_bytes(certificate)
         pair.key.touch(mode=0o600)
         pair.key.write_bytes(
             key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+                serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
             )
         )
         return pair

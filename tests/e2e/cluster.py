@@ -58,6 +58,10 @@ class RealCluster:
     kubeconfig : what the replicas know the API server by, by default that of their account
     environment : variables for the replicas
     extender_url : where kube-scheduler finds the service, by default at `url`
+    is_direct : whether it finds the first replica there, without `proxy` in between, for measurements
+    product : the folder of another checkout, with a `.venv` of its own, whose service and configuration of
+        kube-scheduler take the place of ours
+    other_names : further schedulerNames that kube-scheduler serves
 
     Attributes
     ----------
@@ -78,20 +82,25 @@ class RealCluster:
         kubeconfig: Path | None = None,
         environment: Mapping[str, str] | None = None,
         extender_url: str = "",
+        is_direct: bool = False,
+        product: Path | None = None,
+        other_names: tuple[str, ...] = (),
     ) -> None:
         self.plane = plane
+        self._product = product
         self._preemption_by = preemption_by
         self._spec = load_cluster(configuration)
         self._kubeconfig = kubeconfig
         self._environment = dict(environment or {})
-        self._extender_url = extender_url
+        self.ports = [free_port() for _ in range(replica_count)]
+        self._extender_url = f"http://{LOOPBACK}:{self.ports[0]}" if is_direct else extender_url
+        self._other_names = other_names
         self._config_map = config_map
         self._file = plane.logs / "hivedscheduler.yaml"
         self._has_scheduler_per_vc = has_scheduler_per_vc
         self._stack = ExitStack()
         grant_rights(plane)
         self._configure(configuration)
-        self.ports = [free_port() for _ in range(replica_count)]
         self.services = [self._service(number, port, serve_options) for number, port in enumerate(self.ports)]
         self.proxy = ServiceProxy(self.ports)
 
@@ -181,7 +190,11 @@ class RealCluster:
         options = () if self._preemption_by == "service" else (SYNCHRONOUS_PREEMPTION,)
         for name, vcs in served.items():
             configuration = scheduler_configuration(
-                self._extender_url or self.url, vcs, is_shared=not self._has_scheduler_per_vc
+                self._extender_url or self.url,
+                vcs,
+                is_shared=not self._has_scheduler_per_vc,
+                others=self._other_names,
+                product=self._product,
             )
             stack.callback(self.plane.start_scheduler(configuration, account, name=name, options=options).stop)
 
@@ -196,16 +209,19 @@ class RealCluster:
         probe = "healthz" if "--leader-elect" in options else "readyz"
         kubeconfig = self._kubeconfig or service_kubeconfig(self.plane)
         source = f"--config-map={self._config_map}" if self._config_map else f"--config={self._file}"
+        python, paths = Path(sys.executable), sys.path
+        if self._product is not None:
+            python, paths = self._product / ".venv" / "bin" / "python", []
         return Process(
             f"hived-{number}",
-            [sys.executable, "-c", SERVE, "serve", source, f"--listen={address}", *options],
+            [python, "-c", SERVE, "serve", source, f"--listen={address}", *options],
             self.plane.logs / f"hived-{number}.log",
             is_ready=lambda: _answers(f"http://{address}/{probe}"),
             environment={
                 **self._environment,
                 "KUBECONFIG": str(kubeconfig),
                 "POD_NAMESPACE": NAMESPACE,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             },
         )
 

@@ -7,12 +7,12 @@ import pytest
 
 from hived_extender.warm import compile_kernels
 from tests.e2e.plane import ControlPlane
-from tests.e2e.tools import VERSIONS, find
+from tests.e2e.tools import find, wanted_versions
 
 pytest.register_assert_rewrite("tests.reconfiguration.runner")
 
 # Without the programs that `make e2e` builds first, these cannot run.
-NEEDS_A_PLANE = ["test_*.py", "failures/*"]
+NEEDS_A_PLANE = ["test_*.py", "failures/*", "controllers/*", "mixed/test_mixed.py"]
 collect_ignore_glob = [] if os.environ.get("HIVED_E2E") else NEEDS_A_PLANE
 
 
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
-@pytest.fixture(scope="session", params=VERSIONS)
+@pytest.fixture(scope="session", params=wanted_versions())
 def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """A control plane of each version; what a test leaves in it, `RealCluster` or `clear` removes before the next."""
     compile_kernels()  # now, into the cache that the services use: none of them is to compile while somebody waits

@@ -41,6 +41,7 @@ def node(machine: Machine) -> Node:
     }
     # No real node offers the limit that makes a pod ours.
     capacity = {name: amount for name, amount in machine.capacity.items() if name != ENABLE_LIMIT}
+    capacity["ephemeral-storage"] = "1Ti"
     return {
         "apiVersion": "v1",
         "kind": "Node",

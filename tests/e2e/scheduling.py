@@ -9,7 +9,8 @@ import yaml
 from hived_extender.jobs.roles import SCHEDULER
 from hived_extender.jobs.submission import Submission
 
-SHIPPED = Path(__file__).parents[2] / "config" / "deploy" / "base" / "kube-scheduler-config.yaml"
+CHECKOUT = Path(__file__).parents[2]
+SHIPPED = Path("config") / "deploy" / "base" / "kube-scheduler-config.yaml"
 
 
 def scheduler_configuration(
@@ -17,20 +18,23 @@ def scheduler_configuration(
     virtual_clusters: Iterable[str],
     *,
     is_shared: bool = True,
+    others: Iterable[str] = (),
     tls: dict[str, Any] | None = None,
+    product: Path | None = None,
 ) -> str:
     """The shipped configuration for an extender at `extender_url`, as YAML.
 
     Its profile stands once for each virtual cluster, under the name that submitted pods ask for, and if it `is_shared`
-    by all of them once more for pods that name none. No leader is elected among one. `tls` is the extender's tlsConfig,
-    for an address with https.
+    by all of them once more for pods that name none, and once under each name of `others`. No leader is elected among
+    one. `tls` is the extender's tlsConfig, for an address with https. `product` is the checkout that ships it, if not
+    this one.
     """
-    document = yaml.safe_load(SHIPPED.read_text())
+    document = yaml.safe_load(((product or CHECKOUT) / SHIPPED).read_text())
     document["leaderElection"] = {"leaderElect": False}
     [profile] = document["profiles"]
     [extender] = document["extenders"]
     names = [Submission(user="").scheduler_for(vc) for vc in sorted(virtual_clusters)]
-    names += [SCHEDULER] if is_shared else []
+    names += [*([SCHEDULER] if is_shared else []), *others]
     document["profiles"] = [{**profile, "schedulerName": name} for name in names]
     extender["urlPrefix"] = f"{extender_url}/v1/extender"
     if tls is not None:

@@ -27,14 +27,14 @@ from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import configuration, create, pod
 from tests.e2e.processes import Process
 from tests.e2e.throughput import wait_bound
-from tests.e2e.tools import VERSIONS, find
+from tests.e2e.tools import DEFAULT, VERSIONS, find
 
 REPLICAS = 2
 GPUS = 8
 WAITING_COUNT = 50
 ASK_S = 0.005
 LONGEST_S = 60.0
-NODE_GRACE_S = 120
+LEASE_S = 120
 """Kubelets that give a sign of life every few seconds would be most of what a thousand nodes do to this machine."""
 
 ENDS: dict[str, Callable[[Process], None]] = {"kill -9": Process.kill, "polite stop": Process.stop}
@@ -91,12 +91,12 @@ def _is_answered(port: int, question: bytes) -> bool:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--version", choices=VERSIONS, default=VERSIONS[0])
+    parser.add_argument("--version", choices=VERSIONS, default=DEFAULT)
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=10)
     options = parser.parse_args()
     name = f"takeover-{os.getpid()}"
-    with ControlPlane(find(options.version), name, node_grace_s=NODE_GRACE_S) as plane:
+    with ControlPlane(find(options.version), name, lease_s=LEASE_S) as plane:
         for how, seconds in measure(plane, options.nodes, options.repeat).items():
             middle, most = statistics.median(seconds), max(seconds)
             print(f"{options.version}: {options.nodes} nodes, {how}: median {middle:.2f} s, most {most:.2f} s")

@@ -4,8 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from hived_config.loader import load_text
 from hived_extender.deploy.installation import NAMESPACE
+from hived_extender.embedded.machines import machines_of
 from tests.e2e.cluster import RealCluster
+from tests.e2e.machines import node, node_path
 from tests.e2e.plane import ControlPlane
 from tests.reconfiguration.arena import CONFIG_MAP
 from tests.reconfiguration.cases import all_machines, load_base, load_cases
@@ -42,6 +45,9 @@ def runner(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Ite
     file.write_text(BASE.text)
     with RealCluster(plane, file, config_map=f"{NAMESPACE}/{CONFIG_MAP}") as cluster:
         plane.add_nodes(one for one in all_machines() if one.name not in BASE.nodes)
+        # The nodes have their devices before a configuration says so.
+        for machine in machines_of(load_text(BASE.changed(CASES["grow-node"]), "hardware.yaml", environ={}).cluster):
+            plane.kube.patch(f"{node_path(machine.name)}/status", {"status": node(machine)["status"]})
         yield Runner(RealArena(cluster), BASE)
 
 

@@ -1,10 +1,15 @@
-"""Kernels are compiled before the first test: tests with time-outs must not wait for a compiler."""
+"""What tests of several replicas share."""
 
 import pytest
 
-from hived_extender.warm import compile_kernels
+from hived_extender import election, leadership
+from tests.extender.lease_clock import LeaseClock
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compiled_kernels() -> None:
-    compile_kernels()
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> LeaseClock:
+    """Replicas that act quickly, and whose Leases run out only when the clock is turned."""
+    monkeypatch.setattr(election, "RENEW_INTERVAL_S", 0.15)
+    monkeypatch.setattr(election, "POLL_INTERVAL_S", 0.05)
+    monkeypatch.setattr(leadership, "RETRY_WAIT_S", 0.05)
+    return LeaseClock(monkeypatch)

@@ -3,11 +3,14 @@
 VC a owns two nodes of four GPUs, and is that of namespace `ns`.
 """
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from hived.errors import UserError
 from hived_config.rules import PodRules
+from hived_extender.dialects.description import GangKey
 from hived_extender.evictor import PreemptionPolicy
 from tests.extender.world import NODES, Json, World, node, to_pod
 
@@ -28,6 +31,7 @@ class GangWorld(World):
         options.setdefault("preemption", PreemptionPolicy())
         super().__init__(rules=RULES, **options)
         self.clock = 0
+        self._held: list[tuple[Json, str]] = []
 
     def pod(
         self,
@@ -69,10 +73,32 @@ class GangWorld(World):
         except UserError as error:
             return error.message
         if "NodeNames" not in result:
-            return next(iter(result["FailedNodes"].values()))
-        self.bind(pod, result["NodeNames"][0])
-        self.see(pod)
-        return str(pod["spec"]["nodeName"])
+            return self._in_full(next(iter(result["FailedNodes"].values())))
+        node = str(result["NodeNames"][0])
+        self._held.append((pod, node))
+        for one, place in self._held[:]:
+            with suppress(UserError):  # it is held back until all of its gang have been asked about
+                self.bind(one, place)
+                self._held.remove((one, place))
+                self.see(one)
+        return node
+
+    def _in_full(self, reason: str) -> str:
+        """Of a gang that forms, kube-scheduler is told only that it does."""
+        found = re.fullmatch(r"rejected by podgroup (.+)/(.+): it is not complete .*", reason)
+        state = self.service.gang_state(GangKey(found[1], found[2])) if found else None
+        return state.obstacle if state is not None else reason
+
+    def start(self, *names: str) -> None:
+        """Have kube-scheduler accept all of these pods, and bind the last one alone."""
+        nodes = [self.filter(self.kube.pods[name])["NodeNames"] for name in names]
+        last = self.kube.pods[names[-1]]
+        self.bind(last, nodes[-1][0])
+        self.see(last)
+
+    def decided(self) -> dict[str, str]:
+        """The node that each pod was given, be it bound or not, by its name."""
+        return {record.name: record.node for record in self.service._pods if record.node}
 
     def settle(self, turns: int = 3) -> dict[str, str]:
         """Have kube-scheduler ask about every pod without a node, in turn; returns all nodes by pod."""

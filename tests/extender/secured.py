@@ -4,7 +4,6 @@ import http.client
 import json
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,14 +23,14 @@ from hived_extender.tls import ServerTls
 from tests.extender.world import World
 
 HOSTS = ["localhost", "127.0.0.1"]
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 class ReviewServer(ThreadingHTTPServer):
     """TokenReview and SubjectAccessReview over real HTTP; nothing else exists.
 
     `users` are by token. `rights` are triples (user or group, verb, path), a path ending in `*` standing for all that
-    begin so, as in a ClusterRole. `asked` has every review, `delay_s` passes before an answer, `failure` is a status
+    begin so, as in a ClusterRole. `asked` has every review, answers wait for `go_on`, `failure` is a status
     that every call is answered with.
     """
 
@@ -42,7 +41,8 @@ class ReviewServer(ThreadingHTTPServer):
         self.users = users
         self.rights = rights
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.delay_s = 0.0
+        self.go_on = threading.Event()
+        self.go_on.set()
         self.failure = 0
         self.kube = KubeClient(load_configuration(f"http://127.0.0.1:{self.server_port}"), request_timeout_s=5)
 
@@ -82,7 +82,7 @@ class _Reviews(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((self.path, review["spec"]))
-        time.sleep(self.server.delay_s)
+        self.server.go_on.wait(TIMEOUT_S)
         if self.server.failure:
             quoted = json.dumps(review)
             self._answer(self.server.failure, {"reason": "Forbidden", "message": f"no: {quoted}", "code": 403})

@@ -10,7 +10,7 @@ from msgspec import convert
 
 from hived.errors import UserError
 from hived_config.loader import load_text
-from hived_config.rules import PodRules
+from hived_config.rules import Foreign, PodRules
 from hived_extender.admission import VARIABLES, Admission, review
 from hived_extender.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.embedded.apiserver.patches import json_patch
@@ -62,13 +62,13 @@ def changed(admission: Admission, given: Any) -> tuple[Any, list[str]]:
     return after, answer.get("warnings", [])
 
 
-def asked(admission: Admission, given: Any, **more: Any) -> Any:
+def asked(admission: Admission, given: Any, *, is_allowed: bool = True, **more: Any) -> Any:
     request = {"uid": "u", "operation": "CREATE", "namespace": "ns", "object": given, **more}
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     answer = json.loads(review(admission, json.dumps(body).encode()))
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert answer["response"]["uid"] == "u"
-    assert answer["response"]["allowed"] is True
+    assert answer["response"]["allowed"] is is_allowed
     assert ("patch" in answer["response"]) == (answer["response"].get("patchType") == "JSONPatch")
     return answer["response"]
 
@@ -247,3 +247,79 @@ def test_a_malformed_review_is_an_error_of_the_caller(admission: Admission, body
 def test_a_pod_without_names_anywhere_is_left_to_the_api_server(admission: Admission) -> None:
     given = {"metadata": {"generateName": "p-"}, "spec": {"schedulerName": "hived-research", "containers": [{}]}}
     assert changed(admission, given) == (given, [])
+
+
+# ---- foreign devices
+
+
+@pytest.fixture(scope="module")
+def refusing() -> Admission:
+    cluster = load_text(CONFIGURATION, "hivedscheduler.yaml").cluster
+    return Admission(
+        cluster,
+        PodRules(
+            resources={"MI300": AMD},
+            foreign_devices={NVIDIA: Foreign.REFUSE},
+            node_labels={"V100": {"model": "v100"}},
+        ),
+    )
+
+
+def on_node(given: Any, node: str) -> Any:
+    given["spec"]["nodeName"] = node
+    return given
+
+
+def of_daemon_set(given: Any, node: str) -> Any:
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    given["spec"]["affinity"] = {"nodeAffinity": required}
+    return given
+
+
+def selecting(given: Any, **labels: str) -> Any:
+    given["spec"]["nodeSelector"] = labels
+    return given
+
+
+def other(resource: str = NVIDIA, **metadata: Any) -> Any:
+    return pod(container(count=1, resource=resource), scheduler="default-scheduler", **metadata)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            other(),
+            "on the nodes of this cluster: set schedulerName to hived or hived-research or hivedscheduler-ds-rese",
+        ),
+        (on_node(other(), "a"), "on node a: leave nodeName out and set schedulerName to hived or "),
+        (on_node(pod(container(count=1)), "a"), "on node a: leave nodeName out"),
+        (of_daemon_set(other(), "b"), "on node b: set schedulerName to hived or "),
+        (selecting(other(), model="v100"), "on the nodes of this cluster: set schedulerName to hived or "),
+    ],
+)
+def test_a_pod_that_would_take_devices_past_hived_is_refused(refusing: Admission, given: Any, message: str) -> None:
+    answer = asked(refusing, given, is_allowed=False)
+    assert answer["status"]["code"] == 403
+    assert answer["status"]["message"].startswith(f"hived: it asks for {NVIDIA}, which hived gives away {message}")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        other(AMD),
+        pod(container(), scheduler="default-scheduler"),
+        on_node(other(), "elsewhere"),
+        of_daemon_set(other(), "elsewhere"),
+        selecting(other(), model="a100"),
+        on_node(other(annotations={"kubernetes.io/config.mirror": "1"}), "a"),
+        pod(container(count=1)),
+    ],
+)
+def test_a_pod_that_leaves_the_devices_of_hived_alone_passes(refusing: Admission, given: Any) -> None:
+    asked(refusing, given, is_allowed=True)
+
+
+def test_nothing_is_refused_unless_the_configuration_says_so(admission: Admission) -> None:
+    assert asked(admission, on_node(other(), "a")) == {"uid": "u", "allowed": True}

@@ -12,6 +12,7 @@ from hived.errors import UserError
 from hived.specs import BindInfo, GroupSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
 from hived_extender import annotations as a
 from hived_extender.annotation_yaml import YAML_SIZE_LIMIT
+from tests.property.examples import examples
 
 MINIMAL = {"virtualCluster": "VC1", "leafCellNumber": 1}
 
@@ -48,7 +49,9 @@ INFO = BindInfo(
 
 class TestSpec:
     def test_defaults_are_filled_in(self) -> None:
-        assert read(MINIMAL) == PodSpec("VC1", 0, 1, GroupSpec("ns/p", (MemberSpec(1, 1),)))
+        assert read(MINIMAL) == PodSpec(
+            "VC1", 0, 1, GroupSpec("ns/p", (MemberSpec(1, 1),)), ignore_suggested_nodes=False
+        )
 
     def test_every_field_is_read(self) -> None:
         spec = read(
@@ -72,7 +75,12 @@ class TestSpec:
             "  name: 007\n  members:\n  - {podNumber: 1, leafCellNumber: 4}\n  - {podNumber: 0x2, leafCellNumber: 2}\n"
         )
         assert read(text) == PodSpec(
-            "VC1", 5, 2, GroupSpec("007", (MemberSpec(2, 2), MemberSpec(1, 4))), lazy_preemption=True
+            "VC1",
+            5,
+            2,
+            GroupSpec("007", (MemberSpec(2, 2), MemberSpec(1, 4))),
+            lazy_preemption=True,
+            ignore_suggested_nodes=False,
         )
 
     def test_names_are_kept_as_written(self) -> None:
@@ -100,7 +108,7 @@ class TestSpec:
 
     def test_unknown_keys_and_nulls_are_ignored(self) -> None:
         text = "virtualCluster: V\nleafCellNumber: 1\nfuture: {a: [1]}\npriority: null\naffinityGroup: ~\n"
-        assert read(text) == PodSpec("V", 0, 1, GroupSpec("ns/p", (MemberSpec(1, 1),)))
+        assert read(text) == PodSpec("V", 0, 1, GroupSpec("ns/p", (MemberSpec(1, 1),)), ignore_suggested_nodes=False)
 
     @pytest.mark.parametrize(
         ("wish", "meaning"),
@@ -303,7 +311,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text() | st.text(alphabet="{}[]:&*!|>'\"%@-,?# \n\tab01~<") | values.map(json.dumps))
 def test_any_text_gives_a_value_or_a_user_error(text: str) -> None:
     annotations = {a.SCHEDULING_SPEC: text, a.BIND_INFO: text, a.LEAF_CELL_ISOLATION: text}
@@ -376,7 +384,7 @@ class TestGroupPartByItself:
     def test_not_if_other_parts_are_more_than_plain(self, change: str) -> None:
         assert a._parted(AS_THE_REFERENCE_WRITES.replace("node: n1", change, 1)) is None
 
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=examples(500), deadline=None)
     @given(changes)
     def test_the_outcome_is_that_of_reading_all_of_it(self, edits: list[tuple[int, int, str]]) -> None:
         text = AS_THE_REFERENCE_WRITES

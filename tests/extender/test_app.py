@@ -14,6 +14,7 @@ from hived_extender.config_routes import CONFIG_ROUTES
 from hived_extender.routes import ROUTES
 from hived_extender.service import RECOVERING
 from tests.extender.world import World, filter_body, pod_json, preempt_body, spec_text
+from tests.property.examples import examples
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "http.md").read_text()
@@ -236,11 +237,18 @@ PODS = st.recursive(
 class TestPoison:
     """Whatever is posted anywhere: an answer, and the state stays as it was."""
 
-    world = World()
-    world.place("q")
-    world.create("p", "")
-    client = create_app(world.service).test_client()
-    before = world.snapshot()
+    world: World
+    client: FlaskClient
+    before: Any
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def shared(cls) -> None:
+        cls.world = World()
+        cls.world.place("q")
+        cls.world.create("p", "")
+        cls.client = create_app(cls.world.service).test_client()
+        cls.before = cls.world.snapshot()
 
     def check(self, path: str, body: bytes) -> None:
         response = self.client.post(path, data=body)
@@ -253,18 +261,18 @@ class TestPoison:
         assert self.world.service.is_ready
 
     @given(st.sampled_from([route.path for route in ROUTES] + ["/x"]), st.binary(max_size=300))
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(150), deadline=None)
     def test_any_bytes_to_any_path(self, path: str, body: bytes) -> None:
         self.check(path, body)
 
     @given(st.sampled_from(["filter", "preempt", "bind"]), PODS, PODS, PODS)
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(150), deadline=None)
     def test_any_json_for_a_pod(self, verb: str, pod: Any, nodes: Any, victims: Any) -> None:
         body = {"Pod": pod, "NodeNames": nodes, "NodeNameToMetaVictims": victims, "PodUID": pod, "Node": nodes}
         self.check(f"/v1/extender/{verb}", json.dumps(body).encode())
 
     @given(annotation=st.text(max_size=200))
-    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+    @settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
     def test_any_annotation_on_a_pod_that_waits(self, annotation: str) -> None:
         self.check("/v1/extender/filter", filter_body(pod_json("p", annotation)))
 
@@ -289,7 +297,7 @@ class TestPoison:
         self.check("/v1/extender/filter", filter_body(pod_json("p", annotation)))
 
     @given(spec=st.text(max_size=100) | st.just(spec_text()), info=st.text(max_size=100), isolation=st.text(max_size=9))
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     def test_any_annotations_on_a_pod_that_is_bound(self, spec: str, info: str, isolation: str) -> None:
         prefix = "hivedscheduler.microsoft.com/pod-"
         notes = {f"{prefix}bind-info": info, f"{prefix}leaf-cell-isolation": isolation}
@@ -299,7 +307,7 @@ class TestPoison:
         assert self.world.service.is_ready
 
     @given(path=st.text(max_size=60))
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     def test_any_path(self, path: str) -> None:
         response = self.client.get("/" + "".join(f"%{byte:02X}" for byte in path.encode("utf-8", "surrogatepass")))
         assert response.status_code in {200, 400, 404, 405}

@@ -14,7 +14,7 @@ from hived_extender.evictor import Evictor, PreemptionPolicy
 from hived_extender.kube import KubeError
 from hived_extender.metrics import Metrics
 from hived_extender.pods import PodRecord
-from tests.extender.world import wait_until
+from tests.extender.world import PATIENCE_S, wait_until
 
 PROTECTED = KubeError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
 FORBIDDEN = KubeError(403, "Forbidden", 'pods "v" is forbidden')
@@ -200,7 +200,7 @@ def test_only_refusals_of_a_budget_lead_to_force(make: Callable[..., World]) -> 
 def test_slow_evictions_go_on_side_by_side(make: Callable[..., World]) -> None:
     world = make()
     together = threading.Barrier(evictor.THREADS)
-    world.api.on_call = lambda: together.wait(5)
+    world.api.on_call = lambda: together.wait(PATIENCE_S)
     world.evict(*(f"v{number}" for number in range(evictor.THREADS)))
     wait_until(lambda: world.count("evicted") == evictor.THREADS)
     assert world.count("refused") is None

@@ -7,15 +7,14 @@ from unittest.mock import Mock, patch
 import pytest
 
 from hived.errors import UserError
-from hived_extender import service, waiting
+from hived_extender import acceptance
 from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.dialects import podgroup
 from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.gangs import table
 from hived_extender.kube import KubeError
-from hived_extender.ledger import Ledger
 from tests.extender.gang_world import GangWorld, koordinator
-from tests.extender.world import preempt_args, spec_text, wait_until
+from tests.extender.world import spec_text, wait_until
 
 
 def test_a_gang_that_is_complete_from_the_first_and_has_no_room_hears_of_its_waiting_time() -> None:
@@ -39,7 +38,7 @@ def test_the_waiting_time_of_a_gang_begins_anew_after_it_has_started() -> None:
 
 def test_a_pod_that_kube_scheduler_has_asked_about_is_not_bound_behind_its_back() -> None:
     world = GangWorld()
-    with patch.object(waiting, "UNASKED_S", 0.1):
+    with patch.object(acceptance, "FORGOTTEN_S", 0.1), patch.object(acceptance, "UNASKED_S", (0.02,)):
         for name in ("w-0", "w-1"):
             world.filter(world.pod(name, 4, koordinator("train", 2)))
     assert world.filter(world.kube.pods["w-0"])["NodeNames"]
@@ -48,24 +47,18 @@ def test_a_pod_that_kube_scheduler_has_asked_about_is_not_bound_behind_its_back(
     world.service.close()
 
 
-def test_a_pod_whose_binding_failed_is_bound_if_kube_scheduler_gives_up() -> None:
+def test_a_pod_whose_binding_failed_keeps_its_place_and_is_asked_about_again() -> None:
     world = GangWorld()
     for name in ("w-0", "w-1"):
         pod = world.pod(name, 4, koordinator("train", 2))
         node = world.filter(pod).get("NodeNames")
+    world.kube.patches.clear()
     world.kube.refusals = [KubeError(500, "InternalError", "etcd is away")]
-    with patch.object(service, "UNASKED_S", 0.05), pytest.raises(UserError):
+    with pytest.raises(UserError):
         world.bind(pod, node[0])
-    wait_until(lambda: pod["spec"]["nodeName"])
-    assert pod["spec"]["nodeName"] == node[0]
+    wait_until(lambda: world.kube.patches)
+    assert world.filter(pod)["NodeNames"] == node
     world.service.close()
-
-
-def test_a_question_about_victims_is_no_sign_that_kube_scheduler_has_a_node() -> None:
-    world = GangWorld()
-    pods = [world.pod(f"w-{number}", 4, koordinator("train", 2)) for number in range(2)]
-    world.service.preempt_victims(preempt_args(pods[0]))
-    assert "kube-scheduler has found no node yet for w-0" in world.ask("w-1")
 
 
 def test_a_gang_that_several_preempt_leaves_as_a_whole_below_its_minimum() -> None:
@@ -126,13 +119,17 @@ def test_a_pod_that_is_given_our_own_annotation_leaves_its_gang() -> None:
     assert list(world.settle()) == ["w-0"]
 
 
-def test_which_nodes_were_offered_is_remembered_for_waiting_pods_only() -> None:
+def test_which_nodes_were_offered_is_remembered_until_a_pod_is_bound() -> None:
     world = GangWorld()
     pods = [world.pod(f"w-{number}", 4, koordinator("train", 2), nodeSelector={"disk": "ssd"}) for number in range(2)]
     records = [world.service._pods.get(pod["metadata"]["uid"]) for pod in pods]
     world.filter(pods[0], ["n1", "n2"])
     assert [record is not None and record.offered is not None for record in records] == [True, False]
     world.filter(pods[1], ["n1", "n2"])
+    assert [record is not None and record.offered is not None for record in records] == [True, True]
+    for pod in pods:
+        world.bind(pod, world.decided()[pod["metadata"]["name"]])
+        world.see(pod)
     assert [record is not None and record.offered is not None for record in records] == [False, False]
 
 
@@ -147,9 +144,9 @@ def test_names_that_kubernetes_made_up_are_not_counted_on() -> None:
 def test_a_gang_that_lacks_millions_of_pods_is_told_at_once() -> None:
     world = GangWorld()
     world.pod("w-0", 2, koordinator("train", 2**31 - 1))
-    began = time.monotonic()
+    began = time.thread_time()
     assert "missing w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8 and 2147483638 more" in world.ask("w-0")
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_gangs_of_two_namespaces_start_together_if_both_say_so() -> None:
@@ -181,24 +178,6 @@ def test_gangs_of_a_group_are_of_one_priority() -> None:
     world.pod("s", 4, koordinator("server", 1, groups=groups), namespace="other")
     world.pod("w", 4, koordinator("train", 1, groups=groups))
     assert "the virtual cluster of w is a, of s b" in world.ask("w")
-
-
-def test_a_gang_that_had_room_when_it_was_tried_and_has_none_now_waits() -> None:
-    world = GangWorld()
-    pods = [world.pod(f"w-{number}", 4, koordinator("train", 2)) for number in range(2)]
-    ledger = world.service._facts.ledger
-    assert ledger is not None
-    world.filter(pods[0])
-    round_ = world.service._facts.gangs.plan(GangKey("ns", "train")).round
-    assert round_ is not None
-    found = ledger.try_waiting(round_.parts[0].request)
-    world.pod("other", 4)
-    world.ask("other")
-    with patch.object(Ledger, "try_waiting", return_value=found):
-        assert world.ask("w-1") == "there is room now, the pod will be tried again"
-    assert world.service.fault == ""
-    assert "insufficient capacity" in world.ask("w-0")
-    assert list(world.groups()) == ["ns/other"]
 
 
 def test_a_pod_without_devices_may_leave_its_gang_and_come_back() -> None:

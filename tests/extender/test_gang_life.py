@@ -5,6 +5,7 @@ import time
 import pytest
 
 from hived_extender.annotations import SCHEDULING_SPEC
+from hived_extender.notices import Pace
 from tests.extender.gang_world import GangWorld, koordinator
 from tests.extender.world import spec_text, wait_until
 
@@ -33,8 +34,8 @@ def test_pods_that_were_asked_about_before_hear_who_has_come_since() -> None:
     for number in range(2):
         world.pod(f"w-{number}", 2, koordinator("train", 3))
         world.ask(f"w-{number}")
-    wait_until(lambda: "2 of 3 pods created (missing w-2)" in told(world, "w-0"))
-    assert told(world, "w-0") == told(world, "w-1")
+    for name in ("w-0", "w-1"):
+        wait_until(lambda name=name: "2 of 3 pods created (missing w-2)" in told(world, name))
 
 
 def test_a_pod_that_nobody_asks_about_any_more_hears_that_its_gang_is_complete() -> None:
@@ -43,10 +44,22 @@ def test_a_pod_that_nobody_asks_about_any_more_hears_that_its_gang_is_complete()
     world.ask("ps")
     for number in range(3):
         world.pod(f"w-{number}", 4, koordinator("train", 4))
-    wait_until(lambda: "1 of 4 pods created" in told(world, "ps"))
     world.ask("w-0")
     wait_until(lambda: "(4 pods start together): insufficient capacity" in told(world, "ps"))
     assert "created" not in told(world, "ps")
+
+
+def test_a_pod_hears_that_its_gang_is_complete_before_kube_scheduler_asks_about_any_of_it_again() -> None:
+    world = GangWorld(pace=Pace(hold_s=0.0, change_s=0.0))
+    other, _ = world.place("other", spec_text("b"))
+    for number in range(2):
+        world.pod(f"w-{number}", 4, koordinator("train", 3))
+        world.ask(f"w-{number}")
+    wait_until(lambda: "2 of 3 pods created" in told(world, "w-0") and "2 of 3 pods created" in told(world, "w-1"))
+    world.pod("w-2", 4, koordinator("train", 3))
+    world.delete(other)  # may have made room, so that all are tried, beginning with the first
+    for number in range(3):
+        wait_until(lambda name=f"w-{number}": "(3 pods start together)" in told(world, name))
 
 
 def test_a_gang_without_room_holds_nothing() -> None:
@@ -82,8 +95,7 @@ def test_a_restart_finds_the_same() -> None:
     world = GangWorld()
     for number in range(3):
         world.pod(f"w-{number}", 2, koordinator("train", 3))
-    for number in range(3):
-        world.ask(f"w-{number}")  # the last has its node, the others have not heard of theirs
+    world.start("w-0", "w-1", "w-2")  # the last has its node, the others are about to
     assert len(world.placed()) == 1
     before = {name: group["physicalPlacement"] for name, group in world.groups().items()}
     again = world.restarted()
@@ -123,6 +135,23 @@ def test_once_satisfied_a_gang_takes_any_pod() -> None:
         world.drop(name)
     world.pod("w-0", 2, koordinator("train", 3, match_policy="once-satisfied"), uid="uid-again")
     assert sorted(world.settle()) == ["w-0", "w-2"]
+
+
+def test_a_gang_that_is_created_anew_while_its_pods_still_end_starts_whole() -> None:
+    world = started("once-satisfied")
+    world.drop("w-0")
+    for name in ("w-1", "w-2"):
+        world.kube.pods[name]["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+        world.become(name, "Running")
+    for number in range(3):
+        world.pod(f"again-{number}", 2 if number else 4, koordinator("train", 3))
+    assert "insufficient" in world.ask("again-0")
+    again = world.restarted()
+    assert "insufficient" in again.ask("again-1")
+    again.become("w-1", "Succeeded")
+    assert set(again.settle()) == {"w-1", "w-2"}
+    again.become("w-2", "Succeeded")
+    assert {"again-0", "again-1", "again-2"} <= again.settle().keys()
 
 
 def test_waiting_and_running_pods_count_together() -> None:

@@ -1,13 +1,9 @@
 """Gangs whose pods ask for cells of several kinds, or heed the nodes that kube-scheduler offers."""
 
-from unittest.mock import patch
-
 import pytest
 
 from hived_config.loader import load_text
-from hived_extender import waiting
 from tests.extender.gang_world import GangWorld, koordinator
-from tests.extender.world import wait_until
 
 CONFIG = """\
 physicalCluster:
@@ -96,18 +92,6 @@ def test_pods_that_choose_different_nodes_start_together_where_each_may() -> Non
     world.filter(world.kube.pods["b"], ["n2"])
     assert world.groups()["ns/a"]["physicalPlacement"].keys() == {"n1"}
     assert world.groups()["ns/b"]["physicalPlacement"].keys() == {"n2"}
-
-
-def test_a_pod_that_kube_scheduler_does_not_ask_about_again_is_bound_all_the_same() -> None:
-    world = GangWorld()
-    for number in range(2):
-        world.pod(f"w-{number}", 4, koordinator("train", 2))
-    with patch.object(waiting, "UNASKED_S", 0.02):
-        world.ask("w-0")
-        world.ask("w-1")
-    wait_until(lambda: len(world.placed()) == 2)
-    assert len(set(world.kube.bind_calls)) == 2
-    world.service.close()
 
 
 def test_each_kind_heeds_the_nodes_that_were_offered_for_it(world: GangWorld) -> None:

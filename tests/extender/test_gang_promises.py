@@ -23,8 +23,7 @@ def test_a_bound_pod_without_devices_keeps_the_places_of_its_gang() -> None:
     world = GangWorld()
     for name, gpus in (("ps", 0), ("w-0", 4), ("w-1", 4)):
         world.pod(name, gpus, koordinator("train", 3))
-    for name in ("w-0", "w-1", "ps"):
-        world.ask(name)
+    world.start("w-0", "w-1", "ps")
     assert list(world.placed()) == ["ps"]
     before = cells(world)
     assert cells(world.restarted()) == before != {}
@@ -34,8 +33,7 @@ def test_a_bound_pod_keeps_the_places_of_gangs_that_start_with_its_own() -> None
     world = GangWorld()
     world.pod("ps-0", 2, koordinator("ps", 1, groups=ROLES))
     world.pod("worker-0", 2, koordinator("worker", 1, groups=ROLES))
-    for name in ("ps-0", "worker-0"):
-        world.ask(name)
+    world.start("ps-0", "worker-0")
     assert list(world.placed()) == ["worker-0"]
     assert set(cells(world.restarted())) == {"ns/ps-0", "ns/worker-0"}
 
@@ -44,7 +42,7 @@ def test_a_replica_that_leads_for_the_second_time_still_knows_the_places() -> No
     world = GangWorld()
     for name in ("w-0", "w-1"):
         world.pod(name, 4, koordinator("train", 2))
-        world.ask(name)
+    world.start("w-0", "w-1")
     assert list(world.placed()) == ["w-1"]
     before = cells(world)
     for _ in range(2):
@@ -102,7 +100,7 @@ def test_a_pod_may_not_speak_for_pods_of_other_gangs() -> None:
     world = GangWorld()
     for name in ("w-0", "w-1"):
         world.pod(name, 4, koordinator("train", 2))
-        world.ask(name)
+    world.start("w-0", "w-1")
     notes = world.kube.pods["w-1"]["metadata"]["annotations"]
     world.drop("w-1")
     world.pod("x", 4, {**koordinator("x", 1), POD_GANG: notes[POD_GANG]}, nodeName="n3")

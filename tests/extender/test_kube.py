@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -215,6 +216,36 @@ def test_a_token_from_a_file_with_a_line_break_is_sent_without_it(server: Server
     server.will_answer({})
     KubeClient(configuration).get("/api")
     assert server.seen[0][3]["Authorization"] == "Bearer secret"
+
+
+def test_a_token_is_renewed_once_for_many_calls_and_at_once_when_it_is_refused(server: Server) -> None:
+    configuration = load_configuration(f"http://127.0.0.1:{server.server_port}")
+    renewals = []
+
+    def renew(told: Any) -> None:
+        renewals.append(told)
+        told.api_key["authorization"] = f"Bearer {len(renewals)}"
+
+    configuration.refresh_api_key_hook = renew
+    client = KubeClient(configuration)
+    for status in (200, 200, 401, 200):
+        server.will_answer({}, status=status)
+        with suppress(KubeError):
+            client.get("/api")
+    assert [headers["Authorization"] for _, _, _, headers, _ in server.seen] == ["Bearer 1"] * 3 + ["Bearer 2"]
+
+
+def test_calls_go_through_the_proxy_that_is_configured(server: Server) -> None:
+    configuration = load_configuration("http://nowhere.example:1")
+    configuration.proxy = f"http://127.0.0.1:{server.server_port}"
+    configuration.no_proxy = ""
+    server.will_answer({"kind": "Status", "reason": "NotFound", "message": "no"}, status=404)
+    server.will_answer({})
+    client = KubeClient(configuration, request_timeout_s=5)
+    with pytest.raises(KubeError, match="NotFound"):
+        client.get("/api")
+    assert client.get("/api") == {}
+    assert server.seen[0][3]["Host"] == "nowhere.example:1"
 
 
 def test_a_token_that_cannot_be_sent_is_an_error_without_it(server: Server) -> None:

@@ -14,6 +14,7 @@ from hived.errors import UserError
 from hived.jit import ENTRY_KERNELS
 from hived_extender import warm
 from hived_extender.node_names import NO_NODE, Mask, NodeNames, enter_names, mark_names
+from tests.property.examples import examples
 
 CONFIGURED = (
     "a", "b", "c", "node-1", "node-10", "node-100", "node-1.rack-7", "seven77", "eight888", "nine99999", "x" * 15,
@@ -103,7 +104,7 @@ json_values = st.recursive(
 ).map(lambda value: json.dumps(value).encode())
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(list_texts() | broken_texts() | json_values | st.binary(max_size=40))
 def test_any_bytes_give_what_the_plain_way_gives(data: bytes) -> None:
     assert answered(data) == expected(data)

@@ -2,12 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from hived_extender import nudge
 from hived_extender.nudge import Nudger
+from tests.extender.world import PATIENCE_S, wait_until
 
 DELAY_S = 0.05
 
@@ -28,18 +29,18 @@ def nudger(woken: list[str]) -> Iterator[Nudger]:
     nudger.close()
 
 
-def pass_by(is_so: Callable[[], bool] = lambda: False, within_s: float = 4 * DELAY_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.005)
+def settles(woken: list[str], expected: list[str]) -> None:
+    """Wait until these are woken; more must not follow in the time that anything due would take."""
+    wait_until(lambda: len(woken) >= len(expected))
+    time.sleep(4 * DELAY_S)
+    assert woken == expected
 
 
 def test_a_pod_refused_just_before_is_woken_once(nudger: Nudger, woken: list[str]) -> None:
     nudger.refused("p")
     nudger.room_made()
     nudger.room_made()
-    pass_by()
-    assert woken == ["p"]
+    settles(woken, ["p"])
 
 
 def test_a_pod_asked_about_since_then_has_seen_the_change(nudger: Nudger, woken: list[str]) -> None:
@@ -47,26 +48,22 @@ def test_a_pod_asked_about_since_then_has_seen_the_change(nudger: Nudger, woken:
     nudger.refused("q")
     nudger.room_made()
     nudger.refused("p")
-    pass_by()
-    assert woken == ["q"]
+    settles(woken, ["q"])
 
 
 def test_a_pod_that_has_its_node_is_left_alone(nudger: Nudger, woken: list[str]) -> None:
     nudger.refused("p")
     nudger.settled("p")
     nudger.room_made()
-    pass_by()
-    assert woken == []
+    settles(woken, [])
 
 
 def test_a_pod_is_tried_again_after_the_next_change_only(nudger: Nudger, woken: list[str]) -> None:
     nudger.refused("p")
     nudger.room_made()
-    pass_by()
-    assert woken == ["p"]
+    settles(woken, ["p"])
     nudger.room_made()
-    pass_by()
-    assert woken == ["p", "p"]
+    settles(woken, ["p", "p"])
 
 
 def test_a_pod_that_could_run_is_tried_again_after_others_have_their_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,12 +77,10 @@ def test_a_pod_that_could_run_is_tried_again_after_others_have_their_nodes(monke
     nudger = Nudger(wake, DELAY_S)
     nudger.appeared("fits")
     nudger.appeared("too big")
-    pass_by()
-    assert tried == ["fits", "too big"]
+    settles(tried, ["fits", "too big"])
     nudger.settled("another")
-    pass_by()
+    settles(tried, ["fits", "too big", "fits"])
     nudger.close()
-    assert tried == ["fits", "too big", "fits"]
 
 
 def test_a_waking_that_fails_is_not_the_last(nudger: Nudger, woken: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +94,9 @@ def test_a_waking_that_fails_is_not_the_last(nudger: Nudger, woken: list[str], m
     monkeypatch.setattr(nudger, "_wake", explode)
     nudger.refused("p")
     nudger.room_made()
-    assert failed.wait(5)
+    assert failed.wait(PATIENCE_S)
     nudger.room_made()
-    pass_by(lambda: bool(woken))
+    wait_until(lambda: bool(woken))
     assert woken == ["p"]
 
 
@@ -111,9 +106,9 @@ def test_a_pod_that_could_not_be_woken_is_tried_again(
     monkeypatch.setattr(nudge, "RETRY_S", DELAY_S)
     nudger.refused("p")
     nudger.room_made()
-    pass_by(lambda: bool(woken))
+    wait_until(lambda: bool(woken))
     nudger.not_woken("p")
-    pass_by(lambda: len(woken) == 2)
+    wait_until(lambda: len(woken) == 2)
     assert woken == ["p", "p"]
 
 
@@ -130,7 +125,7 @@ def test_a_waking_that_fails_before_it_is_over_is_not_the_last(monkeypatch: pyte
     nudger = Nudger(wake, DELAY_S)
     nudger.refused("p")
     nudger.room_made()
-    pass_by(lambda: len(woken) == 2)
+    wait_until(lambda: len(woken) == 2)
     nudger.close()
     assert woken == ["p", "p"]
 
@@ -139,7 +134,7 @@ def test_a_change_is_not_held_up_by_a_pod_that_could_not_be_woken(nudger: Nudger
     nudger.not_woken("p")
     nudger.refused("q")
     nudger.room_made()
-    pass_by(lambda: len(woken) == 2)
+    wait_until(lambda: len(woken) == 2)
     assert woken == ["p", "q"]
 
 
@@ -154,7 +149,7 @@ def test_a_pod_that_appears_while_others_are_tried_is_tried_too() -> None:
 
     nudger = Nudger(wake, DELAY_S)
     nudger.appeared("early")
-    pass_by(lambda: len(tried) == 2)
+    wait_until(lambda: len(tried) == 2)
     nudger.close()
     assert tried == ["early", "late"]
 
@@ -169,9 +164,9 @@ def test_a_pod_that_is_refused_while_it_is_woken_stays_known(woken: list[str]) -
     nudger = Nudger(wake, DELAY_S)
     nudger.refused("p")
     nudger.room_made()
-    pass_by(lambda: bool(woken))
+    wait_until(lambda: bool(woken))
     nudger.room_made()
-    pass_by(lambda: len(woken) == 2)
+    wait_until(lambda: len(woken) == 2)
     nudger.close()
     assert woken == ["p", "p"]
 
@@ -182,7 +177,7 @@ def test_many_pods_are_tried_a_few_at_a_time() -> None:
     for number in range(150):
         nudger.refused(f"p{number}")
     nudger.room_made()
-    pass_by(lambda: sum(sizes) == 150)
+    wait_until(lambda: sum(sizes) == 150)
     assert sizes == [8] * 18 + [6]
     nudger.close()
 
@@ -199,7 +194,7 @@ def test_the_end_waits_for_a_waking_under_way() -> None:
     nudger = Nudger(wake, 0.0)
     nudger.refused("p")
     nudger.room_made()
-    assert begun.wait(5)
+    assert begun.wait(PATIENCE_S)
     nudger.close()
     assert woken == ["p"]
 
@@ -217,17 +212,16 @@ def test_the_end_waits_for_no_more_than_the_waking_under_way() -> None:
     for number in range(1000):
         nudger.refused(f"p{number}")
     nudger.room_made()
-    assert begun.wait(5)
+    assert begun.wait(PATIENCE_S)
     nudger.close()
     assert len(tried) < 1000
 
 
 def test_a_later_change_wakes_again(nudger: Nudger, woken: list[str]) -> None:
-    for _ in range(2):
+    for count in (1, 2):
         nudger.refused("p")
         nudger.room_made()
-        pass_by()
-    assert woken == ["p", "p"]
+        settles(woken, ["p"] * count)
 
 
 def test_nobody_is_woken_after_the_end(nudger: Nudger, woken: list[str]) -> None:
@@ -236,5 +230,4 @@ def test_nobody_is_woken_after_the_end(nudger: Nudger, woken: list[str]) -> None
     nudger.close()
     nudger.refused("q")
     nudger.room_made()
-    pass_by()
-    assert woken == []
+    settles(woken, [])

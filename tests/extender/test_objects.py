@@ -14,7 +14,7 @@ from hived_extender.kube import KubeError, Listing, WatchEvent
 from hived_extender.metrics import Metrics
 from hived_extender.objects import Objects
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 PODGROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1/podgroups"
 TRAIN = ObjectRef("podgroups.scheduling.x-k8s.io", "team", "train")

@@ -148,14 +148,14 @@ def test_a_restarted_service_records_the_bound_pods_it_found(tmp_path: Path) -> 
     assert state == world.snapshot()
 
 
-def test_suggested_nodes_are_written_as_the_shorter_list(tmp_path: Path) -> None:
+def test_offered_nodes_are_written_as_the_shorter_list(tmp_path: Path) -> None:
     world = World(recorder=start_recorder(tmp_path))
     pod = world.create("p", spec_text(vc="empty"))
     for nodes in (NODES, NODES[:3], NODES[:1]):
         world.filter(pod, nodes)
     lines = [json.loads(line) for line in parts_of(tmp_path)[0].read_bytes().splitlines()]
-    suggested = [line["suggested"] for line in lines if line["op"] == "schedule"]
-    assert suggested == ["all", {"except": ["n3"]}, ["n0"]]
+    rows = [line["offer"]["rows"] for line in lines if line["op"] == "schedule"]
+    assert [row["nodes"] for (row,) in rows] == ["all", {"except": ["n3"]}, ["n0"]]
 
 
 def test_a_line_is_written_before_the_next_event(tmp_path: Path) -> None:
@@ -229,6 +229,32 @@ def test_a_split_is_repeated_by_a_replay(tmp_path: Path) -> None:
     _, state = replay(tmp_path)
     assert sorted(state[2]) == ["ns/p", "ns/q"]
     assert state == core.snapshot()
+
+
+def test_lost_leaf_cells_are_repeated_by_a_replay(tmp_path: Path) -> None:
+    """So are the decisions on what is left of the node, and those of the replay before they are there again."""
+    recorder = start_recorder(tmp_path)
+    room: list[str] = []
+    ledger = Ledger(load_cluster(tmp_path / "cluster.yaml"), recorder, lambda: room.append(""), lambda _: None)
+    for name in ledger.node_names:
+        ledger.set_node(name, is_healthy=True)
+    (leaf_type,) = ledger.state.topology.leaf_type_chains
+    for name in ledger.node_names:
+        ledger.set_lost(name, leaf_type, 2, known=(3,))
+    spec = {"virtualCluster": "a", "priority": -1}
+    pods = [
+        pod_request(uid, uid, "ns", {SCHEDULING_SPEC: json.dumps(spec | {"leafCellNumber": count})})
+        for uid, count in (("p", 4), ("q", 2))
+    ]
+    answers = [decide(ledger, pod) for pod in pods]
+    assert [isinstance(answer, Bind) for answer in answers] == [False, True]
+    told = len(room)
+    ledger.set_lost(ledger.node_names[0], leaf_type, 0)
+    assert len(room) > told
+    recorder.close()
+    results, state = replay(tmp_path)
+    assert results == [decision_result(answer) for answer in answers]
+    assert state == ledger.snapshot()
 
 
 def test_a_reservation_is_repeated_by_a_replay(tmp_path: Path) -> None:

@@ -222,6 +222,33 @@ def test_init_containers_count_as_kubernetes_counts_them() -> None:
     assert requested(pod(GPU, init=[init(3), init(2, "Always")]), "nvidia.com/gpu") == 3
 
 
+@pytest.mark.parametrize(
+    ("limits", "spec", "expected"),
+    [
+        ({"cpu": 2}, {"resources": {"requests": {"cpu": 60}}}, 60),
+        ({}, {"resources": {"requests": {"cpu": 60}, "limits": {"cpu": 80}}}, 60),
+        ({}, {"resources": {"limits": {"cpu": 60}}}, 60),
+        ({"cpu": 2}, {"resources": {"limits": {"cpu": 60}}}, 2),
+        ({"memory": "1Gi"}, {"resources": {"limits": {"cpu": 60}}}, 60),
+        ({"cpu": 2}, {"overhead": {"cpu": "500m", "memory": "1Gi"}}, 2.5),
+        ({"cpu": 2}, {"overhead": {"cpu": 1}, "resources": {"requests": {"cpu": 60}}}, 61),
+    ],
+)
+def test_the_request_of_a_pod_as_a_whole_goes_before_its_containers(
+    limits: dict[str, Any], spec: dict[str, Any], expected: float
+) -> None:
+    assert requested(pod(limits, **spec), "cpu") == expected
+
+
+def test_a_pod_as_a_whole_asks_for_no_devices() -> None:
+    one = pod(GPU, resources={"requests": {"nvidia.com/gpu": 4}, "limits": {"nvidia.com/gpu": 4}})
+    assert requested(one, "nvidia.com/gpu") == 1
+
+
+def test_cpus_of_the_pod_as_a_whole_take_as_many_cells_as_they_fill() -> None:
+    assert resolve(pod(GPU, resources={"requests": {"cpu": 60}})).leaf_cell_count == 15
+
+
 def test_what_the_webhook_took_away_counts_where_it_is_gone() -> None:
     assert resolve(pod({"cpu": 1}, annotations=TAKEN)).leaf_cell_count == 2
     assert resolve(pod(GPU, annotations=TAKEN)).leaf_cell_count == 1
@@ -249,26 +276,25 @@ RESEARCH = {"virtual-cluster": "research"}
 
 
 @pytest.mark.parametrize(
-    ("one", "leaf_type", "ignores"),
+    ("one", "leaf_type"),
     [
-        (pod(GPU), "V100", True),
-        (pod(GPU, annotations=RESEARCH), "", True),
-        (pod(GPU, annotations=RESEARCH | {"leaf-cell-type": "A100"}), "A100", True),
-        (pod(GPU, annotations=RESEARCH, nodeSelector={"gpu-model": "a100"}), "A100", True),
-        (pod(GPU, annotations=RESEARCH, nodeSelector={"gpu-model": "a100", "zone": "z"}), "A100", False),
-        (pod(GPU, annotations=RESEARCH, nodeSelector={"zone": "z"}), "", False),
-        (pod(GPU, annotations=RESEARCH, affinity={"nodeAffinity": {}}), "", False),
-        (pod(GPU, annotations=RESEARCH | {"leaf-cell-type": "V100"}, affinity={"podAffinity": {}}), "V100", False),
-        (pod({"amd.com/gpu": 1}, annotations={"virtual-cluster": "mixed"}), "MI300", True),
-        (pod({"amd.com/gpu": 1}, annotations={"priority": "-1"}), "MI300", True),
-        (pod(GPU, annotations={"priority": "-1"}), "", False),
-        (pod(GPU, annotations={"priority": "-1"}, nodeSelector={"gpu-model": "v100"}), "V100", True),
-        (pod(annotations=RESEARCH | TAKEN), "", True),
+        (pod(GPU), "V100"),
+        (pod(GPU, annotations=RESEARCH), ""),
+        (pod(GPU, annotations=RESEARCH | {"leaf-cell-type": "A100"}), "A100"),
+        (pod(GPU, annotations=RESEARCH, nodeSelector={"gpu-model": "a100"}), "A100"),
+        (pod(GPU, annotations=RESEARCH, nodeSelector={"gpu-model": "a100", "zone": "z"}), "A100"),
+        (pod(GPU, annotations=RESEARCH, nodeSelector={"zone": "z"}), ""),
+        (pod(GPU, annotations=RESEARCH, affinity={"nodeAffinity": {}}), ""),
+        (pod(GPU, annotations=RESEARCH | {"leaf-cell-type": "V100"}, affinity={"podAffinity": {}}), "V100"),
+        (pod({"amd.com/gpu": 1}, annotations={"virtual-cluster": "mixed"}), "MI300"),
+        (pod({"amd.com/gpu": 1}, annotations={"priority": "-1"}), "MI300"),
+        (pod(GPU, annotations={"priority": "-1"}), ""),
+        (pod(GPU, annotations={"priority": "-1"}, nodeSelector={"gpu-model": "v100"}), "V100"),
+        (pod(annotations=RESEARCH | TAKEN), ""),
     ],
 )
-def test_the_nearest_word_about_the_leaf_cell_type_counts(one: Pod, leaf_type: str, ignores: bool) -> None:
-    ask = resolve(one)
-    assert (ask.leaf_cell_type, ask.ignore_suggested_nodes) == (leaf_type, ignores)
+def test_the_nearest_word_about_the_leaf_cell_type_counts(one: Pod, leaf_type: str) -> None:
+    assert resolve(one).leaf_cell_type == leaf_type
 
 
 def test_any_type_is_counted_by_the_smallest_that_may_come() -> None:

@@ -17,7 +17,7 @@ from hived_extender.cli import main
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.wire import FILTER_PATH
 from tests.extender.secured import Files, ReviewServer, Secured, bearer
-from tests.extender.world import CONFIG, cluster_spec
+from tests.extender.world import CONFIG, PATIENCE_S, cluster_spec
 from tests.programs import hived
 
 CLUSTER = "/v1/inspect/clusterstatus"
@@ -102,7 +102,7 @@ def test_no_log_line_holds_a_token_whatever_goes_wrong(
 
     def send_raw(head: str) -> None:
         with (
-            socket.create_connection(("127.0.0.1", secured.port), timeout=10) as plain,
+            socket.create_connection(("127.0.0.1", secured.port), timeout=PATIENCE_S) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
         ):
             connection.sendall(head.encode() + b"\r\nConnection: close\r\n\r\n")

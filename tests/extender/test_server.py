@@ -1,12 +1,13 @@
 """The real server on a loopback port: keep-alive, limits on bodies, streaming, draining."""
 
+import asyncio
 import http.client
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hived_extender.app import create_app
 from hived_extender.server import HEAD_LIMIT, HttpServer, listen
 from hived_extender.service import Patience
 from hived_extender.shim import Shim
-from tests.extender.world import World, filter_body, pod_json, preempt_body, spec_text
+from tests.extender.world import PATIENCE_S, World, filter_body, pod_json, preempt_body, spec_text, wait_until
 
 BODY_LIMIT = 100_000
 BODY_TIMEOUT_S = 0.3
@@ -35,11 +36,11 @@ class Running:
 
     def connect(self) -> http.client.HTTPConnection:
         """A keep-alive connection."""
-        return http.client.HTTPConnection(*self.address, timeout=10)
+        return http.client.HTTPConnection(*self.address, timeout=PATIENCE_S)
 
     def raw(self, data: bytes) -> bytes:
         """Everything the server answers to these bytes until it closes the connection."""
-        with socket.create_connection(self.address, timeout=10) as connection:
+        with socket.create_connection(self.address, timeout=PATIENCE_S) as connection:
             connection.sendall(data)
             pieces = list(iter(lambda: connection.recv(65536), b""))
         return b"".join(pieces)
@@ -120,7 +121,7 @@ def test_a_client_that_does_not_read_its_answer_is_given_up(
     server.start()
     with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1]))) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert has_ended.wait(5)
+        assert has_ended.wait(PATIENCE_S)
     server.stop()
     assert "a client does not read its answer" in caplog.messages
     assert not any(record.exc_info for record in caplog.records)
@@ -128,7 +129,7 @@ def test_a_client_that_does_not_read_its_answer_is_given_up(
 
 def test_a_half_sent_body_is_given_up_and_holds_nobody_else(running: Running) -> None:
     head = b"POST /v1/extender/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
-    with socket.create_connection(running.address, timeout=10) as slow:
+    with socket.create_connection(running.address, timeout=PATIENCE_S) as slow:
         slow.sendall(head)
         with closing(running.connect()) as connection:
             assert call(connection, "GET", "/healthz")[0] == 200
@@ -155,7 +156,7 @@ TRAILERS = b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\
 @pytest.mark.parametrize("piece", [b"X: " + b"y" * 1000 + b"\r\n", b"X" * 1000], ids=["many", "one"])
 @pytest.mark.parametrize("head", [HEAD, HEAD + b"X: ", TRAILERS, b"GET /"], ids=["head", "value", "trailers", "path"])
 def test_headers_without_end_are_given_up(running: Running, head: bytes, piece: bytes) -> None:
-    with socket.create_connection(running.address, timeout=10) as connection:
+    with socket.create_connection(running.address, timeout=PATIENCE_S) as connection:
         connection.sendall(head)
         sent = 0
         with suppress(ConnectionError):
@@ -197,27 +198,43 @@ def test_bytes_that_are_no_proper_request_are_answered_and_the_server_lives_on(r
         assert call(connection, "GET", "/healthz")[0] == 200
 
 
-def test_a_waiting_pods_answer_is_held_back_without_holding_others() -> None:
+class HeldSleep:
+    """Stands in for the sleep of the shim: it lasts until `go_on` is set; `asked_s` has how long each should last."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked_s: list[float] = []
+        self.go_on = threading.Event()
+        monkeypatch.setattr("hived_extender.shim.asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": self._sleep}))
+
+    async def _sleep(self, seconds: float) -> None:
+        self.asked_s.append(seconds)
+        while not self.go_on.is_set():
+            await asyncio.sleep(0.005)
+
+
+def test_a_waiting_pods_answer_is_held_back_without_holding_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep = HeldSleep(monkeypatch)
     running = Running(World(patience=Patience(waiting_block_s=0.4)))
     try:
         pod = running.world.create("p", spec_text(vc="empty"))
         with closing(running.connect()) as slow, closing(running.connect()) as quick:
-            started = time.monotonic()
             slow.request("POST", "/v1/extender/filter", filter_body(pod))
+            wait_until(lambda: sleep.asked_s == [0.4])
             other = running.world.create("q")
             assert call(quick, "POST", "/v1/extender/filter", filter_body(other))[1]["NodeNames"] == ["n0"]
-            assert time.monotonic() - started < 0.3
+            sleep.go_on.set()
             assert json.loads(slow.getresponse().read())["FailedNodes"]
-            assert time.monotonic() - started >= 0.4
     finally:
         running.server.stop()
 
 
-def test_a_pod_that_becomes_known_in_a_moment_is_waited_for(running: Running) -> None:
+def test_a_pod_that_becomes_known_in_a_moment_is_waited_for(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep = HeldSleep(monkeypatch)
     with closing(running.connect()) as connection:
         connection.request("POST", "/v1/extender/filter", filter_body(pod_json("p", spec_text())))
-        time.sleep(0.03)
+        wait_until(lambda: sleep.asked_s)
         running.world.create("p")
+        sleep.go_on.set()
         assert json.loads(connection.getresponse().read())["NodeNames"] == ["n0"]
 
 
@@ -233,7 +250,7 @@ def test_stopping_finishes_the_request_under_way_and_refuses_new_ones() -> None:
 
     def wait_for_release() -> None:
         entered.set()
-        release.wait(5)
+        release.wait(PATIENCE_S)
 
     running.world.kube.on_bind = wait_for_release
     pod = running.world.create("p")
@@ -241,16 +258,13 @@ def test_stopping_finishes_the_request_under_way_and_refuses_new_ones() -> None:
     bind = {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "n0"}
     with closing(running.connect()) as connection:
         connection.request("POST", "/v1/extender/bind", json.dumps(bind).encode())
-        assert entered.wait(5)
+        assert entered.wait(PATIENCE_S)
         stopping = threading.Thread(target=running.server.stop)
         stopping.start()
-        deadline = time.monotonic() + 5
-        while not refuses(running.address) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert refuses(running.address)
+        wait_until(lambda: refuses(running.address))
         release.set()
         assert json.loads(connection.getresponse().read()) == {"Error": ""}
-    stopping.join(5)
+    stopping.join(PATIENCE_S)
     assert not stopping.is_alive()
     assert not running.server.is_alive
 
@@ -279,7 +293,7 @@ def test_without_a_host_both_families_are_served() -> None:
     try:
         host, _, port = server.url.removeprefix("http://").rpartition(":")
         for each in (host, "::1"):
-            with closing(http.client.HTTPConnection(each, int(port), timeout=10)) as connection:
+            with closing(http.client.HTTPConnection(each, int(port), timeout=PATIENCE_S)) as connection:
                 assert call(connection, "GET", "/healthz") == (200, {"status": "ok"})
     finally:
         server.stop()
@@ -293,7 +307,7 @@ def test_filter_calls_are_answered_while_16_bindings_wait_for_the_api_server(run
 
     def hold() -> None:
         under_way.release()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE_S)
 
     world.kube.on_bind = hold
     answers: list[Any] = []
@@ -307,7 +321,7 @@ def test_filter_calls_are_answered_while_16_bindings_wait_for_the_api_server(run
     threads = [threading.Thread(target=bind, args=each) for each in zip(pods, places, strict=True)]
     for thread in threads:
         thread.start()
-    assert all(under_way.acquire(timeout=10) for _ in pods)
+    assert all(under_way.acquire(timeout=PATIENCE_S) for _ in pods)
     with closing(running.connect()) as connection:
         waiting = filter_body(world.create("q", spec_text(priority=-1)))
         results = [call(connection, "POST", "/v1/extender/filter", waiting) for _ in range(50)]

@@ -11,7 +11,18 @@ from hived_extender.kube import KubeError
 from hived_extender.notices import CONDITION_TYPE
 from hived_extender.service import Patience
 from hived_extender.waiting import NO_CHAIN_REASON
-from tests.extender.world import NODES, World, filter_args, node, pod_json, preempt_args, spec_text, to_pod, wait_until
+from tests.extender.world import (
+    NODES,
+    PATIENCE_S,
+    World,
+    filter_args,
+    node,
+    pod_json,
+    preempt_args,
+    spec_text,
+    to_pod,
+    wait_until,
+)
 
 LOST = KubeError(0, "NoAnswer", "connection reset")
 
@@ -101,35 +112,32 @@ def test_a_conflict_with_another_pod_of_the_name_is_no_success() -> None:
         world.bind(pod, where)
 
 
-def test_repeated_filters_make_the_scheduler_bind_by_itself() -> None:
+def test_repeated_filters_for_a_pod_that_ignores_offers_make_the_scheduler_bind_by_itself() -> None:
     world = World(patience=Patience(force_bind_threshold=2))
-    pod = world.create("p")
+    pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=True))
     for _ in range(2):
         world.filter(pod)
     assert world.kube.bind_calls == []
     assert world.filter(pod) == {"NodeNames": ["n0"]}
-    assert world.kube.done.wait(5)
+    assert world.kube.done.wait(PATIENCE_S)
     assert world.kube.bind_calls == [("p", "n0")]
 
 
-def test_a_node_that_was_not_offered_is_not_answered_but_bound_by_force() -> None:
+def test_a_pod_that_ignores_offers_is_bound_by_force_to_a_node_that_was_not_offered() -> None:
     world = World()
-    pod = world.create("p")
+    pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=True))
     failed = world.filter(pod, ["n3", "elsewhere"])["FailedNodes"]
     assert "being bound to node n0" in failed["hivedscheduler"]
-    assert world.kube.done.wait(5)
+    assert world.kube.done.wait(PATIENCE_S)
     assert world.kube.pods["p"]["spec"]["nodeName"] == "n0"
 
 
 def test_a_forced_binding_that_failed_is_tried_again() -> None:
     world = World()
-    pod = world.create("p")
+    pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=True))
     world.kube.refusals.append(LOST)
     world.filter(pod, ["n3"])
-    deadline = time.monotonic() + 5
-    while not pod["spec"]["nodeName"] and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert pod["spec"]["nodeName"] == "n0"
+    wait_until(lambda: pod["spec"]["nodeName"] == "n0")
 
 
 def test_a_waiting_pod_reads_its_reason_under_the_key_of_the_scheduler() -> None:
@@ -211,9 +219,10 @@ def test_a_bind_decided_in_the_preempting_phase_is_not_carried_out_but_asks_for_
     world = World()
     pod = world.create("p")
     before = world.snapshot()
-    assert world.service.preempt_victims(preempt_args(pod)).node_name_to_meta_victims == {}
+    # n0 is empty, and kube-scheduler has not named it among the nodes that it could clear.
+    assert world.service.preempt_victims(preempt_args(pod, NODES[1:])).node_name_to_meta_victims == {}
     assert world.snapshot() == before
-    assert world.kube.done.wait(5)
+    assert world.kube.done.wait(PATIENCE_S)
     ((path, body),) = world.kube.patches
     assert path == "/api/v1/namespaces/ns/pods/p"
     assert RETRY_ANNOTATION in body["metadata"]["annotations"]
@@ -227,7 +236,7 @@ def test_a_pod_refused_on_the_eve_of_a_release_is_asked_to_try_again() -> None:
     refused = world.create("r")
     assert "FailedNodes" in world.filter(refused)
     world.delete(first)
-    assert world.kube.done.wait(5)
+    assert world.kube.done.wait(PATIENCE_S)
     assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/r"]
     assert "NodeNames" in world.filter(refused)
 
@@ -250,7 +259,7 @@ def test_a_pod_is_woken_when_binding_it_by_force_was_given_up(monkeypatch: pytes
     monkeypatch.setattr("hived_extender.nudge.RETRY_S", 0.05)
     monkeypatch.setattr("hived_extender.binder.FORCE_WAITS_S", (0.0, 0.01))
     world = World()
-    pod = world.create("p")
+    pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=True))
     world.kube.refusals += [LOST, LOST]
     assert "FailedNodes" in world.filter(pod, ["n3"])
     wait_until(lambda: world.kube.patches)
@@ -296,11 +305,12 @@ def test_the_end_of_a_reservation_wakes_pods_that_were_refused_long_ago() -> Non
     world.service.preempt_victims(preempt_args(high))
     for victim in victims:
         world.delete(victim)
+    wait_until(lambda: "/api/v1/namespaces/ns/pods/high" in [path for path, _ in world.kube.patches])
     refused = world.create("r")
-    world.kube.done.clear()
     assert "FailedNodes" in world.filter(refused)
+    world.kube.patches.clear()
     world.delete(high)
-    assert world.kube.done.wait(5)
+    wait_until(lambda: world.kube.patches)
     assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/r"]
     assert "NodeNames" in world.filter(refused)
 
@@ -322,6 +332,7 @@ def preempting_beside_a_waiting_pod(
     world.delete(lent[cleared])
     waiting = world.create("q", spec_text(vc="b", priority=-1))
     assert "FailedNodes" in world.filter(waiting)
+    wait_until(lambda: world.service._nudger._due > time.monotonic() + 1)  # it has looked at both
     time.sleep(0.1)
     world.kube.patches.clear()
     world.kube.done.clear()
@@ -337,7 +348,7 @@ def test_a_preemption_that_its_own_pod_gives_up_wakes_the_pods_that_were_refused
     assert world.service.preempt_victims(preempt_args(gang)).node_name_to_meta_victims == {}
     assert "gang" not in world.groups()
     assert "preemption cancelled" in caplog.messages
-    assert world.kube.done.wait(5)
+    assert world.kube.done.wait(PATIENCE_S)
     assert "/api/v1/namespaces/ns/pods/q" in [path for path, _ in world.kube.patches]
     assert world.filter(waiting) == {"NodeNames": [nodes["cleared"]]}
 

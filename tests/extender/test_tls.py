@@ -14,10 +14,11 @@ from cryptography.hazmat.primitives import serialization as form
 
 from hived.errors import UserError
 from hived_extender.certificates import Authority
+from hived_extender.server import DRAIN_TIMEOUT_S
 from hived_extender.tls import ServerTls
 from hived_extender.wire import FILTER_PATH
 from tests.extender.secured import HOSTS, Files, Secured, call_on
-from tests.extender.world import filter_body
+from tests.extender.world import PATIENCE_S, filter_body
 
 REFUSED = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
 LONG_AGO = -1
@@ -166,7 +167,7 @@ class TestMisbehaviour:
     """What holds nobody else up."""
 
     def test_plain_http_gets_no_answer(self, secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
-        with socket.create_connection(("127.0.0.1", secured.port), timeout=10) as plain:
+        with socket.create_connection(("127.0.0.1", secured.port), timeout=PATIENCE_S) as plain:
             plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             answer = b"".join(iter(lambda: plain.recv(1000), b""))
         assert b"HTTP/" not in answer
@@ -184,7 +185,7 @@ class TestMisbehaviour:
             connection.sendall(first[: i * len(first) // 50])
         started = time.monotonic()
         assert filter_status(secured, "scheduler") == 200
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < DRAIN_TIMEOUT_S
         for connection in asleep:
             connection.close()
 
@@ -194,7 +195,7 @@ class TestMisbehaviour:
             call_on(connection, "GET", "/healthz")
             started = time.monotonic()
             secured.server.stop()
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < DRAIN_TIMEOUT_S
             connection.close()
 
 

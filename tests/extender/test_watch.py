@@ -205,5 +205,5 @@ def test_a_list_that_is_asked_for_ends_a_wait(monkeypatch: pytest.MonkeyPatch) -
     script.on_start = lambda reflector: threading.Timer(0.05, reflector.relist).start()
     began = time.monotonic()
     script.follow()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert script.told == [("sync", ["a"])]

@@ -5,7 +5,6 @@ import http.client
 import json
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +18,7 @@ from hived_config.loader import load_text
 from hived_extender.admission import VARIABLES, Admission
 from hived_extender.cli import main
 from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.kube import KubeClient, pod_path
+from hived_extender.kube import KubeClient, KubeError, pod_path
 from hived_extender.requests import DEVICE_REQUESTS
 from hived_extender.running import WebhookPort, start_embedded, start_extender
 from hived_extender.server import HttpServer, listen
@@ -27,7 +26,7 @@ from hived_extender.tls import ServerTls
 from hived_extender.webhook import BODY_LIMIT, MUTATE_PATH, Webhook
 from hived_extender.wire import ENABLE_LIMIT
 from tests.extender.secured import Files
-from tests.extender.world import CONFIG, cluster_spec, spec_text
+from tests.extender.world import CONFIG, PATIENCE_S, cluster_spec, spec_text, wait_until
 
 GPU = "nvidia.com/gpu"
 BODY_TIMEOUT_S = 0.3
@@ -70,7 +69,7 @@ Connect = Callable[[], http.client.HTTPSConnection]
 @pytest.fixture
 def connect(served: HttpServer, files: Files) -> Connect:
     port = int(served.url.rsplit(":", 1)[1])
-    return lambda: http.client.HTTPSConnection("localhost", port, context=files.context(), timeout=10)
+    return lambda: http.client.HTTPSConnection("localhost", port, context=files.context(), timeout=PATIENCE_S)
 
 
 def call(connection: http.client.HTTPConnection, method: str, path: str, body: bytes = b"") -> tuple[int, Any]:
@@ -116,7 +115,7 @@ def test_there_is_nothing_else_at_this_port(connect: Connect, method: str, path:
 
 def test_who_speaks_in_the_clear_is_not_answered(served: HttpServer) -> None:
     port = int(served.url.rsplit(":", 1)[1])
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"HTTP" not in connection.recv(1000)
 
@@ -152,7 +151,9 @@ def test_the_extender_serves_it_from_its_start_on_whether_it_leads_or_not(
     nobody = KubeClient.connect("http://127.0.0.1:9")
     with start_extender(config, nobody, listen="127.0.0.1:0", webhook=WebhookPort(port, tls)) as extender:
         assert not extender.service.is_ready
-        with closing(http.client.HTTPSConnection("localhost", port, context=files.context(), timeout=10)) as connection:
+        with closing(
+            http.client.HTTPSConnection("localhost", port, context=files.context(), timeout=PATIENCE_S)
+        ) as connection:
             assert call(connection, "POST", MUTATE_PATH, review(pod()))[0] == 200
         assert extender.is_serving
     with pytest.raises((OSError, ssl.SSLError)):
@@ -199,12 +200,21 @@ def test_the_embedded_cluster_changes_pods_as_the_webhook_does(tmp_path: Path) -
         assert container["resources"] == {key: {ENABLE_LIMIT: "1"} for key in ("limits", "requests")}
         assert [each["name"] for each in container["env"]] == list(VARIABLES)
         assert json.loads(created["metadata"]["annotations"][DEVICE_REQUESTS])["total"] == 1
-        deadline = time.monotonic() + 20
-        while not kube.get(pod_path("default", "p"))["spec"].get("nodeName"):
-            assert time.monotonic() < deadline, "the pod was not bound"
-            time.sleep(0.05)
+        wait_until(lambda: kube.get(pod_path("default", "p"))["spec"].get("nodeName"))
         with pytest.raises(Exception, match="containers"):
             kube.create("/api/v1/namespaces/default/pods", {"metadata": {"name": "q"}, "spec": {"containers": 1}})
+        kube.close()
+
+
+def test_the_embedded_cluster_refuses_pods_as_the_webhook_does() -> None:
+    configuration = load_text(f"foreignDevices: {{{GPU}: refuse}}\n{CONFIG}", "hivedscheduler.yaml")
+    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True)
+    with EmbeddedCluster(configuration.cluster, admit_pod=admission.admit) as cluster:
+        kube = KubeClient.connect(cluster.api_url)
+        given = pod()
+        given["spec"]["nodeName"] = "n0"
+        with pytest.raises(KubeError, match=f"asks for {GPU}, which hived gives away on node n0: leave nodeName out"):
+            kube.create("/api/v1/namespaces/default/pods", given)
         kube.close()
 
 

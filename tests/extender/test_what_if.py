@@ -69,6 +69,13 @@ def test_what_is_placed_before_is_not_placed_again() -> None:
     assert found[0][1] != found[1][1]
 
 
+def test_a_quantity_of_thousands_of_digits_does_not_stop_the_service() -> None:
+    world, spec = GangWorld(), manifest("long", 4)
+    spec["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1." + "0" * 5000 + "1"}
+    assert outcomes(world, spec)[0][0] == "bind"
+    assert world.service.fault == ""
+
+
 def test_victims_are_counted() -> None:
     world = GangWorld()
     for number in range(2):

@@ -59,6 +59,18 @@ def node_json(name: str, is_ready: bool = True, is_cordoned: bool = False) -> Js
     }
 
 
+def to_node(body: Json) -> Node:
+    """As the watch reads it."""
+    return msgspec.convert(body, Node)
+
+
+def tainted(name: str, key: str = "broken") -> Node:
+    """A node that takes only pods which tolerate a taint."""
+    body = node_json(name)
+    body["spec"]["taints"] = [{"key": key, "effect": "NoSchedule"}]
+    return to_node(body)
+
+
 def node(name: str, is_ready: bool = True, is_cordoned: bool = False) -> Node:
     """A node as the watch reads it."""
     return msgspec.convert(node_json(name, is_ready, is_cordoned), Node)
@@ -300,7 +312,11 @@ def _short(result: Any) -> Any:
     return {key: value for key, value in msgspec.to_builtins(result).items() if value}
 
 
-def wait_until(is_so: Callable[[], object], within_s: float = 20.0) -> float:
+PATIENCE_S = 60.0
+"""For everything that is sure to happen, however busy the machine is; nothing takes that long but a failure."""
+
+
+def wait_until(is_so: Callable[[], object], within_s: float = PATIENCE_S) -> float:
     """Look until it is so; returns how many seconds that took. Fails when time is up."""
     began = time.monotonic()
     while not is_so():

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.decisions import Bind, Preempt, Wait
-from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
 from tests.benchmarks.clusters import GPUS_PER_NODE, NODES_PER_POOL, cluster_spec, promised_cells
@@ -166,6 +166,7 @@ class Count(Meter):
     def nodes(self) -> None:
         """Nodes that fail and come back: an idle one, and one in use."""
         used = next(iter(self.driver.placed.values()))[1].node
+        (leaf_type,) = self.driver.state.topology.leaf_type_chains
         self.put_in_order()
         pod = self.pod(GPU)
         idle = self.place("1-GPU pod", pod).node
@@ -174,6 +175,10 @@ class Count(Meter):
             for is_healthy in (False, True):
                 with self.counting(f"node {'healthy' if is_healthy else 'bad'}", self.driver.state):
                     handle(self.driver.state, NodeHealthChanged(node, is_healthy))
+                self.place_and_forget("pod after a node's health changed")
+            for count in (2, 0):
+                with self.counting(f"leaves {'lost' if count else 'healed'}", self.driver.state):
+                    handle(self.driver.state, LeavesLost(node, leaf_type, count))
                 self.place_and_forget("pod after a node's health changed")
 
     def suggested_nodes(self) -> None:

@@ -24,7 +24,7 @@ from hived_extender import logs, routes
 from hived_extender.kube import KubeClient
 from hived_extender.nudge import SLICE
 from hived_extender.service import Service
-from hived_extender.wire import Metadata, Node, NodeCondition, NodeStatus, Pod
+from hived_extender.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
 from tests.benchmarks.clusters import NODES_PER_RACK, cluster_spec
 from tests.benchmarks.driver import Driver
 from tests.benchmarks.measure import add_all_nodes
@@ -261,4 +261,4 @@ def call(service: Service, handler: routes.Handler, body: bytes, name: str = "")
 
 def bad_node(name: str) -> Node:
     """A node that is not Ready."""
-    return Node(Metadata(name), status=NodeStatus([NodeCondition("Ready", "False")]))
+    return Node(NodeMetadata(name), status=NodeStatus([NodeCondition("Ready", "False")]))

@@ -8,14 +8,7 @@ from hived_extender.lab.cluster import LabCluster
 from hived_extender.lab.experiment import Loaded
 from hived_extender.lab.report import Report
 from hived_extender.lab.runner import run_experiment
-from hived_extender.warm import compile_kernels
 from tests.e2e.scenarios import SCENARIOS
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kernels() -> None:
-    """Compiled before a test measures time."""
-    compile_kernels()
 
 
 @pytest.mark.parametrize("loaded", SCENARIOS, ids=lambda loaded: loaded.name)

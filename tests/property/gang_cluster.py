@@ -7,7 +7,7 @@ tells of pods waits as well. So a run is the same every time.
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
@@ -18,9 +18,9 @@ from hived_extender.evictor import PreemptionPolicy
 from hived_extender.kube import KubeError
 from hived_extender.ledger import Ledger
 from hived_extender.service import Service
-from hived_extender.wire import Pod
+from hived_extender.wire import Node, Pod
 from tests.extender.gang_world import RULES
-from tests.extender.world import NODES, FakeKube, Json, cluster_spec, node, to_pod
+from tests.extender.world import NODES, FakeKube, Json, cluster_spec, to_pod
 
 
 class Api(FakeKube):
@@ -68,14 +68,14 @@ class Api(FakeKube):
 class Replica:
     """A service without threads, and the news of pods that it has not heard yet."""
 
-    def __init__(self, api: Api, nodes: Mapping[str, bool], objects: Mapping[ObjectRef, Json]) -> None:
+    def __init__(self, api: Api, nodes: Iterable[Node], objects: Mapping[ObjectRef, Json]) -> None:
         self.news: deque[Pod | str] = deque()
         self.api = api
         self._objects = objects
         self.service = Service(cluster_spec(), api, preemption=PreemptionPolicy(), rules=RULES, objects=self)
         self.jobs = _quieten(self.service)
-        for name, is_healthy in nodes.items():
-            self.service.node_seen(node(name, is_healthy))
+        for node in nodes:
+            self.service.node_seen(node)
         self.service.sync_pods([to_pod(deepcopy(pod)) for pod in api.pods.values()])
         api.listeners.append(self.news)
         self._leads = False

@@ -16,6 +16,8 @@ from tests.property.choices import Choices
 
 NAMESPACES = {"ns": "a", "other": "b"}
 CLASSES = {"": 0, "high": 100, "low": -1}
+NODE_SIZE = 4
+TAINT = "reserved"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Template:
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
+    ignores_offers: bool = False
 
 
 @dataclass(eq=False)
@@ -68,7 +71,13 @@ def make_job(choices: Choices, name: str, *, sizes: tuple[int, ...] = (), guaran
         _of_yunikorn: 1, _own: 1,
     }  # fmt: skip
     choices.weighted(kinds)(choices, job, sizes)
+    job.templates = [_tolerant(template) if choices.chance(30) else template for template in job.templates]
     return job
+
+
+def _tolerant(template: Template) -> Template:
+    """The same, but it may use nodes with the taint."""
+    return replace(template, spec={**template.spec, "tolerations": [{"key": TAINT, "operator": "Exists"}]})
 
 
 def _plain(choices: Choices, job: Job, sizes: tuple[int, ...]) -> None:
@@ -135,9 +144,13 @@ def _of_yunikorn(choices: Choices, job: Job, sizes: tuple[int, ...]) -> None:
 def _own(choices: Choices, job: Job, sizes: tuple[int, ...]) -> None:
     """Our own words, which know no minimum: the pods of a group start one by one where their places are kept."""
     count, size = choices.integer(1, 2), _size(choices, sizes) or 1
-    text = spec_text(NAMESPACES[job.namespace], size, job.priority, f"own/{job.name}", count)
+    ignores = choices.chance(30)
+    text = spec_text(
+        NAMESPACES[job.namespace], size, job.priority, f"own/{job.name}", count, ignoreK8sSuggestedNodes=ignores
+    )
     for index in range(count):
         _add(job, f"own-{index}", size, annotations={SCHEDULING_SPEC: text})
+    job.templates = [replace(template, ignores_offers=ignores) for template in job.templates]
 
 
 def _gang(choices: Choices, job: Job, name: str = "", *, least: int = 1, most: int = 3, **terms: Any) -> Gang:

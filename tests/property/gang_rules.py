@@ -15,9 +15,9 @@ from hived_extender.gangs.rounds import Alone
 from hived_extender.pods import PodRecord, PodState
 from tests.extender.world import Json, to_pod
 from tests.property.gang_cluster import Api, Replica
-from tests.property.gang_jobs import NAMESPACES, Gang, Job, Template
+from tests.property.gang_jobs import NAMESPACES, NODE_SIZE, Gang, Job, Template
+from tests.property.gang_scheduler import KubeScheduler
 
-NODE_SIZE = 4
 VC_SIZES = {"a": 8, "b": 4}
 
 Cells = tuple[str, tuple[int, ...]]
@@ -30,20 +30,26 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True)
 class Picture:
-    """What a leader has: the places of pods, and what it would say of those that wait."""
+    """What a leader has: the places of pods, what it would say of those that wait, and which bound pods say where the
+    others of their gang are to be.
+    """
 
     places: Mapping[str, Cells]
     plans: Mapping[GangKey, tuple[str, str, frozenset[str]]]
+    promised_by: Mapping[str, str]
 
 
 class Rules:
-    """`templates` are of all pods that there ever were, by uid; `asked` has those that kube-scheduler asked about."""
+    """`templates` are of all pods that there ever were, by uid."""
 
-    def __init__(self, api: Api, templates: Mapping[str, Template], asked: Container[str]) -> None:
+    def __init__(self, api: Api, templates: Mapping[str, Template], scheduler: KubeScheduler) -> None:
         self._api = api
         self._templates = templates
-        self._asked = asked
+        self._scheduler = scheduler
         self._rounds: list[set[str]] = []
+        self._unaccepted: list[dict[str, str]] = []  # of pods that started together, their nodes by uid
+        self._bound: set[str] = set()
+        self._had: dict[str, set[Cells]] = {}  # all places that a pod ever had
 
     def check(self, leader: Replica, before: set[str], *, is_new: bool = False) -> None:
         """After something happened to pods of which those of `before` had places; `is_new`: the leader is."""
@@ -54,6 +60,10 @@ class Rules:
         self._check_reservations(leader)
         if not is_new:
             self._check_starts(leader, before)
+        self._check_accepted(leader)
+        self._check_bound()
+        for uid, cells in places(leader).items():
+            self._had.setdefault(uid, set()).add(cells)
 
     def _check_starts(self, leader: Replica, before: set[str]) -> None:
         """A gang starts with its minimum, and together with those of its job, or not at all.
@@ -63,16 +73,47 @@ class Rules:
         """
         after = placed(leader)
         new = after - before
-        unasked = [uid for uid in sorted(new) if uid not in self._asked]
-        if unasked:
-            raise Broken(f"{unasked} started before kube-scheduler had found a node for them")
+        nodes = {record.uid: record.node for record in records(leader)}
         for job in {self._templates[uid].job for uid in new if self._templates[uid].gang}:
             self._rounds.append({uid for uid in new if self._templates[uid].job is job})
+            self._unaccepted.append({uid: nodes[uid] for uid in sorted(self._rounds[-1])})
             for gang in job.gangs.values():
                 lack = self._lack(leader, job.namespace, gang, before, after)
                 if lack:
                     raise Broken(f"{sorted(self._rounds[-1])} started, but {gang.name} {lack}")
         self._rounds = [kept for each in self._rounds if len(kept := each & after) > 1]
+
+    def _check_accepted(self, leader: Replica) -> None:
+        """No pod is bound before kube-scheduler has taken the nodes of all pods that started together with it.
+
+        A pod that has lost its place, or has got another, is not among them any more.
+        """
+        accepted, left = self._scheduler.accepted, []
+        nodes = {record.uid: record.node for record in records(leader)}
+        placed_now = placed(leader)
+        for uid in accepted.keys() - placed_now:
+            del accepted[uid]
+        bound = {pod["metadata"]["uid"] for pod in self._api.pods.values() if pod["spec"]["nodeName"]}
+        for round_ in self._unaccepted:
+            kept = {uid: node for uid, node in round_.items() if uid in placed_now and node in ("", nodes[uid])}
+            lacking = [uid for uid, node in kept.items() if uid not in accepted or node not in ("", *accepted[uid])]
+            if lacking and kept.keys() & bound:
+                raise Broken(f"{sorted(kept.keys() & bound)} bound, but {lacking} started as well and are not accepted")
+            if lacking:
+                left.append(kept)
+        self._unaccepted = left
+
+    def _check_bound(self) -> None:
+        """Pods are bound to nodes that kube-scheduler allowed."""
+        for pod in self._api.pods.values():
+            if pod["spec"]["nodeName"] and pod["metadata"]["uid"] not in self._bound:
+                self._bound.add(pod["metadata"]["uid"])
+                self._scheduler.check_bound(pod)
+
+    def held(self, leader: Replica) -> list[str]:
+        """Pods that have a place and are not bound; none at rest."""
+        unbound = {pod["metadata"]["uid"] for pod in self._api.pods.values() if not pod["spec"]["nodeName"]}
+        return sorted(unbound & placed(leader))
 
     def _lack(self, leader: Replica, namespace: str, gang: Gang, before: set[str], after: set[str]) -> str:
         """What a gang lacks of what it asks for; "" if nothing."""
@@ -201,16 +242,21 @@ class Rules:
     # Take-overs
 
     def check_successor(self, leader: Replica, before: Picture) -> None:
-        """A new leader has every pod where it was, and the rest of a gang of which one pod was bound."""
+        """A new leader has every pod where it was, and the rest of a gang of which one pod was bound.
+
+        A pod that was refused at its place after its mates were bound may be there once more: they still say so.
+        """
         after = picture(leader)
         for uid, cells in after.places.items():
-            if before.places.get(uid) != cells:
+            was_refused = uid not in before.places and cells in self._had.get(uid, ())
+            if before.places.get(uid) != cells and not was_refused:
                 raise Broken(f"{uid} was at {before.places.get(uid)}, and is at {cells} after a take-over")
         bound = written(self._api).keys() | {
             pod["metadata"]["uid"] for pod in self._api.pods.values() if pod["spec"]["nodeName"] and not _is_over(pod)
         }
         for together in [*self._rounds, *({uid} for uid in bound & before.places.keys())]:
             lost = (together & before.places.keys()) - after.places.keys()
+            lost -= {uid for uid in lost if before.promised_by.get(uid, uid) not in bound | {uid}}  # nobody says so now
             if lost and together & bound:
                 raise Broken(f"{sorted(together & bound)} are bound, and {sorted(lost)} have no place any more")
         if after.places.keys() == before.places.keys() and after.plans != before.plans:
@@ -239,13 +285,17 @@ def placed(replica: Replica) -> set[str]:
     return {record.uid for record in records(replica) if record.state is not PodState.WAITING or record.may_go}
 
 
-def picture(replica: Replica) -> Picture:
-    """See `Picture`."""
-    places = {
+def places(replica: Replica) -> dict[str, Cells]:
+    """Where they are."""
+    return {
         record.uid: _cells(record.bind_info) if record.bind_info is not None else ("", ())
         for record in records(replica)
         if record.state is not PodState.WAITING or record.may_go
     }
+
+
+def picture(replica: Replica) -> Picture:
+    """See `Picture`."""
     plans = {}
     gangs = replica.service._facts.gangs
     for gang in gangs.all():
@@ -253,7 +303,8 @@ def picture(replica: Replica) -> Picture:
         if placed(replica).issuperset(gang.members):
             continue
         plans[gang.key] = plan.refusal, plan.forming, plan.round.uids if plan.round is not None else frozenset()
-    return Picture(places, plans)
+    promised_by = {record.uid: record.promised_by for record in records(replica) if record.promised_by}
+    return Picture(places(replica), plans, promised_by)
 
 
 def written(api: Api) -> dict[str, Cells]:

@@ -3,23 +3,30 @@
 After every operation all of `gang_rules` must hold.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 
-from hived.errors import UserError
 from hived_extender.dialects.description import ObjectRef
-from hived_extender.wire import BindArgs
-from tests.extender.world import Json, filter_args, node
+from tests.extender.world import Json
 from tests.property.choices import Choices
-from tests.property.gang_cluster import Api, Replica, healthy_nodes
+from tests.property.gang_cluster import Api, Replica
 from tests.property.gang_jobs import Job, Template, make_job, manifest
-from tests.property.gang_rules import Broken, Rules, picture, placed
+from tests.property.gang_rules import Broken, Rules, picture, placed, places
+from tests.property.gang_scheduler import KubeScheduler
 
 OPERATIONS = {
     "create": 30, "describe": 8, "ask": 20, "turn": 30, "bind": 14, "hear": 6, "work": 12, "nudge": 10, "run": 8,
     "end": 8, "leave": 6, "delete": 6, "replace": 5, "ungate": 3, "break_node": 1, "repair_node": 4, "take_over": 3,
-    "restart": 3, "forget_object": 1, "overdue": 2,
+    "restart": 3, "forget_object": 1, "overdue": 2, "taint": 2, "untaint": 4, "refuse": 6, "let_in": 8,
 }  # fmt: skip
 """What may happen, and how often."""
+
+FICKLE = {
+    "create": 20, "describe": 12, "ungate": 4, "ask": 24, "turn": 3, "bind": 12, "refuse": 14, "let_in": 12, "taint": 2,
+    "untaint": 4, "hear": 6, "work": 12, "nudge": 8, "run": 4, "end": 8, "leave": 4, "delete": 2, "overdue": 3,
+    "take_over": 1,
+}  # fmt: skip
+"""The same where pods are asked about one by one, and kube-scheduler often changes its mind in between."""
 
 REST_TURNS = 40
 """After so many turns without anything new from outside, nothing may go on."""
@@ -33,17 +40,14 @@ class GangRun:
         self.jobs = list(jobs)
         self.log: list[str] = []
         self.api = Api()
-        self.nodes = healthy_nodes()
         self.objects: dict[ObjectRef, Json] = {}
         self.templates: dict[str, Template] = {}  # by uid
-        self.answers: dict[str, str] = {}  # uid -> the node that filter answered with
-        self._asked: dict[str, str] = {}  # uid -> the version that kube-scheduler last asked about
-        self.rules = Rules(self.api, self.templates, self._asked)
+        self.scheduler = KubeScheduler(choices, self.api, self.templates)
+        self.rules = Rules(self.api, self.templates, self.scheduler)
         self._to_come = [each for job in self.jobs for each in job.templates]
         self._undescribed = {ref: (job, text) for job in self.jobs for ref, text in job.objects.items()}
         self._count = 0
-        self.leader = Replica(self.api, self.nodes, self.objects)
-        self.standby = Replica(self.api, self.nodes, self.objects)
+        self.leader, self.standby = self._replica(), self._replica()
         self.leader.lead()
 
     def __str__(self) -> str:
@@ -111,19 +115,21 @@ class GangRun:
 
     def ask(self, pod: Json | None = None) -> str:
         """kube-scheduler asks about a pod, and binds it if it may: at once, or some time later."""
-        pods = [one for one in self._unbound() if one["metadata"]["uid"] not in self.answers and pod in (None, one)]
+        answers = self.scheduler.answers
+        pods = [one for one in self._unbound() if one["metadata"]["uid"] not in answers and pod in (None, one)]
         if not pods:
             return ""
         pod = self.choices.pick(pods)
-        said = self.ask_about(pod)
+        said = self.scheduler.ask(self.leader, pod)
         uid = pod["metadata"]["uid"]
-        if uid in self.answers and self.choices.chance(60):
-            said = self.bind_answered(uid)
+        if uid in answers and self.choices.chance(60):
+            said += f", {self.bind_answered(uid)}"
         return said
 
     def bind(self) -> str:
         """kube-scheduler binds a pod that it was given a node for."""
-        return self.bind_answered(self.choices.pick(sorted(self.answers))) if self.answers else ""
+        answers = self.scheduler.answers
+        return self.bind_answered(self.choices.pick(sorted(answers))) if answers else ""
 
     def hear(self) -> str:
         """The replicas hear of some of what happened."""
@@ -143,12 +149,22 @@ class GangRun:
 
     def overdue(self) -> None:
         """Time is up for something that the leader waits for."""
-        deadlines = self.leader.service._waiting.deadlines
-        due = [(key, action) for _, number, key, action in deadlines._heap if deadlines._valid.get(key) == number]
+        due = self._deadlines()
         if due:
-            key, action = self.choices.pick(due)
+            self.choices.pick(due)()
+
+    def _deadlines(self) -> list[Callable[[], None]]:
+        """What the leader would do when time is up, the earliest first."""
+        deadlines = self.leader.service._waiting.deadlines
+
+        def run(key: Hashable, action: Callable[[], None]) -> None:
             deadlines.drop(key)
             action()
+
+        valid = [
+            one for one in sorted(deadlines._heap[:], key=lambda one: one[:2]) if deadlines._valid.get(one[2]) == one[1]
+        ]
+        return [partial(run, key, action) for _, _, key, action in valid]
 
     def run(self) -> str:
         """A bound pod begins to run."""
@@ -187,11 +203,40 @@ class GangRun:
 
     def break_node(self) -> str:
         """A node turns bad."""
-        return self._set_node([name for name, is_healthy in self.nodes.items() if is_healthy], False)
+        return self._set_node([name for name, is_healthy in self.scheduler.nodes.items() if is_healthy], False)
 
     def repair_node(self) -> str:
         """A node turns good."""
-        return self._set_node([name for name, is_healthy in self.nodes.items() if not is_healthy], True)
+        return self._set_node([name for name, is_healthy in self.scheduler.nodes.items() if not is_healthy], True)
+
+    def taint(self) -> str:
+        """A node gets a taint, which some pods tolerate."""
+        return self._set_taint([name for name in self.scheduler.nodes if name not in self.scheduler.tainted], True)
+
+    def untaint(self) -> str:
+        """A node loses it."""
+        return self._set_taint(sorted(self.scheduler.tainted), False)
+
+    def refuse(self) -> str:
+        """kube-scheduler refuses some node to a pod, for a reason of its own: where its place is, or any."""
+        if not self._unbound():
+            return ""
+        unbound = [pod["metadata"]["uid"] for pod in self._unbound()]
+        having = [(uid, node) for uid, (node, _) in sorted(places(self.leader).items()) if node and uid in unbound]
+        if having and self.choices.chance(70):
+            refused = self.choices.pick(having)
+        else:
+            refused = self.choices.pick(unbound), self.choices.pick(list(self.scheduler.nodes))
+        self.scheduler.refused.add(refused)
+        return str(refused)
+
+    def let_in(self) -> str:
+        """It does so no more."""
+        if not self.scheduler.refused:
+            return ""
+        refused = self.choices.pick(sorted(self.scheduler.refused))
+        self.scheduler.let_in(*refused)
+        return str(refused)
 
     def take_over(self) -> None:
         """The other replica leads from now on, and this one follows."""
@@ -200,12 +245,15 @@ class GangRun:
     def restart(self) -> None:
         """The leader dies, and another that was started anew leads."""
         self.standby.close()
-        self.standby = Replica(self.api, self.nodes, self.objects)
+        self.standby = self._replica()
         self._succeed(self._replace_leader)
 
     def _replace_leader(self) -> None:
         self.leader.close()
-        self.leader = Replica(self.api, self.nodes, self.objects)
+        self.leader = self._replica()
+
+    def _replica(self) -> Replica:
+        return Replica(self.api, [self.scheduler.node(name) for name in self.scheduler.nodes], self.objects)
 
     def _succeed(self, end: Callable[[], None]) -> None:
         self.leader.hear()
@@ -218,15 +266,20 @@ class GangRun:
     # Coming to rest
 
     def settle(self) -> None:
-        """Nothing more comes from outside, nodes are good, and all that was begun is ended.
+        """Nothing more comes from outside, nodes are good and refused to nobody, and all that was begun is ended.
 
-        First kube-scheduler asks about new pods alone and those that it was woken for. Nobody may be left who could
-        start, as `gang_rules` counts, and asking about everybody once more must not start anybody.
+        First kube-scheduler asks about new pods alone, and those that it was woken for. Nobody may be left who could
+        start, as `gang_rules` counts, or has a place and is not bound, and asking about everybody once more must not
+        start anybody.
         """
-        for name, is_healthy in list(self.nodes.items()):
+        for name, is_healthy in list(self.scheduler.nodes.items()):
             if not is_healthy:
                 self._do("repair_node", lambda name=name: self._set_node([name], True))
-        self.rest(lambda pod: pod["metadata"]["resourceVersion"] != self._asked.get(pod["metadata"]["uid"]))
+        for name in sorted(self.scheduler.tainted):
+            self._do("untaint", lambda name=name: self._set_taint([name], False))
+        for refused in sorted(self.scheduler.refused):
+            self.scheduler.let_in(*refused)
+        self.rest(self.scheduler.is_due)
         self.rules.check_nobody_could_start(self.leader, self.jobs, self.objects)
         before = placed(self.leader)
         self.rest(lambda pod: True)
@@ -244,22 +297,31 @@ class GangRun:
                 self._do("leave", lambda name=name: self._remove(name))
             self._do("hear", self._hear_all)
             self._do("sweep", self.leader.sweep)
-            for uid in sorted(self.answers):
-                self._do("bind", lambda uid=uid: self.bind_answered(uid))
+            self._bind_all()
             for pod in self.choices.shuffled(self._unbound()):
-                if is_asked(pod):
-                    self._do("ask", lambda pod=pod: self.ask_about(pod))
-                    if pod["metadata"]["uid"] in self.answers:
-                        self._do("bind", lambda pod=pod: self.bind_answered(pod["metadata"]["uid"]))
+                if pod["metadata"]["uid"] not in self.scheduler.answers and is_asked(pod):
+                    self._do("ask", lambda pod=pod: self.scheduler.ask(self.leader, pod))
+            self._bind_all()
             self._do("hear", self._hear_all)
             if self._moment() == seen and not self.leader.jobs:
-                return
-        raise Broken("it does not come to rest")
+                if not self.scheduler.answers and not self.rules.held(self.leader):
+                    return
+                self._bind_all(is_patient=False)
+                for action in self._deadlines()[:1]:
+                    self._do("time passes", action)
+        raise Broken(
+            f"it does not come to rest, and these have places and are not bound: {self.rules.held(self.leader)}"
+        )
 
     def _moment(self) -> object:
         """Differs if anything goes on."""
         pods = sorted((pod["metadata"]["uid"], pod["spec"]["nodeName"]) for pod in self.api.pods.values())
-        return pods, sorted(placed(self.leader)), len(self.leader.service._evictor._due), len(self._asked)
+        evictions = len(self.leader.service._evictor._due)
+        return pods, sorted(placed(self.leader)), evictions, len(self.scheduler.asked), {**self.scheduler.answers}
+
+    def _bind_all(self, *, is_patient: bool = True) -> None:
+        for uid in sorted(self.scheduler.answers):
+            self._do("bind", lambda uid=uid: self.scheduler.bind(self.leader, uid, is_patient=is_patient))
 
     def _hear_all(self) -> None:
         self.leader.hear()
@@ -267,29 +329,9 @@ class GangRun:
 
     # In detail
 
-    def ask_about(self, pod: Json) -> str:
-        """kube-scheduler asks where a pod may run; what it is told is noted."""
-        meta = pod["metadata"]
-        offered = [name for name, is_healthy in self.nodes.items() if is_healthy]
-        try:
-            self._asked.setdefault(meta["uid"], "")
-            result = self.leader.service.filter_nodes(filter_args(pod, offered))
-        except UserError as error:
-            return f"{meta['name']}: {error.message}"  # and kube-scheduler tries again soon
-        self._asked[meta["uid"]] = meta["resourceVersion"]
-        if not result.node_names:
-            return f"{meta['name']}: {next(iter((result.failed_nodes or {'': ''}).values()))}"
-        self.answers[meta["uid"]] = self.choices.pick(result.node_names)
-        return f"{meta['name']} -> {self.answers[meta['uid']]}"
-
     def bind_answered(self, uid: str) -> str:
-        """kube-scheduler binds a pod; returns what came of it."""
-        node_name, template = self.answers.pop(uid), self.templates[uid]
-        try:
-            self.leader.service.bind_pod(BindArgs(template.name, template.job.namespace, uid, node_name))
-        except UserError as error:
-            return f"{template.name}: {error.message}"
-        return f"{template.name} is bound to {node_name}"
+        """kube-scheduler binds a pod, or loses patience if its binding is held back."""
+        return self.scheduler.bind(self.leader, uid, is_patient=self.choices.chance(60))
 
     def _create(self, template: Template, *, is_gated: bool = False) -> str:
         self._count += 1
@@ -299,7 +341,7 @@ class GangRun:
         return uid
 
     def _remove(self, name: str) -> str:
-        self.answers.pop(self.api.pods[name]["metadata"]["uid"], None)
+        self.scheduler.gone(self.api.pods[name]["metadata"]["uid"])
         self.api.remove(name)
         return name
 
@@ -315,9 +357,19 @@ class GangRun:
         if not names:
             return ""
         name = self.choices.pick(names)
-        self.nodes[name] = is_healthy
+        self.scheduler.nodes[name] = is_healthy
+        return self._tell_node(name)
+
+    def _set_taint(self, names: list[str], is_tainted: bool) -> str:
+        if not names:
+            return ""
+        name = self.choices.pick(names)
+        (self.scheduler.tainted.add if is_tainted else self.scheduler.tainted.discard)(name)
+        return self._tell_node(name)
+
+    def _tell_node(self, name: str) -> str:
         for replica in (self.leader, self.standby):
-            replica.service.node_seen(node(name, is_healthy))
+            replica.service.node_seen(self.scheduler.node(name))
         return name
 
     def _tell_object(self, ref: ObjectRef) -> None:

@@ -21,14 +21,15 @@ KINDS = {
     "restart": 3,
     "inspect": 2,
 }
-KINDS_BEYOND = KINDS | {"split": 5, "plan": 5, "reserve": 6, "rebuild": 4}
+KINDS_BEYOND = KINDS | {"split": 5, "plan": 5, "reserve": 6, "rebuild": 4, "lose": 12}
 
 
 class Operations:
     """Makes one operation after the other, learning from the answers which pods wait, run or preempt.
 
-    With `beyond`, also what the reference does not have: groups that are split, plans, reservations that outlive the
-    state that they were made in. `reservations` says what makes those of the present state again.
+    With `beyond`, also what the reference does not have: groups that are split, plans, leaves that are lost,
+    reservations that outlive the state that they were made in. `reservations` says what makes those of the present
+    state again.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Operations:
             "delete": self._delete,
             "delete victims": self._delete_victims,
             "node": self._node,
+            "lose": self._lose,
             "again": self._again,
             "split": self._split,
             "plan": self._plan,
@@ -270,6 +272,17 @@ class Operations:
         if kind == "updateNode":
             return {"op": kind, "node": node, "old": self.choices.chance(50), "new": self.choices.chance(70)}
         return {"op": kind, "node": node} if kind == "deleteNode" else {"op": kind}
+
+    def _lose(self) -> Op:
+        """Some leaf cells of a node cannot be had, more or fewer than before."""
+        choices = self.choices
+        return {
+            "op": "loseLeaves",
+            "node": choices.pick([*self._nodes, *self._nodes, "unknown"]),
+            "leafType": choices.pick([*self._leaf_types * 4, "NOTYPE"]),
+            "count": choices.pick([1, 1, 0, 2, 1, 3, 0, 5, 100, -1]),
+            "known": choices.pick([[], [], [1], [0, 2], [99], [3, 3, 32]]),
+        }
 
     def _split(self) -> Op:
         """A gang goes on as pods of their own; sometimes its group does not exist, or a pod does not fit its slot."""

@@ -13,7 +13,9 @@ from pathlib import Path
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware, pack_some
 from tests.property.gang_rules import Broken
+from tests.property.gang_run import FICKLE, OPERATIONS
 from tests.property.gang_run import make_run as make_gang_run
+from tests.property.gang_scheduler import Forbidden
 from tests.property.lockstep import Difference, LockStep
 from tests.property.operations import Operations
 
@@ -48,12 +50,12 @@ def run(seed: int, op_count: int, dump: Path, leaves: int = 0, *, beyond: bool =
     return len(lockstep.operations)
 
 
-def run_gangs(seed: int, step_count: int, dump: Path) -> str:
+def run_gangs(seed: int, step_count: int, dump: Path, operations: dict[str, int] = OPERATIONS) -> str:
     """Pods of all dialects; returns what happened. If a rule breaks, that is in `dump`, and Broken raised."""
     gang_run = make_gang_run(Choices(Seeded(seed)))
     try:
         for _ in range(step_count):
-            gang_run.step()
+            gang_run.step(operations)
         gang_run.settle()
     except Exception:
         dump.mkdir(parents=True, exist_ok=True)
@@ -79,8 +81,8 @@ def main() -> None:
         except Difference as difference:
             sys.exit(f"seed {seed}: {difference}\nwritten to {options.dump / f'seed-{seed}'}")
         try:
-            run_gangs(seed, STEPS_PER_GANG_RUN, options.dump)
-        except Broken as broken:
+            run_gangs(seed, STEPS_PER_GANG_RUN, options.dump, FICKLE if seed % 2 else OPERATIONS)
+        except (Broken, Forbidden) as broken:
             sys.exit(f"gangs, seed {seed}: {broken}\nwritten to {options.dump / f'gangs-{seed}.txt'}")
         done += count
         seed += 1

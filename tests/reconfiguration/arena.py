@@ -49,11 +49,12 @@ def create_config_map(kube: KubeClient, text: str) -> None:
 class EmbeddedArena:
     """All in this process, as a context manager."""
 
-    patience = 1.0
+    patience = 12.0
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, hardware: str) -> None:
+        """`text` is in force at first; the nodes have what the configuration `hardware` says of them."""
         self._text = text
-        self._cluster = EmbeddedCluster(load_text(text, "base.yaml", environ={}).cluster)
+        self._cluster = EmbeddedCluster(load_text(hardware, "hardware.yaml", environ={}).cluster)
         self._service = ExitStack()
         self._stack = ExitStack()
         self._listen = f"{LOOPBACK}:0"

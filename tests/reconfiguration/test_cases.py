@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived_extender.warm import compile_kernels
 from tests.reconfiguration.arena import EmbeddedArena
 from tests.reconfiguration.cases import load_base, load_cases
 from tests.reconfiguration.runner import Runner
@@ -16,8 +15,8 @@ CASES = load_cases()
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
     """One for all cases: each begins with a cluster without pods and with the base configuration pushed again."""
-    compile_kernels()
-    with EmbeddedArena(BASE.text) as arena:
+    # The nodes have their devices before a configuration says so, as in a real cluster.
+    with EmbeddedArena(BASE.text, BASE.changed(CASES["grow-node"])) as arena:
         yield Runner(arena, BASE)
 
 

@@ -54,6 +54,9 @@ class Run:
                 return self.record({"op": "addNodes", "nodes": nodes})
             case {"bad": nodes}:
                 return [self.record({"op": "deleteNode", "node": node}) for node in nodes][-1]
+            case {"lose": node}:
+                op = {"leafType": step["type"], "count": step["count"], "known": step.get("known", [])}
+                return self.record({"op": "loseLeaves", "node": node, **op})
             case {"restart": pods}:
                 self.config = step.get("config", self.config)
                 order = "podsFirst" if step.get("pods_first") else "nodesFirst"

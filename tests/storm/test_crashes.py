@@ -16,7 +16,6 @@ from hived_extender.reconfiguration import configurations, stores
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored, Version
 from hived_extender.running import ConfigMapName, Extender, start_extender
-from hived_extender.warm import compile_kernels
 from tests.extender.world import wait_until
 from tests.storm.crashes import CONFIG_MAP, Ward
 from tests.storm.documents import first_document, text_of, vcs
@@ -70,7 +69,6 @@ class Reached:
 @pytest.fixture
 def reached() -> Iterator[Reached]:
     """Version 1 is stored and in force; nothing runs."""
-    compile_kernels()
     with running(text_of(first_document())) as reached:
         yield reached
 

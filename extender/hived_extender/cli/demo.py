@@ -104,7 +104,7 @@ def _send_logs(log: Path | None) -> None:
 
 def _compile_kernels() -> None:
     """Compile now, not while an experiment waits for an answer; say so if it takes its time."""
-    notice = "Compiling the scheduler's kernels. This happens once and takes up to a minute ..."
+    notice = "Compiling the scheduler's kernels. This happens once and takes 30 to 90 seconds ..."
     timer = threading.Timer(NOTICE_AFTER_S, click.echo, args=(notice,), kwargs={"err": True})
     timer.start()
     try:

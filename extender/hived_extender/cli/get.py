@@ -1,5 +1,6 @@
 """`hived get`: the service's inspect paths as tables; one row per cell, virtual cluster or group."""
 
+from collections import Counter
 from itertools import groupby
 
 import click
@@ -8,7 +9,7 @@ import msgspec
 from hived_extender import inspection
 from hived_extender.cli.connecting import asks_service
 from hived_extender.cli.tables import table
-from hived_extender.inspection import Cell, Group, Inspector
+from hived_extender.inspection import Cell, Group, Inspector, LostDevices
 from hived_extender.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
 
 STATE_COLORS = {"Allocated": "green", "Preempting": "yellow", "BeingPreempted": "yellow"}
@@ -54,22 +55,26 @@ def cluster(inspector: Inspector, output: str) -> None:
         return _print_json(inspector, inspection.PHYSICAL_CLUSTER)
     is_wide = output == "wide"
     tenants = _groups_by_node(inspector.groups()) if is_wide else {}
+    reasons = _reasons_by_node(inspector.lost_devices())
     cells = inspector.physical_cluster()
     letter_of = letters(sorted({leaf.vc for cell in cells for leaf in cell.leaves() if leaf.vc}))
     rows = []
     for top in cells:
         nodes = top.nodes()
         if nodes != [top]:
-            rows.append([top.cell_address, top.cell_type, _health(top), _use(top), "", ""])
+            rows.append([top.cell_address, top.cell_type, _health(top), _use(top), "", "", ""])
         for node in nodes:
             address = (
                 node.cell_address if node is top else "  " + node.cell_address.removeprefix(top.cell_address + "/")
             )
             picture = _colored(cell_picture(node, letter_of), letter_of)
             on_node = ", ".join(tenants.get(node.name, ()))
-            rows.append([address, node.cell_type, _health(node), _use(node), picture, on_node])
-    headers = ["CELL", "TYPE", "HEALTH", ">USED", "CELLS", "GROUPS" if is_wide else ""]
-    _show(table(headers, rows), legend(letter_of))
+            reason = reasons.get(node.name, "")
+            rows.append([address, node.cell_type, _health(node), _use(node), picture, on_node, reason])
+    headers = ["CELL", "TYPE", "HEALTH", ">USED", "CELLS", "GROUPS" if is_wide else "", "DEVICES" if reasons else ""]
+    columns = [i for i, header in enumerate(headers) if header]
+    shown = table([headers[i] for i in columns], [[row[i] for i in columns] for row in rows])
+    _show(shown, legend(letter_of))
 
 
 @command.command()
@@ -90,9 +95,12 @@ def vc(inspector: Inspector, name: str | None, output: str) -> None:
         return _print_json(inspector, path)
     clusters = {name: inspector.virtual_cluster(name)} if name else inspector.virtual_clusters()
     found = inspector.groups()
+    reasons = _reasons_by_node(inspector.lost_devices())
+    short: list[str] = []
     rows = []
     for vc_name, cells in clusters.items():
         title = vc_name
+        short += _shortage(vc_name, cells, reasons)
         borrowed = [cell for cell in cells if _is_opportunistic_entry(cell)]
         for cell in cells:
             if _is_opportunistic_entry(cell):
@@ -105,7 +113,8 @@ def vc(inspector: Inspector, name: str | None, output: str) -> None:
             nodes = _opportunistic_nodes(vc_name, found)
             rows.append([title, "(opportunistic)", "", "", str(len(borrowed)), "o" * len(borrowed), nodes])
     headers = ["VC", "CELL", "TYPE", "HEALTH", ">USED", "CELLS", "BOUND TO"]
-    _show(table(headers, rows), "# in use   o in use beyond the promise   . free   x bad   ~ reserved")
+    shown = "\n".join([table(headers, rows), *([""] if short else []), *short])
+    _show(shown, "# in use   o in use beyond the promise   . free   x bad   ~ reserved")
 
 
 @command.command()
@@ -181,6 +190,30 @@ def _opportunistic_nodes(vc_name: str, found: list[Group]) -> str:
     """The nodes on which groups of a virtual cluster run without a claim to stay."""
     borrowers = [group.status for group in found if group.status.vc == vc_name and not group.status.virtual_placement]
     return ", ".join(sorted({node for status in borrowers for node in status.physical_placement or ()})) or "-"
+
+
+def _reasons_by_node(lost: list[LostDevices]) -> dict[str, str]:
+    """Why leaf cells of a node cannot be had, by its name."""
+    reasons: dict[str, str] = {}
+    for each in lost:
+        reasons[each.node] = "; ".join(filter(None, (reasons.get(each.node, ""), each.reason)))
+    return reasons
+
+
+def _shortage(vc_name: str, cells: list[Cell], reasons: dict[str, str]) -> list[str]:
+    """Which of the cells that a virtual cluster is promised lack leaf cells now, and why."""
+    promised = [cell for cell in cells if not _is_opportunistic_entry(cell)]
+    lines = []
+    short_count = 0
+    for cell in promised:
+        bad = [leaf.physical_cell for leaf in cell.leaves() if leaf.is_bad and leaf.physical_cell is not None]
+        counts = Counter(node for leaf in bad for node in leaf.cell_address.split("/") if node in reasons)
+        short_count += bool(counts)
+        lines += [f"  {cell.cell_address} is short of {n} on {node}: {reasons[node]}" for node, n in counts.items()]
+    if not lines:
+        return []
+    title = f"{vc_name}: {short_count} of {len(promised)} promised cells lack leaf cells"
+    return [click.style(title, fg="red"), *lines]
 
 
 def _groups_by_node(found: list[Group]) -> dict[str, list[str]]:

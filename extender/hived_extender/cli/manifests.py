@@ -12,8 +12,13 @@ from hived_config.openpai import inner_text
 from hived_config.rules import names_for
 from hived_config.settings import config_path
 from hived_extender.cli.documents import as_yaml
+from hived_extender.cli.refusals import refused_in_vain
 from hived_extender.deploy.installation import FAILURE_POLICIES, NAMESPACE, OVERLAYS, Installation
 from hived_extender.wire import ENABLE_LIMIT
+
+LEFT_OVER = """\
+# Applying this removes nothing. kube-schedulers that were made before for other virtual clusters, if there are any:
+#   kubectl -n {namespace} get deployments,poddisruptionbudgets,configmaps -l '{selector}'"""
 
 
 @click.command()
@@ -88,6 +93,8 @@ def command(
     configuration = load(path, environ={"KUBECONFIG": os.devnull})
     for warning in configuration.warnings:
         click.echo(f"Warning: {warning}", err=True)
+    if webhook is None and (in_vain := refused_in_vain(configuration, "--webhook CA-FILE")):
+        click.echo(f"Warning: {in_vain}", err=True)
     settings = configuration.settings
     for key, value in (
         ("kubeApiServerAddress", settings.kube_api_server_address),
@@ -118,8 +125,11 @@ def command(
         has_service_monitor=service_monitor,
         webhook_ca=_authority(webhook) if webhook else "",
         webhook_failure_policy=webhook_failure_policy,
+        refused_resources=rules.refused_in(configuration.cluster),
     )
-    click.echo(as_yaml(installation.objects()))
+    objects = as_yaml(installation.objects())
+    click.echo(LEFT_OVER.format(namespace=namespace, selector=installation.left_over()))
+    click.echo(objects)
 
 
 def _authority(file: Path) -> str:

@@ -1,5 +1,6 @@
 """`hived serve`: the extender for a real cluster, or a whole embedded cluster with it."""
 
+import logging
 import os
 import secrets
 import socket
@@ -15,6 +16,7 @@ from hived_config.settings import config_path
 from hived_extender import logs
 from hived_extender.access import DEFAULT_VERB_CALLERS, Security
 from hived_extender.cli.config.machines import read_limits, split
+from hived_extender.cli.refusals import refused_in_vain
 from hived_extender.cli.signals import stop_signal
 from hived_extender.election import DURATION_S, LeaseName
 from hived_extender.reconfiguration.node_sync import NodeSyncing
@@ -23,6 +25,8 @@ from hived_extender.server import settle_process, tune_process
 from hived_extender.tls import ServerTls
 
 CHECK_INTERVAL_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -264,7 +268,10 @@ def _serve_embedded(
     syncing: NodeSyncing | None,
     stop: threading.Event,
 ) -> None:
-    address = listen or f"{LOOPBACK}:{load(config).settings.listen_on()[1]}"
+    configuration = load(config)
+    if not has_webhook and (warning := refused_in_vain(configuration, "--webhook")):
+        log.warning(warning)
+    address = listen or f"{LOOPBACK}:{configuration.settings.listen_on()[1]}"
     with start_embedded(
         config, listen=address, record_dir=record, stop=stop, has_webhook=has_webhook, syncing=syncing
     ) as running:

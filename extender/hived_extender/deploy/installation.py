@@ -36,7 +36,15 @@ SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 DIGEST_ANNOTATION = "hived/configuration"
 """Of kube-scheduler's pods: they are replaced when their configuration has changed. hived's own follow theirs."""
 
+COMPONENT_LABEL = "app.kubernetes.io/component"
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+"""Of every object: the namespace that hived is installed in."""
+
+VC_LABEL = "hived/virtual-cluster"
+"""Of a kube-scheduler's objects: its virtual cluster, spelt as in their names."""
+
 WEBHOOK = "devices.hivedscheduler.microsoft.com"
+REFUSING_WEBHOOK = "foreign-devices.hivedscheduler.microsoft.com"
 FAILURE_POLICIES = ("Fail", "Ignore")
 
 CONFIG_LIMIT = 1_000_000
@@ -49,7 +57,7 @@ _IMAGE = re.compile(r"(?P<name>[^@\s]+?)(?::(?P<tag>[\w][\w.-]{0,127}))?(?:@(?P<
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What a user can choose.
+    """The choices of a user.
 
     Attributes
     ----------
@@ -61,6 +69,7 @@ class Installation:
     scheduler_names : schedulerNames to serve, {vc} stands for each virtual cluster
     webhook_ca : PEM text, who has signed the admission webhook's certificate; "" for no webhook
     webhook_failure_policy : what becomes of a pod while no webhook answers, one of FAILURE_POLICIES
+    refused_resources : device resources that pods of other schedulers are refused, by the webhook
     has_configuration : whether the ConfigMap with the configuration is among the objects, or is left as it is
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own, or one serves all
     """
@@ -76,11 +85,12 @@ class Installation:
     has_service_monitor: bool = False
     webhook_ca: str = ""
     webhook_failure_policy: str = "Fail"
+    refused_resources: Sequence[str] = ()
     has_configuration: bool = True
     is_scheduler_per_vc: bool = True
 
     def objects(self) -> list[Document]:
-        """What to apply, in this order. Raises UserError for values that cannot be used."""
+        """The objects to apply, in this order. Raises UserError for values that cannot be used."""
         kustomization, files = self.kustomization()
         documents = build(Path("/"), kustomization, files)
         if not self.has_configuration:
@@ -88,6 +98,11 @@ class Installation:
                 each for each in documents if each["metadata"]["name"] != CONFIG or each["kind"] != "ConfigMap"
             ]
         return self._with_scheduler_per_vc(documents) if self.is_scheduler_per_vc else documents
+
+    def left_over(self) -> str:
+        """A label selector: Deployments, budgets and ConfigMaps of kube-schedulers that are not among `objects`."""
+        ours = f"notin ({','.join(_suffixes(self.virtual_clusters).values())})" if self.is_scheduler_per_vc else ""
+        return f"{COMPONENT_LABEL}=kube-scheduler,{VC_LABEL} {ours}".rstrip()
 
     def kustomization(self) -> tuple[Document, dict[str, str]]:
         """(kustomization, files that it names) for these values, with one kube-scheduler; paths are absolute."""
@@ -103,6 +118,7 @@ class Installation:
             "resources": [str(root / "overlays" / self.overlay)],
             "components": [],
             "namespace": self.namespace,
+            "labels": [{"pairs": {INSTANCE_LABEL: self.namespace}, "includeTemplates": True}],
             "generatorOptions": {"disableNameSuffixHash": True},
             "configMapGenerator": [
                 {"name": CONFIG, "behavior": "replace", "files": ["hivedscheduler.yaml"]},
@@ -126,19 +142,44 @@ class Installation:
         return kustomization, files
 
     def _webhook_patch(self) -> Document:
-        """What config/deploy cannot know of the webhook's configuration."""
+        """The part of the webhook's configuration that config/deploy cannot know."""
         names = json.dumps(self._expand(self.virtual_clusters))  # a list in CEL as well
+        authority = {"caBundle": base64.b64encode(self.webhook_ca.encode()).decode()}
+        webhooks: list[Document] = [
+            {
+                "name": WEBHOOK,
+                "clientConfig": authority,
+                "failurePolicy": self.webhook_failure_policy,
+                "matchConditions": [{"name": "for-hived", "expression": f"object.spec.schedulerName in {names}"}],
+            }
+        ]
+        if self.refused_resources:
+            webhooks.append(self._refusing_webhook(authority, names))
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": "hived"},
-            "webhooks": [
-                {
-                    "name": WEBHOOK,
-                    "clientConfig": {"caBundle": base64.b64encode(self.webhook_ca.encode()).decode()},
-                    "failurePolicy": self.webhook_failure_policy,
-                    "matchConditions": [{"name": "for-hived", "expression": f"object.spec.schedulerName in {names}"}],
-                }
+            "webhooks": webhooks,
+        }
+
+    def _refusing_webhook(self, authority: Document, names: str) -> Document:
+        """Asks about pods of other schedulers that want devices. While nobody answers they pass, and are counted."""
+        files = (deploy_folder() / "components" / "webhook" / "webhook.yaml").read_text(encoding="utf-8")
+        first: Document = yaml.safe_load(files)["webhooks"][0]
+        resources = json.dumps(list(self.refused_resources))
+        asks = " || ".join(
+            f"(has(c.resources.{part}) && c.resources.{part}.exists(r, r in {resources}))"
+            for part in ("limits", "requests")
+        )
+        containers = "object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : [])"
+        return first | {
+            "name": REFUSING_WEBHOOK,
+            "clientConfig": first["clientConfig"] | authority,
+            "failurePolicy": "Ignore",
+            "reinvocationPolicy": "Never",
+            "matchConditions": [
+                {"name": "of-others", "expression": f"!(object.spec.schedulerName in {names})"},
+                {"name": "with-devices", "expression": f"({containers}).exists(c, has(c.resources) && ({asks}))"},
             ],
         }
 
@@ -201,10 +242,13 @@ class Installation:
         config = self._scheduler_config([vc])
         name = f"{SCHEDULER}-{suffix}"
         copy: Document = _renamed(document, {SCHEDULER: name, SCHEDULER_CONFIG: f"{name}-config"})
+        copy["metadata"]["labels"][VC_LABEL] = suffix
         if copy["kind"] == "ConfigMap":
             copy["data"] = {"config.yaml": config}
         if copy["kind"] == "Deployment":
-            copy["spec"]["template"]["metadata"]["annotations"][DIGEST_ANNOTATION] = _digest(config)
+            template = copy["spec"]["template"]["metadata"]
+            template["labels"][VC_LABEL] = suffix
+            template["annotations"][DIGEST_ANNOTATION] = digest(config)
         return copy
 
 
@@ -267,7 +311,7 @@ def _image_change(name: str, image: str) -> Document:
 
 
 def _digest_patch(deployment: str, configuration: str) -> Document:
-    annotations = {DIGEST_ANNOTATION: _digest(configuration)}
+    annotations = {DIGEST_ANNOTATION: digest(configuration)}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -276,5 +320,6 @@ def _digest_patch(deployment: str, configuration: str) -> Document:
     }
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """The value of DIGEST_ANNOTATION for a configuration."""
     return "sha256-" + hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
 """The part of kustomize that config/deploy uses, so that `hived manifests` needs no other program and no second source.
 
-Resources, components, ConfigMaps from files, strategic merge patches by path, namespace, images and replicas, with the
-result that `kubectl kustomize` gives; a test compares them. Any other key of a kustomization is refused. Objects are
-told apart by kind and name.
+Resources, components, ConfigMaps from files, strategic merge patches by path, namespace, labels, images and replicas,
+with the result that `kubectl kustomize` gives; a test compares them. Any other key of a kustomization is refused.
+Objects are told apart by kind and name.
 """
 
 import json
@@ -24,7 +24,7 @@ _MERGE_KEYS = {
 
 _KEYS = {
     "apiVersion", "kind", "resources", "components", "generatorOptions", "configMapGenerator", "patches", "namespace",
-    "images", "replicas",
+    "images", "replicas", "labels",
 }  # fmt: skip
 
 
@@ -81,7 +81,7 @@ class _Objects:
         for generator in kustomization.get("configMapGenerator", ()):
             named = [file.rpartition("=") for file in generator["files"]]
             data = {key or Path(file).name: read(file) for key, _, file in named}
-            self._put_config_map(generator["name"], data)
+            self._put_config_map(generator["name"], data, generator.get("options", {}).get("labels"))
         for name in kustomization.get("components", ()):
             self.apply(folder / name, _read_kustomization(folder / name), {})
         for patch in kustomization.get("patches", ()):
@@ -91,6 +91,8 @@ class _Objects:
             self._find("Deployment", replicas["name"])["spec"]["replicas"] = replicas["count"]
         for image in kustomization.get("images", ()):
             self._set_image(image)
+        for labels in kustomization.get("labels", ()):
+            self._set_labels(labels["pairs"], has_templates=labels.get("includeTemplates", False))
         if "namespace" in kustomization:
             self._set_namespace(kustomization["namespace"])
 
@@ -100,12 +102,13 @@ class _Objects:
                 return document
         raise ValueError(f"there is no {kind} {name} to change")
 
-    def _put_config_map(self, name: str, data: Mapping[str, str]) -> None:
+    def _put_config_map(self, name: str, data: Mapping[str, str], labels: Mapping[str, str] | None) -> None:
         """A new ConfigMap, or the new data of one that is there: `behavior: replace`."""
         try:
             self._find("ConfigMap", name)["data"] = data
         except ValueError:
-            self.documents.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+            metadata = {"name": name, "labels": dict(labels)} if labels else {"name": name}
+            self.documents.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
     def _patch(self, patch: Document) -> None:
         document = self._find(patch["kind"], patch["metadata"]["name"])
@@ -122,6 +125,14 @@ class _Objects:
         for document in self.documents:
             if document["kind"] == "Deployment":
                 yield from document["spec"]["template"]["spec"]["containers"]
+
+    def _set_labels(self, labels: Mapping[str, str], *, has_templates: bool) -> None:
+        for document in self.documents:
+            labelled = [document["metadata"]]
+            if has_templates and document["kind"] == "Deployment":
+                labelled.append(document["spec"]["template"]["metadata"])
+            for metadata in labelled:
+                metadata["labels"] = metadata.get("labels", {}) | labels
 
     def _set_namespace(self, namespace: str) -> None:
         for document in self.documents:

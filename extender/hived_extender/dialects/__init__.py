@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from hived.errors import UserError
 from hived_extender.dialects import (
     coscheduling_labels,
+    jobset,
     kai,
     koordinator,
     kueue,
@@ -25,7 +26,7 @@ from hived_extender.dialects import (
 )
 from hived_extender.dialects.description import Description, ObjectRef, merged
 from hived_extender.dialects.kinds import Lookup
-from hived_extender.wire import Pod
+from hived_extender.wire import Pod, PodSpec
 
 
 class Dialect(Protocol):
@@ -70,6 +71,16 @@ def is_marked(pod: Pod) -> bool:
     )
 
 
+def is_marked_by_author(pod: Pod) -> bool:
+    """The same, where what Volcano's controller writes onto every pod does not count."""
+    if not is_marked(pod):
+        return False
+    spec = pod.spec or PodSpec()
+    marks = (pod.labels.keys() | pod.annotations.keys()) & _KEYS - set(volcano.GROUP_NAMES)
+    has_field = spec.scheduling_group is not None or spec.workload_ref is not None
+    return bool(marks) or has_field or not volcano.is_made(pod)
+
+
 def describe(pod: Pod, objects: Lookup) -> Description | None:
     """What all dialects say of the pod, None if it is marked by none.
 
@@ -78,11 +89,12 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
     """
     if not is_marked(pod):
         return None
-    said = own.prevail([each for dialect in DIALECTS if (each := dialect.describe(pod, objects)) is not None])
+    said = [each for dialect in DIALECTS if (each := dialect.describe(pod, objects)) is not None]
+    said = own.prevail(volcano.give_way(pod, said))
     result = merged(said)
     if result is not None and result.missing and result.minimum is not None:
         result = merged(replace(each, source=None, missing=None) if each.missing else each for each in said)
-    return None if result is None else _completed(result, [_WAITING_S[each.dialect] for each in said])
+    return None if result is None else _completed(pod, result, [_WAITING_S[each.dialect] for each in said])
 
 
 def objects_of(pod: Pod) -> frozenset[ObjectRef]:
@@ -106,7 +118,7 @@ class _Asked:
         return None
 
 
-def _completed(said: Description, waiting_s: list[float | None]) -> Description:
+def _completed(pod: Pod, said: Description, waiting_s: list[float | None]) -> Description:
     if said.gang is None:
         if said.minimum or said.total or said.groups or said.match_policy:
             raise UserError(
@@ -118,5 +130,6 @@ def _completed(said: Description, waiting_s: list[float | None]) -> Description:
         said,
         total=None if said.total is None else max(said.total, said.minimum or 1),
         groups=None if said.groups is None else tuple(sorted({*said.groups, said.gang})),
+        job_part=jobset.part_of(pod),
         waiting_s=said.waiting_s or next((each for each in waiting_s if each is not None), None),
     )

@@ -62,6 +62,26 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
+class JobPart:
+    """A pod of a Job that has a domain of nodes for itself, those with one value of the label `topology`.
+
+    The Job is the one of `replicas` Jobs of `replicated_job` with this index; the other pods of a Job are created when
+    its leader has a node.
+    """
+
+    topology: str
+    replicated_job: str
+    job_index: str
+    replicas: int
+    is_leader: bool
+
+    @property
+    def job(self) -> tuple[str, str]:
+        """The Job within its JobSet."""
+        return self.replicated_job, self.job_index
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """One pod's gang. None: the dialect does not say.
 
@@ -82,6 +102,7 @@ class Description:
     priority_class : the PriorityClass of the gang, where the pods have none
     source : the object that describes the gang; its status is written there. Default: there is none
     missing : that object does not exist, or not yet; the gang waits for it. Default: False
+    job_part : its part in a JobSet with exclusive placement. Default: in none
     """
 
     dialect: str
@@ -99,6 +120,7 @@ class Description:
     priority_class: str | None = None
     source: ObjectRef | None = None
     missing: bool | None = None
+    job_part: JobPart | None = None
 
 
 def shown(value: object) -> str:

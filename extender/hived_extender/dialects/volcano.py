@@ -1,4 +1,8 @@
-"""Volcano: annotations on pods, and PodGroups, which its own job controller and Kubeflow's operators make."""
+"""Volcano: annotations on pods, and PodGroups, which its own job controller and Kubeflow's operators make.
+
+Its PodGroup controller makes a PodGroup for every other pod of the schedulers that it is run for, and names it in the
+pod's annotation. Nobody asked for that, so it gives way to other dialects, and is no gang by itself.
+"""
 
 from collections.abc import Mapping
 
@@ -13,12 +17,15 @@ MINIMUM = "scheduling.volcano.sh/group-min-member"
 QUEUE = "scheduling.volcano.sh/queue-name"
 TASK = "volcano.sh/task-spec"
 KIND = Kind("scheduling.volcano.sh", "podgroups", ("v1beta1",))
-JOB_VERSION = "batch.volcano.sh/v1alpha1"
+SCHEDULER = "volcano"
 KEYS = frozenset({*GROUP_NAMES, MINIMUM, QUEUE, TASK})
 WAITING_S: float | None = None
 
 DEFAULT_QUEUE = "default"
 """Stands on every PodGroup that names no queue, so it says nothing."""
+
+MADE = "podgroup-{}"
+"""The name of a PodGroup of the controller; the uid in it is that of the pod's controlling owner, else of the pod."""
 
 TIER = "volcano-tier-{}"
 """What a tier of its HyperNodes is called where a configuration says which cells are meant."""
@@ -33,10 +40,13 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
     source = None if group is None else KIND.ref(pod.metadata.namespace, group)
     found = None if source is None else find(objects, source)
     spec = Words(f"{source}: spec.", None if found is None else found.get("spec"))
+    minimum = spec.read("minMember", whole) or words.read(MINIMUM, count)
+    if found is not None and is_made(pod) and (minimum or 1) == 1 and not spec.has("minTaskMember"):
+        group = source = minimum = None
     return Description(
         NAME,
         gang=None if group is None else GangKey(pod.metadata.namespace, group),
-        minimum=spec.read("minMember", whole) or words.read(MINIMUM, count),
+        minimum=minimum,
         task=words.read(TASK, name),
         task_minimums=_task_minimums(spec),
         within=_within(spec.part("networkTopology")),
@@ -45,6 +55,22 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
         source=source,
         missing=True if source is not None and found is None else None,
     )
+
+
+def is_made(pod: Pod) -> bool:
+    """Does the pod name a PodGroup that Volcano's controller made for it, and no author asked for?"""
+    uid = pod.owner.uid if pod.owner is not None else pod.metadata.uid
+    names = [pod.annotations[key] for key in GROUP_NAMES if key in pod.annotations]
+    return bool(uid and names) and MINIMUM not in pod.annotations and all(name == MADE.format(uid) for name in names)
+
+
+def give_way(pod: Pod, said: list[Description]) -> list[Description]:
+    """The same descriptions; if another dialect names a gang, without the one that Volcano's controller made."""
+    if not is_made(pod) or not any(each.gang for each in said if each.dialect != NAME):
+        return said
+    words = Words("annotation ", pod.annotations)
+    own = Description(NAME, task=words.read(TASK, name), queue=_queue(words.read(QUEUE, name)))
+    return [own if each.dialect == NAME else each for each in said]
 
 
 def _task_minimums(spec: Words) -> Mapping[str, int] | None:

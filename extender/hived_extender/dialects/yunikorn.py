@@ -1,7 +1,8 @@
 """YuniKorn: the task groups of an application start together. It is known by its id, or else by its only task group.
 
-One pod of the application suffices to list the task groups. YuniKorn holds places for pods that come later; we hold
-nothing, so all pods of the task groups have to be created without waiting for each other.
+A task group may have a minimum of 0, as KubeRay writes for workers that an autoscaler adds. One pod of the application
+suffices to list the task groups. YuniKorn holds places for pods that come later; we hold nothing, so all pods of the
+task groups have to be created without waiting for each other.
 """
 
 from typing import Annotated
@@ -26,7 +27,7 @@ WAITING_S: float | None = None
 
 class _TaskGroup(msgspec.Struct, rename="camel"):
     name: Annotated[str, msgspec.Meta(min_length=1)]
-    min_member: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
+    min_member: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:
@@ -46,7 +47,7 @@ def describe(pod: Pod, _objects: Lookup) -> Description | None:
     return Description(
         NAME,
         gang=GangKey(pod.metadata.namespace, application),
-        minimum=None if minimums is None else sum(minimums.values()),
+        minimum=None if minimums is None else sum(minimums.values()) or None,
         task=task,
         task_minimums=minimums,
     )

@@ -1,29 +1,60 @@
 """What the scheduler loop knows by itself: the cluster as last seen, nodes a pod may use, pods it could displace."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from hived_extender.embedded.apiserver import models
-from hived_extender.embedded.apiserver.models import view_of
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.kube_rules.demands import DemandsReader, RuledPod
+from hived_extender.kube_rules.neighbours import Refusal, refusals
+from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.kube_rules.residents import Residents
+from hived_extender.wire import Node, Pod, PodSpec
 
 NOT_READY = "node(s) were not ready"
-UNSCHEDULABLE = "node(s) were unschedulable"
-SELECTOR_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
+
+_demands = DemandsReader()
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """A node as last seen."""
+
+    is_ready: bool
+    ruled: RuledNode
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> "SeenNode":
+        """Return the node in `body`; UserError if it is not one."""
+        node = _read(body, Node)
+        conditions = (node.status.conditions if node.status is not None else None) or ()
+        is_ready = any(one.type == "Ready" and one.status == "True" for one in conditions)
+        return cls(is_ready, RuledNode.read(node))
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.ruled.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenPod:
-    """A pod as last seen: all of it for the extender, and a view for the loop."""
+    """A pod as last seen: all of it for the extender, what the loop reads of it, and what rules look at."""
 
     body: Mapping[str, Any]
-    view: models.Pod
+    view: Pod
+    ruled: RuledPod
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "SeenPod":
-        """Return the pod in `body`; ApiError if it is not one."""
-        return cls(body, view_of(body, models.Pod))
+        """Return the pod in `body`; UserError if it is not one."""
+        view = _read(body, Pod)
+        return cls(body, view, _demands.read(view))
 
     @property
     def uid(self) -> str:
@@ -38,12 +69,22 @@ class SeenPod:
     @property
     def node(self) -> str:
         """The node it is bound to, empty if none."""
-        return self.view.spec.node_name
+        return self.view.node
 
     @property
     def priority(self) -> int:
         """Its Kubernetes priority."""
-        return self.view.spec.priority or 0
+        return self._spec.priority or 0
+
+    @property
+    def never_preempts(self) -> bool:
+        """Whether it displaces nobody."""
+        return self._spec.preemption_policy == "Never"
+
+    @property
+    def nominated_node(self) -> str:
+        """The node where room is being made for it, empty if none."""
+        return (self.view.status.nominated_node if self.view.status is not None else None) or ""
 
     @property
     def is_terminating(self) -> bool:
@@ -53,11 +94,23 @@ class SeenPod:
     @property
     def is_schedulable(self) -> bool:
         """Whether it waits for a node at all."""
-        return not (self.node or self.is_terminating or self.view.spec.scheduling_gates or self.view.is_finished)
+        return not (self.node or self.is_terminating or self.view.is_held or self.view.has_completed)
 
     def differs_besides_status(self, other: "SeenPod") -> bool:
         """Tell whether somebody changed more of the pod than its status since `other`."""
         return _without_status(self.body) != _without_status(other.body)
+
+    @property
+    def _spec(self) -> PodSpec:
+        return self.view.spec or PodSpec()
+
+
+def _read(body: Mapping[str, Any], kind: type[T]) -> T:
+    """Return `body` as a struct; UserError if it is not one."""
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"the object cannot be read as {kind.__name__}: {error}") from None
 
 
 def _without_status(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,38 +121,65 @@ def _without_status(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ClusterView:
-    """Nodes and pods as the watches reported them. Not thread-safe."""
+    """Nodes, pods and namespaces as the watches reported them, and pods that were just bound. Not thread-safe."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, models.Node] = {}
+        self.nodes: dict[str, SeenNode] = {}
         self.pods: dict[str, SeenPod] = {}
-        self._bound: dict[str, dict[str, SeenPod]] = {}
+        self.namespace_labels: dict[str, Mapping[str, str]] = {}
+        self._residents = Residents()
+        # Bound by us and not yet seen with their node.
+        self._assumed: set[str] = set()
+        # Pods without a node for which it matters where others run, in the order in which they were seen.
+        self._choosy: dict[str, None] = {}
 
     def put_pod(self, pod: SeenPod) -> SeenPod | None:
         """Take in the present state of a pod and return the one known before."""
-        known = self.remove_pod(pod.uid)
+        known = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        if pod.node:
-            self._bound.setdefault(pod.node, {})[pod.uid] = pod
+        if pod.view.has_completed:
+            self._residents.remove(pod.uid)
+        elif pod.node:
+            self._assumed.discard(pod.uid)
+            self._choosy.pop(pod.uid, None)
+            self._residents.put(pod.uid, pod.node, pod.ruled, is_leaving=pod.is_terminating)
+        elif pod.ruled.demands.has_neighbour_rules:
+            self._choosy[pod.uid] = None
         return known
 
     def remove_pod(self, uid: str) -> SeenPod | None:
         """Forget a pod and return what was known of it."""
-        known = self.pods.pop(uid, None)
-        if known is not None and known.node:
-            del self._bound[known.node][uid]
-        return known
+        self._assumed.discard(uid)
+        self._choosy.pop(uid, None)
+        self._residents.remove(uid)
+        return self.pods.pop(uid, None)
 
-    def feasible_nodes(self, pod: SeenPod) -> tuple[list[str], dict[str, str]]:
-        """Return the nodes that `pod` may use, ascending, and why not for each of the others."""
-        feasible, refused = [], {}
-        for name in sorted(self.nodes):
-            reason = _refusal(self.nodes[name], pod)
-            if reason:
-                refused[name] = reason
-            else:
-                feasible.append(name)
-        return feasible, refused
+    def assume(self, pod: SeenPod, node: str) -> None:
+        """The pod is being bound: it counts there from now on."""
+        self._assumed.add(pod.uid)
+        self._residents.put(pod.uid, node, pod.ruled)
+
+    def take_back(self, uid: str) -> None:
+        """The binding of a pod has failed; one that was seen with its node stays there."""
+        if uid in self._assumed:
+            self._assumed.discard(uid)
+            self._residents.remove(uid)
+
+    def is_assumed(self, uid: str) -> bool:
+        """Tell whether the pod was bound and is not yet seen with its node."""
+        return uid in self._assumed
+
+    def choosy_pods(self) -> list[str]:
+        """Return the uids of pods without a node that a pod elsewhere may help, by affinity or topology spread."""
+        return list(self._choosy)
+
+    def refused_nodes(self, pod: SeenPod) -> dict[str, Refusal]:
+        """Return the nodes that `pod` may not use now, and why."""
+        ruled = {name: node.ruled for name, node in self.nodes.items()}
+        refused = refusals(pod.ruled, ruled, self._residents, self.namespace_labels)
+        return refused | {
+            name: Refusal((NOT_READY,), is_final=True) for name, node in self.nodes.items() if not node.is_ready
+        }
 
     def preemption_candidates(self, pod: SeenPod, nodes: Iterable[str]) -> dict[str, list[str]]:
         """Return those of `nodes` that run anything, each with the uids of its pods of lower priority than `pod`.
@@ -108,17 +188,16 @@ class ClusterView:
         own, and a pod that it has preempted lazily may go though its Kubernetes priority is not lower.
         """
         return {
-            node: sorted(other.uid for other in self._bound[node].values() if other.priority < pod.priority)
+            node: sorted(uid for uid in self._residents.on(node) if self.pods[uid].priority < pod.priority)
             for node in nodes
-            if self._bound.get(node)
+            if self._residents.on(node)
         }
 
     def may_preempt(self, pod: SeenPod) -> bool:
         """Tell whether `pod` may displace others now: its policy allows it and no earlier victim is still leaving."""
-        if pod.view.spec.preemption_policy == "Never":
-            return False
-        nominated = pod.view.status.nominated_node_name
-        return not any(other.is_terminating for other in self._bound.get(nominated, {}).values())
+        return not (
+            pod.never_preempts or any(other.is_leaving for other in self._residents.on(pod.nominated_node).values())
+        )
 
     def choose_victims(self, victims_by_node: Mapping[str, list[str]]) -> tuple[str, list[SeenPod]]:
         """Return the node where preemption hurts least, and the victims there that are still known.
@@ -134,25 +213,14 @@ class ClusterView:
         return node, [self.pods[uid] for uid in victims_by_node[node] if uid in self.pods]
 
 
-def _refusal(node: models.Node, pod: SeenPod) -> str:
-    if not any(one.type == "Ready" and one.status == "True" for one in node.status.conditions):
-        return NOT_READY
-    if node.spec.unschedulable:
-        return UNSCHEDULABLE
-    labels = node.metadata.labels
-    if any(labels.get(key) != value for key, value in pod.view.spec.node_selector.items()):
-        return SELECTOR_MISMATCH
-    return ""
-
-
-def explain(node_count: int, reasons: Mapping[str, str], known_nodes: Iterable[str]) -> str:
+def explain(nodes: Iterable[str], reasons: Mapping[str, Sequence[str]]) -> str:
     """Return why a pod fits nowhere, as kube-scheduler words it.
 
     Reasons of nodes are counted; a reason under a key that is no node stands by itself.
     """
-    nodes = set(known_nodes)
-    counts = Counter(reason for name, reason in reasons.items() if name in nodes)
-    parts = [*(reason for name, reason in sorted(reasons.items()) if name not in nodes)]
+    known = set(nodes)
+    counts = Counter(reason for name, each in reasons.items() if name in known for reason in each)
+    parts = [reason for name, each in sorted(reasons.items()) if name not in known for reason in each]
     parts += sorted(f"{count} {reason}" for reason, count in counts.items())
-    text = f"0/{node_count} nodes are available"
+    text = f"0/{len(known)} nodes are available"
     return f"{text}: {', '.join(parts)}." if parts else f"{text}."

@@ -8,13 +8,15 @@ Annotations of a pod say what a real workload would show by itself:
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hived.errors import UserError
 from hived_extender.embedded.apiserver import models
 from hived_extender.embedded.apiserver.kinds import set_condition, timestamp
 from hived_extender.embedded.apiserver.models import Body
+from hived_extender.kube_rules.demands import Toleration
+from hived_extender.kube_rules.nodes import Taint
 
 PREFIX = "embedded.hived/"
 RUN_SECONDS = PREFIX + "run-seconds"
@@ -40,6 +42,28 @@ def lifetime_of(annotations: Mapping[str, str]) -> Lifetime:
         raise UserError(f"annotation {EXIT_CODE}: expected a whole number in 0..255, found {annotations[EXIT_CODE]!r}")
     run_s, stop_s = _number(annotations, RUN_SECONDS, math.inf), _number(annotations, STOP_SECONDS, 0.0)
     return Lifetime(run_s, int(exit_code), stop_s)
+
+
+def stay_s(pod: models.Pod, taints: Sequence[models.Taint]) -> float:
+    """Return how long a pod may stay on a node with these taints, infinite if none of them ends it."""
+    borne: list[float] = []
+    for taint in (Taint(one.key, one.value, one.effect) for one in taints if one.effect == "NoExecute"):
+        bearing = [one for one in pod.spec.tolerations if taint.is_borne([_toleration(one)])]
+        if not bearing:
+            return 0.0
+        borne += [float(max(0, one.toleration_seconds)) for one in bearing if one.toleration_seconds is not None]
+    return min(borne, default=math.inf)
+
+
+def evicted_by_taint(status: Body, pod: models.Pod) -> Body:
+    """Return the status of a pod that is about to go because of a taint of its node."""
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "DeletionByTaintManager",
+        "message": f"Taint manager: deleting due to NoExecute taint on {pod.spec.node_name}",
+    }
+    return set_condition(status, condition)
 
 
 def running(pod: models.Pod, status: Body, pod_ip: str) -> Body:
@@ -86,6 +110,10 @@ def finished(pod: models.Pod, status: Body, exit_code: int) -> Body:
 def refused(status: Body, why: str) -> Body:
     """Return the status of a pod that its node will not start."""
     return {**status, "phase": "Failed", "reason": "InvalidAnnotation", "message": why}
+
+
+def _toleration(one: models.Toleration) -> Toleration:
+    return Toleration(one.key, one.operator, one.value, one.effect)
 
 
 def _number(annotations: Mapping[str, str], key: str, default: float) -> float:

@@ -6,12 +6,14 @@ look does no harm.
 
 A node's annotation `embedded.hived/ready` plays its failures: `false` is a kubelet that reports itself not Ready and
 still runs and stops pods; `unknown` is a machine that is gone from the network: nothing on it starts, ends or stops
-until the annotation is taken off.
+until the annotation is taken off. Taints with NoExecute end pods that do not tolerate them, as the taint eviction
+controller has it.
 """
 
 import asyncio
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import cast
@@ -24,7 +26,7 @@ from hived_extender.embedded.apiserver.registry import Registry
 from hived_extender.embedded.apiserver.resources import LEASES, NODES, PODS, ResourceType
 from hived_extender.embedded.apiserver.statuses import ApiError
 from hived_extender.embedded.apiserver.store import Key, Revision
-from hived_extender.embedded.lifetimes import PREFIX, finished, lifetime_of, refused, running
+from hived_extender.embedded.lifetimes import PREFIX, evicted_by_taint, finished, lifetime_of, refused, running, stay_s
 from hived_extender.embedded.machines import ENABLE_CAPACITY, POD_LIMIT, Machine
 from hived_extender.wire import ENABLE_LIMIT
 
@@ -53,6 +55,7 @@ class _PodClock:
     started: float | None = None
     stopping: float | None = None
     orphaned: float | None = None
+    tainted: float | None = None
     timer: asyncio.TimerHandle | None = None
 
 
@@ -64,6 +67,8 @@ class Nodes:
         self._timing = timing
         self._clocks: dict[Key, _PodClock] = {}
         self._reachable: dict[str, bool] = {}
+        # Of each node, the taints that end pods.
+        self._ending: dict[str, list[models.Taint]] = {}
         self._addresses = itertools.count(1)
 
     def register(self, machines: Iterable[Machine]) -> None:
@@ -119,15 +124,18 @@ class Nodes:
 
     def _node_seen(self, key: Key) -> None:
         revision = self._registry.collection(NODES).revisions.get(key)
-        was_reachable = self._reachable.get(key.name)
+        before = self._reachable.get(key.name), self._ending.get(key.name)
         if revision is None:
             self._reachable.pop(key.name, None)
+            self._ending.pop(key.name, None)
             self._remove_lease(key.name)
         else:
             wish = revision.view.metadata.annotations.get(READY, "true").lower()
             self._reachable[key.name] = wish != "unknown"
+            taints = cast(models.Node, revision.view).spec.taints
+            self._ending[key.name] = [one for one in taints if one.effect == "NoExecute"]
             self._report_node(revision, wish)
-        if was_reachable != self._reachable.get(key.name):
+        if before != (self._reachable.get(key.name), self._ending.get(key.name)):
             for pod_key, pod in list(self._registry.collection(PODS).revisions.items()):
                 if cast(models.Pod, pod.view).spec.node_name == key.name:
                     self._pod_seen(pod_key)
@@ -177,9 +185,29 @@ class Nodes:
         clock = self._clock(key, revision)
         if revision is None or clock is None:
             return
-        due_at = self._step(revision, clock)
-        if due_at is not None:
+        ends_at = self._end_by_taint(revision, clock)
+        if ends_at is None:
+            return
+        due_at = min(ends_at, math.inf if (next_at := self._step(revision, clock)) is None else next_at)
+        if math.isfinite(due_at):
             clock.timer = asyncio.get_running_loop().call_at(due_at, self._look, self._pod_seen, key)
+
+    def _end_by_taint(self, revision: Revision, clock: _PodClock) -> float | None:
+        """Delete the pod if a taint of its node has not been borne for long enough, and return None.
+
+        Else return when that will be, infinite if never. The deletion brings the pod back here.
+        """
+        pod, now = cast(models.Pod, revision.view), asyncio.get_running_loop().time()
+        may_stay_s = stay_s(pod, self._ending.get(pod.spec.node_name, ()))
+        if not math.isfinite(may_stay_s) or pod.is_finished or pod.metadata.deletion_timestamp:
+            clock.tainted = None
+            return math.inf
+        clock.tainted = now if clock.tainted is None else clock.tainted
+        if now < clock.tainted + may_stay_s:
+            return clock.tainted + may_stay_s
+        self._report_pod(revision, evicted_by_taint(revision.body["status"], pod))
+        self._registry.delete(PODS, revision.key, DeleteOptions(preconditions=Preconditions(uid=pod.metadata.uid)))
+        return None
 
     def _clock(self, key: Key, revision: Revision | None) -> _PodClock | None:
         """Return the clock of the pod that is now at `key`, its timer stopped; None if no node has to do with it."""

@@ -1,9 +1,9 @@
 """The scheduler loop of the embedded cluster: it treats the extender as kube-scheduler does.
 
-One thread takes pod after pod from the queue: own feasibility, then the filter verb, then the bind verb; if no node is
-left, the preempt verb, whose victims it deletes. Two more threads watch nodes and pods. The extender is asked about
-every pod, and says itself which are none of its own. The loop serves every pod, whatever its `schedulerName`: no other
-scheduler is there.
+One thread takes pod after pod from the queue: own feasibility, then the filter verb, then, on a thread of its own, the
+bind verb. If no node is left, it calls the preempt verb, whose victims it deletes. Three more threads watch nodes, pods
+and namespaces. The extender is asked about every pod, and says itself which are none of its own. The loop serves every
+pod, whatever its `schedulerName`: no other scheduler is there.
 """
 
 import logging
@@ -12,17 +12,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from hived_extender.embedded.apiserver import models
+from hived.errors import UserError
 from hived_extender.embedded.apiserver.kinds import set_condition
-from hived_extender.embedded.apiserver.models import view_of
-from hived_extender.embedded.apiserver.statuses import ApiError
+from hived_extender.embedded.bindings import Bindings
 from hived_extender.embedded.extender_client import ExtenderClient, ExtenderError, Filtered
-from hived_extender.embedded.feasibility import ClusterView, SeenPod, explain
+from hived_extender.embedded.feasibility import ClusterView, SeenNode, SeenPod, explain
 from hived_extender.embedded.scheduling_queue import Pace, SchedulingQueue
-from hived_extender.kube import LIVE_PODS, NODES, PODS, KubeClient, KubeError, pod_path
+from hived_extender.kube import LIVE_PODS, NAMESPACES, NODES, PODS, KubeClient, KubeError, pod_path
+from hived_extender.kube_rules.demands import NAMESPACE_NAME
 from hived_extender.metrics import Metrics
 from hived_extender.pod_events import NORMAL, WARNING, EventRecorder
 from hived_extender.watch import Reflector, Resource
+from hived_extender.wire import PodCondition
 
 DEFAULT_EXTENDER_TIMEOUT_S = 60.0
 COMPONENT = "default-scheduler"
@@ -42,14 +43,13 @@ class Scheduler:
     ) -> None:
         self._kube = kube
         self._extender = ExtenderClient(extender_url, extender_timeout_s)
+        self._bindings = Bindings(lambda: ExtenderClient(extender_url, extender_timeout_s))
         self._events = EventRecorder(kube, COMPONENT)
         self._stop = threading.Event()
-        # Guards the view, the queue and `_assumed`; never held during a call.
+        # Guards the view and the queue; never held during a call.
         self._changed = threading.Condition()
         self._cluster = ClusterView()
         self._queue = SchedulingQueue(pace)
-        # Bound by us and not yet seen with their node.
-        self._assumed: set[str] = set()
         self._reflectors: list[Reflector[dict[str, Any]]] = []
         self._worker = threading.Thread(target=self._run, name="embedded-scheduler", daemon=True)
 
@@ -58,7 +58,8 @@ class Scheduler:
         metrics = Metrics()
         nodes = Resource(NODES, dict, self._sync_nodes, self._node_seen, self._node_gone)
         pods = Resource(PODS, dict, self._sync_pods, self._pod_seen, self._pod_gone, LIVE_PODS)
-        self._reflectors = [Reflector(self._kube, resource, metrics) for resource in (nodes, pods)]
+        namespaces = Resource(NAMESPACES, dict, self._sync_namespaces, self._namespace_seen, self._namespace_gone)
+        self._reflectors = [Reflector(self._kube, resource, metrics) for resource in (namespaces, nodes, pods)]
         listed = [reflector.relist() for reflector in self._reflectors]
         for reflector in self._reflectors:
             reflector.start()
@@ -72,6 +73,7 @@ class Scheduler:
         for reflector in self._reflectors:
             reflector.stop()
         self._extender.abort()
+        self._bindings.abort()
         with self._changed:
             self._changed.notify_all()
         if self._worker.ident is not None:
@@ -93,13 +95,13 @@ class Scheduler:
             self._node_seen(body)
 
     def _node_seen(self, body: Body) -> None:
-        node = _read(lambda: view_of(body, models.Node))
+        node = _read(lambda: SeenNode.read(body))
         if node is None:
             return
         with self._changed:
-            known = self._cluster.nodes.get(node.metadata.name)
-            self._cluster.nodes[node.metadata.name] = node
-            if known is None or _is_new_to_scheduling(node, known):
+            known = self._cluster.nodes.get(node.name)
+            self._cluster.nodes[node.name] = node
+            if known != node:
                 self._wake_all()
 
     def _node_gone(self, body: Body) -> None:
@@ -122,11 +124,11 @@ class Scheduler:
             return
         with self._changed:
             known = self._cluster.put_pod(pod)
-            if pod.node:
-                self._assumed.discard(pod.uid)
+            if pod.node and (known is None or _is_new_to_others(pod, known)):
+                self._wake_choosy()
             if not pod.is_schedulable:
                 self._queue.remove(pod.uid)
-            elif pod.uid not in self._assumed:
+            elif not self._cluster.is_assumed(pod.uid):
                 if pod.uid not in self._queue:
                     self._queue.add(pod.uid, pod.priority)
                 elif known is None or pod.differs_besides_status(known):
@@ -140,12 +142,33 @@ class Scheduler:
         with self._changed:
             self._cluster.remove_pod(uid)
             self._queue.remove(uid)
-            self._assumed.discard(uid)
             self._wake_all()
 
     def _wake_all(self) -> None:
         self._queue.wake_all(time.monotonic())
         self._changed.notify_all()
+
+    def _wake_choosy(self) -> None:
+        """A pod runs, leaves or has other labels: that may help those whose rules look at others."""
+        for uid in self._cluster.choosy_pods():
+            self._queue.wake(uid, time.monotonic())
+        self._changed.notify_all()
+
+    def _sync_namespaces(self, bodies: list[dict[str, Any]]) -> None:
+        with self._changed:
+            self._cluster.namespace_labels.clear()
+        for body in bodies:
+            self._namespace_seen(body)
+
+    def _namespace_seen(self, body: Body) -> None:
+        name = body["metadata"]["name"]
+        with self._changed:
+            self._cluster.namespace_labels[name] = {NAMESPACE_NAME: name, **body["metadata"].get("labels", {})}
+            self._wake_choosy()
+
+    def _namespace_gone(self, body: Body) -> None:
+        with self._changed:
+            self._cluster.namespace_labels.pop(body["metadata"]["name"], None)
 
     # The loop
 
@@ -173,30 +196,35 @@ class Scheduler:
 
     def _schedule(self, pod: SeenPod) -> None:
         with self._changed:
-            feasible, reasons = self._cluster.feasible_nodes(pod)
-            node_names = list(self._cluster.nodes)
+            refused = self._cluster.refused_nodes(pod)
+            nodes = sorted(self._cluster.nodes)
+        feasible = [name for name in nodes if name not in refused]
         try:
             filtered = self._filter(pod, feasible)
             if filtered.nodes:
                 self._bind(pod, filtered.nodes[0])
                 return
-            self._preempt(pod, filtered, feasible)
+            resolvable = [name for name in nodes if name not in refused or not refused[name].is_final]
+            self._preempt(pod, [name for name in resolvable if name not in filtered.unresolvable])
         except (ExtenderError, KubeError) as error:
-            log.warning("scheduling %s failed: %s", pod.label, error)
-            self._later(self._queue.defer, pod)
-            self._report_failure(pod, "SchedulerError", str(error))
+            self._failed(pod, error)
             return
         self._later(self._queue.park, pod)
-        reasons |= filtered.failed | filtered.unresolvable
-        self._report_failure(pod, "Unschedulable", explain(len(node_names), reasons, node_names))
+        reasons: dict[str, tuple[str, ...]] = {name: refusal.reasons for name, refusal in refused.items()}
+        reasons |= {name: (why,) for name, why in (filtered.failed | filtered.unresolvable).items()}
+        self._report_failure(pod, "Unschedulable", explain(nodes, reasons))
+
+    def _failed(self, pod: SeenPod, error: Exception) -> None:
+        log.warning("scheduling %s failed: %s", pod.label, error)
+        self._later(self._queue.defer, pod)
+        self._report_failure(pod, "SchedulerError", str(error))
 
     def _filter(self, pod: SeenPod, feasible: list[str]) -> Filtered:
         """Return the nodes that the extender leaves; a nominated node is tried alone first."""
         if not feasible:
             return Filtered(feasible, {}, {})
-        nominated = pod.view.status.nominated_node_name
-        if nominated in feasible:
-            filtered = self._extender.filter(pod.body, [nominated])
+        if pod.nominated_node in feasible:
+            filtered = self._extender.filter(pod.body, [pod.nominated_node])
             if filtered.nodes:
                 return filtered
         return self._extender.filter(pod.body, feasible)
@@ -204,24 +232,29 @@ class Scheduler:
     def _bind(self, pod: SeenPod, node: str) -> None:
         meta = pod.view.metadata
         with self._changed:
-            self._assumed.add(pod.uid)
-        try:
-            self._extender.bind(meta.namespace, meta.name, meta.uid, node)
-        except (ExtenderError, KubeError):
-            with self._changed:
-                self._assumed.discard(pod.uid)
-            raise
-        with self._changed:
-            self._queue.remove(pod.uid)
-        self._tell(pod, NORMAL, "Scheduled", f"Successfully assigned {pod.label} to {node}")
+            self._cluster.assume(pod, node)
 
-    def _preempt(self, pod: SeenPod, filtered: Filtered, feasible: list[str]) -> None:
-        """Make room for `pod` on one node, if the extender names victims there, and nominate it."""
+        def bind(extender: ExtenderClient) -> None:
+            try:
+                extender.bind(meta.namespace, meta.name, meta.uid, node)
+            except ExtenderError as error:
+                with self._changed:
+                    self._cluster.take_back(pod.uid)
+                    self._wake_all()
+                self._failed(pod, error)
+                return
+            with self._changed:
+                self._queue.remove(pod.uid)
+            self._tell(pod, NORMAL, "Scheduled", f"Successfully assigned {pod.label} to {node}")
+
+        self._bindings.begin(bind)
+
+    def _preempt(self, pod: SeenPod, nodes: list[str]) -> None:
+        """Make room for `pod` on one of these nodes, if the extender names victims there, and nominate it."""
         with self._changed:
             if not self._cluster.may_preempt(pod):
                 return
-            resolvable = [node for node in feasible if node not in filtered.unresolvable]
-            candidates = self._cluster.preemption_candidates(pod, resolvable)
+            candidates = self._cluster.preemption_candidates(pod, nodes)
         if not candidates:
             return
         victims_by_node = self._extender.preempt(pod.body, candidates)
@@ -253,7 +286,7 @@ class Scheduler:
         self._tell(victim, NORMAL, "Preempted", message)
 
     def _nominate(self, pod: SeenPod, node: str) -> None:
-        if pod.view.status.nominated_node_name != node:
+        if pod.nominated_node != node:
             self._patch_status(pod, {"nominatedNodeName": node or None})
 
     # What becomes known of it
@@ -261,11 +294,12 @@ class Scheduler:
     def _later(self, how: Callable[[str, float], None], pod: SeenPod) -> None:
         with self._changed:
             how(pod.uid, time.monotonic())
+            self._changed.notify_all()  # a binding fails on another thread than the loop's
 
     def _report_failure(self, pod: SeenPod, reason: str, message: str) -> None:
         self._tell(pod, WARNING, "FailedScheduling", message)
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
-        known = next((one for one in pod.view.status.conditions if one.type == "PodScheduled"), models.Condition())
+        known = pod.view.condition("PodScheduled") or PodCondition()
         if (known.status, known.reason, known.message) == ("False", reason, message):
             return
         try:
@@ -291,23 +325,15 @@ class Scheduler:
         self._kube.patch_lists(f"{pod_path(meta.namespace, meta.name)}/status", body)
 
 
-def _is_new_to_scheduling(node: models.Node, known: models.Node) -> bool:
-    return (
-        node.metadata.labels != known.metadata.labels
-        or node.spec != known.spec
-        or node.status.allocatable != known.status.allocatable
-        or _readiness(node) != _readiness(known)
-    )
-
-
-def _readiness(node: models.Node) -> str:
-    return next((one.status for one in node.status.conditions if one.type == "Ready"), "")
+def _is_new_to_others(pod: SeenPod, known: SeenPod) -> bool:
+    """Tell whether a pod that has a node may mean something else to rules between pods than before."""
+    return (pod.node, pod.is_terminating, pod.view.labels) != (known.node, known.is_terminating, known.view.labels)
 
 
 def _read(read: Callable[[], T]) -> T | None:
     """Return what `read` makes of an object, None (and a log entry) if it is not what it should be."""
     try:
         return read()
-    except ApiError as error:
+    except UserError as error:
         log.error("an object is left out: %s", error)
         return None

@@ -1,13 +1,14 @@
 """One gang: its pods, and what they say together of how it starts."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from hived.errors import UserError
 from hived_extender.dialects.description import Description, GangKey, MatchPolicy, ObjectRef
 from hived_extender.pods import PodRecord, PodState
+from hived_extender.wire import Owner
 
 T = TypeVar("T")
 
@@ -18,6 +19,9 @@ class Ended:
 
     description: Description
     has_succeeded: bool
+    created: str = ""
+    owner: Owner | None = None
+    is_leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,12 @@ class Gang:
     ended: dict[str, Ended] = field(default_factory=dict)
     lists: Counter[GangKey] = field(default_factory=Counter)
     _order: list[PodRecord] | None = field(default=None, repr=False)
+    _present: list[PodRecord] | None = field(default=None, repr=False)
     _terms: "Terms | UserError | None" = field(default=None, repr=False)
 
     def changed(self) -> None:
         """Its pods are not what they were."""
-        self._order = self._terms = None
+        self._order = self._present = self._terms = None
 
     def in_order(self) -> list[PodRecord]:
         """Members by age, then name: the order in which they may start. Not to be changed."""
@@ -59,8 +64,34 @@ class Gang:
             self._order = sorted(self.members.values(), key=age)
         return self._order
 
+    def present(self) -> list[PodRecord]:
+        """Members that are to stay, in order: not being deleted, nor of an owner that was created anew since."""
+        if self._present is None:
+            latest = self._latest_owners()
+            self._present = [one for one in self.in_order() if not one.is_leaving and _is_of(latest, one.owner)]
+        return self._present
+
+    def succeeded(self) -> list[Ended]:
+        """Pods that have ended well and are to stay, as `present` has it."""
+        latest, well = self._latest_owners(), [one for one in self.ended.values() if one.has_succeeded]
+        return [one for one in well if not one.is_leaving and _is_of(latest, one.owner)]
+
+    def _latest_owners(self) -> dict[tuple[str, str], set[str]]:
+        """By kind and name of owners the uid that has the youngest pod; several if their pods are of the same age."""
+        youngest: dict[tuple[str, str], dict[str, str]] = {}
+        seen = [(one.owner, one.created) for one in self.members.values()]
+        seen += [(one.owner, one.created) for one in self.ended.values()]
+        for owner, created in seen:
+            if owner is not None:
+                of_uid = youngest.setdefault((owner.kind, owner.name), {})
+                of_uid[owner.uid] = max(created, of_uid.get(owner.uid, ""))
+        return {
+            key: {uid for uid, created in of_uid.items() if created == max(of_uid.values())}
+            for key, of_uid in youngest.items()
+        }
+
     def terms(self) -> Terms:
-        """What its pods say together; if all are over, what those said. Raises UserError if they disagree.
+        """What its pods say together; if none is to stay, what the others said. Raises UserError if they disagree.
 
         Cost O(pods) after a change.
         """
@@ -74,7 +105,8 @@ class Gang:
         return self._terms
 
     def _agree(self) -> Terms:
-        said = [(record.name, record.description) for record in self.in_order() if record.description is not None]
+        members = self.present() or self.in_order()
+        said = [(record.name, record.description) for record in members if record.description is not None]
         if not said:
             said = [(uid, ended.description) for uid, ended in sorted(self.ended.items())]
 
@@ -100,6 +132,10 @@ class Gang:
             source=agreed("source", "the object that describes it", None),
             is_missing=bool(self.members) and any(description.missing for _, description in said),
         )
+
+
+def _is_of(latest: Mapping[tuple[str, str], Collection[str]], owner: Owner | None) -> bool:
+    return owner is None or owner.uid in latest[owner.kind, owner.name]
 
 
 def is_ready(record: PodRecord) -> bool:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from hived.errors import UserError
 from hived_extender.annotations import PREFIX
 from hived_extender.dialects.description import Description, GangKey, ObjectRef
+from hived_extender.gangs.gang import Ended
 from hived_extender.gangs.table import Gangs
 from hived_extender.interpreter import Interpreter
 from hived_extender.pods import PodRecord
@@ -43,7 +44,7 @@ class Members:
             return
         was_known = record.is_of_dialect
         self.leave(record)
-        record.marks = marks
+        record.marks, record.owner = marks, pod.owner
         try:
             record.description = self._interpreter.describe(pod)
             record.ask = self._interpreter.ask(pod, record.description)
@@ -70,9 +71,12 @@ class Members:
 
     def end(self, pod: Pod, description: Description | None) -> None:
         """A pod is over, but still there; `description` is None if it was not known before."""
-        uid = pod.metadata.uid
-        if uid in self._gangs.ended:
+        uid, is_leaving = pod.metadata.uid, bool(pod.metadata.deletion_timestamp)
+        known = self._gangs.ended.get(uid)
+        if known is not None and known.is_leaving == is_leaving:
             return
+        if known is not None:
+            description = known.description
         if description is None:
             with suppress(UserError):
                 description = self._interpreter.describe(pod)
@@ -80,7 +84,8 @@ class Members:
             return
         if description.missing and description.source is not None:
             self._naming[description.source][uid] = pod
-        self._gangs.end(uid, description, pod.has_succeeded)
+        ended = Ended(description, pod.has_succeeded, pod.metadata.created or "", pod.owner, is_leaving)
+        self._gangs.end(uid, ended)
         self._on_change(description.gang, True)
 
     def forget_end(self, uid: str) -> None:
@@ -106,4 +111,6 @@ def _marks(pod: Pod) -> int:
     """Of all that a pod may say, but what we write onto it ourselves: equal for equal pods."""
     spec = pod.spec or PodSpec()
     said = [*pod.labels.items(), *pod.annotations.items(), *(spec.node_selector or {}).items()]
-    return hash((str(spec.affinity), frozenset(item for item in said if not item[0].startswith(_WRITTEN_BY_US))))
+    owner = pod.owner.uid if pod.owner is not None else ""
+    words = frozenset(item for item in said if not item[0].startswith(_WRITTEN_BY_US))
+    return hash((str(spec.affinity), owner, words))

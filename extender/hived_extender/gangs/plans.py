@@ -12,7 +12,8 @@ from itertools import islice
 from hived.errors import UserError
 from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.dialects.description import GangKey, MatchPolicy
-from hived_extender.gangs.gang import Gang, Terms, age, is_placed, is_ready, task_of
+from hived_extender.gangs.gang import Ended, Gang, Terms, age, is_placed, is_ready, task_of
+from hived_extender.gangs.leaders import followers_of, has_only_led
 from hived_extender.pods import PodRecord
 from hived_extender.requests import Ask
 
@@ -25,30 +26,36 @@ _NUMBERED = re.compile(r"(.*[-._]|)(0|[1-9][0-9]{0,9})")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Pods of a round that ask for the same kind of cells: one request of the core, whose slots are `members`."""
+    """Pods of a round that ask for the same kind of cells: one request of the core, whose slots are `members`.
+
+    Slots after those are for pods that are created only when a member has its node: the first one, with which `absent`
+    has them. Nothing is held for them once the round has started.
+    """
 
     request: PodRequest
     members: tuple[PodRecord, ...]
+    absent: tuple[PodRequest, ...] = ()
+
+    @property
+    def slots(self) -> tuple[PodRecord, ...]:
+        """The pod whose nodes each slot heeds, in order."""
+        return self.members + self.members[:1] * len(self.absent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """Pods that start together: `members`, in order, those without devices among them; `parts`, of those with.
-
-    `is_strict`: kube-scheduler is to be asked about all of them again after they were told to wait.
-    """
+    """Pods that start together: `members`, in order, those without devices among them; `parts`, of those with."""
 
     key: GangKey
     name: str
     members: tuple[PodRecord, ...]
     parts: tuple[Part, ...]
-    is_strict: bool
     uids: frozenset[str]
 
     @property
-    def unasked(self) -> list[PodRecord]:
-        """Members that kube-scheduler has not found a node for yet."""
-        return [record for record in self.members if not record.was_asked]
+    def doubted(self) -> list[PodRecord]:
+        """Members that kube-scheduler did not ask about when they had a place; it may find no node for them."""
+        return [record for record in self.members if record.is_doubted]
 
 
 @dataclass(slots=True, eq=False)
@@ -70,8 +77,8 @@ class Plan:
 def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
     """The plan for these gangs, which start together; of some there may be no pods. Cost O(pods x log)."""
     chosen: list[PodRecord] = []
+    followers: dict[str, int] = {}
     missing: list[str] = []
-    is_strict = False
     try:
         for key in keys:
             gang = gangs.get(key)
@@ -84,13 +91,14 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
                 for other in sorted(gang.lists.keys() - set(keys))
             ]
             terms = gang.terms()
-            is_strict = is_strict or terms.is_strict
-            members, lack = _starters(gang, terms)
+            led = followers_of(gang.present(), max(terms.minimum, sum(terms.task_minimums.values())))
+            members, lack = (_led(gang), "") if led else _starters(gang, terms)
+            followers |= led
             if lack:
                 _check_namespaces(gang, terms)
                 missing.append(lack)
             chosen.extend(members)
-        asks = [(record, record.ask) for key in keys if key in gangs for record in gangs[key].in_order()]
+        asks = [(record, record.ask) for key in keys if key in gangs for record in gangs[key].present()]
         _check_agreement(keys[0], [(record, ask) for record, ask in asks if ask and ask.leaf_cell_count])
     except UserError as error:
         return Plan(keys, refusal=error.message)
@@ -101,35 +109,43 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
     first = next(record.gang for record in chosen if record.gang is not None)
     name = f"podgroup/{first}"
     uids = frozenset(record.uid for record in chosen)
-    return Plan(keys, round=Round(first, name, tuple(chosen), tuple(_parts(name, first, chosen)), is_strict, uids))
+    parts = _parts(name, first, chosen, followers)
+    return Plan(keys, round=Round(first, name, tuple(chosen), tuple(parts), uids))
 
 
 def _check_namespaces(gang: Gang, terms: Terms) -> None:
     """Pods of one gang in two namespaces are two gangs, neither of which is ever complete."""
-    count = len(gang.members)
+    count = len(gang.present())
     for other in [other for key, other in sorted(gang.namesakes.items()) if key != gang.key]:
         try:
             is_same = other.terms().minimum == terms.minimum
         except UserError:
             continue
-        if is_same and len(other.members) < terms.minimum <= count + len(other.members):
+        others = len(other.present())
+        if is_same and others < terms.minimum <= count + others:
             raise UserError(
-                f"podgroup {gang.key} has {count} of {terms.minimum} pods, and {len(other.members)} pods in "
+                f"podgroup {gang.key} has {count} of {terms.minimum} pods, and {others} pods in "
                 f"namespace {other.key.namespace} name a podgroup {gang.key.name} too: a gang is of one namespace; "
                 "create all its pods in one, or give the two different names"
             )
 
 
+def _led(gang: Gang) -> list[PodRecord]:
+    """The waiting pods that start with their leaders: all there are."""
+    return [record for record in gang.present() if not is_placed(record)]
+
+
 def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
     """The waiting pods that have to start together, in order; or what is missing for that."""
-    members = gang.in_order()
+    members = gang.present()
     ready = [record for record in members if is_ready(record)]
     if terms.is_missing:
         return [], f"rejected by podgroup {gang.key}: there is no {terms.source}"
     placed = [record for record in members if is_placed(record)]
-    succeeded = [ended for ended in gang.ended.values() if ended.has_succeeded]
+    succeeded = _succeeded(gang, terms)
     policy = terms.match_policy
-    if policy is MatchPolicy.ONCE_SATISFIED and (placed or succeeded):
+    has_begun = bool(placed or succeeded) and not has_only_led(members, list(gang.ended.values()))
+    if policy is MatchPolicy.ONCE_SATISFIED and has_begun:
         return [], ""
     if policy is MatchPolicy.ONLY_WAITING:
         placed = [record for record in placed if not record.is_running]
@@ -157,13 +173,25 @@ def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
     return sorted(chosen.values(), key=age), ""
 
 
+def _succeeded(gang: Gang, terms: Terms) -> list[Ended]:
+    """Pods that have ended well and count for those that wait: none if they were the whole gang before these came."""
+    succeeded, members = gang.succeeded(), gang.present()
+    if not members or any(is_placed(record) for record in members):
+        return succeeded
+    owners = {record.owner for record in members if record.owner is not None}
+    oldest = min(record.created for record in members)
+    if len(succeeded) < (terms.total or terms.minimum) or any(ended.created >= oldest for ended in succeeded):
+        return succeeded
+    return succeeded if any(ended.owner in owners for ended in gang.ended.values()) else []
+
+
 def _lacking(gang: Gang, terms: Terms, have: int, minimum: int, what: str) -> str:
     """Why a gang cannot start: what is not created yet, and what stands in the way of those that are."""
     notes = []
-    absent = _absent([record.name for record in gang.members.values()], terms.total or terms.minimum)
+    members = gang.present()
+    absent = _absent([record.name for record in members], terms.total or terms.minimum)
     if absent and have < minimum:
         notes.append(f"missing {absent}")
-    members = gang.in_order()
     gated = [record.name for record in members if record.is_held]
     if gated:
         notes.append(f"{listed(gated)} held by a scheduling gate")
@@ -211,34 +239,51 @@ def _check_agreement(key: GangKey, asks: Sequence[tuple[PodRecord, Ask]]) -> Non
                 )
 
 
-def _parts(name: str, key: GangKey, members: Sequence[PodRecord]) -> list[Part]:
+def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Mapping[str, int]) -> list[Part]:
     """One request for each kind of cells that the pods ask for.
 
-    Pods that choose different nodes are of different kinds, unless all shall be in one cell: that needs one request.
+    A leader is of a kind of its own; `followers` says how many pods it stands for besides itself, by its uid.
     """
     kinds: dict[tuple[str, str, str, bool, str], list[tuple[Ask, PodRecord]]] = {}
     for record in members:
         ask = record.ask
         if ask is not None and ask.leaf_cell_count:
-            is_free = not ask.within_cell and ask.within_is_required
-            nodes = ask.node_choice if is_free else ""
-            kind = (ask.leaf_cell_type, ask.pinned_cell_id, ask.within_cell, ask.within_is_required, nodes)
+            leader = record.uid if record.uid in followers else ""
+            kind = (ask.leaf_cell_type, ask.pinned_cell_id, ask.within_cell, ask.within_is_required, leader)
             kinds.setdefault(kind, []).append((ask, record))
     parts = []
-    choosers_first = sorted(kinds, key=lambda kind: (kind[:-1], not kind[-1], kind[-1]))
-    for number, kind in enumerate(choosers_first):
+    places = {record.uid: place for place, record in enumerate(members)}
+    for number, kind in enumerate(sorted(kinds, key=lambda kind: (kind[:4], places.get(kind[4], -1)))):
         pods = sorted(kinds[kind], key=lambda one: one[0].leaf_cell_count)  # stable: by age within a size
-        sizes = Counter(ask.leaf_cell_count for ask, _ in pods)
-        part_name = f"{name}#{number}" if number else name
-        group = GroupSpec(part_name, tuple(MemberSpec(count, size) for size, count in sorted(sizes.items())))
-        spec = replace(
-            spec_of(pods[0][0], group),
-            lazy_preemption=all(ask.lazy_preemption for ask, _ in pods),
-            ignore_suggested_nodes=all(ask.ignore_suggested_nodes for ask, _ in pods),
-        )
-        request = PodRequest(uid=part_name, name=key.name, namespace=key.namespace, spec=spec)
-        parts.append(Part(request, tuple(record for _, record in pods)))
+        parts.append(_part(f"{name}#{number}" if number else name, key, pods, followers.get(kind[4], 0)))
     return parts
+
+
+def _part(name: str, key: GangKey, pods: Sequence[tuple[Ask, PodRecord]], absent_count: int) -> Part:
+    """One request for pods of one kind, ascending by size, and for as many absent ones like the first."""
+    first = pods[0][0]
+    sizes = Counter(ask.leaf_cell_count for ask, _ in pods)
+    sizes[first.leaf_cell_count] += absent_count
+    group = GroupSpec(name, tuple(MemberSpec(count, size) for size, count in sorted(sizes.items())))
+    spec = replace(
+        spec_of(first, group),
+        within_is_required=first.within_is_required and not all(ask.prefers_near for ask, _ in pods),
+        lazy_preemption=all(ask.lazy_preemption for ask, _ in pods),
+    )
+    if absent_count and not spec.within_cell:
+        spec = replace(spec, within_cell=first.job_cell, within_is_required=bool(first.job_cell))
+    request = PodRequest(uid=name, name=key.name, namespace=key.namespace, spec=spec)
+    absent = tuple(_absent_pod(request, first, index) for index in range(absent_count))
+    return Part(request, tuple(record for _, record in pods), absent)
+
+
+def _absent_pod(part: PodRequest, ask: Ask, index: int) -> PodRequest:
+    """What stands for a pod that is not created yet."""
+    name = f"{part.uid}+{index}"
+    group = GroupSpec(name, (MemberSpec(1, ask.leaf_cell_count),))
+    return PodRequest(
+        name, part.name, part.namespace, replace(part.spec, group=group, leaf_cell_count=ask.leaf_cell_count)
+    )
 
 
 def spec_of(ask: Ask, group: GroupSpec) -> PodSpec:
@@ -251,7 +296,7 @@ def spec_of(ask: Ask, group: GroupSpec) -> PodSpec:
         pinned_cell_id=ask.pinned_cell_id,
         leaf_cell_type=ask.leaf_cell_type,
         lazy_preemption=ask.lazy_preemption,
-        ignore_suggested_nodes=ask.ignore_suggested_nodes,
+        ignore_suggested_nodes=False,
         within_cell=ask.within_cell,
-        within_is_required=ask.within_is_required,
+        within_is_required=ask.within_is_required and not ask.prefers_near,
     )

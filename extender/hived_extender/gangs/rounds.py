@@ -10,19 +10,18 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
-from hived.events import Phase
+from hived.events import Offer, Phase
 from hived.scheduler import Asked
 from hived.specs import GroupSpec, MemberSpec, PodRequest
+from hived_extender.annotations import bind_annotations
 from hived_extender.dialects.description import GangKey
 from hived_extender.gangs.annotations import gang_annotations, promise
 from hived_extender.gangs.plans import Part, Round, spec_of
 from hived_extender.gangs.table import Gangs
 from hived_extender.ledger import Ledger
-from hived_extender.node_names import Mask
+from hived_extender.offers import Offers
 from hived_extender.pods import PodRecord, PodState, PodTable
 
 log = logging.getLogger(__name__)
@@ -38,7 +37,9 @@ class Alone:
 class Rounds:
     """See the module."""
 
-    def __init__(self, pods: PodTable, gangs: Gangs) -> None:
+    def __init__(self, pods: PodTable, gangs: Gangs, offers: Offers) -> None:
+        """`offers` may be replaced when the nodes of the configuration change."""
+        self.offers = offers
         self._pods = pods
         self._gangs = gangs
         self._planned: tuple[object, list[Bind | Preempt | Wait]] = None, []
@@ -63,47 +64,56 @@ class Rounds:
             return plan.round
         return Wait(f"podgroup {key} starts with {len(plan.round.members)} other pods first")
 
-    def decide(self, ledger: Ledger, round_: Round, phase: Phase) -> list[Bind | Preempt | Wait]:
+    def offer(self, part: Part, *, exact: PodRecord | None = None) -> Offer | None:
+        """The nodes that Kubernetes offers to each pod of a part; see `Offers.of`."""
+        return self.offers.of(part.request, part.slots, exact=exact)
+
+    def room(self, ledger: Ledger, round_: Round) -> list[Bind | Preempt | Wait]:
+        """What the core would say of each part if Kubernetes offered every node; the same until something changes.
+
+        Cost: a look into a table but for the first of many pods that ask. UserError as `decide`.
+        """
+        self._check_names(ledger, round_)
+        if len(round_.parts) == 1:
+            request = round_.parts[0].request
+            return [ledger.try_waiting(request, self.offers.everywhere(request))]
+        moment = (ledger, ledger.change_count, [part.request for part in round_.parts])
+        if moment != self._planned[0]:
+            self._planned = moment, _planned(ledger, [Asked(part.request) for part in round_.parts])
+        return self._planned[1]
+
+    def decide(
+        self, ledger: Ledger, round_: Round, phase: Phase, *, exact: PodRecord | None = None
+    ) -> list[Bind | Preempt | Wait]:
         """What the core says of each part, in order, each with the ones before in place. Parts that could only wait
         let go of what they reserve. UserError if other pods have taken a name that the round needs.
         """
         self._check_names(ledger, round_)
-        asks = [Asked(part.request, offered(part)) for part in round_.parts]
+        asks = [Asked(part.request, offer=self.offer(part, exact=exact)) for part in round_.parts]
         for asked in asks:
             if ledger.has_lost_cells(asked.pod):
-                ledger.decide(asked.pod, Phase.PREEMPTING, asked.suggested, commit=False)
+                ledger.decide(asked.pod, Phase.PREEMPTING, asked.offer, commit=False)
         if len(asks) > 1:
-            found = self._plan(ledger, asks)
-        elif phase is Phase.FILTERING and all(asked.suggested is None for asked in asks):
-            found = [ledger.try_waiting(asked.pod) for asked in asks]
+            found = _planned(ledger, asks)
         else:
-            found = [ledger.decide(asked.pod, phase, asked.suggested, commit=False) for asked in asks]
-        if any(isinstance(one, Wait) for one in found):
+            found = [ledger.decide(asked.pod, phase, asked.offer, commit=False) for asked in asks]
+        if any(isinstance(one, Wait) and not one.is_emptied for one in found):
             self._take_back(ledger, [asked.pod for asked in asks])
         elif phase is Phase.PREEMPTING and len(asks) > 1:
             found = [
-                ledger.decide(asked.pod, phase, asked.suggested, commit=False) if isinstance(one, Preempt) else one
+                ledger.decide(asked.pod, phase, asked.offer, commit=False) if isinstance(one, Preempt) else one
                 for asked, one in zip(asks, found, strict=True)
             ]
         self.note_reserved(ledger, round_)
         return found
-
-    def _plan(self, ledger: Ledger, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
-        """What the core says of several requests together; the same until something changes, as many pods may ask."""
-        moment = (ledger, ledger.change_count, [asked.pod for asked in asks])
-        if moment != self._planned[0] or any(asked.suggested is not None for asked in asks):
-            (found,) = ledger.plan([asks])
-            if isinstance(found, UserError):
-                raise found
-            self._planned = moment, found
-        return self._planned[1]
 
     def _check_names(self, ledger: Ledger, round_: Round) -> None:
         """Raise UserError if there is an affinity group, which anybody may name, where one of the round's is to be."""
         for part in round_.parts:
             name = part.request.spec.group.name
             is_ours = name in self._told and ledger.reserves(part.request)
-            for taken in (*(() if is_ours else (name,)), *(record.key for record in part.members)):
+            absent = (one.spec.group.name for one in part.absent)
+            for taken in (*(() if is_ours else (name,)), *(record.key for record in part.members), *absent):
                 if ledger.has_group(taken):
                     raise UserError(
                         f"podgroup {round_.key} cannot start: other pods are in an affinity group {taken}; "
@@ -116,21 +126,21 @@ class Rounds:
             if ledger.reserves(part.request):
                 self._told[part.request.spec.group.name] = round_.key, part.request
 
-    def start(self, ledger: Ledger, round_: Round) -> bool:
+    def start(self, ledger: Ledger, round_: Round, exact: PodRecord) -> bool:
         """Allocate all parts, which the core had room for, and let every pod go on by itself: as Binding, or as one
         that may go.
 
         False, and nothing is changed, if the core would not say so again. It looks first at the nodes that it looked at
         first for others, so that what it finds may depend on what was asked in between.
         """
-        asks = [Asked(part.request, offered(part)) for part in round_.parts]
+        asks = [Asked(part.request, offer=self.offer(part, exact=exact)) for part in round_.parts]
         (found,) = ledger.plan([asks])
         if isinstance(found, UserError) or not all(isinstance(one, Bind) for one in found):
             self._planned = None, []
             ledger.forget_answers()
             return False
         for part in round_.parts:
-            self._start_part(ledger, part)
+            self._start_part(ledger, part, exact)
         for record in round_.members:
             if record.ask is not None and not record.ask.leaf_cell_count:
                 record.may_go = True
@@ -173,9 +183,10 @@ class Rounds:
         self._alone.clear()
 
     def annotations(self, record: PodRecord) -> dict[str, str]:
-        """What to write onto a pod that is being bound, besides its place; nothing for one that asks in our words."""
+        """What to write onto a pod that is being bound: its place, and those of its gang that are not written yet."""
+        place = bind_annotations(record.bind_info) if record.bind_info is not None else {}
         if not record.is_of_dialect:
-            return {}
+            return place
         mates = self._gangs.placed_with(record.gang) if record.gang is not None else ()
         peers = [
             promise(mate.uid, mate.bind_info)
@@ -184,7 +195,7 @@ class Rounds:
             and (mate.state is PodState.BINDING or (mate.may_go and not mate.node))
             and self._pods.get(mate.promised_by) is None
         ]
-        return gang_annotations(record.request, str(record.gang or ""), peers)
+        return place | gang_annotations(record.request, str(record.gang or ""), peers)
 
     def _single(self, record: PodRecord) -> PodRequest | None:
         """A pod's own request. One that its gang does not need is elastic; a wish is for where the others are."""
@@ -195,12 +206,14 @@ class Rounds:
         request = single_request(record)
         return replace(request, spec=replace(request.spec, elastic=self._gangs.is_surplus(record), beside=beside))
 
-    def _start_part(self, ledger: Ledger, part: Part) -> None:
-        decision = ledger.decide(part.request, Phase.FILTERING, offered(part), commit=True)
+    def _start_part(self, ledger: Ledger, part: Part, exact: PodRecord) -> None:
+        decision = ledger.decide(part.request, Phase.FILTERING, self.offer(part, exact=exact), commit=True)
         if not isinstance(decision, Bind):
             raise InvariantError(f"{part.request.label} had room, and then {decision}")
         pods = [_as_in(part, single_request(record)) for record in part.members]
-        ledger.split(part.request.spec.group.name, pods)
+        ledger.split(part.request.spec.group.name, [*pods, *part.absent])
+        for absent in part.absent:
+            ledger.delete(absent)
         self._told.pop(part.request.spec.group.name, None)
         for record, request in zip(part.members, pods, strict=True):
             record.request, record.is_told = request, True
@@ -215,13 +228,11 @@ class Rounds:
                 ledger.delete(request)
 
 
-def offered(part: Part) -> Mask | None:
-    """The nodes that kube-scheduler would take for every pod of the part that heeds it, None for any."""
-    masks = [record.offered for record in part.members if record.offered is not None]
-    if part.request.spec.ignore_suggested_nodes or not masks:
-        return None
-    mask: Mask = np.logical_and.reduce(masks)
-    return mask
+def _planned(ledger: Ledger, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
+    (found,) = ledger.plan([asks])
+    if isinstance(found, UserError):
+        raise found
+    return found
 
 
 def single_request(record: PodRecord) -> PodRequest:

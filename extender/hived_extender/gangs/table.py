@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 from hived.errors import UserError
-from hived_extender.dialects.description import Description, GangKey
+from hived_extender.dialects.description import GangKey
 from hived_extender.gangs.gang import Ended, Gang, is_placed
 from hived_extender.gangs.plans import Plan, make_plan
 from hived_extender.pods import PodRecord
@@ -59,12 +59,12 @@ class Gangs:
                 del self._listed_by[other]
         self._drop_if_empty(gang)
 
-    def end(self, uid: str, description: Description, has_succeeded: bool) -> None:
-        """A pod of a gang is over, but still there."""
-        if description.gang is not None and uid not in self.ended:
-            ended = self.ended[uid] = Ended(description, has_succeeded)
-            self._gang(description.gang).ended[uid] = ended
-            self.changed(description.gang)
+    def end(self, uid: str, ended: Ended) -> None:
+        """A pod of a gang is over, but still there; what was known of its end before counts no more."""
+        key = ended.description.gang
+        if key is not None:
+            self.ended[uid] = self._gang(key).ended[uid] = ended
+            self.changed(key)
 
     def forget(self, uid: str) -> None:
         """A pod that was over is deleted."""
@@ -155,9 +155,9 @@ class Gangs:
         return [record for record in members if not is_placed(record) and not record.mistake]
 
     def mate_with_cells(self, record: PodRecord) -> PodRecord | None:
-        """The first pod of its gang that has cells."""
+        """The first pod of its gang that has cells and keeps them."""
         gang = self._gang_of(record)
-        mates = gang.in_order() if gang is not None else []
+        mates = gang.present() if gang is not None else []
         return next((one for one in mates if one.uid != record.uid and one.bind_info is not None), None)
 
     # Inside
@@ -184,8 +184,7 @@ class Gangs:
         except UserError:
             return False
         out = set(leaving)
-        out |= {record.uid for record in gang.members.values() if record.is_leaving}
-        staying = [record for record in gang.members.values() if is_placed(record) and record.uid not in out]
+        staying = [record for record in gang.present() if is_placed(record) and record.uid not in out]
         tasks = Counter(record.description.task for record in staying if record.description is not None)
         return len(staying) >= terms.minimum and all(tasks[task] >= n for task, n in terms.task_minimums.items())
 

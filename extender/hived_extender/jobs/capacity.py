@@ -44,7 +44,7 @@ def cluster_capacity(spec: ClusterSpec) -> Capacity:
     """All leaf cells of the cluster; nothing counts as pinned."""
     by_type: dict[str, int] = {}
     for cell in spec.physical_cells:
-        leaf_type, count = _leaves(spec, cell.cell_type)
+        leaf_type, count = leaves_below(spec, cell.cell_type)
         by_type[leaf_type] = by_type.get(leaf_type, 0) + count
     return Capacity(by_type, {})
 
@@ -56,10 +56,10 @@ def vc_capacity(spec: ClusterSpec, vc: str) -> Capacity:
         raise UserError(f"virtual cluster {vc} does not exist; the configuration has {known}")
     by_type: dict[str, int] = {}
     for cells in spec.virtual_clusters[vc].virtual_cells:
-        leaf_type, count = _leaves(spec, cells.cell_type.rsplit(".", 1)[-1])
+        leaf_type, count = leaves_below(spec, cells.cell_type.rsplit(".", 1)[-1])
         by_type[leaf_type] = by_type.get(leaf_type, 0) + count * cells.cell_count
     pins = spec.virtual_clusters[vc].pinned_cell_ids
-    pinned = {pin: _leaves(spec, cell_type) for pin, cell_type in _pinned_cells(spec) if pin in pins}
+    pinned = {pin: leaves_below(spec, cell_type) for pin, cell_type in _pinned_cells(spec) if pin in pins}
     return Capacity(by_type, pinned)
 
 
@@ -85,7 +85,7 @@ def skus_needed(asked: Resources, offered: SkuTypeSpec) -> int:
     return max(1, *(ceil(round(wanted / unit, 9)) for wanted, unit in pairs if unit))
 
 
-def _leaves(spec: ClusterSpec, cell_type: str) -> tuple[str, int]:
+def leaves_below(spec: ClusterSpec, cell_type: str) -> tuple[str, int]:
     """The leaf cell type below a cell type, and how many leaf cells one such cell has."""
     count = 1
     while cell_type in spec.cell_types:

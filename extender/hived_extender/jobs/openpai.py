@@ -132,7 +132,7 @@ def _job(root: Section, submission: Submission) -> _Job:
     flags = {
         "gangReleaseEnable": hived.flag("gangReleaseEnable", False),
         "lazyPreemptionEnable": hived.flag("lazyPreemptionEnable", False),
-        "ignoreK8sSuggestedNodes": hived.flag("ignoreK8sSuggestedNodes", True),
+        "ignoreK8sSuggestedNodes": hived.flag("ignoreK8sSuggestedNodes", False),
     }
     virtual_cluster = defaults.text("virtualCluster", DEFAULT_VIRTUAL_CLUSTER)
     return _Job(

@@ -132,8 +132,10 @@ def _written_spec(section: Section) -> dict[str, object]:
         "leafCellNumber": lambda key: section.whole(key, minimum=1),
         "gangReleaseEnable": lambda key: section.flag(key, False),
         "lazyPreemptionEnable": lambda key: section.flag(key, False),
-        "ignoreK8sSuggestedNodes": lambda key: section.flag(key, True),
+        "ignoreK8sSuggestedNodes": lambda key: section.flag(key, False),
         "affinityGroup": lambda key: _written_group(section.section(key)),
+        "withinCell": lambda key: _written_wish(section, key),
+        "elastic": lambda key: section.flag(key, False),
     }
     spelt = {name: _spelling(section, name) for name in readers}
     written = {name: read(spelt[name]) for name, read in readers.items() if spelt[name] in section}
@@ -151,6 +153,13 @@ def _written_group(group: Section) -> dict[str, object]:
         for member in group.sections("members")
     ]
     return {"name": group.text("name"), "members": members}
+
+
+def _written_wish(section: Section, key: str) -> str | dict[str, str]:
+    if not isinstance(section.plain(key), dict):
+        return section.text(key, "")
+    wish = section.section(key)
+    return {name: wish.text(name, "") for name in ("required", "preferred") if name in wish}
 
 
 def _spelling(section: Section, name: str) -> str:

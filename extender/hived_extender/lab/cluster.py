@@ -10,7 +10,7 @@ from hived_config.loader import load_cluster
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.jobs.configuration import publish
 from hived_extender.kube import KubeClient
-from hived_extender.running import LOOPBACK, start_extender
+from hived_extender.running import LOOPBACK, PROMPT, start_extender
 
 READY_TIMEOUT_S = 30.0
 
@@ -57,7 +57,7 @@ class LabCluster:
         # Clients of its own: an extender that stops closes what it was given.
         client = KubeClient.connect(self._cluster.api_url)
         extender = self._extender_stack.enter_context(
-            start_extender(configuration, client, listen=self._listen, serves_every_name=True)
+            start_extender(configuration, client, listen=self._listen, serves_every_name=True, pace=PROMPT)
         )
         self.url = extender.url
         self._listen = urlsplit(extender.url).netloc

@@ -82,7 +82,7 @@ class Change:
         self._new = new
         self._base_version = base_version
         self._has_profiles = has_profiles
-        self._successor = Successor(new.cluster, draft)
+        self._successor = Successor(new.cluster, draft, new.rules)
         self._verdicts = Verdicts(self._successor)
 
     @property

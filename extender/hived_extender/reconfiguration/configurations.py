@@ -21,7 +21,7 @@ from hived_config.loader import Configuration, load_text
 from hived_extender.kube import KubeError
 from hived_extender.pod_events import NORMAL, WARNING
 from hived_extender.reconfiguration.change import DOWNGRADE_REMEDY, Agreed, Change, Disagreement, Outcome, check_agreed
-from hived_extender.reconfiguration.stores import CommitConflict, Snapshot, Store
+from hived_extender.reconfiguration.stores import CommitConflict, NoAnswer, Snapshot, Store
 from hived_extender.reconfiguration.versions import Refusal, Stored, Version, with_version
 from hived_extender.service import NotLeadingError, Service
 
@@ -32,8 +32,8 @@ Json = dict[str, Any]
 REFUSED = 422
 UNAVAILABLE = 503
 WITHDRAW_TRIES = 5
-CATCH_UP_S = 5.0
-"""For a change of an earlier term to end, before the next one begins without knowing what has become of it."""
+BUSY_S = 1.0
+"""Until a replica that is about to lead, and waits for a change of its earlier term, looks whether it still may."""
 
 WORDS_LIMIT = 1000
 FIRST_RETRY_S = 0.25
@@ -117,18 +117,28 @@ class Configurations:
         self._thread.start()
         self._store.start(self._noticed)
 
-    def catch_up(self) -> None:
-        """A term is about to begin: it is to begin with what an earlier leader has put in force, told of or not."""
-        if not self._store.is_shared or not self._busy.acquire(timeout=CATCH_UP_S):
-            return
+    def catch_up(self) -> bool:
+        """Take up the stored version before a term begins, and fence off earlier leaders; False to be called again.
+
+        A store that cannot be read for another reason than silence leaves in force the version that is.
+        """
+        if not self._store.is_shared:
+            return True
+        if not self._busy.acquire(timeout=BUSY_S):
+            return False
         try:
-            newest = self._store.read().stored.newest
+            snapshot = self._store.read()
+            newest = snapshot.stored.newest
             if newest is not None and newest != self._version:
                 self._converge(newest)
+            self._store.fence(snapshot)
+        except (CommitConflict, NoAnswer):
+            return False
         except UserError as error:
             log.warning("the stored configuration is not known", extra={"fields": {"reason": error.message}})
         finally:
             self._busy.release()
+        return True
 
     def stop(self) -> None:
         """Follow it no more; waits for a change under way."""

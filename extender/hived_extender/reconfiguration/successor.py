@@ -9,6 +9,8 @@ from hived.errors import UserError
 from hived.scheduler import check_invariants
 from hived.specs import ClusterSpec
 from hived.state import Group
+from hived_config.rules import PodRules
+from hived_extender.devices.losses import Losses
 from hived_extender.holdings import Holdings, in_replay_order
 from hived_extender.ledger import Ledger
 from hived_extender.record import Draft
@@ -17,13 +19,16 @@ Told = dict[str, UserError]
 
 
 class Successor:
-    """`unaccounted` has the pods, by uid, that the state refused, and `lost` the reservations, by group, with why."""
+    """`unaccounted` has the pods, by uid, that the state refused, and `lost` the reservations, by group, with why.
+    `losses` has the devices that cannot be had.
+    """
 
-    def __init__(self, spec: ClusterSpec, draft: Draft | None = None) -> None:
+    def __init__(self, spec: ClusterSpec, draft: Draft | None = None, rules: PodRules | None = None) -> None:
         """Cost O(cells). `draft` is where its events are recorded."""
         self.unaccounted: Told = {}
         self.lost: Told = {}
         self.ledger = Ledger(spec, draft, _nothing, _nothing)
+        self.losses = Losses(self.ledger.state.topology, spec, rules or PodRules())
         self._draft = draft
         self._held = Holdings()
 
@@ -59,12 +64,29 @@ class Successor:
                 self.ledger.adopt(*placed)
             except UserError as error:
                 self.unaccounted[placed.request.uid] = error
+        moved = {old[uid].info.node for uid in gone} | {placed.info.node for placed in come}
+        lost = self._catch_up_with_devices(before, holdings, moved)
         for name in sorted(made):
             try:
                 self.ledger.reserve(*holdings.reserved[name])
             except UserError as error:
                 self.lost[name] = error
-        return len(gone) + len(come) + len(lifted) + len(made) + len(turned)
+        return len(gone) + len(come) + len(lifted) + len(made) + len(turned) + lost
+
+    def _catch_up_with_devices(self, before: Holdings, holdings: Holdings, moved: set[str]) -> int:
+        """Tell what cannot be had: of nodes with another value than before, and of those where pods `moved`."""
+        old, new = before.devices, holdings.devices
+        changed = {name for name in old.keys() | new.keys() if old.get(name) is not new.get(name)} | moved
+        if before.device_classes != holdings.device_classes:
+            changed |= new.keys()
+
+        def holds(uid: str) -> bool:
+            return uid in holdings.placed and uid not in self.unaccounted
+
+        others = self.losses.settle(self.ledger, new, holdings.device_classes, changed, holds)
+        for node in sorted(moved):
+            self.losses.retell(self.ledger, node)
+        return len(others)
 
     def was_told_of(self, group: Group) -> bool:
         """Was this group of the present state there when the state caught up last? Cost O(its pods)."""

@@ -22,6 +22,8 @@ def check(world: World) -> None:
             )
         else:
             check_leaf(world, cell)
+            is_bad = cell.is_lost or cell.node in world.bad_nodes
+            require(cell.is_healthy != is_bad, cell, "health is not its own and its node's")
     for virtual in world.virtual_cells():
         require(virtual.bound is None or virtual.bound.bound is virtual, virtual, "binding is not mutual")
         require(virtual.leaf_priority == FREE_PRIORITY or virtual.level == 1, virtual, "only leaves have a priority")

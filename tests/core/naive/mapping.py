@@ -53,18 +53,23 @@ def unbound_trees(leaves: list[VirtualCell]) -> tuple[Tree, dict[VirtualCell, Tr
 
 
 def usable(cells: list[PhysicalCell], suggestions: Suggestions) -> list[PhysicalCell]:
-    """4c.3: candidates in list order, fewest opportunistic leaves first, at last those of elastic groups."""
+    """4c.3: candidates in list order, fewest opportunistic leaves first, at last those of elastic groups.
+
+    Cells with lost leaves come after all others, fewest first, and then with fewest opportunistic leaves.
+    """
     good = [
         cell
         for cell in cells
-        if cell.bound is None and not (not cell.is_healthy and len(cell.nodes) == 1) and suggestions.allow(cell)
+        if cell.bound is None and not (cell.is_bad_as_a_whole() and len(cell.nodes) == 1) and suggestions.allow(cell)
     ]
 
-    def lent(cell: PhysicalCell) -> tuple[int, int]:
+    def rank(cell: PhysicalCell) -> tuple[int, int, int]:
         leaves = [leaf for leaf in cell.leaves if leaf.priority == OPPORTUNISTIC_PRIORITY]
-        return sum(not leaf.using.spec.elastic for leaf in leaves), len(leaves)
+        if cell.lost_count:
+            return cell.lost_count, len(leaves), 0
+        return 0, sum(not leaf.using.spec.elastic for leaf in leaves), len(leaves)
 
-    return sorted(good, key=lent)
+    return sorted(good, key=rank)
 
 
 def match(trees: Tree, candidates: list[PhysicalCell], suggestions: Suggestions) -> Mapping | None:

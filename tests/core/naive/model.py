@@ -34,6 +34,9 @@ class Cell:
         """How many leaf cells have a priority in this range, ends included."""
         return sum(lowest <= leaf.leaf_priority <= highest for leaf in self.leaves)
 
+    def is_bad_as_a_whole(self) -> bool:
+        return not any(leaf.is_healthy for leaf in self.leaves)
+
     def is_elastic(self) -> bool:
         """Is a leaf cell used by an elastic group, and nobody reserves it?"""
         hardware = self.bound if isinstance(self, VirtualCell) else self
@@ -66,6 +69,7 @@ class PhysicalCell(Cell):
     def __init__(self, chain: str, level: int, cell_type: str, address: str) -> None:
         super().__init__(chain, level, cell_type, address)
         self.is_healthy = True
+        self.is_lost = False
         self.is_split = False
         self.vc = ""
         self.pin = ""
@@ -82,6 +86,10 @@ class PhysicalCell(Cell):
     @property
     def is_pinned(self) -> bool:
         return bool(self.pin)
+
+    @property
+    def lost_count(self) -> int:
+        return sum(leaf.is_lost for leaf in self.leaves)
 
 
 class VirtualCell(Cell):

@@ -41,6 +41,17 @@ class Attempt:
         return leaf.priority < self.priority and not is_spared
 
 
+def is_refused(cell: Cell) -> bool:
+    """None of its leaves is healthy."""
+    hardware = physical(cell)
+    return hardware is not None and hardware.is_bad_as_a_whole()
+
+
+def offered(cell: Cell) -> list[Cell]:
+    """Its leaves that are healthy; all of them if none is, so that it is refused for that."""
+    return [leaf for leaf in cell.leaves if leaf.is_healthy or is_refused(cell)]
+
+
 def physical(cell: Cell) -> PhysicalCell | None:
     return cell.bound if isinstance(cell, VirtualCell) else cell
 
@@ -84,7 +95,7 @@ def view_key(cell: Cell, priority: int, suggestions: Suggestions) -> tuple[bool,
         same = cell.used_count(priority, priority)
         higher = cell.used_count(priority + 1, MAX_GUARANTEED_PRIORITY)
     is_suggested = hardware is None or suggestions.allow(hardware)
-    return not cell.is_healthy, not is_suggested, -same, higher
+    return is_refused(cell), not is_suggested, -same, higher
 
 
 def choose_nodes(
@@ -95,10 +106,10 @@ def choose_nodes(
     sizes = iter_sizes(members)
     size = next(sizes, None)
     for cell in view:
-        room = sum(below.may_take(leaf) for leaf in cell.leaves)
+        room = sum(below.may_take(leaf) for leaf in offered(cell))
         while size is not None and size <= room:
             hardware = physical(cell)
-            if hardware is not None and not hardware.is_healthy:
+            if is_refused(cell):
                 return None, f"have to use at least one bad node {hardware.address}"
             if hardware is not None and not suggestions.allow(hardware):
                 return None, f"have to use at least one non-suggested node {hardware.address}"
@@ -127,7 +138,7 @@ def choose_all_leaves(nodes: list[tuple[int, Cell]], below: Attempt) -> Placemen
 
 def choose_leaves(node: Cell, count: int, below: Attempt, taken: set[Cell]) -> list[Cell]:
     """4b and FORMAT 4: the lowest level at which one cell has enough candidates; the cell that is first in the list."""
-    left = [leaf for leaf in node.leaves if leaf not in taken]
+    left = [leaf for leaf in offered(node) if leaf not in taken]
     candidates = [leaf for leaf in left if leaf.priority == FREE_PRIORITY]
     preemptible = [leaf for leaf in left if leaf.priority > FREE_PRIORITY and below.may_take(leaf)]
     candidates += sorted(preemptible, key=lambda leaf: not leaf.is_elastic())

@@ -200,9 +200,9 @@ class Replay:
                         self.release_doomed(vc, cell)
         roots = [root for root in own_vc.roots(chain) if root.level == top.level]
         if top.bound is None and all(root.bound is not None for root in roots):
-            idle = [cell for cell in world.doomed[own][chain][top.level] if cell.priority < 0]
-            if idle:
-                self.release_doomed(own, idle[0])
+            idle = world.worst_idle_doomed(own, chain, top.level)
+            if idle is not None:
+                self.release_doomed(own, idle)
 
     def release_doomed(self, vc: str, cell: PhysicalCell) -> None:
         self.world.release_doomed(vc, cell)

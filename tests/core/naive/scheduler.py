@@ -12,6 +12,7 @@ from hived.events import (
     Event,
     GroupReserved,
     GroupSplit,
+    LeavesLost,
     NodeHealthChanged,
     Phase,
     PodAllocated,
@@ -33,6 +34,7 @@ from tests.core.naive.groups import (
     split,
     using_groups,
 )
+from tests.core.naive.lost import exchange_doomed, lose_leaves
 from tests.core.naive.mapping import Mapping, map_leaves
 from tests.core.naive.model import BEING_PREEMPTED, PREEMPTING, USED, Cell, Group, PhysicalCell, VirtualCell
 from tests.core.naive.placement import Attempt, Placement, Suggestions, attempts, place
@@ -70,6 +72,10 @@ class NaiveScheduler:
                 reserve(self.world, event.pods, event.bind_info, self.validate)
             case NodeHealthChanged():
                 self.world.set_node_health(event.node, event.is_healthy)
+                exchange_doomed(self.world, event.node)
+            case LeavesLost():
+                lose_leaves(self.world, event)
+                exchange_doomed(self.world, event.node)
         return Applied()
 
     def validate(self, pod: PodRequest) -> None:

@@ -30,9 +30,9 @@ def candidates(world: World, chain: Chain, spec: PodSpec, level: int) -> list[Ph
 
 
 def free_count(cell: PhysicalCell, spec: PodSpec) -> int:
-    """Leaf cells that nobody uses; for a guaranteed group also those in opportunistic use."""
-    lowest = FREE_PRIORITY if spec.priority < MIN_GUARANTEED_PRIORITY else OPPORTUNISTIC_PRIORITY
-    return cell.used_count(FREE_PRIORITY, lowest)
+    """Leaf cells that are not lost and nobody uses; for a guaranteed group also those in opportunistic use."""
+    highest = FREE_PRIORITY if spec.priority < MIN_GUARANTEED_PRIORITY else OPPORTUNISTIC_PRIORITY
+    return sum(leaf.priority <= highest and not leaf.is_lost for leaf in cell.leaves)
 
 
 def nodes_below(cell: Cell, node_level: int) -> list[Cell]:

@@ -47,6 +47,7 @@ class World:
         self.last_plan: tuple[str, set[Cell]] = "", set()  # of the last Bind with lazy preemptions: group, cells
         self.left_out: set[tuple[str, int]] = set()  # chains and levels where a doomed cell was not picked
         self.left_unbound: list[PhysicalCell] = []  # cells with bad children that got no virtual cell
+        self.bad_nodes: set[str] = set()
         self.unsafe_chains: set[str] = set()  # where a replay or doomed binding broke VC safety (SEMANTICS 6)
         self.views: dict[tuple[str, str, str], list[Cell]] = {}
         self._fill_lists()
@@ -227,7 +228,7 @@ class World:
         for name, vc in self.vcs.items():
             while self.vc_free(name, chain, level) > self.left[chain][level] - len(bad):
                 unbound = [root for root in vc.roots(chain) if root.level == level and root.bound is None]
-                cell = self._first_unplanned(bad)
+                cell = self.least_bad_free(chain, level)
                 root = self._first_unplanned(unbound)
                 if cell is None or root is None:
                     break
@@ -241,11 +242,23 @@ class World:
         for name in self.vcs:
             doomed = self.doomed[name][chain][level]
             while doomed and self.vc_free(name, chain, level) < self.left[chain][level] - len(self.bad[chain][level]):
-                idle = [cell for cell in doomed if cell.priority < MIN_GUARANTEED_PRIORITY]
-                cell = self._first_unplanned(idle)
+                cell = self.worst_idle_doomed(name, chain, level)
                 if cell is None:
                     break
                 self.release_doomed(name, cell)
+
+    def least_bad_free(self, chain: str, level: int) -> PhysicalCell | None:
+        """The first one, or where leaves are lost the one with fewest bad leaves."""
+        bad = self.bad[chain][level]
+        if not self.has_lost(chain):
+            return self._first_unplanned(bad)
+        return min(self._unplanned(bad), key=self.bad_count, default=None)
+
+    def worst_idle_doomed(self, vc: str, chain: str, level: int) -> PhysicalCell | None:
+        idle = [cell for cell in self.doomed[vc][chain][level] if cell.priority < MIN_GUARANTEED_PRIORITY]
+        if not self.has_lost(chain):
+            return self._first_unplanned(idle)
+        return max(self._unplanned(idle), key=self.bad_count, default=None)
 
     def release_doomed(self, vc: str, cell: PhysicalCell) -> None:
         """Unbind a doomed cell that nobody uses and give it back."""
@@ -267,6 +280,10 @@ class World:
                 return cell
             self.left_out.add((cell.chain, cell.level))
         return None
+
+    def _unplanned(self, cells: list[Cell]) -> list[Cell]:
+        self.left_out |= {(cell.chain, cell.level) for cell in cells if self.is_planned(cell)}
+        return [cell for cell in cells if not self.is_planned(cell)]
 
     @contextmanager
     def planning(
@@ -396,13 +413,25 @@ class World:
     # --- health: 5b, 5e, 5g ----------------------------------------------------------------------------------------
 
     def set_node_health(self, node: str, is_healthy: bool) -> None:
-        """Chains ascending, leaf cells in full-list order (FORMAT 4.4)."""
-        for chain in self.chains.values():
-            for leaf in chain.leaves():
-                if leaf.node == node and is_healthy:
-                    self.set_healthy(leaf)
-                elif leaf.node == node:
-                    self.set_bad(leaf)
+        """Chains ascending, leaf cells in full-list order (FORMAT 4.4); lost ones are bad in either case."""
+        self.bad_nodes -= {node}
+        if not is_healthy:
+            self.bad_nodes.add(node)
+        for leaf in self.leaves_of(node):
+            if is_healthy and not leaf.is_lost:
+                self.set_healthy(leaf)
+            elif not is_healthy:
+                self.set_bad(leaf)
+
+    def leaves_of(self, node: str) -> list[PhysicalCell]:
+        return [leaf for chain in self.chains.values() for leaf in chain.leaves() if leaf.node == node]
+
+    def bad_count(self, cell: PhysicalCell) -> int:
+        """Leaves that are bad, or will be when the event that is being handled is over."""
+        return sum(leaf.is_lost or leaf.node in self.bad_nodes for leaf in cell.leaves)
+
+    def has_lost(self, chain: str) -> bool:
+        return any(leaf.is_lost for leaf in self.chains[chain].leaves())
 
     def set_bad(self, cell: PhysicalCell) -> None:
         if not cell.is_healthy:

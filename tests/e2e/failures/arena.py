@@ -15,9 +15,9 @@ from hived_extender.embedded.lifetimes import RUN_SECONDS
 from hived_extender.kube import KubeClient
 from tests.e2e.cluster import RealCluster
 from tests.e2e.failures.http_proxy import HttpProxy
-from tests.e2e.failures.observer import Observer, Seen
 from tests.e2e.failures.rebuild import Rebuilt, differences, leader_view
 from tests.e2e.failures.workload import CONFIGURATION, TOP_PRIORITY, Job, JobController, draw_jobs
+from tests.e2e.observer import Observer, Seen, asks_for_cells
 from tests.e2e.plane import ControlPlane
 from tests.e2e.processes import Process
 from tests.e2e.rights import grant_rights, service_kubeconfig
@@ -83,7 +83,7 @@ class Arena:
         self.measured = Measured()
         self.api = HttpProxy(lambda: plane.url, plane.authority)
         self.verbs = HttpProxy(lambda: self.cluster.url)
-        self.observer = Observer(KubeClient.connect(kubeconfig=str(plane.admin_kubeconfig)))
+        self.observer = Observer(KubeClient.connect(kubeconfig=str(plane.admin_kubeconfig)), asks_for_cells)
         self.jobs = JobController(plane.kube, self.observer, draw_jobs(chance, JOB_COUNT, over_s))
         self._folder = folder
         self._replica_count = replica_count
@@ -158,7 +158,7 @@ class Arena:
 
     def running(self) -> list[Seen]:
         """The pods that hold devices now."""
-        return [one for one in self.observer.seen() if one.is_running]
+        return [one for one in self.observer.seen() if one.holds]
 
     def compare(self) -> tuple[list[str], list[str]]:
         """Where the leader's state differs from a rebuild, and which waiting pods could run by that.
@@ -186,7 +186,7 @@ class Arena:
             is_still = time.monotonic() - self.observer.changed_at > QUIET_S
             moving = any(
                 (one.is_leaving and not one.is_gone)
-                or (one.is_running and RUN_SECONDS in one.pod["metadata"]["annotations"])
+                or (one.holds and RUN_SECONDS in one.pod["metadata"]["annotations"])
                 for one in self.observer.pods.values()
             )
         return is_still and not moving and self.jobs.has_arrived()

@@ -1,4 +1,4 @@
-"""Which seeds run on which version, and the table at the end."""
+"""Which seeds run, and the table at the end."""
 
 import os
 import statistics
@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.e2e.failures.arena import Measured
-from tests.e2e.tools import VERSIONS
 
-SEED_COUNTS = dict(zip(VERSIONS, map(int, os.environ.get("HIVED_E2E_SEEDS", "1,1").split(",")), strict=True))
-"""How often each failure is repeated on each version."""
+SEED_COUNT = int(os.environ.get("HIVED_E2E_SEEDS", "1"))
+"""How often each failure is repeated."""
 
 
 @dataclass
@@ -47,17 +46,10 @@ def results() -> Results:
     return _results
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the seeds that a version is not to run."""
-    unwanted = [item for item in items if not _is_wanted(item)]
-    items[:] = [item for item in items if _is_wanted(item)]
-    config.hook.pytest_deselected(items=unwanted)
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every seed that any version runs."""
+    """Every failure with each seed."""
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(max(SEED_COUNTS.values())))
+        metafunc.parametrize("seed", range(SEED_COUNT))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -66,10 +58,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("failures")
         for line in _results.table():
             terminalreporter.line(line)
-
-
-def _is_wanted(item: pytest.Item) -> bool:
-    parameters = getattr(item, "callspec", None)
-    if parameters is None or not {"seed", "plane"} <= parameters.params.keys():
-        return True
-    return bool(parameters.params["seed"] < SEED_COUNTS[parameters.params["plane"]])

@@ -1,4 +1,4 @@
-"""What watches over the failure tests notices what must not be."""
+"""The observer of controllers' jobs and of failures notices every violation."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,8 @@ from hived_extender.annotations import LEAF_CELL_ISOLATION
 from hived_extender.embedded.lifetimes import RUN_SECONDS
 from hived_extender.embedded.machines import Machine
 from hived_extender.kube import KubeClient
-from tests.e2e.failures.observer import Observer
 from tests.e2e.failures.rebuild import differences
+from tests.e2e.observer import Observer, asks_for_cells
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, pod
 
@@ -19,7 +19,7 @@ def observer(plane: ControlPlane) -> Iterator[Observer]:
     """An observer of a cluster with one node and nothing on it."""
     plane.clear()
     plane.add_nodes([Machine("gpu-a", {"cpu": "8", "memory": "64Gi", "pods": "110"})])
-    watching = Observer(KubeClient.connect(kubeconfig=str(plane.admin_kubeconfig)))
+    watching = Observer(KubeClient.connect(kubeconfig=str(plane.admin_kubeconfig)), asks_for_cells)
     watching.start()
     yield watching
     watching.stop()

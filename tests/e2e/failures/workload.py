@@ -15,7 +15,7 @@ from typing import Any
 from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.embedded.lifetimes import RUN_SECONDS
 from hived_extender.kube import KubeClient, KubeError, pod_path
-from tests.e2e.failures.observer import Observer, Seen
+from tests.e2e.observer import Observer, Seen
 from tests.e2e.pods import POD_LIST, pod
 
 TICK_S = 0.1
@@ -150,7 +150,7 @@ class JobController:
 
     def unfinished(self) -> list[str]:
         """What is still to be done, with what its pods are about, for a message."""
-        seen = {one.name: one for one in self._observer.seen()}
+        seen = self._observer.named()
         return [
             f"{job.group} ({job.vc}, priority {job.priority}): "
             + ", ".join(_about(name, seen.get(name)) for name in job.pod_names())
@@ -188,7 +188,7 @@ class JobController:
             if name not in job.created and self._try(lambda name=name: self._kube.create(POD_LIST, job.pod(name))):
                 job.created.add(name)
         with self._observer.lock:
-            pods = self._observer.pods
+            pods = self._observer.named()
             seen = [pods[name] for name in names if name in pods]
             lost = [one for one in seen if (one.is_gone or one.is_leaving) and not one.is_completed]
             remaining = [one for one in seen if not (one.is_gone or one.is_completed)]

@@ -6,6 +6,7 @@ that a change of a pin builds anew and everything else is a look-up.
 """
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -16,11 +17,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSIONS = ("v1.36", "v1.33")
-"""The Kubernetes versions that the tests run on: a recent one, and one three minors older."""
+DEFAULT = "v1.36"
+VERSIONS = ("v1.33", "v1.36", "v1.37")
+"""The Kubernetes versions that can be built; the tests run on DEFAULT unless HIVED_E2E_VERSIONS lists others."""
 
 MODULES = Path(__file__).parent
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+CONTROLLERS = {
+    "jobset": "sigs.k8s.io/jobset",
+    "lws": "sigs.k8s.io/lws/cmd",
+    "trainer": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+    "training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1",
+}
+"""The controllers of jobs, by the name of their program: the package that it is made of."""
 
 Say = Callable[[str], None]
 
@@ -43,6 +52,15 @@ class Tools:
         return folder / name
 
 
+def wanted_versions() -> tuple[str, ...]:
+    """The versions that HIVED_E2E_VERSIONS lists, with commas between. Raises ToolsMissing for one without a pin."""
+    wanted = tuple(os.environ.get("HIVED_E2E_VERSIONS", DEFAULT).split(","))
+    unknown = [version for version in wanted if version not in VERSIONS]
+    if unknown:
+        raise ToolsMissing(f"HIVED_E2E_VERSIONS names {', '.join(unknown)}; there are pins for {', '.join(VERSIONS)}")
+    return wanted
+
+
 def find(version: str) -> Tools:
     """The tools of one version, if all of them are in the cache. Raises ToolsMissing."""
     return _tools(version, build=False, say=lambda _: None)
@@ -56,6 +74,24 @@ def build(version: str, say: Say) -> Tools:
     return _tools(version, build=True, say=say)
 
 
+def find_controllers() -> Path:
+    """The folder with the programs of CONTROLLERS, if they are in the cache. Raises ToolsMissing."""
+    return _kept("controllers", _CONTROLLERS, False, lambda _: None)
+
+
+def build_controllers(say: Say) -> Path:
+    """The folder with the programs of CONTROLLERS, built now if they are not in the cache; raises as `build`."""
+    return _kept("controllers", _CONTROLLERS, True, say)
+
+
+def controller_source(module: str) -> Path:
+    """The folder with what a module of CONTROLLERS consists of, besides code how to install it. Raises ToolsMissing."""
+    found = _run_in("controllers", "go", "mod", "download", "-json", module)
+    if found.returncode:
+        raise ToolsMissing(_why_not_listed(found.stderr))
+    return Path(json.loads(found.stdout)["Dir"])
+
+
 def cache_folder() -> Path:
     """Where built tools are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -65,11 +101,11 @@ def cache_folder() -> Path:
 def _tools(version: str, *, build: bool, say: Say) -> Tools:
     pinned = re.search(r"k8s.io/kubernetes (v\S+)", (MODULES / version / "go.mod").read_text())
     assert pinned, f"{version}/go.mod does not pin k8s.io/kubernetes"
-    commands = [f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES]
+    commands = {name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES}
     return Tools(
         version=pinned[1],
         kubernetes=_kept(version, _Go(version, commands, _version_flags(pinned[1])), build, say),
-        kwok=_kept("kwok", _Go("kwok", ["sigs.k8s.io/kwok/cmd/kwok"], ""), build, say),
+        kwok=_kept("kwok", _Go("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, ""), build, say),
         etcd=_etcd(build, say),
     )
 
@@ -84,15 +120,15 @@ def _version_flags(version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Go:
-    """What to build of one module."""
+    """What to build of one module: programs, and the packages that they are made of."""
 
     module: str
-    commands: list[str]
+    commands: dict[str, str]
     linker_flags: str
 
     @property
     def key(self) -> str:
-        digest = hashlib.sha256(" ".join((self.linker_flags, *self.commands)).encode())
+        digest = hashlib.sha256(" ".join((self.linker_flags, *self.commands.values())).encode())
         for name in ("go.mod", "go.sum"):
             digest.update((MODULES / self.module / name).read_bytes())
         return digest.hexdigest()[:16]
@@ -101,19 +137,26 @@ class _Go:
         if shutil.which("go") is None:
             raise ToolsMissing("Go is not installed; get it from https://go.dev/dl or with: apt-get install golang-go")
         say(f"fetching the modules of {self.module}")
-        listed = self._run("go", "list", "-deps", "-f", "", *self.commands)
+        listed = self._run("go", "list", "-deps", "-f", "", *self.commands.values())
         if listed.returncode:
             raise ToolsMissing(_why_not_listed(listed.stderr))
-        say(f"building {', '.join(Path(name).name for name in self.commands)} of {self.module}: minutes at first")
+        say(f"building {', '.join(self.commands)} of {self.module}: minutes at first")
         flags = f"-s -w {self.linker_flags}"
-        for command in self.commands:
-            built = self._run("go", "build", "-trimpath", "-ldflags", flags, "-o", f"{folder}/", command)
+        for name, package in self.commands.items():
+            built = self._run("go", "build", "-trimpath", "-ldflags", flags, "-o", f"{folder}/{name}", package)
             if built.returncode:
                 raise subprocess.CalledProcessError(built.returncode, built.args, stderr=built.stderr)
-            say(f"built {Path(command).name}")
+            say(f"built {name}")
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=MODULES / self.module, capture_output=True, text=True, check=False)
+        return _run_in(self.module, *command)
+
+
+def _run_in(module: str, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=MODULES / module, capture_output=True, text=True, check=False)
+
+
+_CONTROLLERS = _Go("controllers", CONTROLLERS, "")
 
 
 def _why_not_listed(output: str) -> str:

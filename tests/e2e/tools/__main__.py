@@ -1,13 +1,15 @@
-"""`python -m tests.e2e.tools [--check]`: make the programs of every version, or only look whether they are there.
+"""`python -m tests.e2e.tools [--check] [--controllers]`: make the programs that the tests need, or only look for them.
 
-The exit code is 0 if they are there now, 3 if something that they are made from cannot be had, 1 if building failed.
+Controllers of jobs are among them only if they are asked for. The exit code is 0 if all are there now, 3 if something
+that they are made from cannot be had, 1 if building failed.
 """
 
 import subprocess
 import sys
 import time
 
-from tests.e2e.tools import VERSIONS, ToolsMissing, build, faketime, find
+from tests.e2e import tools
+from tests.e2e.tools import ToolsMissing
 
 MISSING = 3
 
@@ -15,25 +17,25 @@ MISSING = 3
 def main(arguments: list[str]) -> int:
     """Build or, with `--check`, only look; returns the exit code."""
     began = time.monotonic()
+    is_check, has_controllers = "--check" in arguments, "--controllers" in arguments
 
     def say(text: str) -> None:
         print(f"tools: {time.monotonic() - began:4.0f} s  {text}", flush=True)
 
-    for version in VERSIONS:
-        try:
-            tools = find(version) if "--check" in arguments else build(version, say)
-        except ToolsMissing as missing:
-            print(f"tools: {version} cannot be had: {missing}", file=sys.stderr)
-            return MISSING
-        except subprocess.CalledProcessError as error:
-            print(f"tools: {version}: {' '.join(map(str, error.cmd))} failed:\n{error.stderr}", file=sys.stderr)
-            return 1
-        say(f"Kubernetes {tools.version} is ready in {tools.kubernetes}")
     try:
-        faketime(say)
+        for version in tools.wanted_versions():
+            found = tools.find(version) if is_check else tools.build(version, say)
+            say(f"Kubernetes {found.version} is ready in {found.kubernetes}")
+        if has_controllers:
+            folder = tools.find_controllers() if is_check else tools.build_controllers(say)
+            say(f"{', '.join(tools.CONTROLLERS)} are ready in {folder}")
+        tools.faketime(say)
     except ToolsMissing as missing:
-        print(f"tools: libfaketime cannot be had: {missing}", file=sys.stderr)
+        print(f"tools: {missing}", file=sys.stderr)
         return MISSING
+    except subprocess.CalledProcessError as error:
+        print(f"tools: {' '.join(map(str, error.cmd))} failed:\n{error.stderr}", file=sys.stderr)
+        return 1
     return 0
 
 

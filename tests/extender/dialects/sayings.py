@@ -5,9 +5,10 @@ from typing import Any
 
 from hived_extender import dialects
 from hived_extender.dialects.description import Description, GangKey, ObjectRef
-from hived_extender.wire import Pod, PodMetadata, PodSpec
+from hived_extender.wire import Owner, Pod, PodMetadata, PodSpec
 
 NAMESPACE = "team"
+UID = "11111111-2222-3333-4444-555555555555"
 TRAIN = GangKey(NAMESPACE, "train")
 
 
@@ -33,10 +34,17 @@ def podgroup_ref(group: str, name: str = "train") -> ObjectRef:
 
 
 def make_pod(
-    labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, spec: PodSpec | None = None
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    spec: PodSpec | None = None,
+    owner: Owner | None = None,
 ) -> Pod:
-    """A pod as the watch tells of it."""
-    return Pod(PodMetadata(name="pod", namespace=NAMESPACE, labels=labels, annotations=annotations), spec or PodSpec())
+    """A pod as the watch tells of it; its uid is UID."""
+    owners = [owner] if owner is not None else None
+    metadata = PodMetadata(
+        name="pod", namespace=NAMESPACE, uid=UID, labels=labels, annotations=annotations, owners=owners
+    )
+    return Pod(metadata, spec or PodSpec())
 
 
 def describe(
@@ -44,6 +52,7 @@ def describe(
     annotations: dict[str, str] | None = None,
     objects: Cluster | None = None,
     spec: PodSpec | None = None,
+    owner: Owner | None = None,
 ) -> Description | None:
     """What all dialects say of such a pod."""
-    return dialects.describe(make_pod(labels, annotations, spec), objects or Cluster())
+    return dialects.describe(make_pod(labels, annotations, spec, owner), objects or Cluster())

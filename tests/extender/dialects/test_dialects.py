@@ -13,6 +13,7 @@ from hived_extender.dialects import coscheduling_labels, koordinator, podgroup, 
 from hived_extender.dialects.description import Description
 from hived_extender.wire import PodSpec, SchedulingGroup, WorkloadRef
 from tests.extender.dialects.sayings import TRAIN, Cluster, describe, make_pod, podgroup_ref, podgroups
+from tests.property.examples import examples
 
 ORDINARY = {"app": "web", "job-name": "train", "batch.kubernetes.io/job-completion-index": "0"}
 LABELS = {coscheduling_labels.GROUP_NAME: "train", coscheduling_labels.MIN_AVAILABLE: "3"}
@@ -42,10 +43,10 @@ def test_a_pod_without_marks_costs_next_to_nothing() -> None:
     pod, nothing = make_pod(ORDINARY, {SCHEDULING_SPEC: "{}"}, PodSpec()), Cluster()
     rounds = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.thread_time()
         for _ in range(1000):
             dialects.describe(pod, nothing)
-        rounds.append((time.perf_counter() - began) / 1000)
+        rounds.append((time.thread_time() - began) / 1000)
     assert min(rounds) < 2e-6
 
 
@@ -152,7 +153,8 @@ def test_whatever_users_write_is_a_description_or_an_error_of_theirs() -> None:
         "scheduleTimeoutSeconds",
     ]
     outcomes = {True: 0, False: 0}
-    for _ in range(3000):
+    count = examples(3000)
+    for _ in range(count):
         labels, annotations = ({key: chance.choice(values) for key in chance.sample(keys, 1)} for _ in range(2))
         spec = chance.choice([{field: chance.choice(things) for field in chance.sample(fields, 3)}, *things])
         metadata = chance.choice([{"labels": labels, "annotations": annotations}, *things])
@@ -163,4 +165,4 @@ def test_whatever_users_write_is_a_description_or_an_error_of_theirs() -> None:
             outcomes[True] += 1
         except UserError:
             outcomes[False] += 1
-    assert min(outcomes.values()) > 300
+    assert min(outcomes.values()) > count / 10

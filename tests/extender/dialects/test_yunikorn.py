@@ -43,7 +43,7 @@ def test_task_groups_say(labels: dict[str, str], annotations: dict[str, str], sa
                 '{"name": "worker"}',
                 '[{"name": "worker"}]',
                 '[{"name": "", "minMember": 1}]',
-                '[{"name": "worker", "minMember": 0}]',
+                '[{"name": "worker", "minMember": -1}]',
                 '[{"name": "worker", "minMember": 1}, {"name": "worker", "minMember": 1}]',
             )
         ),

@@ -12,7 +12,7 @@ from hived_extender.embedded.apiserver.server import ApiServer
 
 JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Http:

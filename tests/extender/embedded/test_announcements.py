@@ -27,11 +27,11 @@ from hived_extender.notices import CONDITION_TYPE, Pace
 from hived_extender.pod_events import MESSAGE_LIMIT, NORMAL, EventRecorder
 from hived_extender.wire import Pod, PodCondition
 
-from .helpers import Http, api_server, eventually, pod
+from .helpers import PATIENCE_S, Http, api_server, eventually, pod
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
-QUICK = Pace(repeat_s=0.1, burst=1000, refill_s=300, reserve=0)
+QUICK = Pace(hold_s=0.0, change_s=0.0, repeat_s=0.1, burst=1000, refill_s=300, reserve=0)
 _numbers = itertools.count()
 
 
@@ -200,6 +200,7 @@ def test_the_time_of_a_condition_moves_with_its_status_alone(announcer: Announce
     then = "2024-01-01T00:00:00Z"
     body = {"status": {"conditions": [{**old, "lastTransitionTime": then}]}}
     http.patch(f"{PODS}/{ref.name}/status", body, "strategic-merge-patch")
+    announcer.observe(ref, PodCondition(CONDITION_TYPE, "False", "Waiting", "no room"))
     announcer.waiting(ref, "a bad node")
     assert eventually(lambda: ours(http, ref) == ("False", "Waiting", "a bad node"))
     assert conditions(http, ref)[CONDITION_TYPE]["lastTransitionTime"] == then
@@ -335,7 +336,7 @@ def test_nobody_waits_for_an_api_server_that(is_silent: bool, metrics: Metrics) 
         seconds.append(time.perf_counter() - started)
     started = time.monotonic()
     announcer.close(0.5)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < PATIENCE_S / 2
     listener.close()
     print(
         f"median {sorted(seconds)[2500] * 1e6:.0f} us, longest {max(seconds) * 1e6:.0f} us, {grown / 500:.0f} B a pod"
@@ -357,7 +358,7 @@ def test_what_was_said_while_the_api_server_was_away_is_written_when_it_is_back(
         assert eventually(lambda: outcomes(metrics, "failed") >= 3)
     with api_server(port=port) as back:
         http = Http(back.port)
-        assert eventually(lambda: len(http.ok("GET", EVENTS)["items"]) == 20, 20)
+        assert eventually(lambda: len(http.ok("GET", EVENTS)["items"]) == 20)
         announcer.close()
     assert len([record for record in caplog.records if "default/away-" in record.getMessage()]) == 1
 
@@ -368,7 +369,7 @@ def test_thousands_of_pods_are_told_of(kube: Tapped, http: Http, metrics: Metric
     for number in range(2000):
         announcer.scheduled(Ref(f"many-{number}", "default", f"many-{number}"), "n1", (number,))
     said = time.monotonic() - started
-    assert eventually(lambda: outcomes(metrics, "created") == 2000, 60)
+    assert eventually(lambda: outcomes(metrics, "created") == 2000)
     print(f"said in {said / 2000 * 1e6:.0f} us each, written at {2000 / (time.monotonic() - started):.0f} /s")
     announcer.close()
     assert len(kube.calls) == 2000
@@ -426,7 +427,7 @@ def test_kubectl_shows_folded_events_and_the_condition(
         env={**os.environ, "KUBECONFIG": str(config), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=True,
     ).stdout
     print(described)

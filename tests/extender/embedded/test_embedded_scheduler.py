@@ -22,6 +22,7 @@ from .helpers import Http, api_server, binding, eventually, pod
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
 NODES = "/api/v1/nodes"
+CAPACITY = {"cpu": "8", "pods": "110", "nvidia.com/gpu": "4"}
 POLL_S = 0.02
 QUICK = Pace(backoff_initial_s=0.05, backoff_longest_s=0.2, flush_s=30, settle_s=0.01)
 
@@ -93,7 +94,7 @@ def http() -> Iterator[Http]:
     """A client of a cluster with the nodes n1, n2, n3; its scheduler starts with the fixture `extender`."""
     with api_server() as server:
         made = Nodes(server.registry, Timing(orphan_s=0.1))
-        server.call(lambda: made.register([Machine(name, {}) for name in ("n1", "n2", "n3")]))
+        server.call(lambda: made.register([Machine(name, CAPACITY) for name in ("n1", "n2", "n3")]))
         server.spawn(made.run)
         yield Http(server.port)
 
@@ -170,9 +171,8 @@ def test_a_pod_is_filtered_bound_by_the_extender_and_runs(http: Http, extender: 
 
 
 def test_the_extender_is_asked_about_every_pod(http: Http, extender: Extender) -> None:
-    http.patch(f"{NODES}/n1", {"spec": {"unschedulable": True}})
     http.ok("POST", PODS, pod("plain", schedulerName="whoever"))
-    eventually(lambda: node_of(http, "plain") == "n2")
+    eventually(lambda: node_of(http, "plain"))
     assert len(extender.calls_of("filter", "plain")) == 1
 
 
@@ -498,3 +498,135 @@ def test_an_extender_that_is_not_there_yet_is_waited_for(http: Http) -> None:
         late.server.shutdown()
         late.server.server_close()
         kube.close()
+
+
+# ---- Kubernetes' own rules
+
+
+def taint(http: Http, node: str, effect: str) -> None:
+    http.patch(f"{NODES}/{node}", {"spec": {"taints": [{"key": "gpu", "value": "maintenance", "effect": effect}]}})
+
+
+def message(http: Http, name: str) -> str:
+    return str(condition(http, name).get("message", ""))
+
+
+def test_tainted_nodes_are_left_out_until_the_taint_goes(http: Http, extender: Extender) -> None:
+    for node in ("n1", "n2", "n3"):
+        taint(http, node, "NoSchedule")
+    create(http, "tolerant", tolerations=[{"key": "gpu", "operator": "Exists"}])
+    create(http, "one")
+    expected = "0/3 nodes are available: 3 node(s) had untolerated taint {gpu: maintenance}."
+    eventually(lambda: message(http, "one") == expected)
+    assert extender.calls_of("filter", "one") == []
+    assert eventually(lambda: node_of(http, "tolerant"))
+    http.patch(f"{NODES}/n2", {"spec": {"taints": None}})
+    eventually(lambda: node_of(http, "one") == "n2")
+
+
+def test_a_node_takes_no_more_devices_than_it_has(http: Http, extender: Extender) -> None:
+    limits = {"nvidia.com/gpu": "3"}
+    for name in ("a", "b", "c", "d"):
+        http.ok("POST", PODS, pod(name, limits=limits))
+    eventually(lambda: message(http, "d") == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    assert sorted(node_of(http, name) for name in ("a", "b", "c")) == ["n1", "n2", "n3"]
+    http.ok("DELETE", f"{PODS}/b")
+    eventually(lambda: node_of(http, "d"))
+
+
+def test_allocatable_that_grows_lets_a_pod_start(http: Http, extender: Extender) -> None:
+    http.ok("POST", PODS, pod("one", limits={"nvidia.com/gpu": "8"}))
+    eventually(lambda: "3 Insufficient nvidia.com/gpu" in message(http, "one"))
+    http.patch(f"{NODES}/n3/status", {"status": {"allocatable": {"nvidia.com/gpu": "8"}}})
+    eventually(lambda: node_of(http, "one") == "n3")
+
+
+def anti_affinity(kind: str, app: str) -> dict[str, Any]:
+    terms = [{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}]
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def test_pods_that_avoid_each_other_go_to_different_nodes(http: Http, extender: Extender) -> None:
+    for name in ("a", "b", "c", "d"):
+        http.ok("POST", PODS, pod(name, labels={"app": "x"}, **anti_affinity("podAntiAffinity", "x")))
+    eventually(lambda: "3 node(s) didn't match pod anti-affinity rules" in message(http, "d"))
+    assert sorted(node_of(http, name) for name in ("a", "b", "c")) == ["n1", "n2", "n3"]
+
+
+def test_a_pod_that_wants_to_be_near_another_follows_it(http: Http, extender: Extender) -> None:
+    http.ok("POST", PODS, pod("follower", **anti_affinity("podAffinity", "leader")))
+    eventually(lambda: "3 node(s) didn't match pod affinity rules" in message(http, "follower"))
+    http.ok("POST", PODS, pod("leader", labels={"app": "leader"}, nodeName="n3"))
+    eventually(lambda: node_of(http, "follower") == "n3")
+
+
+def test_a_host_port_is_given_once(http: Http, extender: Extender) -> None:
+    containers = [{"name": "main", "image": "busybox", "ports": [{"containerPort": 9000}]}]
+    for name in ("a", "b", "c", "d"):
+        http.ok("POST", PODS, pod(name, containers=containers, hostNetwork=True))
+    eventually(lambda: "3 node(s) didn't have free ports for the requested pod ports" in message(http, "d"))
+
+
+def test_pods_are_spread_over_zones(http: Http, extender: Extender) -> None:
+    for node, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
+        http.patch(f"{NODES}/{node}", {"metadata": {"labels": {"zone": zone}}})
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+    }
+    for name, node in (("a", "n1"), ("b", "n3"), ("c", "n1")):
+        http.ok("POST", PODS, pod(name, labels={"app": "x"}, topologySpreadConstraints=[constraint]))
+        eventually(lambda name=name, node=node: node_of(http, name) == node)
+    http.patch(f"{NODES}/n3", {"spec": {"unschedulable": True}})
+    http.ok("POST", PODS, pod("d", labels={"app": "x"}, topologySpreadConstraints=[constraint]))
+    eventually(lambda: "2 node(s) didn't match pod topology spread constraints" in message(http, "d"))
+    http.ok("DELETE", f"{PODS}/a")
+    eventually(lambda: node_of(http, "d"))
+
+
+def test_a_namespace_is_meant_by_its_labels(http: Http, extender: Extender) -> None:
+    http.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "lab", "labels": {"kind": "quiet"}}})
+    http.ok("POST", "/api/v1/namespaces/lab/pods", pod("leader", labels={"app": "leader"}, nodeName="n2"))
+    spec = anti_affinity("podAffinity", "leader")
+    (term,) = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    term["namespaceSelector"] = {"matchLabels": {"kind": "quiet"}}
+    http.ok("POST", PODS, pod("follower", **spec))
+    eventually(lambda: node_of(http, "follower") == "n2")
+
+
+def test_preemption_leaves_nodes_out_that_would_not_do_when_empty(http: Http, extender: Extender) -> None:
+    for name, node in (("a", "n1"), ("b", "n2"), ("c", "n3")):
+        run_on(http, name, node, containers=pod("x", limits={"nvidia.com/gpu": "4"})["spec"]["containers"])
+    taint(http, "n1", "NoSchedule")
+    http.ok("POST", PODS, pod("one", limits={"nvidia.com/gpu": "4"}, priorityClassName=priority_class(http, 5)))
+    # The scheduler may hear of the pod before it hears of the taint.
+    eventually(
+        lambda: ["n2", "n3"] in [sorted(call["NodeNameToMetaVictims"]) for call in extender.calls_of("preempt", "one")]
+    )
+    assert extender.calls_of("filter", "one") == []
+
+
+def test_a_taint_that_ends_pods_ends_those_that_do_not_tolerate_it(http: Http, extender: Extender) -> None:
+    bearing = {"key": "gpu", "operator": "Exists", "effect": "NoExecute"}
+    run_on(http, "for-ever", "n1", tolerations=[bearing])
+    run_on(http, "a-while", "n1", tolerations=[{**bearing, "tolerationSeconds": 1}])
+    run_on(http, "not-at-all", "n1", annotations={STOP_SECONDS: "1000"})
+    taint(http, "n1", "NoExecute")
+    eventually(lambda: get(http, "not-at-all")["metadata"].get("deletionTimestamp"))
+    conditions = get(http, "not-at-all")["status"]["conditions"]
+    assert "DeletionByTaintManager" in [one.get("reason") for one in conditions]
+    eventually(lambda: not get(http, "a-while"))
+    assert get(http, "for-ever")["status"]["phase"] == "Running"
+
+
+def test_a_taint_of_no_known_effect_is_refused(http: Http) -> None:
+    status, answer = http.patch(f"{NODES}/n1", {"spec": {"taints": [{"key": "a", "effect": "Sometimes"}]}})
+    assert status == 422
+    assert "spec.taints[0].effect: Unsupported value: 'Sometimes'" in answer["message"]
+
+
+@pytest.mark.parametrize("field", ["affinity", "tolerations", "topologySpreadConstraints"])
+def test_rules_of_a_wrong_type_are_refused(http: Http, field: str) -> None:
+    assert http.call("POST", PODS, pod("one", **{field: 3}))[0] == 400

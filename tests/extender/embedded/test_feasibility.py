@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.embedded.apiserver.models import Node, view_of
-from hived_extender.embedded.feasibility import ClusterView, SeenPod, explain
+from hived_extender.embedded.feasibility import ClusterView, SeenNode, SeenPod, explain
 
 from .helpers import pod
 
@@ -18,39 +17,83 @@ def seen(
     return SeenPod.read({**body, **metadata, "status": status or {}})
 
 
-def node(ready: str = "True", labels: dict[str, str] | None = None, **spec: Any) -> Node:
+def node(name: str, ready: str = "True", labels: dict[str, str] | None = None, **spec: Any) -> SeenNode:
     body = {
-        "metadata": {"labels": labels or {}},
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
         "spec": spec,
-        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        "status": {"conditions": [{"type": "Ready", "status": ready}], "allocatable": {"cpu": "2", "pods": "9"}},
     }
-    return view_of(body, Node)
+    return SeenNode.read(body)
 
 
 @pytest.fixture
 def cluster() -> ClusterView:
     """Four nodes, of which one is cordoned and one is not ready."""
     view = ClusterView()
-    view.nodes = {
-        "b": node(labels={"disk": "fast"}),
-        "a": node(),
-        "cordoned": node(unschedulable=True),
-        "down": node("Unknown"),
-    }
+    nodes = [
+        node("b", labels={"disk": "fast"}),
+        node("a"),
+        node("cordoned", unschedulable=True),
+        node("down", "Unknown"),
+    ]
+    view.nodes = {each.name: each for each in nodes}
     return view
 
 
+def reasons(cluster: ClusterView, pod: SeenPod) -> dict[str, str]:
+    return {name: ", ".join(refusal.reasons) for name, refusal in cluster.refused_nodes(pod).items()}
+
+
+CLOSED = {"cordoned": "node(s) were unschedulable", "down": "node(s) were not ready"}
+
+
 def test_nodes_that_are_ready_and_open_are_feasible(cluster: ClusterView) -> None:
-    assert cluster.feasible_nodes(seen("p")) == (
-        ["a", "b"],
-        {"cordoned": "node(s) were unschedulable", "down": "node(s) were not ready"},
-    )
+    assert reasons(cluster, seen("p")) == CLOSED
 
 
 def test_a_node_selector_is_respected(cluster: ClusterView) -> None:
-    feasible, refused = cluster.feasible_nodes(seen("p", nodeSelector={"disk": "fast"}))
-    assert feasible == ["b"]
+    refused = reasons(cluster, seen("p", nodeSelector={"disk": "fast"}))
     assert refused["a"] == "node(s) didn't match Pod's node affinity/selector"
+
+
+def cpu(count: str) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "resources": {"requests": {"cpu": count}}}]}
+
+
+def test_what_pods_use_is_not_there_for_others(cluster: ClusterView) -> None:
+    cluster.put_pod(seen("first", node="a", **cpu("2")))
+    assert reasons(cluster, seen("p", **cpu("1"))) == {**CLOSED, "a": "Insufficient cpu"}
+    cluster.put_pod(seen("first", node="a", status={"phase": "Succeeded"}, **cpu("2")))
+    assert reasons(cluster, seen("p", **cpu("1"))) == CLOSED
+
+
+def test_a_pod_counts_from_the_moment_that_it_is_being_bound(cluster: ClusterView) -> None:
+    pod = seen("first", **cpu("2"))
+    cluster.put_pod(pod)
+    cluster.assume(pod, "a")
+    cluster.put_pod(pod)
+    assert reasons(cluster, seen("p", **cpu("1")))["a"] == "Insufficient cpu"
+    cluster.take_back("first")
+    assert reasons(cluster, seen("p", **cpu("1"))) == CLOSED
+
+
+def test_a_binding_that_failed_late_takes_nothing_back_from_a_pod_that_has_its_node(cluster: ClusterView) -> None:
+    pod = seen("first", **cpu("2"))
+    cluster.put_pod(pod)
+    cluster.assume(pod, "a")
+    cluster.put_pod(seen("first", node="a", **cpu("2")))
+    cluster.take_back("first")
+    assert reasons(cluster, seen("p", **cpu("1")))["a"] == "Insufficient cpu"
+
+
+def test_pods_whose_rules_look_at_others_are_known_until_they_have_a_node(cluster: ClusterView) -> None:
+    terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]
+    affinity = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    cluster.put_pod(seen("plain"))
+    cluster.put_pod(seen("choosy", **affinity))
+    assert cluster.choosy_pods() == ["choosy"]
+    cluster.put_pod(seen("choosy", node="a", **affinity))
+    assert cluster.choosy_pods() == []
 
 
 @pytest.mark.parametrize(
@@ -116,12 +159,12 @@ def test_a_pod_that_moves_is_counted_once(cluster: ClusterView) -> None:
 
 
 def test_reasons_of_nodes_are_counted_and_others_stand_by_themselves() -> None:
-    reasons = {
-        "a": "node(s) were not ready",
-        "b": "node(s) were not ready",
-        "c": "too small",
-        "extender": "gang incomplete",
+    told = {
+        "a": ["node(s) were not ready"],
+        "b": ["node(s) were not ready", "too small"],
+        "c": ["too small"],
+        "extender": ["gang incomplete"],
     }
-    text = explain(4, reasons, ["a", "b", "c", "d"])
-    assert text == "0/4 nodes are available: gang incomplete, 1 too small, 2 node(s) were not ready."
-    assert explain(0, {}, []) == "0/0 nodes are available."
+    text = explain(["a", "b", "c", "d"], told)
+    assert text == "0/4 nodes are available: gang incomplete, 2 node(s) were not ready, 2 too small."
+    assert explain([], {}) == "0/0 nodes are available."

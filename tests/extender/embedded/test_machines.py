@@ -48,7 +48,7 @@ def test_without_skus_a_leaf_cell_is_a_gpu() -> None:
 
 def test_a_machine_has_the_devices_and_the_labels_that_pods_choose_it_by() -> None:
     labels = {"GPU": {"amd.com/gpu.product-name": "MI300X"}}
-    box, _, server = machines_of(ClusterSpec(TYPES, CELLS, {}), PodRules({"GPU": "amd.com/gpu"}, labels))
+    box, _, server = machines_of(ClusterSpec(TYPES, CELLS, {}), PodRules({"GPU": "amd.com/gpu"}, node_labels=labels))
     assert (box.capacity["amd.com/gpu"], "nvidia.com/gpu" in box.capacity) == ("4", False)
     assert (box.labels, server.labels) == (labels["GPU"], {})
 

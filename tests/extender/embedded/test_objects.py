@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from .helpers import JSON, Http, api_server, config_map, eventually, pod
+from .helpers import JSON, PATIENCE_S, Http, api_server, config_map, eventually, pod
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -296,7 +296,7 @@ def test_events_expire() -> None:
 
 def test_half_a_request_is_not_carried_out(http: Http, config_maps: str) -> None:
     http.ok("POST", config_maps, config_map("one"))
-    with socket.create_connection(("127.0.0.1", http.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", http.port), timeout=PATIENCE_S) as connection:
         head = f"DELETE {config_maps}/one HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n"
         connection.sendall(head.encode() + b'{"preconditions":')
     http.ok("POST", config_maps, config_map("two"))

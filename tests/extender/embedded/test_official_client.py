@@ -1,4 +1,9 @@
-"""The official Python client against the API server: every verb of every resource."""
+"""The official Python client against the API server: every verb of every resource.
+
+Annotations stay text: the client loads its hundreds of models when one is named, and every worker collects all tests.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any

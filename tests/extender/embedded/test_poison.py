@@ -15,8 +15,9 @@ from hived_extender.embedded.apiserver.requests import TABLE, Request
 from hived_extender.embedded.apiserver.resources import PODS, RESOURCES, ResourceType
 from hived_extender.embedded.apiserver.rest import Response, Rest
 from hived_extender.embedded.apiserver.store import Store
+from tests.property.examples import examples
 
-from .helpers import Http, binding, pod
+from .helpers import PATIENCE_S, Http, binding, pod
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW"]
 MEDIA_TYPES = [
@@ -94,7 +95,7 @@ def _versions(registry: Registry) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     method=st.sampled_from(METHODS),
     parts=paths | st.lists(texts, max_size=5),
@@ -118,7 +119,7 @@ def test_any_request_is_served_or_refused_and_a_refused_one_changes_nothing(
         assert _versions(registry) == before
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     resource=st.sampled_from(RESOURCES),
     body=spoilt(),
@@ -161,7 +162,7 @@ def test_a_pod_cannot_be_patched_into_nonsense(http: Http, pods: str, field: str
     "data", [b"\x00" * 20, b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n"]
 )
 def test_the_server_survives_what_is_not_even_http(http: Http, data: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", http.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", http.port), timeout=PATIENCE_S) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         assert connection.recv(100)[:12] in (b"", b"HTTP/1.1 400")
@@ -169,6 +170,6 @@ def test_the_server_survives_what_is_not_even_http(http: Http, data: bytes) -> N
 
 
 def test_a_body_that_never_ends_holds_nobody_up(http: Http) -> None:
-    with socket.create_connection(("127.0.0.1", http.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", http.port), timeout=PATIENCE_S) as connection:
         connection.sendall(b"POST /api/v1/nodes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         assert http.call("GET", "/readyz") == (200, "ok")

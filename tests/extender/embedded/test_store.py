@@ -111,7 +111,7 @@ def test_waiting_misses_nothing_after_it_was_asked_for() -> None:
         collection = store.collection("one")
         waiting = asyncio.ensure_future(collection.next_change())
         put(store, collection, "a")
-        await asyncio.wait([waiting], timeout=1)
+        await asyncio.wait([waiting], timeout=60)
         return waiting.done()
 
     assert asyncio.run(scenario())

@@ -6,7 +6,7 @@ from hived.errors import UserError
 from hived_config.loader import Configuration, load_text
 from hived_extender.reconfiguration.change import Change
 from tests.extender.gang_world import GangWorld, koordinator
-from tests.extender.world import CONFIG, to_pod
+from tests.extender.world import CONFIG, node, to_pod
 
 MAPPED = CONFIG.replace("  a:\n", "  a:\n    namespaces: [ns]\n").replace("  b:\n", "  b:\n    namespaces: [other]\n")
 
@@ -59,14 +59,25 @@ def test_a_gang_that_has_started_keeps_every_place_that_is_not_bound_yet() -> No
     assert len(world.state.groups) == 2
 
 
-def test_a_gang_whose_vc_goes_is_told_so() -> None:
+def test_a_gang_that_waits_and_whose_vc_goes_is_told_so() -> None:
     world = GangWorld()
+    world.place("single")
     pods = [world.pod(f"w-{number}", annotations=koordinator("g", 2)) for number in range(2)]
-    world.filter(pods[0])
+    assert "NodeNames" not in world.filter(pods[0])
     switch(world, MAPPED.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]"))
     with pytest.raises(UserError, match="GPU which VC a does not have"):
         world.filter(pods[1])
-    assert world.state.groups == {}
+    assert [group["vc"] for group in world.groups().values()] == ["a"]  # of the single pod alone
+
+
+def test_a_gang_that_has_its_places_and_whose_vc_goes_runs_opportunistically() -> None:
+    world = GangWorld()
+    pods = [world.pod(f"w-{number}", annotations=koordinator("g", 2)) for number in range(2)]
+    world.filter(pods[0])
+    places = world.decided()
+    switch(world, MAPPED.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]"))
+    assert world.settle() == places
+    assert {group["state"] for group in world.groups().values()} == {"Allocated"}
 
 
 def test_what_a_round_has_reserved_is_kept() -> None:
@@ -115,3 +126,22 @@ def test_who_has_cells_keeps_them_through_a_restart_too() -> None:
     later = GangWorld(spec=load(WITHOUT_A).cluster)
     later.service.pod_seen(to_pod(world.kube.pods["p"]))
     assert later.groups()["ns/p"]["physicalPlacement"] == world.groups()["ns/p"]["physicalPlacement"]
+
+
+def test_a_gang_whose_place_is_refused_after_nodes_were_added_looks_for_others() -> None:
+    larger = MAPPED.replace("{childCellType: NODE, childCellNumber: 4}", "{childCellType: NODE, childCellNumber: 5}")
+    larger = larger.replace("{cellAddress: n3}", "{cellAddress: n3}, {cellAddress: n4}").replace(
+        "cellNumber: 2}]", "cellNumber: 3}]"
+    )
+    world = GangWorld()
+    world.service.configure(load(MAPPED), MAPPED)
+    pods = [
+        world.pod(f"w-{number}", annotations=koordinator("g", 2), tolerations=[{"key": str(number)}])
+        for number in range(2)
+    ]
+    for pod in pods:
+        assert world.filter(pod)["NodeNames"]
+    switch(world, larger)
+    world.service.node_seen(node("n4"))
+    assert world.filter(pods[0], ["n2", "n4"])["NodeNames"][0] in ("n2", "n4")
+    assert world.service.fault == ""

@@ -11,6 +11,7 @@ from hived_config.loader import load_text
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.metrics import Metrics
+from hived_extender.reconfiguration import stores, versions
 from hived_extender.reconfiguration.configurations import Configurations, Push, Refused
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Snapshot
 from hived_extender.reconfiguration.versions import KEPT, SIZE_LIMIT, TEXT_KEY, Stored, Version, with_version
@@ -33,6 +34,11 @@ class Disturbed(ConfigMapStore):
         if disturb is not None:
             disturb()
         return done
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "UNKNOWN_WAIT_S", 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +150,10 @@ def test_a_refusal_that_there_is_no_room_for_is_not_tried_again(store: Disturbed
 def test_a_write_without_an_answer_that_has_happened_is_found_out_also_when_old_versions_went(
     store: Disturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(versions, "SIZE_LIMIT", SIZE_LIMIT // 20)
     stored = Stored("")
     for number in range(KEPT):
-        stored = with_version(stored, noise(60_000, number), who="", when="", why="")
+        stored = with_version(stored, noise(3_000, number), who="", when="", why="")
     snapshot = store.commit(store.read(), stored)
     replace_object = store._kube.replace
 
@@ -155,10 +162,11 @@ def test_a_write_without_an_answer_that_has_happened_is_found_out_also_when_old_
         raise KubeError(0, "NoAnswer", "gone")
 
     monkeypatch.setattr(store._kube, "replace", unanswered)
-    text = noise(60_000, KEPT)
+    text = noise(3_000, KEPT)
     after = store.commit(snapshot, with_version(snapshot.stored, text, who="", when="", why=""))
     assert after.stored.newest is not None
     assert (after.stored.newest.version, after.stored.text) == (KEPT + 1, text)
+    assert len(after.stored.versions) < KEPT
 
 
 def test_a_file_is_remembered_in_as_many_versions_as_a_config_map(tmp_path: Path) -> None:

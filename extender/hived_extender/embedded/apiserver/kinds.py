@@ -12,6 +12,7 @@ from hived_extender.embedded.apiserver.store import Revision
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 SYSTEM_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 PERMANENT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 _QUANTITY = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?", re.ASCII)
@@ -119,6 +120,10 @@ class NodeStrategy(StatusStrategy):
 
     def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
         node = cast(models.Node, view)
+        for index, taint in enumerate(node.spec.taints):
+            if taint.effect not in TAINT_EFFECTS:
+                message = f"Unsupported value: {taint.effect!r}"
+                yield Cause(f"spec.taints[{index}].effect", message, "FieldValueNotSupported")
         for field, quantities in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
             for name, value in quantities.items():
                 if not is_quantity(value):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hived_extender.embedded.apiserver.statuses import bad_request
+from hived_extender.kube_rules.demands import AffinitySpec, SpreadSpec
 
 Body = dict[str, Any]
 Quantity = str | int | float
@@ -61,18 +62,39 @@ class ResourceRequirements(Model):
     requests: dict[str, Quantity] = {}
 
 
+class ContainerPort(Model):
+    """A port of a container, and perhaps of its node."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = ""
+
+
 class Container(Model):
     """A container of a pod."""
 
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
+    restart_policy: str = ""
+    ports: list[ContainerPort] = []
 
 
 class SchedulingGate(Model):
     """Something that keeps a pod from being scheduled."""
 
     name: str = ""
+
+
+class Toleration(Model):
+    """A taint that a pod bears, for so many seconds if it ends pods."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
 
 
 class PodSpec(Model):
@@ -90,6 +112,14 @@ class PodSpec(Model):
     service_account_name: str = ""
     termination_grace_period_seconds: int = 30
     scheduling_gates: list[SchedulingGate] = []
+    tolerations: list[Toleration] = []
+    affinity: AffinitySpec | None = None
+    topology_spread_constraints: list[SpreadSpec] = []
+    resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
+    overhead: dict[str, Quantity] = {}
+    volumes: list[dict[str, Any]] = []
+    resource_claims: list[dict[str, Any]] = []
+    host_network: bool = False
 
 
 class StateReason(Model):
@@ -144,6 +174,7 @@ class Taint(Model):
     """A taint of a node."""
 
     key: str = ""
+    value: str = ""
     effect: str = ""
 
 

@@ -63,7 +63,8 @@ class PodStrategy(StatusStrategy):
         spec = {**_SPEC_DEFAULTS, **body.get("spec", {})}
         for field in ("containers", "initContainers"):
             if field in spec:
-                spec[field] = [_completed_container(container) for container in spec[field]]
+                is_of_host = bool(spec.get("hostNetwork"))
+                spec[field] = [_completed_container(container, is_of_host) for container in spec[field]]
         return {**body, "spec": spec}
 
     def admit(self, body: Body, lookup: Lookup) -> Body:
@@ -165,14 +166,22 @@ def logs(pod: models.Pod) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _completed_container(container: Body) -> Body:
+def _completed_container(container: Body, is_of_host: bool) -> Body:
     resources = dict(container.get("resources", {}))
     for field in ("limits", "requests"):
         if field in resources:
             resources[field] = with_text_quantities(resources[field])
     if "limits" in resources:
         resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
-    return {**_CONTAINER_DEFAULTS, **container, "resources": resources}
+    completed = {**_CONTAINER_DEFAULTS, **container, "resources": resources}
+    if "ports" in container:
+        completed["ports"] = [_completed_port(port, is_of_host) for port in container["ports"]]
+    return completed
+
+
+def _completed_port(port: Body, is_of_host: bool) -> Body:
+    own = {"hostPort": port["containerPort"]} if is_of_host and "containerPort" in port else {}
+    return {"protocol": "TCP", **own, **port}
 
 
 def _admitted_priority(name: str, spec: Body, lookup: Lookup) -> dict[str, Any]:

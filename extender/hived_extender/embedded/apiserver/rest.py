@@ -27,7 +27,7 @@ from hived_extender.embedded.apiserver.requests import (
 )
 from hived_extender.embedded.apiserver.resources import PODS, ResourceType
 from hived_extender.embedded.apiserver.selectors import parse_fields, parse_labels
-from hived_extender.embedded.apiserver.statuses import ApiError, Cause
+from hived_extender.embedded.apiserver.statuses import ApiError, Cause, forbidden
 from hived_extender.embedded.apiserver.store import Collection, Key, Revision, watch_frame
 from hived_extender.embedded.apiserver.validation import unknown_fields
 from hived_extender.embedded.apiserver.watching import Filter, Watch
@@ -249,6 +249,9 @@ class Rest:
         warnings = _field_warnings(request, target.resource, body)
         if target.resource is PODS and self._admit_pod is not None:
             admitted = self._admit_pod(body)
+            if admitted.refusal:
+                name = body.get("metadata", {}).get("name", "")
+                raise forbidden("pods", name, f"the admission webhook denied the request: {admitted.refusal}")
             body, warnings = dict(admitted.pod), (*warnings, *admitted.warnings)
         created = self._registry.create(target.resource, body, request.parameters.is_dry_run())
         return self._answer(request, target.resource, created, 201, warnings)

@@ -27,19 +27,21 @@ _UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
     ObjectMeta: frozenset({"generation", "managedFields", "ownerReferences", "selfLink"}),
     models.Pod: frozenset(),
     models.PodSpec: _names(
-        "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks "
-        "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride "
-        "imagePullSecrets os overhead readinessGates resourceClaims resources runtimeClassName "
-        "schedulingGroup securityContext serviceAccount setHostnameAsFQDN shareProcessNamespace subdomain "
-        "tolerations topologySpreadConstraints volumes workloadRef"
+        "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks "
+        "ephemeralContainers hostAliases hostIPC hostPID hostUsers hostname hostnameOverride "
+        "imagePullSecrets os readinessGates runtimeClassName schedulingGroup securityContext serviceAccount "
+        "setHostnameAsFQDN shareProcessNamespace subdomain workloadRef"
     ),
     models.Container: _names(
-        "args command env envFrom imagePullPolicy lifecycle livenessProbe ports readinessProbe resizePolicy "
-        "restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath "
+        "args command env envFrom imagePullPolicy lifecycle livenessProbe readinessProbe resizePolicy "
+        "restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath "
         "terminationMessagePolicy tty volumeDevices volumeMounts workingDir"
     ),
     models.ResourceRequirements: frozenset({"claims"}),
+    models.ContainerPort: frozenset({"name"}),
+    models.Toleration: frozenset(),
     models.Node: frozenset(),
+    models.Taint: frozenset({"timeAdded"}),
     models.NodeSpec: frozenset({"configSource", "externalID", "podCIDR", "podCIDRs", "providerID"}),
     models.Event: frozenset({"action", "related", "reportingInstance"}),
     models.Lease: frozenset(),

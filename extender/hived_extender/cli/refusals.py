@@ -1,0 +1,14 @@
+"""A warning where the configuration refuses pods of other schedulers, and nothing is there that would do it."""
+
+from hived_config.loader import Configuration
+
+
+def refused_in_vain(configuration: Configuration, option: str) -> str:
+    """Which `foreignDevices` are refused by no webhook, and the option that adds one; "" if none are to be refused."""
+    refused = configuration.rules.refused_in(configuration.cluster)
+    if not refused:
+        return ""
+    return (
+        f"foreignDevices: the admission webhook refuses pods that ask for {', '.join(refused)}, and there is none: "
+        f"add {option}; until then such pods are counted as with occupy"
+    )

@@ -1,0 +1,350 @@
+"""What a pod demands of nodes and of the pods around it, read once from its spec.
+
+`Demands` is what pods of one template have in common: equal ones are one object (`DemandsReader`), which lives as long
+as somebody keeps it. Of a pod itself, only its namespace and labels are kept beside it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.kube_rules.quantities import units
+from hived_extender.kube_rules.selectors import (
+    IN,
+    NOT_IN,
+    LabelSelectorSpec,
+    NodeTerm,
+    NodeTermSpec,
+    Requirement,
+    Selector,
+    matches,
+    of_labels,
+)
+from hived_extender.wire import ENABLE_LIMIT, Container, Pod, PodSpec, Resources
+
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""The label that every namespace has: its own name."""
+
+ANY_IP = "0.0.0.0"
+
+NamespaceLabels = Mapping[str, Mapping[str, str]]
+"""Labels of namespaces by their names; one that is missing has NAMESPACE_NAME alone."""
+
+_DISKS = ("gcePersistentDisk", "awsElasticBlockStore", "azureDisk", "iscsi", "rbd")
+_POD_LEVEL = ("cpu", "memory")
+
+
+class Toleration(NamedTuple):
+    """A taint that a pod bears."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
+class HostPort(NamedTuple):
+    """A port of the node itself; ANY_IP stands for all of its addresses."""
+
+    protocol: str
+    port: int
+    ip: str
+
+    def conflicts(self, other: "HostPort") -> bool:
+        """Whether two pods of one node cannot have both."""
+        is_same = (self.protocol, self.port) == (other.protocol, other.port)
+        return is_same and (self.ip == other.ip or ANY_IP in (self.ip, other.ip))
+
+
+class PodTerm(NamedTuple):
+    """A term of required affinity or anti-affinity: which pods it means, and in which domains of nodes."""
+
+    topology_key: str
+    selector: Selector | None
+    namespaces: tuple[str, ...]
+    namespace_selector: Selector | None
+
+    def means_namespace(self, namespace: str, namespace_labels: NamespaceLabels) -> bool:
+        """Whether it means pods of this namespace."""
+        if namespace in self.namespaces:
+            return True
+        known = namespace_labels.get(namespace, {NAMESPACE_NAME: namespace})
+        return matches(self.namespace_selector, known)
+
+
+class SpreadConstraint(NamedTuple):
+    """A topology spread constraint with DoNotSchedule; see Kubernetes for the fields."""
+
+    topology_key: str
+    max_skew: int
+    selector: Selector | None
+    min_domains: int
+    honors_affinity: bool
+    honors_taints: bool
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Demands:
+    """What a pod's spec says of where it may run. Values are hashable, and equal if the specs mean the same.
+
+    `requests` has all resources that are asked for, in `quantities.units`, ascending by name. `affinity` terms have to
+    hold together. `beyond` says what only kube-scheduler's other plugins can tell or do, "" if there is nothing.
+    """
+
+    tolerations: tuple[Toleration, ...] = ()
+    node_selector: Selector = ()
+    node_terms: tuple[NodeTerm, ...] | None = None
+    requests: tuple[tuple[str, int], ...] = ()
+    ports: tuple[HostPort, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    beyond: str = ""
+
+    @property
+    def has_neighbour_rules(self) -> bool:
+        """Whether it matters which pods run elsewhere."""
+        return bool(self.affinity or self.anti_affinity or self.spread)
+
+
+@dataclass(frozen=True, slots=True)
+class RuledPod:
+    """A pod as the rules see it."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    demands: Demands
+
+    def is_meant(self, term: PodTerm, namespace_labels: NamespaceLabels) -> bool:
+        """Whether a term of affinity, its own or another pod's, means this pod."""
+        return matches(term.selector, self.labels) and term.means_namespace(self.namespace, namespace_labels)
+
+    def is_counted(self, constraint: SpreadConstraint, namespace: str) -> bool:
+        """Whether a spread constraint of a pod in `namespace` counts this pod."""
+        return self.namespace == namespace and matches(constraint.selector, self.labels)
+
+
+class DemandsReader:
+    """Reads pods, and gives equal demands as one object."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[Demands, Demands] = WeakValueDictionary()
+
+    def read(self, pod: Pod) -> RuledPod:
+        """The pod as the rules see it. Raises UserError if its affinity or its spread constraints cannot be read."""
+        demands = _demands(pod)
+        return RuledPod(pod.metadata.namespace, pod.labels, self._known.setdefault(demands, demands))
+
+
+def needs_kube_scheduler(demands: Demands) -> str:
+    """Why a pod must never be bound without kube-scheduler, "" if only taints and resources matter to it."""
+    if demands.beyond:
+        return demands.beyond
+    said = {
+        "it has a nodeSelector": demands.node_selector,
+        "it has node affinity": demands.node_terms is not None,
+        "it has pod affinity": demands.affinity,
+        "it has pod anti-affinity": demands.anti_affinity,
+        "it has topology spread constraints": demands.spread,
+        "it has host ports": demands.ports,
+    }
+    return next((why for why, is_said in said.items() if is_said), "")
+
+
+# ---- the spec
+
+
+class _NodeSelectorSpec(msgspec.Struct, rename="camel"):
+    node_selector_terms: list[NodeTermSpec] | None = None
+
+
+class _NodeAffinitySpec(msgspec.Struct):
+    required: _NodeSelectorSpec | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class _PodTermSpec(msgspec.Struct, rename="camel"):
+    topology_key: str = ""
+    label_selector: LabelSelectorSpec | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelectorSpec | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class _PodAffinitySpec(msgspec.Struct):
+    required: list[_PodTermSpec] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class AffinitySpec(msgspec.Struct, rename="camel"):
+    """A pod's affinity as JSON has it: the required part."""
+
+    node_affinity: _NodeAffinitySpec | None = None
+    pod_affinity: _PodAffinitySpec | None = None
+    pod_anti_affinity: _PodAffinitySpec | None = None
+
+
+class SpreadSpec(msgspec.Struct, rename="camel"):
+    """A topology spread constraint as JSON has it."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelectorSpec | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+def _demands(pod: Pod) -> Demands:
+    spec = pod.spec or PodSpec()
+    try:
+        affinity = msgspec.convert(spec.affinity or {}, AffinitySpec)
+        spread = msgspec.convert(spec.topology_spread_constraints or [], list[SpreadSpec])
+    except msgspec.ValidationError as error:
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        raise UserError(f"the affinity or topologySpreadConstraints of pod {name} cannot be read: {error}") from None
+    required = affinity.node_affinity.required if affinity.node_affinity else None
+    return Demands(
+        tolerations=tuple(
+            Toleration(each.key or "", each.operator or "", each.value or "", each.effect or "")
+            for each in spec.tolerations or ()
+        ),
+        node_selector=of_labels(spec.node_selector or {}),
+        node_terms=None if required is None else _node_terms(required),
+        requests=_requests(spec),
+        ports=tuple(_ports(spec)),
+        affinity=_pod_terms(affinity.pod_affinity, pod),
+        anti_affinity=_pod_terms(affinity.pod_anti_affinity, pod),
+        spread=tuple(_constraint(each, pod.labels) for each in spread if each.when_unsatisfiable == "DoNotSchedule"),
+        beyond=_beyond(spec),
+    )
+
+
+def _node_terms(selector: _NodeSelectorSpec) -> tuple[NodeTerm, ...]:
+    terms = (each.read() for each in selector.node_selector_terms or ())
+    return tuple(term for term in terms if term is not None)
+
+
+def _pod_terms(affinity: _PodAffinitySpec | None, pod: Pod) -> tuple[PodTerm, ...]:
+    return tuple(_pod_term(each, pod) for each in (affinity.required if affinity else None) or ())
+
+
+def _pod_term(term: _PodTermSpec, pod: Pod) -> PodTerm:
+    selector = term.label_selector.read() if term.label_selector is not None else None
+    selector = _with_own(selector, IN, term.match_label_keys, pod.labels)
+    selector = _with_own(selector, NOT_IN, term.mismatch_label_keys, pod.labels)
+    by_labels = term.namespace_selector.read() if term.namespace_selector is not None else None
+    namespaces = tuple(sorted(set(term.namespaces or ())))
+    if not namespaces and by_labels is None:
+        namespaces = (pod.metadata.namespace,)
+    return PodTerm(term.topology_key, selector, namespaces, by_labels)
+
+
+def _constraint(spec: SpreadSpec, labels: Mapping[str, str]) -> SpreadConstraint:
+    selector = spec.label_selector.read() if spec.label_selector is not None else None
+    return SpreadConstraint(
+        topology_key=spec.topology_key,
+        max_skew=spec.max_skew,
+        selector=_with_own(selector, IN, spec.match_label_keys, labels),
+        min_domains=1 if spec.min_domains is None else spec.min_domains,
+        honors_affinity=spec.node_affinity_policy != "Ignore",
+        honors_taints=spec.node_taints_policy == "Honor",
+    )
+
+
+def _with_own(
+    selector: Selector | None, operator: str, keys: list[str] | None, labels: Mapping[str, str]
+) -> Selector | None:
+    """The selector with the pod's own values of these labels. The API server may have added them already."""
+    if selector is None:
+        return None
+    own = (Requirement(key, operator, (labels[key],)) for key in keys or () if key in labels)
+    return (*selector, *(each for each in own if each not in selector))
+
+
+# ---- resources
+
+
+def _requests(spec: PodSpec) -> tuple[tuple[str, int], ...]:
+    """As kube-scheduler adds them up: containers that run at once, or the init container that needs more; pod-level
+    resources stand in place of both, overhead comes on top.
+    """
+    total = _of_containers(spec)
+    total |= _of_pod_level(spec.resources, total)
+    for resource, quantity in (spec.overhead or {}).items():
+        total[resource] = total.get(resource, 0) + units(resource, quantity)
+    return tuple(sorted((name, count) for name, count in total.items() if count and name != ENABLE_LIMIT))
+
+
+def _of_containers(spec: PodSpec) -> dict[str, int]:
+    beside: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for each in spec.init_containers or ():
+        own = _own_requests(each.resources)
+        for resource in own.keys() | beside.keys():
+            peak[resource] = max(peak.get(resource, 0), beside.get(resource, 0) + own.get(resource, 0))
+        if each.restart_policy == "Always":
+            _add(beside, own)
+    total = dict(beside)
+    for each in spec.containers or ():
+        _add(total, _own_requests(each.resources))
+    return {resource: max(total.get(resource, 0), peak.get(resource, 0)) for resource in total.keys() | peak.keys()}
+
+
+def _of_pod_level(resources: Resources | None, of_containers: Mapping[str, int]) -> dict[str, int]:
+    """What replaces the sum of the containers; a limit stands for a request that neither they nor the pod make."""
+    if resources is None:
+        return {}
+    limits = {
+        resource: units(resource, quantity)
+        for resource, quantity in (resources.limits or {}).items()
+        if not of_containers.get(resource)
+    }
+    requests = {resource: units(resource, quantity) for resource, quantity in (resources.requests or {}).items()}
+    said = limits | requests
+    return {name: said[name] for name in said if name in _POD_LEVEL or name.startswith("hugepages-")}
+
+
+def _own_requests(resources: Resources | None) -> dict[str, int]:
+    """What a container requests; a limit stands for a request that is missing."""
+    said = {} if resources is None else (resources.limits or {}) | (resources.requests or {})
+    return {resource: units(resource, quantity) for resource, quantity in said.items()}
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for resource, count in more.items():
+        total[resource] = total.get(resource, 0) + count
+
+
+# ---- the rest
+
+
+def _ports(spec: PodSpec) -> Iterator[HostPort]:
+    beside = [each for each in spec.init_containers or () if each.restart_policy == "Always"]
+    running: list[Container] = [*beside, *(spec.containers or ())]
+    for each in running:
+        for port in each.ports or ():
+            if port.host_port:
+                yield HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_IP)
+
+
+def _beyond(spec: PodSpec) -> str:
+    if spec.resource_claims:
+        return "it has resource claims"
+    return next((why for why in map(_of_volume, spec.volumes or ()) if why), "")
+
+
+def _of_volume(volume: Mapping[str, Any]) -> str:
+    name = volume.get("name", "")
+    if volume.get("persistentVolumeClaim") is not None or volume.get("ephemeral") is not None:
+        return f"its volume {name} is a claim"
+    return f"its volume {name} is a disk" if any(volume.get(kind) is not None for kind in _DISKS) else ""

@@ -1,0 +1,144 @@
+"""The pods that have a node, as the rules between pods see them: who is where, and how much of a node is used."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hived_extender.kube_rules.demands import NamespaceLabels, PodTerm, RuledPod
+from hived_extender.kube_rules.quantities import PODS
+from hived_extender.kube_rules.selectors import Selector, matches
+
+_KEPT_QUESTIONS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A pod and its node; one that `is_leaving` still uses the node, but does not count for topology spread.
+
+    One that `has_cells` may be made to leave for others.
+    """
+
+    node: str
+    pod: RuledPod
+    is_leaving: bool = False
+    has_cells: bool = True
+
+
+class Residents:
+    """Pods by uid, and what they request of each node. Not thread-safe. A change costs O(resources of the pod)."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        """`names` are the configured nodes; arrays are in their order."""
+        self._rows = {name: row for row, name in enumerate(names)}
+        self._pods: dict[str, Resident] = {}
+        self._on: dict[str, dict[str, Resident]] = {}
+        self._in: dict[str, dict[str, Resident]] = {}
+        self._repelling: dict[str, Resident] = {}
+        # asked[namespace, selector] == the pods of that namespace that meet it, kept for the latest questions
+        self._asked: OrderedDict[tuple[str, Selector], dict[str, Resident]] = OrderedDict()
+        # used[resource][row] == sum over the pods of that node, in quantities.units
+        self._used: dict[str, npt.NDArray[np.int64]] = {}
+        self._lasting: dict[str, npt.NDArray[np.int64]] = {}  # the same of those without cells
+        self.lasting_changes = 0
+        """How often a pod without cells came or went."""
+
+    def put(self, uid: str, node: str, pod: RuledPod, *, is_leaving: bool = False, has_cells: bool = True) -> None:
+        """A pod has this node, and is like this now."""
+        self.remove(uid)
+        resident = self._pods[uid] = Resident(node, pod, is_leaving, has_cells)
+        self._on.setdefault(node, {})[uid] = resident
+        self._in.setdefault(pod.namespace, {})[uid] = resident
+        if pod.demands.anti_affinity:
+            self._repelling[uid] = resident
+        for (namespace, selector), found in self._asked.items():
+            if namespace == pod.namespace and matches(selector, pod.labels):
+                found[uid] = resident
+        self._use(resident, 1)
+
+    def remove(self, uid: str) -> Resident | None:
+        """A pod is over, or has no node after all; returns what was known of it."""
+        resident = self._pods.pop(uid, None)
+        if resident is None:
+            return None
+        self._repelling.pop(uid, None)
+        for found in self._asked.values():
+            found.pop(uid, None)
+        for index, key in ((self._on, resident.node), (self._in, resident.pod.namespace)):
+            del index[key][uid]
+            if not index[key]:
+                del index[key]
+        self._use(resident, -1)
+        return resident
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def get(self, uid: str) -> Resident | None:
+        """The pod as last put, None if it has no node."""
+        return self._pods.get(uid)
+
+    def uids(self) -> tuple[str, ...]:
+        """All pods."""
+        return tuple(self._pods)
+
+    def on(self, node: str) -> Mapping[str, Resident]:
+        """The pods of a node by uid."""
+        return self._on.get(node, {})
+
+    def matching(self, namespace: str, selector: Selector) -> Mapping[str, Resident]:
+        """The pods of a namespace that meet a selector, by uid. Cost O(pods of the namespace) at first, then O(1)."""
+        found = self._asked.get((namespace, selector))
+        if found is None:
+            pods = self._in.get(namespace, {})
+            found = {uid: each for uid, each in pods.items() if matches(selector, each.pod.labels)}
+            self._asked[namespace, selector] = found
+            if len(self._asked) > _KEPT_QUESTIONS:
+                self._asked.popitem(last=False)
+        return found
+
+    def meant(self, term: PodTerm, namespace_labels: NamespaceLabels) -> Iterator[Resident]:
+        """The pods that a term of affinity means."""
+        for namespace in list(self._in):
+            if term.selector is not None and term.means_namespace(namespace, namespace_labels):
+                yield from self.matching(namespace, term.selector).values()
+
+    def repelling(self) -> Mapping[str, Resident]:
+        """The pods with required anti-affinity by uid."""
+        return self._repelling
+
+    def used(self, node: str) -> dict[str, int]:
+        """How much of each resource the pods of a node request, and how many they are (`pods`)."""
+        row = self._rows.get(node)
+        if row is None:
+            return {}
+        return {resource: int(used[row]) for resource, used in self._used.items() if row < len(used)}
+
+    def requested(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:
+        """int64, shape (node_count,): how much of a resource the pods of each configured node request."""
+        return _grown(self._used, resource, node_count)[:node_count].copy()
+
+    def lasting(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:
+        """The same of pods without cells, which nobody makes leave. Not to be changed."""
+        return _grown(self._lasting, resource, node_count)[:node_count]
+
+    def _use(self, resident: Resident, sign: int) -> None:
+        row = self._rows.setdefault(resident.node, len(self._rows))
+        for resource, count in ((PODS, 1), *resident.pod.demands.requests):
+            _grown(self._used, resource, row + 1)[row] += sign * count
+            if not resident.has_cells:
+                _grown(self._lasting, resource, row + 1)[row] += sign * count
+        self.lasting_changes += not resident.has_cells
+
+
+def _grown(table: dict[str, npt.NDArray[np.int64]], resource: str, size: int) -> npt.NDArray[np.int64]:
+    """The array of a resource, with at least so many rows."""
+    used = table.get(resource)
+    if used is None or len(used) < size:
+        more = np.zeros(max(64, size, 2 * size if used is not None else size), np.int64)
+        if used is not None:
+            more[: len(used)] = used
+        used = table[resource] = more
+    return used

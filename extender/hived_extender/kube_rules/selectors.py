@@ -1,0 +1,126 @@
+"""Label selectors and node selectors: what they demand, and whether labels meet it.
+
+A selector is a tuple of requirements, of which all have to hold: the empty one is met by everything, None by nothing.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+IN = "In"
+NOT_IN = "NotIn"
+EXISTS = "Exists"
+DOES_NOT_EXIST = "DoesNotExist"
+GREATER = "Gt"
+LESS = "Lt"
+
+_INT64 = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+class Requirement(NamedTuple):
+    """What one label has to be."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def holds(self, value: str | None) -> bool:
+        """Whether it holds for a label's value, None if there is no such label. False if the operator is not known."""
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return self._compares(value)
+        return False
+
+    def _compares(self, value: str | None) -> bool:
+        bound = _int64(self.values[0]) if len(self.values) == 1 else None
+        number = _int64(value)
+        if bound is None or number is None:
+            return False
+        return number > bound if self.operator == GREATER else number < bound
+
+
+Selector = tuple[Requirement, ...]
+
+
+class NodeTerm(NamedTuple):
+    """A term of required node affinity: all of its labels, and all of its names."""
+
+    labels: Selector
+    names: Selector
+
+
+class RequirementSpec(msgspec.Struct):
+    """A requirement as JSON has it."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+    def read(self) -> Requirement:
+        """The same as a value."""
+        return Requirement(self.key, self.operator, tuple(self.values or ()))
+
+
+class LabelSelectorSpec(msgspec.Struct, rename="camel"):
+    """A label selector as JSON has it."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[RequirementSpec] | None = None
+
+    def read(self) -> Selector:
+        """The same as a value."""
+        labels = [Requirement(key, IN, (value,)) for key, value in sorted((self.match_labels or {}).items())]
+        return (*labels, *(each.read() for each in self.match_expressions or ()))
+
+
+class NodeTermSpec(msgspec.Struct, rename="camel"):
+    """A term of required node affinity as JSON has it."""
+
+    match_expressions: list[RequirementSpec] | None = None
+    match_fields: list[RequirementSpec] | None = None
+
+    def read(self) -> NodeTerm | None:
+        """The same as a value; None if no node meets it: it is empty, or asks what Kubernetes does not answer."""
+        labels = tuple(each.read() for each in self.match_expressions or ())
+        names = tuple(each.read() for each in self.match_fields or ())
+        if not (labels or names) or not all(_is_known_of_names(each) for each in names):
+            return None
+        return NodeTerm(labels, names)
+
+
+def of_labels(labels: Mapping[str, str]) -> Selector:
+    """The selector that demands these labels, as a nodeSelector does."""
+    return LabelSelectorSpec(dict(labels)).read()
+
+
+def matches(selector: Selector | None, labels: Mapping[str, str]) -> bool:
+    """Whether labels meet all requirements of a selector."""
+    return selector is not None and all(each.holds(labels.get(each.key)) for each in selector)
+
+
+def node_matches(terms: Sequence[NodeTerm] | None, name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node meets one of the terms; None demands nothing."""
+    return terms is None or any(
+        matches(term.labels, labels) and all(each.holds(name) for each in term.names) for term in terms
+    )
+
+
+def _is_known_of_names(requirement: Requirement) -> bool:
+    return requirement.key == "metadata.name" and requirement.operator in {IN, NOT_IN} and len(requirement.values) == 1
+
+
+def _int64(text: str | None) -> int | None:
+    if text is None or not _INT64.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None

@@ -1,0 +1,389 @@
+"""Which pod of a group goes where: the complete search over the rows of `rooms`, pod by pod, with backtracking.
+
+Only where pods are in the end counts, so pods that are alike - one size, the same nodes, one part in every rule - are
+one class. The class that has least to choose from is placed next. If nothing comes of a pod of a class in a row, no
+more of the class go there for the rest of that branch, nor to rows that are like it. A branch ends as soon as a bound
+on the pods that fit is too low. Rows come first that need nobody to leave, are open, split least, and are fullest.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hived.events import Limit, Offer, Spread, Together
+from hived.offers import keeps_rules
+from hived.rooms import LongArray, Opening, Rooms
+from hived.sharing import can_share
+from hived.specs import MemberSpec
+from hived.topology import IntArray
+
+BoolArray = npt.NDArray[np.bool_]
+
+MOST_TRIED = 1024
+"""So many times a pod is taken back from where it was tried, for one decision; an ordinary one needs that never.
+
+As many domains of pods that belong together are tried in vain."""
+
+MOST_IN_A_SEARCH = 256
+"""The same for one of the searches of a decision, so that an easier one may follow."""
+
+_NEVER = np.int64(1) << 62
+_VICTIM, _SPREAD, _LEVEL, _SPLIT = 61, 41, 34, 28  # bits of a key, which leaves the lowest for how much stays free
+_OF_BAD = 1 << (_LEVEL - _SPLIT - 1)  # cells without lost leaves are opened first, whatever is split for them
+_MOST_FREE = (1 << _SPLIT) - 1
+_MOST_SPREAD = (1 << (_VICTIM - _SPREAD)) - 1
+
+
+class Alike(NamedTuple):
+    """Pods of a group of which each could take the place of any other."""
+
+    size: int
+    weights: tuple[int, ...]  # in each `Limit`
+    counts: tuple[bool, ...]  # by each `Spread`
+    together: tuple[bool, ...]  # in each `Together`
+    slots: tuple[int, ...]
+
+
+def find_alike(members: tuple[MemberSpec, ...], offer: Offer) -> list[Alike]:
+    """The classes of a group's pods, larger ones first. Cost O(pods x nodes), O(pods) if all have one row of memory."""
+    limits = [rule.weight for rule in offer.rules if isinstance(rule, Limit)]
+    spreads = [rule.counts for rule in offer.rules if isinstance(rule, Spread)]
+    together = [rule.slots for rule in offer.rules if isinstance(rule, Together)]
+    sizes = [member.leaf_cell_count for member in members for _ in range(member.pod_count)]
+    row_of = _row_keys(offer.nodes), _row_keys(offer.after)
+    classes: dict[tuple[object, ...], list[int]] = {}
+    parts: dict[tuple[object, ...], tuple[int, tuple[int, ...], tuple[bool, ...], tuple[bool, ...]]] = {}
+    for slot, size in enumerate(sizes):
+        part = (
+            size,
+            tuple(int(weight[slot]) for weight in limits),
+            tuple(bool(counts[slot]) for counts in spreads),
+            tuple(bool(slots[slot]) for slots in together),
+        )
+        key = (*part, *(keys(slot) for keys in row_of))
+        classes.setdefault(key, []).append(slot)
+        parts[key] = part
+    found = [Alike(*parts[key], tuple(slots)) for key, slots in classes.items()]
+    return sorted(found, key=lambda alike: (-alike.size, alike.slots))
+
+
+def _row_keys(mask: BoolArray) -> Callable[[int], bytes]:
+    """A key that tells one row of a mask from another; it is the same for rows that share their memory."""
+    return (lambda _: b"") if mask.strides[0] == 0 else (lambda slot: mask[slot].tobytes())
+
+
+@dataclass(slots=True)
+class Budget:
+    """How many choices of a kind came to nothing for a decision, and whether a search was given up for it."""
+
+    count: int = 0
+    end: int = 0
+    gave_up: bool = False
+
+    def start(self) -> None:
+        """Begin another search."""
+        self.end = min(self.count + MOST_IN_A_SEARCH, MOST_TRIED)
+
+    def are_over(self) -> bool:
+        """Is this search to be given up?"""
+        self.gave_up |= self.count >= self.end
+        return self.count >= self.end
+
+
+class Tries:
+    """The tries of one decision."""
+
+    def __init__(self) -> None:
+        self.pods = Budget()  # places of pods
+        self.domains = Budget()  # domains of `Together` rules, each tried with all that follows
+
+    @property
+    def gave_up(self) -> bool:
+        """Was any search of the decision given up?"""
+        return self.pods.gave_up or self.domains.gave_up
+
+
+class Place(NamedTuple):
+    """A row, and the level of the preassigned cell that is taken for it, 0 if it was open."""
+
+    row: int
+    level: int
+
+
+@dataclass(slots=True)
+class _Step:
+    """One pod of the search: its class, where it is, and where no pods of that class go any more."""
+
+    alike: int
+    place: Place | None = None
+    opening: Opening | None = None
+    forbidden: list[tuple[int, npt.NDArray[np.intp]]] = field(default_factory=list)
+
+
+class Assignment:
+    """One search: rows for the pods of each class, or none."""
+
+    def __init__(
+        self, rooms: Rooms, classes: list[Alike], offer: Offer, allowed: BoolArray, direct: BoolArray, tries: Budget
+    ) -> None:
+        """Prepare a search.
+
+        allowed, direct : shape (classes, rows); the rows that will do, and of those the ones where nobody has to leave
+        """
+        self._rooms, self._classes, self._offer, self._tries = rooms, classes, offer, tries
+        self._allowed, self._direct = allowed, direct
+        self._limits = [_LimitRoom(rule, rooms.node) for rule in offer.rules if isinstance(rule, Limit)]
+        self._spreads = [_SpreadCount(rule, rooms.node) for rule in offer.rules if isinstance(rule, Spread)]
+        self._left = np.array([len(alike.slots) for alike in classes])
+        self._forbidden = np.zeros((rooms.top + 1, *allowed.shape), np.bool_)
+        self._kinds: dict[tuple[object, ...], list[int]] = {}
+        for number, alike in enumerate(classes):
+            self._kinds.setdefault(alike[:3], []).append(number)
+        self._masks = {kind: allowed[own].astype(np.float64) for kind, own in self._kinds.items()}
+        self._unions = {kind: allowed[own].any(axis=0) for kind, own in self._kinds.items()}
+        self._anywhere = allowed.any(axis=0)
+        self._known_fits: dict[tuple[object, ...], LongArray] = {}  # by kind, until the next change
+        self._likeness: npt.NDArray[np.int64] | None = None
+        self._steps: list[_Step] = []
+
+    def find(self) -> list[Place] | None:
+        """A place for each slot, None if there is none or the tries are over; `rooms` holds what was found.
+
+        Cost O((pods + tries) x kinds of pods x rows).
+        """
+        self._tries.start()
+        while True:
+            number = self._next_class()
+            if number is None and not self._left.any():
+                found = self._by_slot()
+                if keeps_rules(self._offer.rules, self._slot_nodes(found)):
+                    return found
+            if number is not None:
+                self._steps.append(_Step(number))
+            if not self._go_on():
+                return None
+
+    def _go_on(self) -> bool:
+        """Place the last pod, or the last one before it that has another place; false when all has been tried."""
+        while self._steps:
+            step = self._steps[-1]
+            if step.place is not None:
+                self._take_back(step)
+            place = None if step.forbidden and self._tries.are_over() else self._best_place(step.alike)
+            if place is not None:
+                self._put(step, place)
+                return True
+            for level, rows in step.forbidden:
+                self._forbidden[level, step.alike, rows] = False
+            self._steps.pop()
+        return False
+
+    def _put(self, step: _Step, place: Place) -> None:
+        step.place = place
+        if place.level:
+            step.opening = self._rooms.open_cell(place.level, self._rooms.place_above(place.row, place.level))
+        self._count(step, 1)
+
+    def _take_back(self, step: _Step) -> None:
+        """Undo a step that came to nothing, and keep its class from going there, or anywhere just like it."""
+        assert step.place is not None
+        row, level = step.place
+        self._tries.count += 1
+        self._count(step, -1)
+        if step.opening is not None:
+            self._rooms.close_cell(step.opening)
+        step.place = step.opening = None
+        rows = self._rows_like(row)
+        rows = rows[~self._forbidden[level, step.alike, rows]]
+        self._forbidden[level, step.alike, rows] = True
+        step.forbidden.append((level, rows))
+
+    def _count(self, step: _Step, change: int) -> None:
+        assert step.place is not None
+        row, alike = step.place.row, self._classes[step.alike]
+        self._known_fits.clear()
+        self._rooms.demand[row] += change * alike.size
+        self._left[step.alike] -= change
+        for limit, weight in zip(self._limits, alike.weights, strict=True):
+            if weight:
+                limit.room[limit.domain[row]] -= change * weight
+        for spread, counts in zip(self._spreads, alike.counts, strict=True):
+            if counts:
+                spread.present[spread.domain[row]] += change
+                spread.placed[spread.domain[row]] += change
+
+    def _next_class(self) -> int | None:
+        """The class that has least room to spare; none if all pods are placed, or some cannot be."""
+        best, least = None, 0.0
+        if len(self._kinds) > 1 and not self._have_leaves():
+            return None
+        for kind, own in self._kinds.items():
+            left = self._left[own]
+            if not left.any():
+                continue
+            fits = self._fits(self._classes[own[0]])
+            room = self._masks[kind] @ fits - left
+            room[left == 0] = np.inf
+            place = int(room.argmin())
+            if room[place] < 0 or not self._may_fit(own, fits * self._unions[kind], int(left.sum())):
+                return None
+            if len(own) > 1 and not can_share(left, self._allowed[own], fits):
+                return None
+            if best is None or room[place] < least:
+                best, least = own[place], float(room[place])
+        return best
+
+    def _have_leaves(self) -> bool:
+        """Do the rows that any of the pods may use have as many leaves as all of them want?"""
+        rooms = self._rooms
+        leaves = np.where(self._anywhere & rooms.reachable(), rooms.room - rooms.demand, 0)
+        wanted = sum(alike.size * left for alike, left in zip(self._classes, self._left.tolist(), strict=True))
+        return bool(rooms.most(leaves) >= wanted)
+
+    def _may_fit(self, own: list[int], fits: LongArray, wanted: int) -> bool:
+        """Could so many pods of one kind be placed, by bounds that heed what each rule and each opening leaves?"""
+        if self._rooms.most(fits) < wanted:
+            return False
+        for limit, weight in zip(self._limits, self._classes[own[0]].weights, strict=True):
+            if weight:
+                sums = np.bincount(limit.domain[fits > 0], fits[fits > 0], len(limit.room))
+                if np.minimum(sums, np.maximum(limit.room, 0) // weight).sum() < wanted:
+                    return False
+        return True
+
+    def _fits(self, alike: Alike) -> LongArray:
+        """How many more pods of a kind each row has room for by itself."""
+        known = self._known_fits.get(alike[:3])
+        if known is None:
+            known = self._known_fits[alike[:3]] = self._count_fits(alike)
+        return known
+
+    def _count_fits(self, alike: Alike) -> LongArray:
+        rooms = self._rooms
+        fits = np.where(rooms.reachable(), (rooms.room - rooms.demand) // alike.size, 0)
+        for limit, weight in zip(self._limits, alike.weights, strict=True):
+            if weight:
+                fits = np.minimum(fits, (np.maximum(limit.room, 0) // weight)[limit.domain])
+        counted = sum(left for left, other in zip(self._left.tolist(), self._classes, strict=True) if other.counts)
+        for spread, counts in zip(self._spreads, alike.counts, strict=True):
+            if counts:
+                fits[~spread.may_take(counted)] = 0
+        return fits
+
+    def _best_place(self, number: int) -> Place | None:
+        """Where the next pod of a class goes: the first row by preference that is not forbidden."""
+        rooms, alike = self._rooms, self._classes[number]
+        keys = self._keys(number)
+        best, least = None, _NEVER
+        for level in (0, *rooms.options()):
+            rows = rooms.rows_for(level) if level else slice(0, len(keys))
+            if level:
+                can = rooms.spread_to_rows(level, rooms.can[level]) & ~rooms.is_open[rows]
+                splits = rooms.spread_to_rows(level, rooms.splits[level])
+                own = keys[rows] + (level << _LEVEL) + (splits + _OF_BAD * rooms.is_bad[rows] << _SPLIT)
+            else:
+                can, own = rooms.is_open, keys
+            can = can & ~self._forbidden[level, number, rows] & (rooms.room[rows] - rooms.demand[rows] >= alike.size)
+            own = np.where(can, own, _NEVER)
+            place = int(own.argmin())
+            if own[place] < least:
+                best, least = Place(rows.start + place, level), own[place]
+        return best
+
+    def _keys(self, number: int) -> LongArray:
+        """A key for each row, without the part that depends on what is opened for it; rows that are out have no key."""
+        rooms, alike = self._rooms, self._classes[number]
+        keys: LongArray = np.minimum(rooms.room - rooms.demand, _MOST_FREE)
+        evicts = (rooms.idle - rooms.demand < alike.size) | ~self._direct[number]
+        keys += evicts.astype(np.int64) << _VICTIM
+        is_out = ~self._allowed[number] | (self._fits(alike) == 0)
+        for spread, counts in zip(self._spreads, alike.counts, strict=True):
+            if counts:
+                keys += np.minimum(spread.present[spread.domain], _MOST_SPREAD) << _SPREAD
+        keys[is_out] = _NEVER
+        return keys
+
+    def _rows_like(self, row: int) -> npt.NDArray[np.intp]:
+        """The rows that nothing tells from one but their number: same parent, room, pods that may use them, domains."""
+        rooms = self._rooms
+        if self._likeness is None:
+            self._likeness = self._find_likeness()
+        same = (self._likeness == self._likeness[row]) & (rooms.demand == rooms.demand[row])
+        same &= rooms.is_open == rooms.is_open[row]
+        for limit in self._limits:
+            same &= limit.room[limit.domain] == limit.room[limit.domain[row]]
+        for spread in self._spreads:
+            same &= spread.present[spread.domain] == spread.present[spread.domain[row]]
+        return np.flatnonzero(same)
+
+    def _find_likeness(self) -> npt.NDArray[np.int64]:
+        """A number for each row, equal for those that are alike as long as they are used alike."""
+        rooms = self._rooms
+        columns: list[npt.NDArray[np.generic]] = [rooms.parent, rooms.idle, rooms.room, rooms.evicts, rooms.level]
+        columns += [*self._allowed, *self._direct]
+        columns += [_shared(limit.domain) for limit in self._limits]
+        columns += [_shared(spread.domain) for spread in self._spreads]
+        rows = np.ascontiguousarray(np.stack([column.astype(np.int64) for column in columns], axis=1))
+        _, number = np.unique(rows.view(np.dtype((np.void, rows.shape[1] * 8))).ravel(), return_inverse=True)
+        return np.asarray(number, np.int64)
+
+    def _by_slot(self) -> list[Place]:
+        """The place of each slot; of a class, lower slots get lower rows."""
+        found: list[Place] = [Place(-1, 0)] * sum(len(alike.slots) for alike in self._classes)
+        for number, alike in enumerate(self._classes):
+            places = sorted(step.place for step in self._steps if step.alike == number and step.place is not None)
+            for slot, place in zip(alike.slots, places, strict=True):
+                found[slot] = place
+        return found
+
+    def _slot_nodes(self, found: list[Place]) -> IntArray:
+        return self._rooms.node[[place.row for place in found]]
+
+
+class _LimitRoom:
+    """A `Limit` in the course of a search; rows without a domain have one behind the last, without room."""
+
+    def __init__(self, rule: Limit, nodes: IntArray) -> None:
+        self.domain = rule.domain[nodes]
+        self.room = np.append(rule.room.astype(np.int64), 0)
+
+
+class _SpreadCount:
+    """A `Spread` in the course of a search, which asks only where pods are in the end.
+
+    Rows without a domain have one behind the last, which is full.
+    """
+
+    def __init__(self, rule: Spread, nodes: IntArray) -> None:
+        self.domain = rule.domain[nodes]
+        self.present = np.append(rule.present.astype(np.int64), _MOST_SPREAD)
+        self.placed = np.zeros(len(self.present), np.int64)
+        self._skew = rule.max_skew
+
+    def may_take(self, left: int) -> BoolArray:
+        """The rows that a counted pod may go to, if all `left` such pods could make up for the difference.
+
+        At the end the fullest domain that has pods of the group may exceed the emptiest by the skew. Cost O(rows), and
+        a sweep of the domains for each different number of pods in one.
+        """
+        fullest = int(self.present[self.placed > 0].max(initial=0))
+        after = np.maximum(self.present + 1, fullest)
+        is_open = np.zeros(len(after), np.bool_)
+        for most in np.unique(after[:-1]).tolist():
+            missing = int(np.maximum(most - self._skew - self.present, 0).sum())
+            own = after == most
+            is_open[own] = missing - (self.present[own] < most - self._skew) <= left - 1
+        is_open[-1] = False
+        return is_open[self.domain]
+
+
+def _shared(domain: IntArray) -> IntArray:
+    """Domains by number; those of one row alone are all the same."""
+    known = domain[domain >= 0]
+    if len(known) == 0:
+        return domain
+    counts = np.bincount(known)
+    return np.asarray(np.where((domain >= 0) & (counts[domain] == 1), -2, domain), np.int32)

@@ -1,0 +1,238 @@
+"""A place for a group that Kubernetes' offer allows, wherever in the VC and on the hardware it is, or none.
+
+What others lose decides what is tried first, as a search without an offer has it: idle cells; cells lent to
+opportunistic pods; cells of elastic groups of lower priority; cells of groups that go on outside of the VC, as few of
+them as will do; cells of all lower priorities. A wish to be near together is tried level by level within each of these.
+The leaves are found first; the virtual cells behind them follow, and a decision that is carried out finds them again.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hived.assigning import Alike, Assignment, Place, Tries, find_alike
+from hived.behind import Chooser
+from hived.chains import chain_of_view
+from hived.errors import InvariantError, UserError
+from hived.events import Offer
+from hived.fitting import Placement, Request
+from hived.journal import mark, undo_changes
+from hived.near import broken_above, cells_of
+from hived.offers import slot_sizes
+from hived.preemption import preempt_lazily_for
+from hived.rooms import ELASTIC, IDLE, LENT, LENT_ELASTIC, LOWER, Rooms
+from hived.specs import MIN_GUARANTEED_PRIORITY
+from hived.state import NO_GROUP, Group, State
+from hived.together import Domains
+from hived.topology import NO_CELL
+
+BoolArray = npt.NDArray[np.bool_]
+_ANYWHERE = 0  # in place of a level
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """A group, the view it is to be placed in, and what Kubernetes says of it."""
+
+    request: Request
+    view: int
+    offer: Offer
+    classes: list[Alike]
+    tries: Tries
+
+
+def fit_offered(state: State, request: Request, view: int, offer: Offer, tries: Tries) -> Placement | None:
+    """A placement in one view that the offer allows; none if there is none, or if the tries are over.
+
+    Runs while the journal records; groups that are preempted lazily have left their VC afterwards. Cost O(cells of the
+    chain) in sweeps of arrays, then that of `Domains.masks` and `Assignment.find` for each of the steps of preemption.
+    """
+    problem = Problem(request, view, offer, find_alike(request.pod.spec.group.members, offer), tries)
+    priority = request.pod.spec.priority
+    rooms = Rooms(state, view, priority)
+    for rank in _ranks(state, request):
+        found = _fit(state, problem, rooms, rank)
+        if found is not None:
+            return found
+    if priority <= MIN_GUARANTEED_PRIORITY:
+        return None
+    return (
+        _fit_beside_lazy(state, problem, LENT)
+        or _fit(state, problem, rooms, LOWER)
+        or _fit_beside_lazy(state, problem, LOWER)
+    )
+
+
+def _ranks(state: State, request: Request) -> list[int]:
+    """The leaves to take, by rank, before any group is preempted in the VC that is not elastic."""
+    if not request.is_guaranteed:
+        return [IDLE]
+    has_elastic = state.elastic_group_count > 0
+    more = [ELASTIC] if has_elastic and request.pod.spec.priority > MIN_GUARANTEED_PRIORITY else []
+    return [IDLE, *([LENT_ELASTIC] if has_elastic else []), LENT, *more]
+
+
+def _fit_beside_lazy(state: State, problem: Problem, rank: int) -> Placement | None:
+    """After as few groups as will do have left the VC and kept their cells, the lowest priority and youngest first."""
+    groups = _lazy_groups(state, problem)
+    before, name = mark(state), problem.request.pod.spec.group.name
+    nothing = np.zeros(0, np.int32)
+
+    def fit_after(count: int) -> Placement | None:
+        preempt_lazily_for(state, groups[:count], nothing, nothing, name)
+        rooms = Rooms(state, problem.view, problem.request.pod.spec.priority)
+        found = _fit(state, problem, rooms, rank)
+        if found is None:
+            undo_changes(state, before)
+        return found
+
+    if not groups or fit_after(len(groups)) is None:
+        return None
+    low, high = 0, len(groups)  # too few, enough
+    while high - low > 1:
+        undo_changes(state, before)
+        middle = (low + high) // 2
+        low, high = (low, middle) if fit_after(middle) is not None else (middle, high)
+    undo_changes(state, before)
+    found = fit_after(high)
+    if found is None:
+        return None
+    state.last_plan = None  # the event that carries this out reads what to spare from the bind info
+    return replace(found, lazily_preempted=tuple(group.name for group in groups[:high]))
+
+
+def _lazy_groups(state: State, problem: Problem) -> list[Group]:
+    """Groups of lower priority that would leave this view and keep their cells, those first that should go first."""
+    spec = problem.request.pod.spec
+    vc, chain = state.vc_number(spec.virtual_cluster), chain_of_view(state, problem.view)
+    found = []
+    for group in state.groups.values() if state.lazy_group_count else ():
+        if not group.spec.lazy_preemption or group.virtual is None or group.vc != vc or group.priority >= spec.priority:
+            continue
+        leaf = next((leaf for leaf in group.physical.tolist() if leaf != NO_CELL), NO_CELL)
+        is_here = leaf != NO_CELL and state.topology.chain_of(leaf) is chain
+        if is_here and group.spec.pinned_cell_id == spec.pinned_cell_id:
+            found.append(group)
+    return sorted(found, key=lambda group: (group.priority, -group.number))
+
+
+def _fit(state: State, problem: Problem, rooms: Rooms, rank: int) -> Placement | None:
+    """With leaves up to a rank, as near together as the group wishes or its VC has it."""
+    rooms.take_up_to(rank)
+    nodes = problem.offer.nodes[[alike.slots[0] for alike in problem.classes]][:, rooms.node]
+    after = problem.offer.after[[alike.slots[0] for alike in problem.classes]][:, rooms.node] & rooms.evicts
+    domains = Domains(rooms, problem.classes, problem.offer, problem.tries.domains)
+    for level in _levels(state, problem):
+        for area in _areas(state, problem, rooms, level):
+            for within in domains.masks((nodes | after) & area):
+                search = Assignment(rooms, problem.classes, problem.offer, within, nodes & within, problem.tries.pods)
+                places = search.find()
+                if places is not None:
+                    return _take_leaves(state, problem, rooms, rank, places)
+    return None
+
+
+def _levels(state: State, problem: Problem) -> Iterator[int]:
+    """The levels below one cell of which the group shall be, one after the other; `_ANYWHERE` for the whole view.
+
+    What has to be below a cell that is lower than a node was looked for there already, with the nodes that all may use.
+    """
+    spec, chain = problem.request.pod.spec, chain_of_view(state, problem.view)
+    if spec.within_cell or not spec.within_is_required:
+        lowest = chain.type_levels.get(spec.within_cell, 0) if spec.within_cell else chain.node_level
+        if spec.within_is_required:
+            levels = [lowest] if lowest >= chain.node_level else []
+        else:
+            levels = [*range(max(lowest, chain.node_level), chain.top_level + 1), _ANYWHERE] if lowest else []
+    elif state.spec.virtual_clusters[spec.virtual_cluster].packs_by_topology:
+        levels = [*range(chain.node_level, chain.top_level + 1), _ANYWHERE]
+    else:
+        levels = [_ANYWHERE]
+    yield from levels
+
+
+def _areas(state: State, problem: Problem, rooms: Rooms, level: int) -> Iterator[BoolArray]:
+    """Masks of the rows below each cell of a level that might have room, the best cell first."""
+    if level == _ANYWHERE:
+        yield np.ones(len(rooms.node), np.bool_)
+        return
+    cells, free = cells_of(state, problem.request, problem.view, level)
+    broken = broken_above(state, cells, problem.request.wanted)
+    has_wish = bool(problem.request.pod.spec.within_cell)
+    order = np.lexsort((broken, free) if has_wish else (free, broken))
+    span = rooms.span(level, 1)
+    for cell in cells[order].tolist():
+        first = int(state.arrays.first_leaf[cell])
+        is_below = (rooms.first_leaf >= first) & (rooms.first_leaf < first + span)
+        if rooms.room[is_below].sum() >= problem.request.wanted:
+            yield is_below
+
+
+def _take_leaves(state: State, problem: Problem, rooms: Rooms, rank: int, places: list[Place]) -> Placement:
+    """The leaves of each pod, and the virtual cells behind them."""
+    members = problem.request.pod.spec.group.members
+    sizes = slot_sizes(members)
+    by_row: dict[int, list[int]] = {}
+    for slot, place in enumerate(places):
+        by_row.setdefault(place.row, []).append(slot)
+    leaves: list[list[int]] = [[]] * len(sizes)
+    for row, slots in by_row.items():
+        node = int(rooms.node[row])
+        must_evict = next((slot for slot in slots if not problem.offer.nodes[slot, node]), None)
+        picker = _Leaves(state, rooms, row, rank)
+        for slot in sorted(slots, key=lambda slot: (slot != must_evict, -sizes[slot])):
+            leaves[slot] = picker.pick(sizes[slot], evicts=slot == must_evict)
+    physical = np.array([leaf for own in leaves for leaf in own], np.int32)
+    if not problem.request.is_guaranteed:
+        return Placement(physical, None)
+    levels = [int(rooms.root_level[places[slot].row]) for slot, size in enumerate(sizes) for _ in range(size)]
+    chooser = Chooser(state, problem.request.pod.spec)
+    try:
+        virtual = [chooser.choose(leaf, level) for leaf, level in zip(physical.tolist(), levels, strict=True)]
+    except UserError as error:
+        raise InvariantError(f"a place was found that the VC cannot have: {error.message}") from error
+    return Placement(physical, np.array(virtual, np.int32))
+
+
+class _Leaves:
+    """The leaves of one row that may be taken, given to one pod after the other (SEMANTICS 4b)."""
+
+    def __init__(self, state: State, rooms: Rooms, row: int, rank: int) -> None:
+        self._state, self._cell = state, int(rooms.cell[row])
+        first, span = int(rooms.first_leaf[row]), rooms.span(int(rooms.level[row]), 1)
+        ranks = rooms.rank[first - rooms.base(1) : first - rooms.base(1) + span].tolist()
+        self._rank = {first + place: own for place, own in enumerate(ranks) if own <= rank}
+        self._idle = sum(own == IDLE for own in self._rank.values())
+
+    def pick(self, wanted: int, *, evicts: bool) -> list[int]:
+        """Leaves as low in the tree as they can be together; those in use only if need be, or one if it `evicts`."""
+        using = self._state.cells.using
+        needed = self._best(lambda leaf: using[leaf] != NO_GROUP) if evicts else NO_CELL
+        spares = not evicts and self._idle >= wanted
+        usable = [leaf for leaf, rank in self._rank.items() if not spares or rank == IDLE]
+        chosen = self._lowest_together(usable, wanted, needed)
+        for leaf in chosen:
+            self._idle -= self._rank.pop(leaf) == IDLE
+        return sorted(chosen)
+
+    def _best(self, is_wanted: Callable[[int], bool]) -> int:
+        return min((leaf for leaf in self._rank if is_wanted(leaf)), key=lambda leaf: (self._rank[leaf], leaf))
+
+    def _lowest_together(self, usable: list[int], wanted: int, needed: int) -> list[int]:
+        """The first of the lowest cells that has enough of them, and the needed one; of it those of lowest rank."""
+        arrays = self._state.arrays
+        for level in range(1, int(arrays.level[self._cell]) + 1):
+            span = int(arrays.leaf_count[arrays.chain_level[self._cell] - arrays.level[self._cell] + level])
+            by_cell: dict[int, list[int]] = {}
+            for leaf in usable:
+                by_cell.setdefault((leaf - int(arrays.first_leaf[self._cell])) // span, []).append(leaf)
+            found = [
+                sorted(own, key=lambda leaf: (leaf != needed, self._rank[leaf], leaf))[:wanted]
+                for own in by_cell.values()
+                if len(own) >= wanted and (needed == NO_CELL or needed in own)
+            ]
+            if found:
+                return min(found, key=lambda own: ([self._rank[leaf] for leaf in own], own))
+        raise InvariantError("a row has fewer leaves than were counted")

@@ -1,0 +1,282 @@
+"""All room that a view has on the hardware: the leaves that its pods could get, whichever virtual cells stand behind.
+
+A bound physical cell has as many unbound children as its virtual cell, so every leaf below it can come to be the VC's.
+Everything else takes a preassigned cell: of a level of which the VC has one left, at a physical cell that is free as a
+whole. Whole cells above it are split for that, and as `mapping.keeps_safety` says, VC safety holds exactly if no level
+is split more often than it has cells to spare.
+
+A *row* is where a pod can be: a node-level cell, or a lower cell that is or could be a preassigned one. It is open if
+it is below a preassigned cell of the VC. Rows of one level stand in the order of their cells. The rows above and below
+a free row stand for the same leaves: opening one ends the others.
+"""
+
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from hived.behind import spare_cells
+from hived.chains import first_cell
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived.state import NO_GROUP, CellState, State
+from hived.topology import NO_CELL, IntArray
+
+BoolArray = npt.NDArray[np.bool_]
+LongArray = npt.NDArray[np.int64]
+Value = TypeVar("Value", bound=np.generic)
+
+# Rank of a leaf: how much it costs others to take it. A search takes leaves up to a rank.
+IDLE, LENT_ELASTIC, LENT, ELASTIC, LOWER, NEVER = range(6)
+
+
+class Opening(NamedTuple):
+    """What it takes to undo that a preassigned cell was taken."""
+
+    level: int
+    place: int
+    split: tuple[int, ...]  # levels above it of which a cell was split
+
+
+class Rooms:
+    """The rows of a view, and what of them a group has been given so far; the state itself does not change."""
+
+    def __init__(self, state: State, view: int, priority: int) -> None:
+        """Look at a view for pods of a priority. Cost O(cells of the chain), in sweeps of arrays."""
+        arrays, first = state.arrays, first_cell(state, view)
+        self._state, self._first, self.priority = state, first, priority
+        self.is_guaranteed = bool(arrays.vc[first] != NO_CELL)
+        self.chain = int(arrays.chain_of_level[arrays.chain_level[first]])
+        self._offset = int(arrays.level_offset[self.chain])
+        self.top = int(arrays.top_level[self.chain])
+        self.node_level = int(arrays.node_level[self.chain])
+        self._read_promises()
+        levels = [level for level in range(1, self.node_level) if self._roots(level)] if self._may_open() else []
+        self.levels = [self.node_level, *levels]
+        self._read_owners()
+        self._make_rows()
+        self.rank = self._rank_leaves()
+        self.demand = np.zeros(len(self.cell), np.int64)
+        self._refresh()
+
+    def base(self, level: int) -> int:
+        """The first physical cell of a level."""
+        return int(self._state.arrays.level_base[self._offset + level])
+
+    def size(self, level: int) -> int:
+        """How many physical cells a level has."""
+        return int(self._state.arrays.level_size[self._offset + level])
+
+    def span(self, level: int, below: int) -> int:
+        """How many cells of a lower level a cell has."""
+        counts = self._state.arrays.leaf_count
+        return int(counts[self._offset + level]) // int(counts[self._offset + below])
+
+    def _may_open(self) -> bool:
+        return self.is_guaranteed and self._state.arrays.pinned[self._state.arrays.root[self._first]] == 0
+
+    def _slot(self, level: int) -> int:
+        arrays = self._state.arrays
+        return int(arrays.vc[self._first]) * len(arrays.child_count) + self._offset + level
+
+    def _roots(self, level: int) -> int:
+        return int(self._state.arrays.root_count[self._slot(level)])
+
+    def _read_promises(self) -> None:
+        """How many preassigned cells of each level are left, and how many cells of each may be split for them."""
+        self.quota, self.budget = [0] * (self.top + 1), [0] * (self.top + 1)
+        if self._may_open():
+            spare = spare_cells(self._state, self.chain)
+            for level in range(1, self.top + 1):
+                self.quota[level] = int(self._state.cells.vc_free[self._slot(level)])
+                self.budget[level] = max(0, spare[self.top - level])
+
+    def _read_owners(self) -> None:
+        """Whose each cell is: the preassigned cell it is below, from the top down; and what is free as a whole."""
+        arrays, cells = self._state.arrays, self._state.cells
+        owner = np.zeros(0, np.int32)
+        free = np.zeros(0, np.bool_)
+        self.free: list[BoolArray] = [free] * (self.top + 1)
+        self._owner: list[IntArray] = [owner] * (self.top + 1)
+        for level in range(self.top, 0, -1):
+            here = slice(self.base(level), self.base(level) + self.size(level))
+            bound = cells.bound[here]
+            roots = np.where(bound == NO_CELL, np.int32(NO_CELL), arrays.root[bound])
+            is_free = cells.free_position[here] != NO_CELL
+            if level < self.top:
+                above = np.repeat(owner, self.span(level + 1, level))
+                roots = np.where(above == NO_CELL, roots, above)
+                is_free |= np.repeat(free, self.span(level + 1, level))
+            owner = self._owner[level] = roots
+            free = self.free[level] = is_free
+
+    def _is_mine(self, owner: IntArray) -> BoolArray:
+        """Which of these preassigned cells are in the view?"""
+        arrays = self._state.arrays
+        root = arrays.root[self._first]
+        if arrays.pinned[root]:
+            return np.asarray(owner == root)
+        return np.asarray((owner != NO_CELL) & (arrays.vc[owner] == arrays.vc[root]) & (arrays.pinned[owner] == 0))
+
+    def _make_rows(self) -> None:
+        arrays = self._state.arrays
+        cells: list[IntArray] = []
+        levels, is_open, own_level = [], [], []
+        self.start: dict[int, int] = {}
+        for level in self.levels:
+            self.start[level] = sum(map(len, cells))
+            owner = self._owner[level]
+            mine = self._is_mine(owner) if self.is_guaranteed else np.ones(len(owner), np.bool_)
+            owned = np.where(mine, arrays.level[owner], 0)
+            cells.append(np.arange(self.base(level), self.base(level) + len(owner), dtype=np.int32))
+            levels.append(np.full(len(owner), level))
+            is_open.append(mine if level == self.node_level else mine & (owned == level))
+            own_level.append(owned)
+        self.cell = np.concatenate(cells)
+        self.level = np.concatenate(levels)
+        self.is_open = np.concatenate(is_open)
+        self.root_level = np.concatenate(own_level)  # of the preassigned cell of rows that are open
+        self.node = arrays.node[self.cell]
+        self.parent = arrays.parent[self.cell]
+        self.is_bad = self._state.cells.bad[self.cell] == 1  # in part, or as a whole
+        self.first_leaf = arrays.first_leaf[self.cell]
+
+    def _rank_leaves(self) -> npt.NDArray[np.int8]:
+        """The rank of every leaf of the chain."""
+        cells, here = self._state.cells, slice(self.base(1), self.base(1) + self.size(1))
+        priority, own = cells.priority[here], self._owner[1]
+        rank = np.full(len(own), NEVER, np.int8)
+        rank[priority == FREE_PRIORITY] = IDLE
+        if self.is_guaranteed:
+            is_elastic = cells.elastic[here] == 1
+            mine = self._is_mine(own)
+            rank[priority == OPPORTUNISTIC_PRIORITY] = LENT
+            rank[(priority == OPPORTUNISTIC_PRIORITY) & is_elastic] = LENT_ELASTIC
+            lower = mine & (priority >= MIN_GUARANTEED_PRIORITY) & (priority < self.priority)
+            if lower.any():
+                is_used = cells.state[here] == CellState.USED
+                rank[lower] = LOWER
+                rank[lower & is_elastic & is_used] = ELASTIC
+                rank[lower & is_used & np.isin(cells.using[here], self._lazy_numbers())] = NEVER
+            rank[~mine & (own != NO_CELL)] = NEVER
+        rank[cells.bad[here] == 1] = NEVER
+        return rank
+
+    def _lazy_numbers(self) -> list[int]:
+        """Groups that leave the VC rather than their cells; who takes cells of theirs preempts them lazily before."""
+        if not self._state.lazy_group_count:
+            return []
+        groups = self._state.groups.values()
+        return [group.number for group in groups if group.spec.lazy_preemption and group.virtual is not None]
+
+    def take_up_to(self, rank: int) -> None:
+        """Count the leaves of each row that may be taken, as `room`, those of it that are `idle`; does any `evict`?"""
+        using = self._state.cells.using[self.base(1) : self.base(1) + self.size(1)]
+        is_idle, is_taken = self.rank == IDLE, self.rank <= rank
+        in_use = is_taken & (using != NO_GROUP)
+        idle, taken, evicts = [], [], []
+        for level in self.levels:
+            shape = (self.size(level), self.span(level, 1))
+            idle.append(is_idle.reshape(shape).sum(axis=1))
+            taken.append(is_taken.reshape(shape).sum(axis=1))
+            evicts.append(in_use.reshape(shape).any(axis=1))
+        self.idle: LongArray = np.concatenate(idle)
+        self.room: LongArray = np.concatenate(taken)  # leaves that may be taken in all
+        self.evicts: BoolArray = np.concatenate(evicts)
+
+    def _refresh(self) -> None:
+        """Work out anew what can be opened, and how many cells are split for it: `can[level]`, `splits[level]`."""
+        self.can: list[BoolArray] = [np.zeros(0, np.bool_)] * (self.top + 1)
+        self.splits: list[LongArray] = [np.zeros(0, np.int64)] * (self.top + 1)
+        lowest = min(self.levels)
+        blocked, splits = np.zeros(self.size(self.top), np.bool_), np.zeros(self.size(self.top), np.int64)
+        for level in range(self.top, lowest - 1, -1):
+            if self.quota[level] > 0:
+                self.can[level] = self.free[level] & ~blocked
+                self.splits[level] = splits
+            if level > lowest:
+                span = self.span(level, level - 1)
+                splits = np.repeat(splits + self.free[level], span)
+                blocked = np.repeat(blocked | self.free[level] if self.budget[level] == 0 else blocked, span)
+
+    def options(self) -> list[int]:
+        """The levels of which a preassigned cell could be taken."""
+        return [level for level in range(1, self.top + 1) if len(self.can[level]) and self.can[level].any()]
+
+    def reachable(self) -> BoolArray:
+        """The rows that are open or could be opened."""
+        found = self.is_open.copy()
+        for level in self.options():
+            found[self.rows_for(level)] |= self.spread_to_rows(level, self.can[level])
+        return found
+
+    def rows_for(self, level: int) -> slice:
+        """The rows that open with a preassigned cell of a level."""
+        own = min(level, self.node_level)
+        return slice(self.start[own], self.start[own] + self.size(own))
+
+    def spread_to_rows(self, level: int, values: npt.NDArray[Value]) -> npt.NDArray[Value]:
+        """Values of the cells of a level for the rows that open with them."""
+        return np.repeat(values, self.span(level, self.node_level)) if level > self.node_level else values
+
+    def place_above(self, row: int, level: int) -> int:
+        """Which cell of a level, counted from the first, is at or above a row."""
+        own = int(self.level[row])
+        return (row - self.start[own]) // self.span(level, own)
+
+    def open_cell(self, level: int, place: int) -> Opening:
+        """Take a preassigned cell of a level at a physical cell that `can` have it. Cost O(rows)."""
+        split = []
+        for above in range(self.top, level, -1):
+            cell = place // self.span(above, level)
+            if self.free[above][cell]:
+                self.free[above][cell] = False
+                self.budget[above] -= 1
+                split.append(above)
+        self._mark(level, place, is_open=True)
+        self.quota[level] -= 1
+        self._refresh()
+        return Opening(level, place, tuple(split))
+
+    def close_cell(self, opening: Opening) -> None:
+        """Undo `open_cell`; the last opening first."""
+        level, place, split = opening
+        for above in split:
+            self.free[above][place // self.span(above, level)] = True
+            self.budget[above] += 1
+        self._mark(level, place, is_open=False)
+        self.quota[level] += 1
+        self._refresh()
+
+    def _mark(self, level: int, place: int, *, is_open: bool) -> None:
+        for below in range(level, min(self.levels) - 1, -1):
+            span = self.span(level, below)
+            self.free[below][place * span : (place + 1) * span] = not is_open
+        own = min(level, self.node_level)
+        span = self.span(level, own)
+        rows = slice(self.start[own] + place * span, self.start[own] + (place + 1) * span)
+        self.is_open[rows] = is_open
+        self.root_level[rows] = level if is_open else 0
+
+    def most(self, fits: LongArray) -> int:
+        """How many pods can be placed at most, if `fits[row]` fit into a row: a bound, not a promise.
+
+        Rows to be opened count as far as the VC has preassigned cells of each level, and cells above may be split.
+        """
+        total = int(fits[self.is_open].sum())
+        for level in self.options():
+            rows = self.rows_for(level)
+            own = np.where(self.is_open[rows], 0, fits[rows])
+            span = len(own) // self.size(level)
+            sums = (own.reshape(-1, span).sum(axis=1) if span > 1 else own) * self.can[level]
+            part = _top(sums, self.quota[level])
+            for above in range(level + 1, self.top + 1):
+                sums = sums.reshape(-1, self.span(above, above - 1)).sum(axis=1)
+                whole = self.free[above]
+                part = min(part, int(sums[~whole].sum()) + _top(sums[whole], self.budget[above]))
+            total += part
+        return total
+
+
+def _top(values: LongArray, count: int) -> int:
+    """The sum of the greatest values, so many of them."""
+    return int(values.sum()) if count >= len(values) else int(np.sort(values)[len(values) - count :].sum())

@@ -1,0 +1,30 @@
+"""A site for all tests of a file, without jobs before each."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from hived_extender.dialects import podgroup, volcano
+from tests.e2e.controllers.installing import await_served
+from tests.e2e.controllers.site import Site, running_site
+from tests.e2e.plane import ControlPlane
+from tests.e2e.podgroups import DEFINITIONS, definition
+
+
+@pytest.fixture(scope="module")
+def podgroup_kinds(plane: ControlPlane) -> Iterator[None]:
+    """The PodGroups of scheduler-plugins and of Volcano."""
+    kinds = (podgroup.KIND, volcano.KIND)
+    for kind in kinds:
+        plane.kube.create(DEFINITIONS, definition(kind))
+    for kind in kinds:
+        await_served(plane, kind.name)
+    yield
+    plane.kubectl("delete", *(f"crd/{kind.name}" for kind in kinds))  # which waits until they are gone
+
+
+@pytest.fixture(scope="module")
+def shared_site(plane: ControlPlane, podgroup_kinds: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """See `Site`."""
+    with running_site(plane, tmp_path_factory.mktemp("site")) as running:
+        yield running

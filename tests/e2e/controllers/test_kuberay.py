@@ -1,0 +1,122 @@
+"""Pods and PodGroups as KubeRay's operator writes them, started for Volcano or for scheduler-plugins.
+
+The operator is not to be had as a Go module here, so this file plays it: first the PodGroup, then the head and workers.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hived_extender.dialects import podgroup, volcano
+from hived_extender.dialects.kinds import Kind
+from tests.e2e.controllers.site import Site, pod
+from tests.e2e.podgroups import path_of
+
+CLUSTER = "train"
+HEAD_GROUP, WORKER_GROUP = "headgroup", "gpu-workers"
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Iterator[Site]:
+    """A site without pods and PodGroups, before and after."""
+    yield shared_site
+    shared_site.clean((podgroup.KIND.name, volcano.KIND.name))
+
+
+class Operator:
+    """KubeRay's operator for one batch scheduler: `volcano` or `scheduler-plugins`."""
+
+    def __init__(self, site: Site, scheduler: str) -> None:
+        self._site = site
+        self._scheduler = scheduler
+        self._kind: Kind = volcano.KIND if scheduler == "volcano" else podgroup.KIND
+        self._gang = f"ray-{CLUSTER}-pg" if scheduler == "volcano" else CLUSTER
+
+    def make_group(self, minimum: int) -> None:
+        """The PodGroup: the head and all workers that are wanted."""
+        resources = {"nvidia.com/gpu": str(4 * (minimum - 1)), "cpu": str(minimum)}
+        document = {
+            "apiVersion": f"{self._kind.group}/{self._kind.versions[0]}",
+            "kind": "PodGroup",
+            "metadata": {"name": self._gang},
+            "spec": {"minMember": minimum, "minResources": resources},
+        }
+        self._site.plane.kube.create(path_of(self._kind), document)
+
+    def set_minimum(self, minimum: int) -> None:
+        """As after a change of the cluster."""
+        self._site.plane.kube.patch(f"{path_of(self._kind)}/{self._gang}", {"spec": {"minMember": minimum}})
+
+    def make_pods(self, workers: range, *, has_head: bool = True) -> None:
+        """The head, and workers of these numbers, one after the other."""
+        heads = [self._pod(f"{CLUSTER}-head-x7k2p", "head", HEAD_GROUP, gpus=1)] if has_head else []
+        for one in [*heads, *(self._pod(f"{CLUSTER}-worker-{each}", "worker", WORKER_GROUP) for each in workers)]:
+            self._site.create(one)
+
+    def _pod(self, name: str, node_type: str, group: str, gpus: int = 4) -> Json:
+        labels = {
+            "ray.io/cluster": CLUSTER,
+            "ray.io/identifier": f"{CLUSTER}-{node_type}",
+            "ray.io/node-type": node_type,
+            "ray.io/group": group,
+            "ray.io/is-ray-node": "yes",
+            "app.kubernetes.io/name": "kuberay",
+            "app.kubernetes.io/created-by": "kuberay-operator",
+        }
+        annotations = {"ray.io/ft-enabled": "false"}
+        if self._scheduler == "volcano":
+            annotations |= {"scheduling.k8s.io/group-name": self._gang, "volcano.sh/task-spec": group}
+        else:
+            labels["scheduling.x-k8s.io/pod-group"] = self._gang
+        forced = {"schedulerName": self._scheduler, "restartPolicy": "Never"}
+        return pod(name, gpus, spec=forced, labels=labels, annotations=annotations)
+
+
+@pytest.fixture(params=["volcano", "scheduler-plugins"])
+def operator(site: Site, request: pytest.FixtureRequest) -> Operator:
+    """See `Operator`."""
+    return Operator(site, request.param)
+
+
+def test_a_head_and_its_workers_start_whole_or_not_at_all(site: Site, operator: Operator) -> None:
+    site.block("rival")
+    operator.make_group(4)
+    operator.make_pods(range(3))
+    assert site.bound_while_waiting("train-", 4) == []
+    site.unblock("rival")
+    site.await_whole("train-", 4)
+
+
+def test_a_head_waits_for_workers_that_are_not_created_yet(site: Site, operator: Operator) -> None:
+    operator.make_group(3)
+    operator.make_pods(range(1))
+    assert site.bound_while_waiting("train-", 2) == []
+    operator.make_pods(range(1, 2), has_head=False)
+    site.await_whole("train-", 3)
+
+
+def test_workers_that_an_autoscaler_adds_join_a_running_cluster(site: Site, operator: Operator) -> None:
+    operator.make_group(2)
+    operator.make_pods(range(1))
+    site.await_whole("train-", 2)
+    operator.set_minimum(4)
+    operator.make_pods(range(1, 3), has_head=False)
+    site.until(lambda: len(site.bound("train-")) == 4, "the new workers")
+    assert site.faults() == []
+    for number in (1, 2):
+        site.plane.kube.delete_pod("default", f"train-worker-{number}")
+    site.until(lambda: len(site.used()) == 5, "their cells to be free")
+
+
+def test_a_worker_that_is_gone_is_replaced_while_the_others_run(site: Site, operator: Operator) -> None:
+    operator.make_group(3)
+    operator.make_pods(range(2))
+    before = {one.uid for one in site.await_whole("train-", 3)}
+    site.plane.kube.delete_pod("default", "train-worker-0")
+    operator.make_pods(range(2, 3), has_head=False)
+    site.until(lambda: site.bound("train-worker-2"), "the new worker")
+    assert len({one.uid for one in site.bound("train-")} & before) == 2
+    assert site.faults() == []

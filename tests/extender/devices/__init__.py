@@ -1,0 +1,1 @@
+"""What is known of devices, and which leaf cells follow to be lost."""

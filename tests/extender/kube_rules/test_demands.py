@@ -1,0 +1,170 @@
+"""What is read of pods."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hived.errors import UserError
+from hived_extender.kube_rules.demands import ANY_IP, HostPort, needs_kube_scheduler
+from hived_extender.wire import Pod
+
+from .objects import host_port, make_pod, node_affinity, pod_affinity, reader, spread
+
+
+def container(cpu: str, **fields: Any) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": cpu}}, **fields}
+
+
+def cpu_of(**spec: Any) -> int:
+    return dict(make_pod({"containers": [], **spec}).demands.requests).get("cpu", 0)
+
+
+def test_containers_add_up() -> None:
+    assert cpu_of(containers=[container("1"), container("500m")]) == 1500
+
+
+def test_a_limit_stands_for_a_request_that_is_missing() -> None:
+    resources = {"limits": {"cpu": "2", "memory": "1Ki"}, "requests": {"cpu": "1"}}
+    assert make_pod({"containers": [{"resources": resources}]}).demands.requests == (("cpu", 1000), ("memory", 1024))
+
+
+def test_an_init_container_counts_if_it_needs_more_than_all_that_run_later() -> None:
+    assert cpu_of(containers=[container("1")], initContainers=[container("4"), container("2")]) == 4000
+    assert cpu_of(containers=[container("5")], initContainers=[container("4")]) == 5000
+
+
+def test_a_sidecar_runs_beside_the_init_containers_after_it_and_beside_all_containers() -> None:
+    sidecar = container("1", restartPolicy="Always")
+    assert cpu_of(containers=[container("2")], initContainers=[sidecar, container("4")]) == 5000
+    assert cpu_of(containers=[container("4")], initContainers=[container("2"), sidecar]) == 5000
+
+
+def test_pod_level_requests_stand_in_place_of_the_containers() -> None:
+    resources = {"requests": {"cpu": "60", "nvidia.com/gpu": "8"}}
+    pod = make_pod({"containers": [container("1")], "resources": resources})
+    assert pod.demands.requests == (("cpu", 60_000),)
+
+
+def test_a_pod_level_limit_counts_only_if_nobody_requests_that_resource() -> None:
+    assert cpu_of(containers=[], resources={"limits": {"cpu": "3"}}) == 3000
+    assert cpu_of(containers=[container("1")], resources={"limits": {"cpu": "3"}}) == 1000
+
+
+def test_overhead_comes_on_top() -> None:
+    assert cpu_of(containers=[container("1")], overhead={"cpu": "250m"}) == 1250
+
+
+def test_the_limit_that_marks_our_pods_is_no_resource() -> None:
+    limits = {"hivedscheduler.microsoft.com/pod-scheduling-enable": "1"}
+    assert make_pod(limits=limits).demands.requests == ()
+
+
+def test_host_ports_of_containers_and_sidecars_count() -> None:
+    ports = [{"containerPort": 80}, {"hostPort": 81}, {"hostPort": 82, "hostIP": "10.0.0.1", "protocol": "UDP"}]
+    spec = {
+        "containers": [{"ports": ports}],
+        "initContainers": [{"ports": [{"hostPort": 83}]}, {"ports": [{"hostPort": 84}], "restartPolicy": "Always"}],
+    }
+    assert make_pod(spec).demands.ports == (
+        HostPort("TCP", 84, ANY_IP),
+        HostPort("TCP", 81, ANY_IP),
+        HostPort("UDP", 82, "10.0.0.1"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (HostPort("TCP", 80, ANY_IP), HostPort("TCP", 80, ANY_IP), True),
+        (HostPort("TCP", 80, ANY_IP), HostPort("TCP", 80, "10.0.0.1"), True),
+        (HostPort("TCP", 80, "10.0.0.1"), HostPort("TCP", 80, "10.0.0.2"), False),
+        (HostPort("TCP", 80, ANY_IP), HostPort("UDP", 80, ANY_IP), False),
+        (HostPort("TCP", 80, ANY_IP), HostPort("TCP", 81, ANY_IP), False),
+    ],
+)
+def test_ports_conflict_as_on_one_machine(one: HostPort, other: HostPort, expected: bool) -> None:
+    assert one.conflicts(other) is other.conflicts(one) is expected
+
+
+def test_pods_of_one_template_share_what_they_demand() -> None:
+    spec = {"tolerations": [{"key": "gpu", "operator": "Exists"}], **pod_affinity("podAntiAffinity")}
+    one, other = make_pod(spec, labels={"index": "0"}), make_pod(spec, labels={"index": "1"})
+    assert one.demands is other.demands
+
+
+def test_a_term_means_pods_of_its_own_namespace_unless_it_names_others() -> None:
+    (own,) = make_pod(pod_affinity("podAffinity")).demands.affinity
+    (named,) = make_pod(pod_affinity("podAffinity", namespaces=["b", "a"])).demands.affinity
+    assert own.namespaces == ("team",)
+    assert named.namespaces == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "expected"),
+    [
+        ({}, {}, True),
+        ({"matchLabels": {"kind": "lab"}}, {"elsewhere": {"kind": "lab"}}, True),
+        ({"matchLabels": {"kind": "lab"}}, {"elsewhere": {"kind": "prod"}}, False),
+        ({"matchLabels": {"kubernetes.io/metadata.name": "elsewhere"}}, {}, True),
+    ],
+)
+def test_a_term_can_mean_namespaces_by_their_labels(
+    selector: dict[str, Any], labels: dict[str, dict[str, str]], expected: bool
+) -> None:
+    (term,) = make_pod(pod_affinity("podAffinity", namespaceSelector=selector)).demands.affinity
+    other = make_pod(labels={"app": "train"}, namespace="elsewhere")
+    assert other.is_meant(term, labels) is expected
+
+
+def test_label_keys_are_matched_against_the_pods_own_values() -> None:
+    spec = pod_affinity("podAntiAffinity", matchLabelKeys=["hash", "missing"], mismatchLabelKeys=["tenant"])
+    (term,) = make_pod(spec, labels={"hash": "1", "tenant": "a"}).demands.anti_affinity
+    assert make_pod(labels={"app": "train", "hash": "1", "tenant": "b"}).is_meant(term, {})
+    assert not make_pod(labels={"app": "train", "hash": "2", "tenant": "b"}).is_meant(term, {})
+    assert not make_pod(labels={"app": "train", "hash": "1", "tenant": "a"}).is_meant(term, {})
+
+
+def test_a_term_without_a_selector_means_nobody() -> None:
+    spec = pod_affinity("podAntiAffinity", labelSelector=None, matchLabelKeys=["app"])
+    (term,) = make_pod(spec, labels={"app": "train"}).demands.anti_affinity
+    assert not make_pod(labels={"app": "train"}).is_meant(term, {})
+
+
+def test_a_spread_constraint_has_kubernetes_defaults() -> None:
+    (constraint,) = make_pod(spread()).demands.spread
+    assert (constraint.min_domains, constraint.honors_affinity, constraint.honors_taints) == (1, True, False)
+
+
+def test_a_spread_constraint_that_is_only_a_wish_is_left_out() -> None:
+    assert make_pod(spread(whenUnsatisfiable="ScheduleAnyway")).demands.spread == ()
+
+
+def test_affinity_that_cannot_be_read_is_an_error_that_names_the_pod() -> None:
+    pod = msgspec.convert({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"affinity": {"podAffinity": 3}}}, Pod)
+    with pytest.raises(UserError, match="of pod ns/p cannot be read: Expected `object"):
+        reader.read(pod)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, ""),
+        ({"tolerations": [{"operator": "Exists"}]}, ""),
+        ({"volumes": [{"name": "home", "emptyDir": {}}]}, ""),
+        ({"volumes": [{"name": "home", "persistentVolumeClaim": {"claimName": "x"}}]}, "its volume home is a claim"),
+        ({"volumes": [{"name": "tmp", "ephemeral": {"volumeClaimTemplate": {}}}]}, "its volume tmp is a claim"),
+        ({"volumes": [{"name": "old", "iscsi": {}}]}, "its volume old is a disk"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "it has resource claims"),
+        ({"nodeSelector": {"disk": "fast"}}, "it has a nodeSelector"),
+        (node_affinity(), "it has node affinity"),
+        (pod_affinity("podAffinity"), "it has pod affinity"),
+        (pod_affinity("podAntiAffinity"), "it has pod anti-affinity"),
+        (spread(), "it has topology spread constraints"),
+        (host_port(), "it has host ports"),
+    ],
+)
+def test_only_pods_with_taints_and_resources_alone_do_without_kube_scheduler(
+    spec: dict[str, Any], expected: str
+) -> None:
+    assert needs_kube_scheduler(make_pod(spec).demands) == expected

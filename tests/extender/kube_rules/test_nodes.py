@@ -1,0 +1,96 @@
+"""Why a node can never take a pod."""
+
+from typing import Any
+
+import pytest
+
+from hived_extender.kube_rules.nodes import NO_MATCH, UNSCHEDULABLE, static_refusal
+
+from .objects import LARGE, expression, make_node, make_pod, node_affinity, taint
+
+TAINTED = "node(s) had untolerated taint {gpu: maintenance}"
+
+
+def test_a_node_without_taints_takes_any_pod_that_fits() -> None:
+    assert static_refusal(make_pod(limits={"nvidia.com/gpu": "8"}).demands, make_node()) == ""
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [
+        ({}, TAINTED),
+        ({"key": "gpu", "value": "maintenance"}, ""),
+        ({"key": "gpu", "operator": "Equal", "value": "maintenance", "effect": "NoSchedule"}, ""),
+        ({"key": "gpu", "operator": "Equal", "value": "broken"}, TAINTED),
+        ({"key": "gpu", "operator": "Exists"}, ""),
+        ({"key": "cpu", "operator": "Exists"}, TAINTED),
+        ({"operator": "Exists"}, ""),
+        ({"operator": "Exists", "effect": "NoExecute"}, TAINTED),
+        ({"key": "gpu", "operator": "Gt", "value": "1"}, TAINTED),
+    ],
+)
+def test_a_taint_has_to_be_tolerated(toleration: dict[str, str], expected: str) -> None:
+    pod = make_pod({"tolerations": [toleration]})
+    assert static_refusal(pod.demands, make_node(taints=[taint()])) == expected
+
+
+@pytest.mark.parametrize(("effect", "expected"), [("NoExecute", TAINTED), ("PreferNoSchedule", "")])
+def test_a_taint_that_is_only_a_wish_keeps_nobody_away(effect: str, expected: str) -> None:
+    assert static_refusal(make_pod().demands, make_node(taints=[taint(effect)])) == expected
+
+
+def test_the_first_taint_that_is_not_tolerated_is_named() -> None:
+    pod = make_pod({"tolerations": [{"key": "gpu", "operator": "Exists"}]})
+    node = make_node(taints=[taint(), taint(key="team", value="")])
+    assert static_refusal(pod.demands, node) == "node(s) had untolerated taint {team: }"
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "expected"),
+    [([], UNSCHEDULABLE), ([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}], "")],
+)
+def test_a_cordoned_node_takes_only_pods_that_tolerate_that(tolerations: list[dict[str, str]], expected: str) -> None:
+    assert static_refusal(make_pod({"tolerations": tolerations}).demands, make_node(unschedulable=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"nodeSelector": {"disk": "fast"}}, ""),
+        ({"nodeSelector": {"disk": "slow"}}, NO_MATCH),
+        ({"nodeSelector": {"rack": "r1"}}, NO_MATCH),
+        (node_affinity({"matchExpressions": [expression("disk", "In", "fast", "slow")]}), ""),
+        (node_affinity({"matchExpressions": [expression("slots", "Gt", "3"), expression("disk", "Exists")]}), ""),
+        (node_affinity({"matchExpressions": [expression("slots", "Gt", "4")]}), NO_MATCH),
+        (node_affinity({"matchFields": [expression("metadata.name", "In", "n0")]}), ""),
+        (node_affinity({"matchFields": [expression("metadata.name", "NotIn", "n0")]}), NO_MATCH),
+        (
+            node_affinity(
+                {"matchExpressions": [expression("disk", "DoesNotExist")]},
+                {"matchFields": [expression("metadata.name", "In", "n0")]},
+            ),
+            "",
+        ),
+        (node_affinity({}), NO_MATCH),
+        (node_affinity(), NO_MATCH),
+    ],
+)
+def test_node_selector_and_affinity_have_to_match(spec: dict[str, Any], expected: str) -> None:
+    assert static_refusal(make_pod(spec).demands, make_node(labels={"disk": "fast", "slots": "4"})) == expected
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "expected"),
+    [
+        (LARGE, ""),
+        ({**LARGE, "nvidia.com/gpu": "7"}, "Insufficient nvidia.com/gpu"),
+        ({"cpu": "64", "pods": "110"}, "Insufficient nvidia.com/gpu"),
+        ({**LARGE, "cpu": "7999m"}, "Insufficient cpu"),
+        ({**LARGE, "pods": "0"}, "Too many pods"),
+        ({}, "Too many pods"),
+        (None, ""),
+    ],
+)
+def test_a_node_has_to_be_large_enough(allocatable: dict[str, str] | None, expected: str) -> None:
+    pod = make_pod(limits={"nvidia.com/gpu": "8", "cpu": "8"})
+    assert static_refusal(pod.demands, make_node(allocatable=allocatable)) == expected
