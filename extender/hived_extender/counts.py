@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL
+from hived_extender.devices.guarantees import shared_shortages
 
 
 def count_groups(groups: Iterable[Group]) -> dict[str, int]:
@@ -56,3 +57,15 @@ def count_short_leaf_cells(state: State) -> dict[str, int]:
             count = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
             counts[topology.vc_names[forest.vc]] += int(state.cells.bad[first : first + count].sum())
     return counts
+
+
+def count_shared_short_cells(state: State) -> dict[tuple[str, str], int]:
+    """By chain and cell type, the cells that VCs are promised together and that cannot be had.
+
+    Cost O(chain levels x VCs).
+    """
+    return {
+        (shared.chain, cell_type): count
+        for shared in shared_shortages(state)
+        for cell_type, count in shared.cells.items()
+    }

@@ -15,7 +15,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
-from hived_extender.wire import DEVICES_PATH, WHAT_IF_PATH, PodOutcome, WhatIfResult
+from hived_extender.wire import DEVICES_PATH, SHORTAGES_PATH, WHAT_IF_PATH, PodOutcome, WhatIfResult
 
 DEFAULT_SERVER = "http://127.0.0.1:9096"
 TIMEOUT_S = 30.0
@@ -122,6 +122,14 @@ class Group(msgspec.Struct):
     def name(self) -> str:
         """The group's name."""
         return self.metadata.name
+
+
+class Shortage(msgspec.Struct, rename="camel"):
+    """Promises of a chain that can each be kept, but not all together."""
+
+    leaf_cell_type: str
+    virtual_clusters: list[str]
+    message: str
 
 
 class LostDevices(msgspec.Struct, rename="camel"):
@@ -240,6 +248,11 @@ class Inspector:
         """The devices of nodes that cannot be had; none from a service that does not know of such."""
         status, answer = self.ask(DEVICES_PATH, expected=(404,))
         return [] if status == 404 else self.decode(DEVICES_PATH, list[LostDevices], answer)
+
+    def shortages(self) -> list[Shortage]:
+        """The promises that cannot all be kept; none from a service that does not know of such."""
+        status, answer = self.ask(SHORTAGES_PATH, expected=(404,))
+        return [] if status == 404 else self.decode(SHORTAGES_PATH, list[Shortage], answer)
 
     def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[PodOutcome]:
         """What would become of these pods, created together now; nothing is."""

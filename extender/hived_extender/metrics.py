@@ -30,6 +30,7 @@ class Gauges:
     groups: Mapping[str, int]
     leaf_cells: Mapping[tuple[str, str], int]
     short_leaf_cells: Mapping[str, int]
+    shared_short_cells: Mapping[tuple[str, str], int]
     lost_devices: Mapping[tuple[str, str], int]
     bad_node_count: int
     is_ready: bool
@@ -138,6 +139,12 @@ class _GaugeCollector(Collector):
             "Leaf cells of each virtual cluster's guarantee that are bad.",
             ["vc"],
             gauges.short_leaf_cells,
+        )
+        yield _family(
+            "hived_shared_short_cells",
+            "Cells that virtual clusters are promised together and that cannot be had, by chain and cell type.",
+            ["chain", "cell_type"],
+            gauges.shared_short_cells,
         )
         yield _family(
             "hived_lost_devices",

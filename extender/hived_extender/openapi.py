@@ -10,6 +10,7 @@ from hived_extender.wire import (
     DEVICES_PATH,
     FILTER_PATH,
     PREEMPT_PATH,
+    SHORTAGES_PATH,
     WHAT_IF_PATH,
     BindArgs,
     BindResult,
@@ -112,6 +113,15 @@ _CELLS = {
             "reason": _TEXT,
         }
     ),
+    "Shortage": _object(
+        {
+            "chain": _TEXT,
+            "leafCellType": _TEXT,
+            "virtualClusters": _TEXTS,
+            "shortCells": _map(_INTEGER),
+            "message": _TEXT,
+        }
+    ),
     "VirtualClusters": _map(_array(_ref("VirtualCell"))),
     "AffinityGroup": _object(
         {
@@ -148,6 +158,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
     BIND_PATH: _ref("BindResult"),
     WHAT_IF_PATH: _ref("WhatIfResult"),
     DEVICES_PATH: _array(_ref("LostDevices")),
+    SHORTAGES_PATH: _array(_ref("Shortage")),
     "/v1/inspect/affinitygroups/": _object({"items": {"anyOf": [_array(_ref("AffinityGroup")), {"type": "null"}]}}),
     "/v1/inspect/affinitygroups/{name}": _ref("AffinityGroup"),
     "/v1/inspect/clusterstatus": _object(
@@ -172,6 +183,7 @@ _ERRORS: dict[str, tuple[str, ...]] = {
     "/v1/inspect/affinitygroups/": ("503",),
     "/v1/inspect/affinitygroups/{name}": ("400", "503"),
     DEVICES_PATH: ("503",),
+    SHORTAGES_PATH: ("503",),
     "/v1/inspect/clusterstatus": ("503",),
     "/v1/inspect/clusterstatus/physicalcluster": ("503",),
     "/v1/inspect/clusterstatus/virtualclusters/": ("503",),

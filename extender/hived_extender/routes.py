@@ -26,6 +26,7 @@ from hived_extender.wire import (
     DEVICES_PATH,
     FILTER_PATH,
     PREEMPT_PATH,
+    SHORTAGES_PATH,
     WAITING_KEY,
     WHAT_IF_PATH,
     BindArgs,
@@ -130,6 +131,11 @@ def devices(service: Service, question: Question) -> Answer:
     return Answer(encode(service.lost_devices()))
 
 
+def shortages(service: Service, question: Question) -> Answer:
+    """The promises to virtual clusters that can each be kept, but not all together."""
+    return Answer(encode(service.shortages()))
+
+
 def what_if(service: Service, question: Question) -> Answer:
     """What would become of these pods if they were created now? Nothing is changed."""
     return Answer(encode(WhatIfResult(service.what_if(decode_args(question.body, WhatIfArgs).pods))))
@@ -187,6 +193,7 @@ ROUTES = (
     Route("GET", "/v1/inspect/clusterstatus/virtualclusters/", virtual_clusters),
     Route("GET", "/v1/inspect/clusterstatus/virtualclusters/{name}", virtual_cluster),
     Route("GET", DEVICES_PATH, devices),
+    Route("GET", SHORTAGES_PATH, shortages),
     Route("POST", WHAT_IF_PATH, what_if),
     Route("GET", HEALTH_PATH, health),
     Route("GET", READINESS_PATH, readiness),

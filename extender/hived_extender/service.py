@@ -37,6 +37,7 @@ from hived_extender.counts import (
     count_groups,
     count_leaf_cells,
     count_preempting_pods,
+    count_shared_short_cells,
     count_short_leaf_cells,
 )
 from hived_extender.decision_log import tell_decision
@@ -325,6 +326,11 @@ class Service:
         """What cannot be had of the devices of configured nodes, by node and leaf cell type, and why."""
         with self._open_ledger():
             return self._facts.devices.as_json()
+
+    def shortages(self) -> list[dict[str, Any]]:
+        """The promises to virtual clusters that can each be kept, but not all together, by chain."""
+        with self._open_ledger():
+            return self._facts.devices.shortages_as_json()
 
     def object_seen(self, ref: ObjectRef) -> None:
         """An object that describes gangs was created, changed or deleted."""
@@ -701,6 +707,7 @@ class Service:
             groups = list(state.groups.values()) if state else []
             leaf_cells = count_leaf_cells(state) if state else {}
             short_leaf_cells = count_short_leaf_cells(state) if state else {}
+            shared_short_cells = count_shared_short_cells(state) if state else {}
             lost_devices = self._facts.devices.counts()
             bad_node_count = count_bad_nodes(state) if state else 0
         preempting = min(count_preempting_pods(groups), pods["Waiting"])
@@ -709,6 +716,7 @@ class Service:
             groups=count_groups(groups) if state else {},
             leaf_cells=leaf_cells,
             short_leaf_cells=short_leaf_cells,
+            shared_short_cells=shared_short_cells,
             lost_devices=lost_devices,
             bad_node_count=bad_node_count,
             is_ready=self.is_ready,

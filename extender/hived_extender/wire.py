@@ -21,6 +21,7 @@ FILTER_PATH = "/v1/extender/filter"
 PREEMPT_PATH = "/v1/extender/preempt"
 BIND_PATH = "/v1/extender/bind"
 DEVICES_PATH = "/v1/inspect/devices"
+SHORTAGES_PATH = "/v1/inspect/shortages"
 WHAT_IF_PATH = "/v1/inspect/what-if"
 
 WAITING_KEY = "hivedscheduler"

@@ -150,6 +150,19 @@ def test_a_virtual_cluster_is_told_which_of_its_cells_lack_devices(server, monke
     ]
 
 
+def test_a_virtual_cluster_is_told_of_a_shortage_that_it_shares(server, monkeypatch):
+    message = "VCs product, research together are promised 1 GPU more of POOL than can be had"
+    shared = {"leafCellType": "GPU", "virtualClusters": ["product", "research"], "message": message}
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/shortages", (200, [shared]))
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/devices", (200, DEVICES))
+    assert lines("get", "vc", "product", "--server", server)[-4:-2] == [
+        message,
+        "  on n2: 1 used by ns/p (not placed by hived)",
+    ]
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/shortages", (200, [shared | {"virtualClusters": ["research"]}]))
+    assert message not in lines("get", "vc", "product", "--server", server)
+
+
 def test_the_cluster_is_a_picture_of_every_leaf(server):
     assert lines("get", "cluster", "--server", server) == [
         "CELL     TYPE   HEALTH    USED   CELLS",

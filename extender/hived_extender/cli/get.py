@@ -95,7 +95,8 @@ def vc(inspector: Inspector, name: str | None, output: str) -> None:
         return _print_json(inspector, path)
     clusters = {name: inspector.virtual_cluster(name)} if name else inspector.virtual_clusters()
     found = inspector.groups()
-    reasons = _reasons_by_node(inspector.lost_devices())
+    lost = inspector.lost_devices()
+    reasons = _reasons_by_node(lost)
     short: list[str] = []
     rows = []
     for vc_name, cells in clusters.items():
@@ -112,6 +113,12 @@ def vc(inspector: Inspector, name: str | None, output: str) -> None:
         if borrowed or title:
             nodes = _opportunistic_nodes(vc_name, found)
             rows.append([title, "(opportunistic)", "", "", str(len(borrowed)), "o" * len(borrowed), nodes])
+    for shared in inspector.shortages():
+        if not clusters.keys().isdisjoint(shared.virtual_clusters):
+            where = [
+                f"  on {each.node}: {each.reason}" for each in lost if each.leaf_cell_type == shared.leaf_cell_type
+            ]
+            short += [click.style(shared.message, fg="red"), *where]
     headers = ["VC", "CELL", "TYPE", "HEALTH", ">USED", "CELLS", "BOUND TO"]
     shown = "\n".join([table(headers, rows), *([""] if short else []), *short])
     _show(shown, "# in use   o in use beyond the promise   . free   x bad   ~ reserved")

@@ -13,7 +13,7 @@ from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.announcements import Announcer
 from hived_extender.devices.dra import DeviceClass, ResourceClaim, ResourceSlice, read_claim, read_class, read_slice
-from hived_extender.devices.guarantees import of_virtual_cluster
+from hived_extender.devices.guarantees import of_virtual_cluster, shared_shortages
 from hived_extender.devices.losses import Losses
 from hived_extender.devices.notes import as_json, of_node, of_pod
 from hived_extender.devices.reading import allocatable_of, use_of
@@ -198,6 +198,10 @@ class DeviceKeeper:
     def as_json(self) -> list[dict[str, Any]]:
         """The same for people."""
         return [as_json(loss) for loss in self.losses]
+
+    def shortages_as_json(self) -> list[dict[str, Any]]:
+        """The promises that cannot all be kept."""
+        return [shared.as_json() for shared in shared_shortages(self._core.state)] if self._core is not None else []
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Devices that cannot be had, by resource and why: missing, used by a pod, or by a claim."""

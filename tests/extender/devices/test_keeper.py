@@ -196,6 +196,44 @@ def test_a_virtual_cluster_that_lacks_its_guarantee_is_told_why() -> None:
     assert "on n0: 1 used by ns/on-n0 (not placed by hived)" in answer
 
 
+TWO_LEVELS = CONFIG.replace("RACK.NODE, cellNumber: 1", "RACK.NODE.PAIR, cellNumber: 4")
+"""a is promised two nodes and b four pairs, which is all there is."""
+
+
+def test_promises_of_different_levels_that_cannot_all_be_kept_are_told() -> None:
+    world = World(spec=load_text(TWO_LEVELS, "levels.yaml", environ={}).cluster)
+    world.service.pod_seen(to_pod(other("on-n0", 4, "n0")))
+    assert world.service.shortages() == [
+        {
+            "chain": "RACK",
+            "leafCellType": "GPU",
+            "virtualClusters": ["a", "b"],
+            "shortCells": {"PAIR": 2},
+            "message": "VCs a, b together are promised 2 PAIR more of RACK than can be had",
+        }
+    ]
+    read = world.service.metrics.registry.get_sample_value
+    assert read("hived_short_leaf_cells", {"vc": "b"}) == 0
+    assert read("hived_shared_short_cells", {"chain": "RACK", "cell_type": "PAIR"}) == 2
+    for name in ("p", "q"):
+        world.place(name, spec_text("a", leaf_cells=4))
+    world.place("r", spec_text("b", leaf_cells=2))
+    world.place("s", spec_text("b", leaf_cells=2))
+    answer = world.filter(world.create("t", spec_text("b", leaf_cells=2)))["FailedNodes"]["hivedscheduler"]
+    assert "VC b is short of promised leaf cells, 4 in all: on n0: 4 used by ns/on-n0" in answer
+    assert world.service.shortages() == []
+
+
+def test_a_pod_is_told_of_a_shortage_that_its_vc_shares() -> None:
+    world = World(spec=load_text(TWO_LEVELS, "levels.yaml", environ={}).cluster)
+    world.service.pod_seen(to_pod(other("on-n0", 4, "n0")))
+    answer = world.filter(world.create("p", spec_text("a", leaf_cells=4)), ["n0"])["FailedNodes"]["hivedscheduler"]
+    told = "VCs a, b together are promised 2 PAIR more of RACK than can be had: on n0: 4 used by ns/on-n0"
+    assert told in answer
+    world.service.pod_gone("uid-on-n0")
+    assert world.service.shortages() == []
+
+
 def test_an_opportunistic_pod_is_not_told_of_guarantees() -> None:
     world = World()
     for name in ("n0", "n1", "n2", "n3"):
