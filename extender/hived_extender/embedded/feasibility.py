@@ -182,16 +182,15 @@ class ClusterView:
         }
 
     def preemption_candidates(self, pod: SeenPod, nodes: Iterable[str]) -> dict[str, list[str]]:
-        """Return those of `nodes` that run anything, each with the uids of its pods of lower priority than `pod`.
+        """Return those of `nodes` with pods of lower priority than `pod`, each with the uids of these.
 
-        A node without any of lower priority is offered too, with an empty list: the extender knows priorities of its
-        own, and a pod that it has preempted lazily may go though its Kubernetes priority is not lower.
+        Like kube-scheduler, which offers an extender no other node.
         """
-        return {
+        lower = {
             node: sorted(uid for uid in self._residents.on(node) if self.pods[uid].priority < pod.priority)
             for node in nodes
-            if self._residents.on(node)
         }
+        return {node: uids for node, uids in lower.items() if uids}
 
     def may_preempt(self, pod: SeenPod) -> bool:
         """Tell whether `pod` may displace others now: its policy allows it and no earlier victim is still leaving."""
