@@ -318,7 +318,7 @@ def test_a_pod_that_would_take_devices_past_hived_is_refused(refusing: Admission
     ],
 )
 def test_a_pod_that_leaves_the_devices_of_hived_alone_passes(refusing: Admission, given: Any) -> None:
-    asked(refusing, given, is_allowed=True)
+    assert asked(refusing, given, is_allowed=True)["allowed"]
 
 
 def test_nothing_is_refused_unless_the_configuration_says_so(admission: Admission) -> None:

@@ -194,6 +194,7 @@ def test_a_polite_stop_hands_over_before_the_lease_runs_out(
     first, second = replicas(2)
     first.elector.stop()
     wait_until(lambda: second.leads)
+    assert not first.leads
 
 
 def test_a_polite_stop_after_a_lost_answer_hands_over_before_the_lease_runs_out(

@@ -141,3 +141,4 @@ def test_objects_are_followed_from_when_they_are_served(
     api.lists[f"{BASE}/resourceclaims"] = [claim_in("v1")]
     api.versions = ("v1",)
     wait_until(world.service.lost_devices)
+    assert len(world.service.lost_devices()) == 1

@@ -332,7 +332,7 @@ def victims_on(node: str, *uids: str) -> Verb:
 
 def test_victims_are_deleted_and_the_node_is_nominated(http: Http, extender: Extender) -> None:
     low = run_on(http, "low", "n2", 1, annotations={STOP_SECONDS: "0.3"})
-    run_on(http, "peer", "n3", 5)
+    peer = run_on(http, "peer", "n3", 5)
     extender.filter = refuse("victims on n2")
     extender.preempt = victims_on("n2", low)
     create(http, "one", priorityClassName=priority_class(http, 5))
@@ -526,16 +526,16 @@ def test_a_node_takes_no_more_devices_than_it_has(http: Http, extender: Extender
     for name in ("a", "b", "c", "d"):
         http.ok("POST", PODS, pod(name, limits=limits))
     eventually(lambda: message(http, "d") == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
-    assert sorted(node_of(http, name) for name in ("a", "b", "c")) == ["n1", "n2", "n3"]
+    eventually(lambda: sorted(node_of(http, name) for name in ("a", "b", "c")) == ["n1", "n2", "n3"])
     http.ok("DELETE", f"{PODS}/b")
-    eventually(lambda: node_of(http, "d"))
+    assert eventually(lambda: node_of(http, "d"))
 
 
 def test_allocatable_that_grows_lets_a_pod_start(http: Http, extender: Extender) -> None:
     http.ok("POST", PODS, pod("one", limits={"nvidia.com/gpu": "8"}))
     eventually(lambda: "3 Insufficient nvidia.com/gpu" in message(http, "one"))
     http.patch(f"{NODES}/n3/status", {"status": {"allocatable": {"nvidia.com/gpu": "8"}}})
-    eventually(lambda: node_of(http, "one") == "n3")
+    assert eventually(lambda: node_of(http, "one") == "n3")
 
 
 def anti_affinity(kind: str, app: str) -> dict[str, Any]:
@@ -547,21 +547,21 @@ def test_pods_that_avoid_each_other_go_to_different_nodes(http: Http, extender: 
     for name in ("a", "b", "c", "d"):
         http.ok("POST", PODS, pod(name, labels={"app": "x"}, **anti_affinity("podAntiAffinity", "x")))
     eventually(lambda: "3 node(s) didn't match pod anti-affinity rules" in message(http, "d"))
-    assert sorted(node_of(http, name) for name in ("a", "b", "c")) == ["n1", "n2", "n3"]
+    assert eventually(lambda: sorted(node_of(http, name) for name in ("a", "b", "c")) == ["n1", "n2", "n3"])
 
 
 def test_a_pod_that_wants_to_be_near_another_follows_it(http: Http, extender: Extender) -> None:
     http.ok("POST", PODS, pod("follower", **anti_affinity("podAffinity", "leader")))
     eventually(lambda: "3 node(s) didn't match pod affinity rules" in message(http, "follower"))
     http.ok("POST", PODS, pod("leader", labels={"app": "leader"}, nodeName="n3"))
-    eventually(lambda: node_of(http, "follower") == "n3")
+    assert eventually(lambda: node_of(http, "follower") == "n3")
 
 
 def test_a_host_port_is_given_once(http: Http, extender: Extender) -> None:
     containers = [{"name": "main", "image": "busybox", "ports": [{"containerPort": 9000}]}]
     for name in ("a", "b", "c", "d"):
         http.ok("POST", PODS, pod(name, containers=containers, hostNetwork=True))
-    eventually(lambda: "3 node(s) didn't have free ports for the requested pod ports" in message(http, "d"))
+    assert eventually(lambda: "3 node(s) didn't have free ports for the requested pod ports" in message(http, "d"))
 
 
 def test_pods_are_spread_over_zones(http: Http, extender: Extender) -> None:
@@ -580,7 +580,7 @@ def test_pods_are_spread_over_zones(http: Http, extender: Extender) -> None:
     http.ok("POST", PODS, pod("d", labels={"app": "x"}, topologySpreadConstraints=[constraint]))
     eventually(lambda: "2 node(s) didn't match pod topology spread constraints" in message(http, "d"))
     http.ok("DELETE", f"{PODS}/a")
-    eventually(lambda: node_of(http, "d"))
+    assert eventually(lambda: node_of(http, "d"))
 
 
 def test_a_namespace_is_meant_by_its_labels(http: Http, extender: Extender) -> None:
@@ -590,7 +590,7 @@ def test_a_namespace_is_meant_by_its_labels(http: Http, extender: Extender) -> N
     (term,) = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     term["namespaceSelector"] = {"matchLabels": {"kind": "quiet"}}
     http.ok("POST", PODS, pod("follower", **spec))
-    eventually(lambda: node_of(http, "follower") == "n2")
+    assert eventually(lambda: node_of(http, "follower") == "n2")
 
 
 def test_preemption_leaves_nodes_out_that_would_not_do_when_empty(http: Http, extender: Extender) -> None:

@@ -134,4 +134,5 @@ def test_it_looks_by_itself(tmp_path: Path) -> None:
         kube = KubeClient.connect(running.cluster.api_url)
         add_node(kube, "new")
         wait_until(lambda: running.extender.configurations.in_force.version == 2)
+        assert "new" in running.extender.configurations.in_force.text
         kube.close()
