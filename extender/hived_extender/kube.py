@@ -213,10 +213,12 @@ class KubeClient:
         resource_version: str,
         *,
         field_selector: str = "",
-        timeout_s: int = 300,
+        timeout_s: int = 100,
         read_timeout_s: float = 120.0,
     ) -> "Watch[T]":
         """Changes after `resource_version`, until the server ends the watch after about `timeout_s`.
+
+        It ends a quiet watch, of which it says nothing, before this client takes the connection for broken.
 
         Raises KubeError, now or while it is read: with status 410 when the version has expired, 0 when the connection
         broke or stayed silent for `read_timeout_s`; continue from the last event's version in that case.

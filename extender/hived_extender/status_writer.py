@@ -7,6 +7,7 @@ What others write there afterwards is not written over until the gang changes ag
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -30,7 +31,7 @@ forgotten.
 """
 
 RETRY_S = 10.0
-"""After a round in which the API server refused something, or was not there."""
+"""Before a gang is tried again whose status the API server refused, or was not there to take."""
 
 
 class StatusApi(Protocol):
@@ -69,8 +70,9 @@ class StatusWriter:
         self._sources: dict[GangKey, ObjectRef] = {}
         self._without_subresource: set[str] = set()  # kinds
         self._todo: dict[GangKey, None] = {}
+        self._failed: dict[GangKey, float] = {}  # when each is to be tried again
         self._forget_from = FORGET_FROM
-        self._changed = threading.Condition()  # guards `_todo`
+        self._changed = threading.Condition()  # guards `_todo` and `_failed`
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gang status", daemon=True)
 
@@ -90,7 +92,7 @@ class StatusWriter:
     def pending(self) -> tuple[GangKey, ...]:
         """The gangs that are still to be looked at."""
         with self._changed:
-            return tuple(self._todo)
+            return tuple({**self._todo, **self._failed})
 
     def changed(self, key: GangKey) -> None:
         """Something of a gang is not what it was. Returns at once; may be called under any lock."""
@@ -110,23 +112,26 @@ class StatusWriter:
         while not self._is_closed.is_set():
             with self._changed:
                 if not self._todo and not self._is_closed.is_set():
-                    self._changed.wait()
+                    self._changed.wait(min(self._failed.values()) - time.monotonic() if self._failed else None)
             # Gangs that changed while another replica led are looked at when this one does.
-            left = False
             if self._may_write():
-                left = self._write_all()
+                self._write_all()
             elif len(self._todo) >= self._forget_from:
                 self._forget_gone()
-            self._is_closed.wait(self._retry_s if left else self._interval_s)
+            self._is_closed.wait(self._interval_s)
 
-    def _write_all(self) -> bool:
-        """Write what has changed; True if something could not be written, which is then still to be done."""
+    def _write_all(self) -> None:
+        """Write what has changed, and what could not be written some time ago."""
+        now = time.monotonic()
         with self._changed:
-            todo, self._todo = self._todo, {}
-        left, cause = [], ""
+            due = [key for key, at in self._failed.items() if at <= now]
+            todo, self._todo = {**dict.fromkeys(due), **self._todo}, {}
+            for key in todo:
+                self._failed.pop(key, None)
+        failed, cause = [], ""
         for key in todo:
             if self._is_closed.is_set() or not self._may_write():
-                left.append(key)
+                self.changed(key)
                 continue
             try:
                 self._write(key)
@@ -134,17 +139,16 @@ class StatusWriter:
                 if error.is_conflict:
                     self.changed(key)  # what the other one wrote will have been seen by the next round
                 elif not error.is_not_found:  # else it was deleted this moment
-                    left.append(key)
+                    failed.append(key)
                     cause = str(error)
             except Exception:
                 log.exception("the status of a gang cannot be told")
         if cause:
             log.warning(
-                "status not written", extra={"fields": {"gangs": [str(key) for key in left[:8]], "cause": cause}}
+                "status not written", extra={"fields": {"gangs": [str(key) for key in failed[:8]], "cause": cause}}
             )
         with self._changed:
-            self._todo = {**dict.fromkeys(left), **self._todo}
-        return bool(left)
+            self._failed.update(dict.fromkeys(failed, time.monotonic() + self._retry_s))
 
     def _forget_gone(self) -> None:
         with self._changed:

@@ -143,6 +143,23 @@ def test_what_is_refused_is_tried_again(writing: Writing, status: int) -> None:
     assert len(writing.api.calls) == 4
 
 
+def test_a_gang_whose_object_is_refused_does_not_hold_up_others() -> None:
+    api = Api()
+    states = {
+        GangKey("team", "refused"): GangState(ObjectRef(podgroup.KIND.name, "team", "refused"), pod_count=2),
+        KEY: GangState(ObjectRef(podgroup.KIND.name, "team", "train"), pod_count=2),
+    }
+    api.refusals = [KubeError(403, "Forbidden", "message")]
+    writer = StatusWriter(api, api, interval_s=0.01, retry_s=3600)
+    writer.start(states.get, "hived".__eq__, lambda: True)
+    for key in states:
+        writer.changed(key)
+        wait_until(lambda: not api.refusals)
+    wait_until(lambda: api.found[podgroup.KIND.name].get("status", {}).get("phase") == "Scheduling")
+    assert writer.pending == (GangKey("team", "refused"),)
+    writer.close()
+
+
 def test_an_object_that_is_gone_is_not_tried_again(writing: Writing) -> None:
     writing.api.refusals = [KubeError(404, "NotFound", "message")] * 2
     writing.change()
