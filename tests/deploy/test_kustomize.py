@@ -25,7 +25,7 @@ def kubectl_kustomize(folder: Path) -> dict[str, Document]:
     command = [str(KUBECTL), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    return by_name(list(yaml.safe_load_all(done.stdout)))
+    return by_name(list(yaml.load_all(done.stdout, yaml.CSafeLoader)))
 
 
 @needs_kubectl

@@ -251,7 +251,7 @@ def test_the_output_begins_with_how_to_find_what_it_leaves_behind(
     assert command[:5] == ["kubectl", "-n", "gpus", "get", "deployments,poddisruptionbudgets,configmaps"]
     kinds = ("Deployment", "PodDisruptionBudget", "ConfigMap")
     assert set(chosen(command[-1], [each for _, each in of_kind(there, *kinds)])) == expected
-    own = [each for _, each in of_kind(list(yaml.safe_load_all(result.stdout)), *kinds)]
+    own = [each for _, each in of_kind(list(yaml.load_all(result.stdout, yaml.CSafeLoader)), *kinds)]
     assert chosen(command[-1], own) == []
 
 

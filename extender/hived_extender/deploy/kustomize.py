@@ -157,4 +157,5 @@ def _read_kustomization(folder: Path) -> Document:
 
 def _parse(text: str) -> list[Document]:
     """The documents of a text; what anchors shared there is written out, so that each can be changed alone."""
-    return [json.loads(json.dumps(document)) for document in yaml.safe_load_all(text) if document is not None]
+    documents = yaml.load_all(text, yaml.CSafeLoader)
+    return [json.loads(json.dumps(document)) for document in documents if document is not None]
