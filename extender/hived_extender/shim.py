@@ -48,6 +48,12 @@ PREMATURE_WAIT_S = 0.01
 PREMATURE_TRIES = 10
 """A pod we do not know is waited for: an error would cost it a back-off of a second or more in kube-scheduler."""
 
+MANY_BINDINGS = 128
+BACKLOG_WAIT_S = 1.0
+"""kube-scheduler decides faster than a busy API server writes bindings, and its bind calls time out. It asks about one
+pod after the other, so a filter answer that waits while there are many bindings slows it down as much as is needed.
+"""
+
 ACCESS_THREADS = 4
 BIND_THREADS = 16
 OTHER_THREADS = 8
@@ -74,6 +80,9 @@ class Shim:
         self._access_threads = ThreadPoolExecutor(ACCESS_THREADS, "access")
         self._bind_threads = ThreadPoolExecutor(BIND_THREADS, "bind")
         self._other_threads = ThreadPoolExecutor(OTHER_THREADS, "http")
+        self._binding_count = 0
+        self._few_bindings = asyncio.Event()
+        self._few_bindings.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -86,6 +95,9 @@ class Shim:
             return
         handler = INLINE.get((scope["method"], scope["path"]))
         if handler is not None:
+            if handler is filter_call and not self._few_bindings.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._few_bindings.wait(), BACKLOG_WAIT_S)
             await send_answer(send, await self._answer_inline(handler, body))
         elif (scope["method"], scope["path"]) == ("POST", BIND_PATH):
             await send_answer(send, await self._answer_bind(body))
@@ -95,7 +107,18 @@ class Shim:
     async def _answer_bind(self, body: bytes) -> Answer:
         await self._wait_for_mates(body)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._bind_threads, answer, bind_call, self._service, body)
+        self._count_binding(1)
+        try:
+            return await loop.run_in_executor(self._bind_threads, answer, bind_call, self._service, body)
+        finally:
+            self._count_binding(-1)
+
+    def _count_binding(self, change: int) -> None:
+        self._binding_count += change
+        if self._binding_count < MANY_BINDINGS:
+            self._few_bindings.set()
+        else:
+            self._few_bindings.clear()
 
     async def _wait_for_mates(self, body: bytes) -> None:
         """Hold a binding back until kube-scheduler has accepted all pods that start together; no thread waits."""

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from flask import Flask, Response
 
 from hived.errors import UserError
+from hived_extender import shim
 from hived_extender.app import create_app
 from hived_extender.server import HEAD_LIMIT, HttpServer, listen
 from hived_extender.service import Patience
@@ -29,8 +31,10 @@ class Running:
 
     def __init__(self, world: World, body_limit: int = BODY_LIMIT) -> None:
         self.world = world
-        shim = Shim(create_app(world.service), world.service, body_limit=body_limit, body_timeout_s=BODY_TIMEOUT_S)
-        self.server = HttpServer(shim, listen("127.0.0.1:0"))
+        application = Shim(
+            create_app(world.service), world.service, body_limit=body_limit, body_timeout_s=BODY_TIMEOUT_S
+        )
+        self.server = HttpServer(application, listen("127.0.0.1:0"))
         self.server.start()
         self.address = ("127.0.0.1", int(self.server.url.rsplit(":", 1)[1]))
 
@@ -299,35 +303,66 @@ def test_without_a_host_both_families_are_served() -> None:
         server.stop()
 
 
-def test_filter_calls_are_answered_while_16_bindings_wait_for_the_api_server(running: Running) -> None:
-    world = running.world
-    pods = [world.create(f"p{number}", spec_text(leaf_cells=1, priority=-1)) for number in range(16)]
-    places = [world.filter(pod)["NodeNames"][0] for pod in pods]
-    under_way, go_on = threading.Semaphore(0), threading.Event()
+class HeldBindings:
+    """Sixteen bind calls that wait for the API server, until they are released."""
 
-    def hold() -> None:
-        under_way.release()
-        assert go_on.wait(PATIENCE_S)
+    def __init__(self, running: Running) -> None:
+        world = running.world
+        self._running = running
+        self._go_on = threading.Event()
+        self.answers: list[Any] = []
+        pods = [world.create(f"p{number}", spec_text(leaf_cells=1, priority=-1)) for number in range(16)]
+        places = [world.filter(pod)["NodeNames"][0] for pod in pods]
+        under_way = threading.Semaphore(0)
 
-    world.kube.on_bind = hold
-    answers: list[Any] = []
+        def hold() -> None:
+            under_way.release()
+            assert self._go_on.wait(PATIENCE_S)
 
-    def bind(pod: Any, where: str) -> None:
+        world.kube.on_bind = hold
+        self._threads = [threading.Thread(target=self._bind, args=each) for each in zip(pods, places, strict=True)]
+        for thread in self._threads:
+            thread.start()
+        assert all(under_way.acquire(timeout=PATIENCE_S) for _ in pods)
+
+    def release(self) -> None:
+        """Let them go on, and wait for their answers."""
+        self._go_on.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _bind(self, pod: Any, where: str) -> None:
         meta = pod["metadata"]
         body = {"PodName": meta["name"], "PodNamespace": "ns", "PodUID": meta["uid"], "Node": where}
-        with closing(running.connect()) as connection:
-            answers.append(call(connection, "POST", "/v1/extender/bind", json.dumps(body).encode()))
+        with closing(self._running.connect()) as connection:
+            self.answers.append(call(connection, "POST", "/v1/extender/bind", json.dumps(body).encode()))
 
-    threads = [threading.Thread(target=bind, args=each) for each in zip(pods, places, strict=True)]
-    for thread in threads:
-        thread.start()
-    assert all(under_way.acquire(timeout=PATIENCE_S) for _ in pods)
+
+def test_filter_calls_are_answered_while_16_bindings_wait_for_the_api_server(running: Running) -> None:
+    bindings = HeldBindings(running)
     with closing(running.connect()) as connection:
-        waiting = filter_body(world.create("q", spec_text(priority=-1)))
+        waiting = filter_body(running.world.create("q", spec_text(priority=-1)))
         results = [call(connection, "POST", "/v1/extender/filter", waiting) for _ in range(50)]
     assert all(status == 200 and answer["FailedNodes"] for status, answer in results)
-    assert answers == []
-    go_on.set()
-    for thread in threads:
-        thread.join()
-    assert answers == [(200, {"Error": ""})] * 16
+    assert bindings.answers == []
+    bindings.release()
+    assert bindings.answers == [(200, {"Error": ""})] * 16
+
+
+@pytest.mark.parametrize("patience_s", [PATIENCE_S, 0.01])
+def test_a_filter_answer_waits_a_while_for_too_many_bindings(
+    running: Running, monkeypatch: pytest.MonkeyPatch, patience_s: float
+) -> None:
+    monkeypatch.setattr(shim, "MANY_BINDINGS", 16)
+    monkeypatch.setattr(shim, "BACKLOG_WAIT_S", patience_s)
+    bindings = HeldBindings(running)
+    with closing(running.connect()) as connection:
+        connection.request(
+            "POST", "/v1/extender/filter", filter_body(running.world.create("q", spec_text(priority=-1)))
+        )
+        is_answered = bool(select.select([connection.sock], [], [], 0.3 if patience_s == PATIENCE_S else PATIENCE_S)[0])
+        bindings.release()
+        assert json.loads(connection.getresponse().read())["FailedNodes"]
+    assert is_answered == (patience_s < PATIENCE_S)
+    with closing(running.connect()) as connection:
+        assert call(connection, "GET", "/readyz")[0] == 200
