@@ -62,6 +62,7 @@ class RealCluster:
     product : the folder of another checkout, with a `.venv` of its own, whose service and configuration of
         kube-scheduler take the place of ours
     other_names : further schedulerNames that kube-scheduler serves
+    scheduler_options : further options of kube-scheduler
 
     Attributes
     ----------
@@ -85,6 +86,7 @@ class RealCluster:
         is_direct: bool = False,
         product: Path | None = None,
         other_names: tuple[str, ...] = (),
+        scheduler_options: tuple[str, ...] = (),
     ) -> None:
         self.plane = plane
         self._product = product
@@ -95,6 +97,7 @@ class RealCluster:
         self.ports = [free_port() for _ in range(replica_count)]
         self._extender_url = f"http://{LOOPBACK}:{self.ports[0]}" if is_direct else extender_url
         self._other_names = other_names
+        self._scheduler_options = scheduler_options
         self._config_map = config_map
         self._file = plane.logs / "hivedscheduler.yaml"
         self._has_scheduler_per_vc = has_scheduler_per_vc
@@ -187,7 +190,9 @@ class RealCluster:
         all_vcs = sorted(self._spec.virtual_clusters)
         served = {f"{SCHEDULER}-{vc}": [vc] for vc in all_vcs} if self._has_scheduler_per_vc else {SCHEDULER: all_vcs}
         account = scheduler_kubeconfig(self.plane)
-        options = () if self._preemption_by == "service" else (SYNCHRONOUS_PREEMPTION,)
+        options = self._scheduler_options
+        if self._preemption_by != "service":
+            options += (SYNCHRONOUS_PREEMPTION,)
         for name, vcs in served.items():
             configuration = scheduler_configuration(
                 self._extender_url or self.url,

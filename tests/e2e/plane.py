@@ -55,6 +55,7 @@ class ControlPlane:
     ----------
     etcd, apiserver, controller_manager, kwok : the parts, each a `Process`
     has_podgroups : whether it has Kubernetes' own PodGroups, which came with 1.36 and are switched on here
+    forgets_limits : whether its kube-scheduler forgets, when a node comes, which limits it is to ignore
     schedulers : by name, the kube-schedulers that `start_scheduler` has started
     authority : signs certificates that this API server trusts
     kube : a client with every right
@@ -66,6 +67,7 @@ class ControlPlane:
         self.tools = tools
         self.logs = LOGS / name
         self.has_podgroups = tools.version.startswith("v1.36.")
+        self.forgets_limits = tools.version.startswith("v1.37.")
         self.schedulers: dict[str, Process] = {}
         self.audit_log = self.logs / "audit.log"
         self._audit_policy = audit_policy
