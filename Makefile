@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# One more than the cores of a small machine: tests wait for leases, probes and watches as long as they compute.
-WORKERS ?= 3
+# Twice the cores of a small machine: tests wait for kernels, leases, probes and watches as long as they compute.
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-dialects test test-nojit test-image e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check bench soak storm clean

@@ -30,14 +30,19 @@ uvicorn.server.asyncio = SimpleNamespace(
 SLOW_FILES = (
     "tests/test_packaging",
     "growth/test_growth",
-    "property/test_lockstep",
-    "extender/test_election",
     "lab/test_demo",
+    "extender/test_election",
+    "property/test_lockstep",
     "benchmarks/test_benchmarks",
+    "parity/test_reference",
+    "reconfiguration/test_cases",
     "lab/test_dialects",
+    "storm/test_crashes",
+    "storm/test_storm",
     "lab/test_scenario_files",
-    "property/test_gangs",
-    "extender/test_leadership",
+    "extender/test_gang_faults",
+    "parity/test_successions",
+    "extender/test_running",
 )
 """Files that take tens of seconds, the longest first. Begun last, one of them would run alone."""
 
