@@ -127,9 +127,9 @@ class Group(msgspec.Struct):
 class Shortage(msgspec.Struct, rename="camel"):
     """Promises of a chain that can each be kept, but not all together."""
 
-    leaf_cell_type: str
     virtual_clusters: list[str]
     message: str
+    reasons: list[str]
 
 
 class LostDevices(msgspec.Struct, rename="camel"):

@@ -116,10 +116,10 @@ _CELLS = {
     "Shortage": _object(
         {
             "chain": _TEXT,
-            "leafCellType": _TEXT,
             "virtualClusters": _TEXTS,
             "shortCells": _map(_INTEGER),
             "message": _TEXT,
+            "reasons": _TEXTS,
         }
     ),
     "VirtualClusters": _map(_array(_ref("VirtualCell"))),

@@ -51,7 +51,8 @@ PREMATURE_TRIES = 10
 MANY_BINDINGS = 128
 BACKLOG_WAIT_S = 1.0
 """kube-scheduler decides faster than a busy API server writes bindings, and its bind calls time out. It asks about one
-pod after the other, so a filter answer that waits while there are many bindings slows it down as much as is needed.
+pod after the other, so a filter call that waits while there are many bindings slows it down as much as is needed. None
+waits while a gang starts: bindings that are held back wait for these calls.
 """
 
 ACCESS_THREADS = 4
@@ -81,8 +82,9 @@ class Shim:
         self._bind_threads = ThreadPoolExecutor(BIND_THREADS, "bind")
         self._other_threads = ThreadPoolExecutor(OTHER_THREADS, "http")
         self._binding_count = 0
-        self._few_bindings = asyncio.Event()
-        self._few_bindings.set()
+        self._held_count = 0
+        self._may_filter = asyncio.Event()
+        self._may_filter.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -95,9 +97,9 @@ class Shim:
             return
         handler = INLINE.get((scope["method"], scope["path"]))
         if handler is not None:
-            if handler is filter_call and not self._few_bindings.is_set():
+            if handler is filter_call and not self._may_filter.is_set():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._few_bindings.wait(), BACKLOG_WAIT_S)
+                    await asyncio.wait_for(self._may_filter.wait(), BACKLOG_WAIT_S)
             await send_answer(send, await self._answer_inline(handler, body))
         elif (scope["method"], scope["path"]) == ("POST", BIND_PATH):
             await send_answer(send, await self._answer_bind(body))
@@ -107,25 +109,30 @@ class Shim:
     async def _answer_bind(self, body: bytes) -> Answer:
         await self._wait_for_mates(body)
         loop = asyncio.get_running_loop()
-        self._count_binding(1)
+        self._count(bindings=1)
         try:
             return await loop.run_in_executor(self._bind_threads, answer, bind_call, self._service, body)
         finally:
-            self._count_binding(-1)
-
-    def _count_binding(self, change: int) -> None:
-        self._binding_count += change
-        if self._binding_count < MANY_BINDINGS:
-            self._few_bindings.set()
-        else:
-            self._few_bindings.clear()
+            self._count(bindings=-1)
 
     async def _wait_for_mates(self, body: bytes) -> None:
         """Hold a binding back until kube-scheduler has accepted all pods that start together; no thread waits."""
         with suppress(UserError):  # the answer says so
             hold = self._service.hold_of(decode_args(body, BindArgs).pod_uid)
             if hold is not None:
-                await asyncio.wait([asyncio.wrap_future(hold)], timeout=HELD_S)
+                self._count(held=1)
+                try:
+                    await asyncio.wait([asyncio.wrap_future(hold)], timeout=HELD_S)
+                finally:
+                    self._count(held=-1)
+
+    def _count(self, *, bindings: int = 0, held: int = 0) -> None:
+        self._binding_count += bindings
+        self._held_count += held
+        if self._held_count or self._binding_count < MANY_BINDINGS:
+            self._may_filter.set()
+        else:
+            self._may_filter.clear()
 
     async def _verdict(self, scope: Scope) -> Verdict:
         call = Call(scope["method"], scope["path"], _caller(scope), _authorization(scope))

@@ -116,7 +116,7 @@ class StatusWriter:
             # Gangs that changed while another replica led are looked at when this one does.
             if self._may_write():
                 self._write_all()
-            elif len(self._todo) >= self._forget_from:
+            else:
                 self._forget_gone()
             self._is_closed.wait(self._interval_s)
 
@@ -125,9 +125,9 @@ class StatusWriter:
         now = time.monotonic()
         with self._changed:
             due = [key for key, at in self._failed.items() if at <= now]
-            todo, self._todo = {**dict.fromkeys(due), **self._todo}, {}
-            for key in todo:
-                self._failed.pop(key, None)
+            self._failed = {key: at for key, at in self._failed.items() if at > now}
+            todo = [key for key in dict.fromkeys((*due, *self._todo)) if key not in self._failed]
+            self._todo = {}
         failed, cause = [], ""
         for key in todo:
             if self._is_closed.is_set() or not self._may_write():
@@ -152,7 +152,10 @@ class StatusWriter:
 
     def _forget_gone(self) -> None:
         with self._changed:
+            self._todo, self._failed = {**dict.fromkeys(self._failed), **self._todo}, {}
             keys = list(self._todo)
+        if len(keys) < self._forget_from:
+            return
         gone = [key for key in keys if self._state_of(key) is None]
         with self._changed:
             for key in gone:

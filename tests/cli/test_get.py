@@ -152,13 +152,9 @@ def test_a_virtual_cluster_is_told_which_of_its_cells_lack_devices(server, monke
 
 def test_a_virtual_cluster_is_told_of_a_shortage_that_it_shares(server, monkeypatch):
     message = "VCs product, research together are promised 1 GPU more of POOL than can be had"
-    shared = {"leafCellType": "GPU", "virtualClusters": ["product", "research"], "message": message}
+    shared = {"virtualClusters": ["product", "research"], "message": message, "reasons": ["on n2: not healthy"]}
     monkeypatch.setitem(ANSWERS, "/v1/inspect/shortages", (200, [shared]))
-    monkeypatch.setitem(ANSWERS, "/v1/inspect/devices", (200, DEVICES))
-    assert lines("get", "vc", "product", "--server", server)[-4:-2] == [
-        message,
-        "  on n2: 1 used by ns/p (not placed by hived)",
-    ]
+    assert lines("get", "vc", "product", "--server", server)[-4:-2] == [message, "  on n2: not healthy"]
     monkeypatch.setitem(ANSWERS, "/v1/inspect/shortages", (200, [shared | {"virtualClusters": ["research"]}]))
     assert message not in lines("get", "vc", "product", "--server", server)
 

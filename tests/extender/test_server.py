@@ -20,6 +20,7 @@ from hived_extender.app import create_app
 from hived_extender.server import HEAD_LIMIT, HttpServer, listen
 from hived_extender.service import Patience
 from hived_extender.shim import Shim
+from tests.extender.gang_world import GangWorld, koordinator
 from tests.extender.world import PATIENCE_S, World, filter_body, pod_json, preempt_body, spec_text, wait_until
 
 BODY_LIMIT = 100_000
@@ -304,26 +305,27 @@ def test_without_a_host_both_families_are_served() -> None:
 
 
 class HeldBindings:
-    """Sixteen bind calls that wait for the API server, until they are released."""
+    """Bind calls that wait for the API server until they are released, at the latest when the context is left."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, count: int) -> None:
         world = running.world
         self._running = running
         self._go_on = threading.Event()
         self.answers: list[Any] = []
-        pods = [world.create(f"p{number}", spec_text(leaf_cells=1, priority=-1)) for number in range(16)]
+        pods = [world.create(f"p{number}", spec_text(leaf_cells=1, priority=-1)) for number in range(count)]
         places = [world.filter(pod)["NodeNames"][0] for pod in pods]
-        under_way = threading.Semaphore(0)
-
-        def hold() -> None:
-            under_way.release()
-            assert self._go_on.wait(PATIENCE_S)
-
-        world.kube.on_bind = hold
+        self._under_way = threading.Semaphore(0)
+        world.kube.on_bind = self._hold
         self._threads = [threading.Thread(target=self._bind, args=each) for each in zip(pods, places, strict=True)]
+
+    def __enter__(self) -> "HeldBindings":
         for thread in self._threads:
             thread.start()
-        assert all(under_way.acquire(timeout=PATIENCE_S) for _ in pods)
+        assert all(self._under_way.acquire(timeout=PATIENCE_S) for _ in self._threads)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Let them go on, and wait for their answers."""
@@ -331,38 +333,73 @@ class HeldBindings:
         for thread in self._threads:
             thread.join()
 
+    def _hold(self) -> None:
+        self._under_way.release()
+        assert self._go_on.wait(PATIENCE_S)
+
     def _bind(self, pod: Any, where: str) -> None:
-        meta = pod["metadata"]
-        body = {"PodName": meta["name"], "PodNamespace": "ns", "PodUID": meta["uid"], "Node": where}
         with closing(self._running.connect()) as connection:
-            self.answers.append(call(connection, "POST", "/v1/extender/bind", json.dumps(body).encode()))
+            self.answers.append(call(connection, "POST", "/v1/extender/bind", bind_body(pod, where)))
+
+
+def bind_body(pod: Any, where: str) -> bytes:
+    meta = pod["metadata"]
+    body = {"PodName": meta["name"], "PodNamespace": "ns", "PodUID": meta["uid"], "Node": where}
+    return json.dumps(body).encode()
+
+
+def is_answered(connection: http.client.HTTPConnection, within_s: float) -> bool:
+    """Has the server begun to answer the request under way?"""
+    return bool(select.select([connection.sock], [], [], within_s)[0])
 
 
 def test_filter_calls_are_answered_while_16_bindings_wait_for_the_api_server(running: Running) -> None:
-    bindings = HeldBindings(running)
-    with closing(running.connect()) as connection:
-        waiting = filter_body(running.world.create("q", spec_text(priority=-1)))
-        results = [call(connection, "POST", "/v1/extender/filter", waiting) for _ in range(50)]
-    assert all(status == 200 and answer["FailedNodes"] for status, answer in results)
-    assert bindings.answers == []
-    bindings.release()
+    with HeldBindings(running, 16) as bindings:
+        with closing(running.connect()) as connection:
+            waiting = filter_body(running.world.create("q", spec_text(priority=-1)))
+            results = [call(connection, "POST", "/v1/extender/filter", waiting) for _ in range(50)]
+        assert all(status == 200 and answer["FailedNodes"] for status, answer in results)
+        assert bindings.answers == []
+        bindings.release()
     assert bindings.answers == [(200, {"Error": ""})] * 16
 
 
-@pytest.mark.parametrize("patience_s", [PATIENCE_S, 0.01])
-def test_a_filter_answer_waits_a_while_for_too_many_bindings(
-    running: Running, monkeypatch: pytest.MonkeyPatch, patience_s: float
+def test_a_filter_call_waits_while_there_are_too_many_bindings(
+    running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shim, "MANY_BINDINGS", 16)
-    monkeypatch.setattr(shim, "BACKLOG_WAIT_S", patience_s)
-    bindings = HeldBindings(running)
-    with closing(running.connect()) as connection:
-        connection.request(
-            "POST", "/v1/extender/filter", filter_body(running.world.create("q", spec_text(priority=-1)))
-        )
-        is_answered = bool(select.select([connection.sock], [], [], 0.3 if patience_s == PATIENCE_S else PATIENCE_S)[0])
+    monkeypatch.setattr(shim, "BACKLOG_WAIT_S", 10 * PATIENCE_S)
+    waiting = filter_body(running.world.create("q", spec_text(vc="empty")))
+    with closing(running.connect()) as connection, HeldBindings(running, 16) as bindings:
+        connection.request("POST", "/v1/extender/filter", waiting)
+        assert not is_answered(connection, within_s=0.3)
         bindings.release()
         assert json.loads(connection.getresponse().read())["FailedNodes"]
-    assert is_answered == (patience_s < PATIENCE_S)
-    with closing(running.connect()) as connection:
-        assert call(connection, "GET", "/readyz")[0] == 200
+        assert call(connection, "POST", "/v1/extender/filter", waiting)[0] == 200
+
+
+def test_a_filter_call_does_not_wait_for_ever_for_bindings(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shim, "MANY_BINDINGS", 16)
+    monkeypatch.setattr(shim, "BACKLOG_WAIT_S", 0.01)
+    waiting = filter_body(running.world.create("q", spec_text(vc="empty")))
+    with closing(running.connect()) as connection, HeldBindings(running, 16) as bindings:
+        assert call(connection, "POST", "/v1/extender/filter", waiting)[1]["FailedNodes"]
+        assert bindings.answers == []
+
+
+def test_a_gang_starts_beside_too_many_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shim, "MANY_BINDINGS", 8)
+    monkeypatch.setattr(shim, "BACKLOG_WAIT_S", 10 * PATIENCE_S)
+    world = GangWorld()
+    running = Running(world)
+    first, second = (world.pod(name, 4, koordinator("train", 2)) for name in ("w-0", "w-1"))
+    try:
+        with closing(running.connect()) as one, closing(running.connect()) as other:
+            place = call(one, "POST", "/v1/extender/filter", filter_body(first))[1]["NodeNames"][0]
+            with HeldBindings(running, 8) as bindings:
+                one.request("POST", "/v1/extender/bind", bind_body(first, place))
+                assert call(other, "POST", "/v1/extender/filter", filter_body(second))[1]["NodeNames"]
+                assert bindings.answers == []
+            assert one.getresponse().read()
+    finally:
+        running.server.stop()

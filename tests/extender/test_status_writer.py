@@ -152,11 +152,14 @@ def test_a_gang_whose_object_is_refused_does_not_hold_up_others() -> None:
     api.refusals = [KubeError(403, "Forbidden", "message")]
     writer = StatusWriter(api, api, interval_s=0.01, retry_s=3600)
     writer.start(states.get, "hived".__eq__, lambda: True)
-    for key in states:
+    refused = GangKey("team", "refused")
+    writer.changed(refused)
+    wait_until(lambda: not api.refusals)
+    for key in (refused, KEY):
         writer.changed(key)
-        wait_until(lambda: not api.refusals)
     wait_until(lambda: api.found[podgroup.KIND.name].get("status", {}).get("phase") == "Scheduling")
-    assert writer.pending == (GangKey("team", "refused"),)
+    assert writer.pending == (refused,)
+    assert [path.split("/")[-2] for path in api.calls] == ["refused", "train"]
     writer.close()
 
 

@@ -95,8 +95,7 @@ def vc(inspector: Inspector, name: str | None, output: str) -> None:
         return _print_json(inspector, path)
     clusters = {name: inspector.virtual_cluster(name)} if name else inspector.virtual_clusters()
     found = inspector.groups()
-    lost = inspector.lost_devices()
-    reasons = _reasons_by_node(lost)
+    reasons = _reasons_by_node(inspector.lost_devices())
     short: list[str] = []
     rows = []
     for vc_name, cells in clusters.items():
@@ -115,10 +114,7 @@ def vc(inspector: Inspector, name: str | None, output: str) -> None:
             rows.append([title, "(opportunistic)", "", "", str(len(borrowed)), "o" * len(borrowed), nodes])
     for shared in inspector.shortages():
         if not clusters.keys().isdisjoint(shared.virtual_clusters):
-            where = [
-                f"  on {each.node}: {each.reason}" for each in lost if each.leaf_cell_type == shared.leaf_cell_type
-            ]
-            short += [click.style(shared.message, fg="red"), *where]
+            short += [click.style(shared.message, fg="red"), *(f"  {reason}" for reason in shared.reasons)]
     headers = ["VC", "CELL", "TYPE", "HEALTH", ">USED", "CELLS", "BOUND TO"]
     shown = "\n".join([table(headers, rows), *([""] if short else []), *short])
     _show(shown, "# in use   o in use beyond the promise   . free   x bad   ~ reserved")

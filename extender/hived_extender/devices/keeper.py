@@ -200,8 +200,17 @@ class DeviceKeeper:
         return [as_json(loss) for loss in self.losses]
 
     def shortages_as_json(self) -> list[dict[str, Any]]:
-        """The promises that cannot all be kept."""
-        return [shared.as_json() for shared in shared_shortages(self._core.state)] if self._core is not None else []
+        """The promises that cannot all be kept, as the HTTP API has them (docs/http.md)."""
+        return [
+            {
+                "chain": shared.chain,
+                "virtualClusters": list(shared.vcs),
+                "shortCells": shared.cells,
+                "message": str(shared),
+                "reasons": shared.reasons(self.losses),
+            }
+            for shared in (shared_shortages(self._core.state) if self._core is not None else ())
+        ]
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Devices that cannot be had, by resource and why: missing, used by a pod, or by a claim."""

@@ -11,7 +11,7 @@ from hived_extender.reconfiguration.change import Change
 from hived_extender.wire import Node
 from tests.extender.devices.floor import GPU, claim
 from tests.extender.gang_world import GangWorld, koordinator
-from tests.extender.world import CONFIG, World, node_json, pod_json, spec_text, to_pod, wait_until
+from tests.extender.world import CONFIG, World, node, node_json, pod_json, spec_text, to_pod, wait_until
 
 
 def other(name: str, count: int, node: str = "n0", *, phase: str = "Running", version: int = 0, **spec: Any) -> Any:
@@ -200,16 +200,23 @@ TWO_LEVELS = CONFIG.replace("RACK.NODE, cellNumber: 1", "RACK.NODE.PAIR, cellNum
 """a is promised two nodes and b four pairs, which is all there is."""
 
 
+ONE_GPU = "{cellType: RACK.NODE.PAIR.GPU, cellNumber: 1}"
+
+
+def of_promises(text: str) -> World:
+    return World(spec=load_text(text, "promises.yaml", environ={}).cluster)
+
+
 def test_promises_of_different_levels_that_cannot_all_be_kept_are_told() -> None:
-    world = World(spec=load_text(TWO_LEVELS, "levels.yaml", environ={}).cluster)
+    world = of_promises(TWO_LEVELS)
     world.service.pod_seen(to_pod(other("on-n0", 4, "n0")))
     assert world.service.shortages() == [
         {
             "chain": "RACK",
-            "leafCellType": "GPU",
             "virtualClusters": ["a", "b"],
             "shortCells": {"PAIR": 2},
             "message": "VCs a, b together are promised 2 PAIR more of RACK than can be had",
+            "reasons": ["on n0: 4 used by ns/on-n0 (not placed by hived)"],
         }
     ]
     read = world.service.metrics.registry.get_sample_value
@@ -225,13 +232,32 @@ def test_promises_of_different_levels_that_cannot_all_be_kept_are_told() -> None
 
 
 def test_a_pod_is_told_of_a_shortage_that_its_vc_shares() -> None:
-    world = World(spec=load_text(TWO_LEVELS, "levels.yaml", environ={}).cluster)
+    world = of_promises(TWO_LEVELS)
     world.service.pod_seen(to_pod(other("on-n0", 4, "n0")))
     answer = world.filter(world.create("p", spec_text("a", leaf_cells=4)), ["n0"])["FailedNodes"]["hivedscheduler"]
     told = "VCs a, b together are promised 2 PAIR more of RACK than can be had: on n0: 4 used by ns/on-n0"
     assert told in answer
     world.service.pod_gone("uid-on-n0")
     assert world.service.shortages() == []
+
+
+def test_the_nodes_that_make_promises_short_are_named_and_no_others() -> None:
+    world = of_promises(CONFIG.replace("RACK.NODE, cellNumber: 1", "RACK.NODE, cellNumber: 2"))
+    world.place("p", spec_text("a", leaf_cells=2))
+    world.service.pod_seen(to_pod(other("beside-p", 1, "n0")))
+    assert world.service.shortages() == []
+    world.service.node_seen(node("n3", False))
+    (shared,) = world.service.shortages()
+    assert (shared["shortCells"], shared["reasons"]) == ({"NODE": 1}, ["on n3: not healthy"])
+
+
+def test_who_is_promised_smaller_cells_only_is_not_named() -> None:
+    world = of_promises(CONFIG.replace("  empty:\n    virtualCells: []", "  c:\n    virtualCells: [" + ONE_GPU + "]"))
+    for name in ("n0", "n1"):
+        world.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
+    (shared,) = world.service.shortages()
+    assert (shared["virtualClusters"], shared["shortCells"]) == (["a", "b"], {"NODE": 1})
+    assert shared["reasons"] == [f"on {name}: 1 used by ns/on-{name} (not placed by hived)" for name in ("n0", "n1")]
 
 
 def test_an_opportunistic_pod_is_not_told_of_guarantees() -> None:
