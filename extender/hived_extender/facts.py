@@ -216,6 +216,7 @@ class Facts:
         if is_healthy == (name in self.healthy_nodes):
             return
         (self.healthy_nodes.add if is_healthy else self.healthy_nodes.discard)(name)
+        self.offers.changed(name)
         if self.ledger is not None and name in self.ledger.state.topology.node_index:
             self.ledger.set_node(name, is_healthy)
             log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
@@ -297,7 +298,7 @@ class Facts:
     def _left(self, uid: str) -> None:
         resident = self._residents.remove(uid)
         if resident is not None:
-            self.offers.left(resident.node)
+            self.offers.changed(resident.node)
             if not resident.has_cells and self.ledger is not None:
                 self._nudger.room_made()
 

@@ -79,7 +79,7 @@ class Offers:
         is_changed = self._rules.put(node)
         if is_changed:
             self._forget_answers()
-            self.left(node.name)
+            self.changed(node.name)
         return is_changed
 
     def remove(self, name: str) -> None:
@@ -87,8 +87,8 @@ class Offers:
         self._rules.remove(name)
         self._forget_answers()
 
-    def left(self, node: str) -> None:
-        """A pod has left the node, or something else about it changed: it may be offered to whom it was not."""
+    def changed(self, node: str) -> None:
+        """A pod has left the node, or its health or something else changed: it may be offered to whom it was not."""
         index = self._index.get(node)
         if index is not None:
             self._count += 1

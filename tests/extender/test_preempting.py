@@ -222,3 +222,13 @@ def test_a_pod_is_woken_once_until_kube_scheduler_asks_about_it(world: World) ->
         wait_until(wakings)
         time.sleep(0.1)
     assert wakings() == 1
+
+
+def test_a_pod_is_woken_for_a_node_that_is_well_again_although_it_was_not_offered(world: World) -> None:
+    world.service.node_seen(node("n3", False))
+    used = [world.place(name, spec_text("a", leaf_cells=4))[1] for name in ("p", "q")]
+    refused = world.filter(world.create("r", spec_text("b", leaf_cells=4)), used)
+    assert "pods would have to leave" in refused["FailedNodes"]["hivedscheduler"]
+    world.service.node_seen(node("n3", True))
+    wait_until(lambda: [path for path, _ in world.kube.patches if path.endswith("/pods/r")])
+    assert world.filter(world.kube.pods["r"], ["n3"])["NodeNames"] == ["n3"]
