@@ -92,9 +92,15 @@ class KubeScheduler:
         try:
             leader.service.bind_pod(BindArgs(template.name, template.job.namespace, uid, name))
         except UserError as error:
-            self.asked[uid] = ""
+            self._ask_again(uid, name)
             return f"{template.name}: {error.message}"
         return f"{template.name} is bound to {name}"
+
+    def _ask_again(self, uid: str, name: str) -> None:
+        """A binding comes to nothing: the pod is tried again, and all whom its devices may have kept off the node."""
+        for other, offered in self.offered.items():
+            if other in self.asked and (other == uid or name not in offered):
+                self.asked[other] = ""
 
     def check_bound(self, pod: Json) -> None:
         """A bound pod is where it was allowed when it was asked about last."""
@@ -104,6 +110,8 @@ class KubeScheduler:
 
     def gone(self, uid: str) -> None:
         """A pod is deleted."""
+        if uid in self.answers:
+            self._ask_again(uid, self.answers[uid])
         self._forget_answer(uid)
         self.refused = {one for one in self.refused if one[0] != uid}
 
