@@ -59,9 +59,9 @@ e2e-failures: $(READY) ## every failure with 20 seeds on a real control plane
 	$(BIN)/python -m tests.e2e.tools
 	HIVED_E2E=1 HIVED_E2E_SEEDS=20 HIVED_E2E_OUTAGE_S=60 $(BIN)/python -m pytest tests/e2e/failures
 
-e2e-mixed: $(READY) ## a random cluster for 20 minutes: SEED=1 MINUTES=20
-	$(BIN)/python -m tests.e2e.tools
-	$(BIN)/python -m tests.e2e.mixed --minutes $(or $(MINUTES),20) --seed $(or $(SEED),1)
+e2e-mixed: $(READY) ## a random cluster for 20 minutes: SEED=1 MINUTES=20 VERSION=v1.36
+	HIVED_E2E_VERSIONS=$(or $(VERSION),v1.36) $(BIN)/python -m tests.e2e.tools
+	$(BIN)/python -m tests.e2e.mixed --minutes $(or $(MINUTES),20) --seed $(or $(SEED),1) --version $(or $(VERSION),v1.36)
 
 check: $(READY) ## lint, format, types and import layers
 	$(BIN)/ruff check .
