@@ -244,16 +244,18 @@ class Rules:
     def check_successor(self, leader: Replica, before: Picture) -> None:
         """A new leader has every pod where it was, and the rest of a gang of which one pod was bound.
 
-        A pod that was refused at its place after its mates were bound may be there once more: they still say so.
+        A pod that was refused at its place after its mates were bound may be there once more, also if it has been given
+        another since, of which nothing is written: they still say so.
         """
         after = picture(leader)
-        for uid, cells in after.places.items():
-            was_refused = uid not in before.places and cells in self._had.get(uid, ())
-            if before.places.get(uid) != cells and not was_refused:
-                raise Broken(f"{uid} was at {before.places.get(uid)}, and is at {cells} after a take-over")
         bound = written(self._api).keys() | {
             pod["metadata"]["uid"] for pod in self._api.pods.values() if pod["spec"]["nodeName"] and not _is_over(pod)
         }
+        for uid, cells in after.places.items():
+            is_promised = uid not in bound and after.promised_by.get(uid) in bound
+            may_be_back = is_promised and cells in self._had.get(uid, ())
+            if before.places.get(uid) != cells and not may_be_back:
+                raise Broken(f"{uid} was at {before.places.get(uid)}, and is at {cells} after a take-over")
         for together in [*self._rounds, *({uid} for uid in bound & before.places.keys())]:
             lost = (together & before.places.keys()) - after.places.keys()
             lost -= {uid for uid in lost if before.promised_by.get(uid, uid) not in bound | {uid}}  # nobody says so now
