@@ -253,8 +253,8 @@ class Rules:
         }
         for uid, cells in after.places.items():
             is_promised = uid not in bound and after.promised_by.get(uid) in bound
-            may_be_back = is_promised and cells in self._had.get(uid, ())
-            if before.places.get(uid) != cells and not may_be_back:
+            may_be_back = uid not in before.places or is_promised
+            if before.places.get(uid) != cells and not (may_be_back and cells in self._had.get(uid, ())):
                 raise Broken(f"{uid} was at {before.places.get(uid)}, and is at {cells} after a take-over")
         for together in [*self._rounds, *({uid} for uid in bound & before.places.keys())]:
             lost = (together & before.places.keys()) - after.places.keys()
