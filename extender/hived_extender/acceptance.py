@@ -15,7 +15,7 @@ kube-scheduler than a node, such as volumes, are never bound without it. Not thr
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
@@ -284,11 +284,11 @@ class Acceptance:
         log.info("place taken back", extra={"fields": fields})
         self._metrics.refused_places.inc()
         record.refusal_count += 1
-        self._undo(ledger, dict.fromkeys((record, *others)))
+        self._undo(ledger, list(dict.fromkeys((record, *others))))
         if start is not None and not has_joined:
             self._end(start)
 
-    def _undo(self, ledger: Ledger, records: Iterable[PodRecord]) -> None:
+    def _undo(self, ledger: Ledger, records: Sequence[PodRecord]) -> None:
         """These pods wait again, unless they are bound."""
         for one in records:
             is_kept = one.is_writing or one.is_unanswered or one.state is PodState.BOUND
@@ -302,6 +302,8 @@ class Acceptance:
                 one.request = request
             self._facts.pods.move(one, PodState.WAITING)
             self._nudger.refused(one.uid)
+        for gang in dict.fromkeys(one.gang for one in records if one.gang is not None):
+            self._facts.reconcile(ledger, gang)
         ledger.forget_answers()
         self._nudger.room_made()
 

@@ -405,10 +405,14 @@ class Facts:
         """Pods of the gang came, went or changed: others may start for it, or have to let go of what they reserve."""
         self.gangs.changed(key)
         if self.ledger is not None:
-            for record in self.rounds.reconcile(self.ledger, key):
-                self.release(record)
+            self.reconcile(self.ledger, key)
             if may_help:
                 self._nudger.room_made()
+
+    def reconcile(self, ledger: Ledger, key: GangKey) -> None:
+        """A gang is not what it was: nothing stays reserved for pods that are not to start as they were."""
+        for record in self.rounds.reconcile(ledger, key):
+            self.release(record)
 
     def _take_note(self, record: PodRecord, pod: Pod) -> None:
         """A pod waits that nobody has asked about yet, or could have."""

@@ -442,3 +442,17 @@ def test_each_pod_of_an_own_group_gets_a_node_that_it_may_use() -> None:
     zones = {"a": NODES[::2], "b": NODES[1::2]}
     assert world.filter(pods[0], zones["b"])["NodeNames"][0] in zones["b"]
     assert world.filter(pods[1], zones["a"])["NodeNames"][0] in zones["a"]
+
+
+def test_a_gang_that_gives_its_places_back_reserves_none_for_its_later_pods() -> None:
+    world = GangWorld()
+    for index in range(3):
+        world.place(f"lent-{index}", spec_text("b", priority=-1, leaf_cells=4))
+    pods = [world.pod(f"w-{index}", gpus, koordinator("train", 2)) for index, gpus in enumerate((1, 1, 4))]
+    world.filter(pods[0])
+    world.filter(pods[2])
+    (alone,) = [name for name, group in world.groups().items() if group["state"] == "Preempting"]
+    for _ in range(2):
+        world.filter(pods[1], ["elsewhere", "unknown"])
+    assert world.decided().keys() == {"lent-0", "lent-1", "lent-2"}
+    assert alone not in world.groups()
