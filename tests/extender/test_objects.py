@@ -1,6 +1,5 @@
 """Following PodGroups and Workloads of an API server whose kinds come and go."""
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from hived_extender.dialects.description import ObjectRef
 from hived_extender.kube import KubeError, Listing, WatchEvent
 from hived_extender.metrics import Metrics
 from hived_extender.objects import Objects
+from tests.extender.open_watch import OpenWatch
 
 PATIENCE_S = 60.0
 PODGROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
@@ -23,19 +23,6 @@ TRAIN = ObjectRef("podgroups.scheduling.x-k8s.io", "team", "train")
 def podgroup(minimum: int, name: str = "train", **other: Any) -> dict[str, Any]:
     """A PodGroup as it is stored."""
     return {"metadata": {"namespace": "team", "name": name, "uid": name}, "spec": {"minMember": minimum}, **other}
-
-
-class OpenWatch:
-    """Tells what it is given until it is closed."""
-
-    def __init__(self) -> None:
-        self.events: queue.Queue[WatchEvent[Any] | None] = queue.Queue()
-
-    def __iter__(self) -> Iterator[WatchEvent[Any]]:
-        return iter(self.events.get, None)
-
-    def close(self) -> None:
-        self.events.put(None)
 
 
 class Api:

@@ -27,7 +27,7 @@ class SharedShortage:
         return f"{whom} promised {counts} more of {self.chain} than can be had"
 
     def reasons(self, losses: Iterable[Loss]) -> list[str]:
-        """What is the matter with each of the nodes."""
+        """Why leaf cells of each node cannot be had."""
         lost = {loss.node: in_short(loss) for loss in losses if loss.leaf_type == self.leaf_type}
         return [f"on {node}: {lost.get(node, 'not healthy')}" for node in self.nodes]
 

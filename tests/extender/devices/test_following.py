@@ -1,7 +1,6 @@
 """Following the objects of dynamic resource allocation of an API server that may not have, or not show, them."""
 
 import logging
-import queue
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,23 +12,11 @@ from hived_extender.devices.following import DeviceObjects
 from hived_extender.kube import KubeError, Listing, WatchEvent
 from hived_extender.metrics import Metrics
 from tests.extender.devices.floor import CLASS
+from tests.extender.open_watch import OpenWatch
 from tests.extender.world import World, wait_until
 
 BASE = "/apis/resource.k8s.io/v1"
 SAID = "claims of devices are not counted"
-
-
-class OpenWatch:
-    """Tells what it is given until it is closed."""
-
-    def __init__(self) -> None:
-        self.events: queue.Queue[WatchEvent[Any] | None] = queue.Queue()
-
-    def __iter__(self) -> Iterator[WatchEvent[Any]]:
-        return iter(self.events.get, None)
-
-    def close(self) -> None:
-        self.events.put(None)
 
 
 class Api:
