@@ -331,7 +331,9 @@ class Acceptance:
         self._metrics.forced_bindings.inc()
         self._announcer.forced(record, f"bound to node {record.node} without kube-scheduler: {why}")
         log.info("force bind", extra={"fields": {"pod": record.key, "node": record.node, "reason": why}})
-        self._binder.write_later(record, record.node, self._facts.rounds.annotations(record), self._guard(ledger), done)
+        self._binder.write_later(
+            record, record.node, self._facts.to_write(record, record.node), self._guard(ledger), done
+        )
 
     def _expect(self, record: PodRecord, since: float, times: int) -> None:
         delay_s = UNASKED_S[min(times, len(UNASKED_S) - 1)]

@@ -18,11 +18,12 @@ from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from hived.errors import UserError
-from hived_extender.annotations import BIND_INFO, PREFIX, bind_annotations
+from hived_extender.annotations import PREFIX
 from hived_extender.kube import KubeError, pod_path
 from hived_extender.logs import tell_failure
 from hived_extender.metrics import Metrics
 from hived_extender.pods import PodRecord
+from hived_extender.proofs import SIGNED, Prover
 from hived_extender.wire import Pod
 
 log = logging.getLogger(__name__)
@@ -62,8 +63,9 @@ class Binder:
     `may_write` tells whether the term of leadership in which a binding was decided goes on.
     """
 
-    def __init__(self, kube: KubeApi, metrics: Metrics) -> None:
+    def __init__(self, kube: KubeApi, metrics: Metrics, prover: Prover) -> None:
         self._kube = kube
+        self._prover = prover
         self._metrics = metrics
         # Apart, since some of the former wait between their tries.
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "binder")
@@ -128,27 +130,46 @@ class Binder:
 
         self._wakes.submit(run).add_done_callback(tell_failure)
 
-    def annotate_later(self, record: PodRecord, may_write: Callable[[], bool]) -> None:
-        """In the background, write the bind info of a bound pod anew, trying a few times."""
-        info = record.bind_info
-        if info is None:
-            return
-        body = {"metadata": {"uid": record.uid, "annotations": {BIND_INFO: bind_annotations(info)[BIND_INFO]}}}
+    def annotate_later(
+        self,
+        record: PodRecord,
+        changed: Mapping[str, str],
+        anew: Mapping[str, str],
+        group: str,
+        may_write: Callable[[], bool],
+    ) -> None:
+        """In the background, change annotations of a bound pod and prove them, trying a few times.
+
+        `anew` is all that was written onto it: it replaces what is there, unless that is proven.
+        """
 
         def run() -> None:
             for wait_s in FORCE_WAITS_S:
                 if self._is_closing.wait(wait_s) or not may_write():
                     return
                 try:
-                    self._kube.patch(pod_path(record.namespace, record.name), body)
+                    self._annotate(record, changed, anew, group)
                     return
                 except KubeError as error:
-                    if error.is_not_found or error.is_conflict:
+                    if error.is_not_found:
                         return
                     fields = {"pod": record.key, "reason": str(error)}
                     log.warning("bind info not written anew", extra={"fields": fields})
 
         self._background.submit(run).add_done_callback(tell_failure)
+
+    def _annotate(self, record: PodRecord, changed: Mapping[str, str], anew: Mapping[str, str], group: str) -> None:
+        pod: Pod = self._kube.get(pod_path(record.namespace, record.name), Pod)
+        meta = pod.metadata
+        if meta.uid != record.uid or not pod.node:
+            return
+        is_proven = self._prover.group_of(meta.uid, pod.node, meta.created or "", pod.annotations) is not None
+        texts = {name: pod.annotations[name] for name in SIGNED if name in pod.annotations} if is_proven else dict(anew)
+        texts |= changed
+        proof = self._prover.sign(meta.uid, pod.node, group, texts)
+        # The version keeps what is signed from being changed in between.
+        about = {"uid": meta.uid, "resourceVersion": meta.version, "annotations": texts | proof}
+        self._kube.patch(pod_path(record.namespace, record.name), {"metadata": about})
 
     def touch(self, records: Iterable[PodRecord], *, is_lenient: bool = False) -> Iterator[Pod]:
         """Change the version of every pod now; yields each as it is then. Those that are gone are left out.

@@ -11,18 +11,20 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest
 from hived.state import Group
-from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, bind_info, isolation_text
+from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, bind_annotations, isolation_text
 from hived_extender.announcements import Announcer
 from hived_extender.binder import Binder
+from hived_extender.binding_secret import Changed
 from hived_extender.devices.keeper import DeviceKeeper
 from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.evictor import Evictor
-from hived_extender.gangs.annotations import asks_in_own_words
+from hived_extender.gangs.annotations import annotations_anew
 from hived_extender.gangs.growth import Growth
 from hived_extender.gangs.members import Members
 from hived_extender.gangs.named_groups import NamedGroups
+from hived_extender.gangs.names import GroupNames
 from hived_extender.gangs.promises import Promises
 from hived_extender.gangs.rounds import Rounds
 from hived_extender.gangs.table import Gangs
@@ -37,10 +39,14 @@ from hived_extender.notices import CONDITION_TYPE
 from hived_extender.nudge import Nudger
 from hived_extender.offers import Offers
 from hived_extender.pods import PodRecord, PodState, PodTable
+from hived_extender.proofs import Prover
+from hived_extender.readings import Reading, ready
 from hived_extender.record import Recorder
 from hived_extender.wire import Node, Pod, is_older
 
 log = logging.getLogger(__name__)
+
+UNPROVEN = "nothing proves that hived bound it: its devices count as used by others"
 
 NODE_VERSIONS = 10_000
 """Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
@@ -59,13 +65,19 @@ class Facts:
         evictor: Evictor,
         binder: Binder,
         interpreter: Interpreter,
+        prover: Prover,
+        keep: Callable[[Changed], None],
         on_gang_change: Callable[[GangKey], None],
     ) -> None:
+        """`keep` is called, with locks held, with the annotations that hived gave to pods which do not have them any
+        more, by uid.
+        """
         self.ledger: Ledger | None = None
         self.gangs = Gangs(on_gang_change)
         self.growth = Growth()
         self.pods = PodTable(self._moved)
         self._named = NamedGroups()
+        self._names = GroupNames()
         self._residents = Residents()
         self._nodes: dict[str, RuledNode] = {}
         self._demands = DemandsReader()
@@ -81,6 +93,8 @@ class Facts:
         self._evictor = evictor
         self._binder = binder
         self._interpreter = interpreter
+        self._prover = prover
+        self._keep = keep
         self._members = Members(interpreter, self.gangs, self._gang_changed)
         self._promises = Promises(self.pods, self.gangs)
         self.devices = DeviceKeeper(announcer, self._holds_cells)
@@ -108,6 +122,10 @@ class Facts:
             record.is_asked = True
             self._nudger.appeared(record.uid)
         self.ledger = ledger
+        self._keep_changed()
+        for record in self.pods:
+            if self._prover.has_key and record.bind_info is not None and not (record.is_proven or record.is_changed):
+                self._write_anew(record)  # an earlier version, or HiveD, has bound it
         return ledger
 
     def _offer_nodes_of(self, ledger: Ledger) -> None:
@@ -223,16 +241,19 @@ class Facts:
 
     # Pods
 
-    def pod_seen(self, pod: Pod, *, is_listed: bool) -> None:
+    def pod_seen(self, pod: Pod, reading: Reading, *, is_listed: bool) -> None:
         """A pod was seen like this. What `is_listed` is never late: versions may be lower after a restore."""
-        self._pod_seen(pod, is_listed=is_listed)
+        self._pod_seen(pod, reading, is_listed=is_listed)
         self.devices.pod_seen(pod, is_listed=is_listed)
 
-    def _pod_seen(self, pod: Pod, *, is_listed: bool) -> None:
+    def _pod_seen(self, pod: Pod, reading: Reading, *, is_listed: bool) -> None:
         meta = pod.metadata
-        self._note_resident(pod)
+        has_place = isinstance(reading.place, BindInfo)
         record = self.pods.get(meta.uid)
-        is_ours = self._interpreter.is_ours(pod) or (record is not None and record.bind_info is not None)
+        was_placed = record is not None and record.bind_info is not None
+        self._note_resident(pod, has_cells=has_place or was_placed)
+        # Whom we have placed is ours until it ends, whatever name it was placed under.
+        is_ours = self._interpreter.is_ours(pod) or has_place or was_placed
         if not is_ours and record is None:
             return
         if self.pods.has_ended(meta.uid) and not is_listed:
@@ -248,6 +269,7 @@ class Facts:
         record.version = meta.version
         record.created = meta.created or ""
         was_held, phase = record.is_held, (record.is_held, record.is_running, record.is_leaving)
+        record.reading = reading
         record.is_held, record.is_running = pod.is_held, pod.is_running
         record.is_leaving = bool(meta.deletion_timestamp)
         if not pod.node:
@@ -255,19 +277,18 @@ class Facts:
             with suppress(UserError):  # the API server does not take what cannot be read
                 record.ruled = self._demands.read(pod)
         is_new = record.marks is None
-        self._interpret(record, pod)
+        self._interpret(record, pod, reading)
         if record.gang is not None and is_new and not is_listed:
             self.growth.has_grown(record.gang)
         if record.gang is not None and phase != (record.is_held, record.is_running, record.is_leaving):
             self._gang_changed(record.gang, was_held)
         self._announcer.observe(record, pod.condition(CONDITION_TYPE))
         if pod.node and record.state is not PodState.BOUND:
-            self._confirm_or_adopt(record, pod)
-        elif pod.node and self.ledger is None:
-            with suppress(UserError):
-                self._read(record, pod)  # the leader may have written its annotations anew
+            self._confirm_or_adopt(record, pod, reading)
+        elif pod.node:
+            self._compare(record, reading)
         elif record.state is PodState.WAITING and (record.request is None or (was_held and not record.is_held)):
-            self._take_note(record, pod)
+            self._take_note(record, reading)
 
     def known_pods(self) -> list[str]:
         """The uids of all pods of which anything is remembered."""
@@ -275,7 +296,7 @@ class Facts:
             dict.fromkeys((*self.pods.uids(), *self.gangs.ended, *self._residents.uids(), *self.devices.pods()))
         )
 
-    def _note_resident(self, pod: Pod) -> None:
+    def _note_resident(self, pod: Pod, *, has_cells: bool) -> None:
         """Whoever places a pod: it uses its node, and other pods may not want to be near it."""
         meta = pod.metadata
         if pod.has_completed or not pod.node:
@@ -284,7 +305,6 @@ class Facts:
         known = self._residents.get(meta.uid)
         is_leaving = bool(meta.deletion_timestamp)
         if known is None or known.is_leaving != is_leaving or known.pod.labels != pod.labels:
-            has_cells = BIND_INFO in pod.annotations
             with suppress(UserError):
                 self._residents.put(meta.uid, pod.node, self._ruled(pod), is_leaving=is_leaving, has_cells=has_cells)
 
@@ -345,11 +365,14 @@ class Facts:
         if record is not None:
             self._members.leave(record)
             self._named.remove(uid)
+            self._names.forget(uid)
             self.rounds.gone(uid)
             self._nudger.settled(uid)
             self._evictor.gone(uid)
             self._announcer.forget(uid)
             self.release(record)
+            if record.is_changed:
+                self._keep_changed()
             log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.value}})
 
     def _holds_cells(self, uid: str) -> bool:
@@ -383,9 +406,9 @@ class Facts:
         record.request, record.is_told = request, True
         self.rounds.asked_alone(record)
 
-    def _interpret(self, record: PodRecord, pod: Pod) -> None:
+    def _interpret(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
         """Make out what a pod asks for that does not speak our own words, which it may be given later."""
-        if not asks_in_own_words(pod.annotations):
+        if not reading.is_own:
             self._members.read(record, pod)
         elif record.is_of_dialect and record.state is PodState.WAITING:
             self._members.leave(record)
@@ -414,13 +437,26 @@ class Facts:
         for record in self.rounds.reconcile(ledger, key):
             self.release(record)
 
-    def _take_note(self, record: PodRecord, pod: Pod) -> None:
+    def own_request(self, record: PodRecord, reading: Reading) -> PodRequest:
+        """What a pod asks for in our own words. Raises UserError if it asks for what it may not have."""
+        spec = ready(reading.spec)
+        written = spec.group.name
+        if reading.is_proven:
+            group = reading.group or written or record.key
+        else:
+            group = self._names.name(record.namespace, written) if written else record.key
+            self._interpreter.check_access(record.namespace, spec.virtual_cluster, spec.priority)
+        return record.own_request(spec, group)
+
+    def _take_note(self, record: PodRecord, reading: Reading) -> None:
         """A pod waits that nobody has asked about yet, or could have."""
-        if not asks_in_own_words(pod.annotations):
+        if not reading.is_own:
             self._look_again(record)
             return
+        if reading.is_pending:
+            return
         try:
-            request = record.parse(pod.annotations)
+            request = self.own_request(record, reading)
         except UserError as error:
             if self.ledger is not None:
                 self._announcer.refused(record, error.message)
@@ -430,42 +466,94 @@ class Facts:
         if self.ledger is not None:
             self._nudger.appeared(record.uid)
 
-    def _confirm_or_adopt(self, record: PodRecord, pod: Pod) -> None:
+    def _confirm_or_adopt(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
         """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
         self._nudger.settled(record.uid)
         self._promises.drop(record.uid)
-        if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod):
+        if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod, reading):
             self.pods.move(record, PodState.BOUND)
             with suppress(UserError):
-                self._promises.take(record, pod)  # another replica may lead before all of them are kept
+                self._promises.take(record, reading)  # another replica may lead before all of them are kept
             log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
             self._tell_scheduled(record, self._announcer.scheduled)
             if record.is_downgraded:
                 self._write_anew(record)
+            self._compare(record, reading)
             return
         self.release(record)
         record.node = pod.node
         self.pods.move(record, PodState.BOUND)
-        takes_no_cells = record.ask is not None and not record.ask.leaf_cell_count
         try:
-            if takes_no_cells:
-                self._promises.take(record, pod)
-                return
-            self._read(record, pod)
+            self._read(record, reading)
         except UserError as error:
             self._tell_unaccounted(record, error)
             return
         if self.ledger is not None:
             self._account(self.ledger, record)
 
-    def _read(self, record: PodRecord, pod: Pod) -> None:
-        """Where a bound pod runs, by its annotations. Raises UserError if they do not say."""
-        self._promises.take(record, pod)
-        request = record.parse(pod.annotations)
-        info = bind_info(pod.annotations, request.label)
-        if info.node != pod.node:
-            raise UserError(f"[{request.label}]: it runs on {pod.node}, but was placed on {info.node}")
-        record.request, record.bind_info = request, info
+    def _read(self, record: PodRecord, reading: Reading) -> None:
+        """Take what a bound pod's annotations say of its place. Raises UserError if they do not say, or prove, it."""
+        record.reading = None  # its text may be long
+        if reading.place is None:
+            raise UserError(UNPROVEN)
+        self._promises.take(record, reading)
+        if record.ask is not None and not record.ask.leaf_cell_count:
+            return
+        info = ready(reading.place)
+        record.request, record.bind_info = self.own_request(record, reading), info
+        record.is_proven = bool(reading.group)
+        if not reading.group and record.request.spec.group.name != record.key:
+            self._names.keep(record.uid, record.namespace, record.request.spec.group.name)
+
+    def _compare(self, record: PodRecord, reading: Reading) -> None:
+        """A pod that is known to be bound was seen: does it still say what hived wrote?"""
+        record.reading = None
+        has_place = isinstance(reading.place, BindInfo)
+        if has_place and (record.bind_info is None or self.ledger is None):
+            with suppress(UserError):  # its binding has been proven meanwhile, or the leader has written it anew
+                was_known = record.bind_info is not None
+                self._read(record, reading)
+                if self.ledger is not None and not was_known:
+                    self._account(self.ledger, record)
+        if record.bind_info is None or not self._prover.has_key:
+            return
+        record.is_proven = record.is_proven or bool(reading.group)
+        has_changed = not (reading.place == record.bind_info or (record.is_downgraded and reading.is_proven))
+        if has_changed != record.is_changed:
+            record.is_changed = has_changed
+            log.warning("bound pod changed", extra={"fields": {"pod": record.key, "is_as_written": not has_changed}})
+            self._keep_changed()
+
+    def _keep_changed(self) -> None:
+        """Have what is not to be read from pods any more written down, where their owners cannot."""
+        if self.ledger is None:
+            return
+        self._keep({record.uid: self._annotations_anew(record) for record in self.pods if record.is_changed})
+
+    def _annotations_anew(self, record: PodRecord) -> dict[str, str]:
+        """All that binding has written onto a pod, made again."""
+        if record.request is None or record.bind_info is None:
+            return {}
+        name = record.request.spec.group.name
+        texts = annotations_anew(
+            record.request, record.bind_info, str(record.gang or ""), is_of_dialect=record.is_of_dialect
+        )
+        return texts | self._prover.sign(record.uid, record.node, name, texts)
+
+    def take_changed(self, changed: Mapping[str, Reading]) -> None:
+        """What pods were given whose annotations do not say so any more, by uid; to be told before a term begins."""
+        for uid, reading in changed.items():
+            record = self.pods.get(uid)
+            if record is not None and record.state is PodState.BOUND and isinstance(reading.place, BindInfo):
+                with suppress(UserError):
+                    self._read(record, reading)
+                    record.is_changed = True
+
+    def to_write(self, record: PodRecord, node: str) -> dict[str, str]:
+        """The annotations of a pod that is being bound to a node, and the proof that it was."""
+        texts = self.rounds.annotations(record)
+        group = record.request.spec.group.name if record.request is not None else record.key
+        return texts | self._prover.sign(record.uid, node, group, texts) if texts else texts
 
     def _account(self, ledger: Ledger, record: PodRecord) -> None:
         """Tell the core of a bound pod."""
@@ -524,10 +612,17 @@ class Facts:
 
     def _write_anew(self, record: PodRecord) -> None:
         ledger = self.ledger
-        self._binder.annotate_later(record, lambda: self.ledger is ledger)
+        if record.request is not None and record.bind_info is not None:
+            changed = {BIND_INFO: bind_annotations(record.bind_info)[BIND_INFO]}
+            group, anew = record.request.spec.group.name, self._annotations_anew(record)
+            self._binder.annotate_later(record, changed, anew, group, lambda: self.ledger is ledger)
 
 
-def _is_bound_as_decided(record: PodRecord, pod: Pod) -> bool:
-    """False if the pod's annotation names other leaf cells: another scheduler placed it on our node."""
+def _is_bound_as_decided(record: PodRecord, pod: Pod, reading: Reading) -> bool:
+    """False if the pod's annotation names other leaf cells: another scheduler placed it on our node. Annotations that
+    nothing proves say nothing: its owner may have changed them at once.
+    """
+    if not reading.is_proven and record.is_writing:
+        return True
     written = pod.annotations.get(LEAF_CELL_ISOLATION)
     return record.bind_info is None or written in (None, isolation_text(record.bind_info))

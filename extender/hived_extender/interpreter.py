@@ -3,7 +3,6 @@
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
 from hived_extender import dialects
-from hived_extender.annotations import BIND_INFO
 from hived_extender.dialects.description import Description, ObjectRef
 from hived_extender.dialects.kinds import Lookup
 from hived_extender.requests import Ask, Resolver
@@ -37,10 +36,9 @@ class Interpreter:
     def is_ours(self, pod: Pod) -> bool:
         """Does the pod have the enabling limit (SEMANTICS 3.1), or name our scheduler and ask for devices or a gang?
 
-        Whom we have placed is ours until it ends, whatever name it was placed under. Cost for a pod of another
-        scheduler: 1 us.
+        Cost for a pod of another scheduler: 1 us.
         """
-        if pod.is_ours or (pod.node and BIND_INFO in pod.annotations):
+        if pod.is_ours:
             return True
         spec = pod.spec
         if spec is None or not self.serves(spec.scheduler_name or ""):
@@ -58,6 +56,9 @@ class Interpreter:
     def ask(self, pod: Pod, description: Description | None) -> Ask:
         """What it asks for. Raises UserError, which says what to set, where that is open."""
         return self._resolver.resolve(pod, description)
+
+    def check_access(self, namespace: str, virtual_cluster: str, priority: int) -> None:
+        """Raise UserError if pods of a namespace may not use a virtual cluster at this priority."""
 
     def objects_of(self, pod: Pod) -> frozenset[ObjectRef]:
         """The objects that its description depends on."""

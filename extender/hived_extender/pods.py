@@ -8,21 +8,18 @@ reserves cells is Preempting. That is for the core to know, which may cancel the
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from hived.errors import UserError
-from hived.specs import BindInfo, PodRequest
-from hived_extender.annotations import SCHEDULING_SPEC, pod_request
+from hived.specs import BindInfo, PodRequest, PodSpec
 from hived_extender.dialects.description import Description, GangKey, ObjectRef
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.node_names import Mask
+from hived_extender.readings import Reading
 from hived_extender.requests import Ask
 from hived_extender.wire import Owner
-
-ANNOTATION_LIMIT = 256 * 1024
-"""Characters; Kubernetes refuses more than this for all annotations of an object together."""
 
 REMEMBERED_ENDS = 4096
 """Pods that are gone and still known to be: an event about one of them that comes late must not bring it back."""
@@ -52,10 +49,12 @@ class Offered:
 class PodRecord:
     """One pod of ours, changed only by the service under its lock.
 
-    `request` is what it was last seen to ask for. `is_told` says that the core knows of it, which then has to be told
-    of its end as well; `is_asked` that kube-scheduler has asked about it, and since it was last woken. `version` is the
-    newest resourceVersion seen. A pod that `is_held` is not to be scheduled yet. One that `is_downgraded` belongs to a
-    group that was preempted lazily after its place was decided, and `bind_info` says so.
+    `reading` is what its annotations say until it is bound, and `request` what it was last seen to ask for. `is_told`
+    says that the core knows of it, which then has to be told of its end as well; `is_asked` that kube-scheduler has
+    asked about it, and since it was last woken. `version` is the newest resourceVersion seen. A pod that `is_held` is
+    not to be scheduled yet. One that `is_downgraded` belongs to a group that was preempted lazily after its place was
+    decided, and `bind_info` says so. A bound pod `is_proven` if its annotations proved that hived has bound it; it
+    `is_changed` if they do not say what hived wrote any more.
 
     A pod that asks in the words of other schedulers has a `description`, which may name its gang, and an `ask`, None if
     it cannot be made out, for a `mistake`; `objects` are those that the pod names, `marks` is a digest of all that it
@@ -105,7 +104,9 @@ class PodRecord:
     offered: Offered | None = field(default=None, repr=False)
     refused: Offered | None = field(default=None, repr=False)
     promised_by: str = ""
-    _parsed: tuple[str, PodRequest | UserError] | None = field(default=None, repr=False)
+    reading: Reading | None = field(default=None, repr=False)
+    is_proven: bool = False
+    is_changed: bool = False
 
     @property
     def key(self) -> str:
@@ -132,28 +133,14 @@ class PodRecord:
         """False if the pod's author has written our own annotation, which goes before all dialects."""
         return self.marks is not None
 
-    def parse(self, annotations: Mapping[str, str]) -> PodRequest:
-        """What the annotations ask for; the answer is kept for as long as the text stays the same. Raises UserError.
+    def own_request(self, spec: PodSpec, group: str) -> PodRequest:
+        """What the pod asks for in our own words, as one of a group.
 
         A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore which nodes that offers.
         """
-        text = annotations.get(SCHEDULING_SPEC, "")
-        if self._parsed is None or self._parsed[0] != text:
-            self._parsed = text, self._parse(annotations, text)
-        outcome = self._parsed[1]
-        if isinstance(outcome, UserError):
-            raise UserError(outcome.message, outcome.code)
-        if outcome.spec.ignore_suggested_nodes and self.ruled is not None and self.ruled.demands.beyond:
-            return replace(outcome, spec=replace(outcome.spec, ignore_suggested_nodes=False))
-        return outcome
-
-    def _parse(self, annotations: Mapping[str, str], text: str) -> PodRequest | UserError:
-        if len(text) > ANNOTATION_LIMIT:
-            return UserError(f"Pod annotation {SCHEDULING_SPEC}: {len(text)} characters, at most {ANNOTATION_LIMIT}")
-        try:
-            return pod_request(self.uid, self.name, self.namespace, annotations)
-        except UserError as error:
-            return error
+        ignores = spec.ignore_suggested_nodes and not (self.ruled is not None and self.ruled.demands.beyond)
+        spec = replace(spec, group=replace(spec.group, name=group), ignore_suggested_nodes=ignores)
+        return PodRequest(self.uid, self.name, self.namespace, spec)
 
 
 class PodTable:

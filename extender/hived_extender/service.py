@@ -30,8 +30,10 @@ from hived_config.loader import Configuration
 from hived_config.rules import PodRules
 from hived_config.settings import PreemptBy, Settings
 from hived_extender.acceptance import MOST_REFUSALS
+from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.announcements import Announcer, AnnouncerApi
 from hived_extender.binder import Binder, KubeApi
+from hived_extender.binding_secret import BindingSecret, Changed
 from hived_extender.counts import (
     count_bad_nodes,
     count_groups,
@@ -46,7 +48,6 @@ from hived_extender.dialects.description import GangKey, ObjectRef
 from hived_extender.dialects.kinds import Lookup, NoObjects
 from hived_extender.evictor import EvictionApi, Evictor, PreemptionPolicy
 from hived_extender.facts import Facts
-from hived_extender.gangs.annotations import asks_in_own_words
 from hived_extender.gangs.growth import GrowingError
 from hived_extender.gangs.plans import Round
 from hived_extender.gangs.rounds import Alone
@@ -60,13 +61,15 @@ from hived_extender.notices import Pace
 from hived_extender.nudge import Nudger
 from hived_extender.pods import PodRecord, PodState, UnknownPodError
 from hived_extender.preemptions import pick_victims
+from hived_extender.proofs import Prover
 from hived_extender.reader import Reader
+from hived_extender.readings import Reading, Texts
 from hived_extender.reconfiguration.outlook import Waiting, in_turn, note_waiting
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.reconfiguration.verdicts import Affected, news_of
 from hived_extender.record import Draft, Recorder
 from hived_extender.waiting import ROOM_REASON, WaitingPods
-from hived_extender.what_if import WhatIf
+from hived_extender.what_if import POD_LIMIT, WhatIf
 from hived_extender.wire import (
     WAITING_KEY,
     AskedPod,
@@ -75,6 +78,7 @@ from hived_extender.wire import (
     FilterResult,
     Node,
     Pod,
+    PodMetadata,
     PodOutcome,
     PreemptArgs,
     PreemptResult,
@@ -98,6 +102,10 @@ class NotLeadingError(UserError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"not ready: {why}", code=503)
+
+
+class BusyError(UserError):
+    """Others hold the lock, and whoever asked must not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +156,12 @@ class Service:
         serves_every_name: bool = False,
         on_gang_change: Callable[[GangKey], None] = lambda key: None,
         pace: Pace | None = None,
+        prover: Prover | None = None,
+        secret: BindingSecret | None = None,
     ) -> None:
         """`on_gang_change` is told of each gang whose `gang_state` may be another, with locks held; `pace` says how
-        soon and how often people are told of pods.
+        soon and how often people are told of pods. `prover` proves bindings; what it proved and somebody has changed
+        since is kept in `secret`.
         """
         self.metrics = metrics or Metrics()
         self.patience = patience or Patience()
@@ -163,7 +174,9 @@ class Service:
         self._holds: Callable[[], bool] = lambda: False
         self._fault = ""
         self._announcer = Announcer(kube, self.metrics, pace=pace)
-        self._binder = Binder(kube, self.metrics)
+        self._prover, self._secret = prover or Prover(), secret
+        self._texts = Texts(self._prover, self.pod_seen)
+        self._binder = Binder(kube, self.metrics, self._prover)
         self._nudger = Nudger(self._try_on_core, self.patience.nudge_delay_s)
         self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._announcer.blocked)
         self._interpreter = Interpreter(
@@ -178,6 +191,8 @@ class Service:
             self._evictor,
             self._binder,
             self._interpreter,
+            self._prover,
+            self._keep_changed,
             on_gang_change,
         )
         self._pods = self._facts.pods
@@ -237,9 +252,11 @@ class Service:
 
         `holds` tells at any time, from any thread and at once, whether the term goes on; nothing happens if it is over.
         """
+        changed = self._changed_bindings()
         with suppress(InvariantError), self._exclusive():
             if not holds():
                 return
+            self._facts.take_changed(changed)
             ledger = self._facts.begin_term()
             self._node_names = NodeNames(ledger.state.topology.node_index)
             self._holds, self.standing = holds, ""
@@ -259,11 +276,14 @@ class Service:
 
     def close(self) -> None:
         """Wait for bindings and evictions that are being written, then close the record."""
+        self._texts.close()
         self._nudger.close()
         self._waiting.deadlines.close()
         self._evictor.close()
         self._binder.close()
         self._announcer.close()
+        if self._secret is not None:
+            self._secret.close()
         with self._lock:
             if self._recorder is not None:
                 self._recorder.close()
@@ -290,8 +310,9 @@ class Service:
 
     def pod_seen(self, pod: Pod, *, is_listed: bool = False) -> None:
         """A pod exists and looks like this now; one that `is_listed` is sure to."""
+        reading = self._texts.read(pod.metadata, node=pod.node, pod=pod)
         with suppress(InvariantError), self._exclusive():
-            self._facts.pod_seen(pod, is_listed=is_listed)
+            self._facts.pod_seen(pod, reading, is_listed=is_listed)
             record = self._pods.get(pod.metadata.uid)
             if record is None or (record.is_leaving and record.state is not PodState.BOUND):
                 self._acceptance.gone(pod.metadata.uid)
@@ -343,9 +364,16 @@ class Service:
         return self._interpreter.serves(scheduler_name)
 
     def what_if(self, pods: Sequence[Pod]) -> list[PodOutcome]:
-        """What would become of these pods if they were created now; nothing changes. Cost O(cells) for each gang."""
+        """What would become of these pods if they were created now; nothing changes. Cost O(cells) for each gang.
+
+        UserError if there are too many.
+        """
+        if len(pods) > POD_LIMIT:
+            raise UserError(f"{len(pods)} pods, at most {POD_LIMIT} at once")
+        readings = [(pod, self._texts.read(pod.metadata)) for pod in pods]
         with self._exclusive():
-            return WhatIf(self._leading(), self._interpreter, self._facts.offers).answer(pods)
+            question = WhatIf(self._leading(), self._interpreter, self._facts.offers, self._facts.own_request)
+            return question.answer(readings)
 
     def gang_state(self, key: GangKey) -> GangState | None:
         """How far a gang has come, None if it has no pods."""
@@ -435,9 +463,13 @@ class Service:
 
     # Verbs
 
-    def filter_nodes(self, args: FilterArgs) -> FilterResult:
-        """Decide where a pod runs: one node, or none and why (SEMANTICS 4, Filtering phase)."""
-        with self._exclusive():
+    def filter_nodes(self, args: FilterArgs, *, may_wait: bool = True) -> FilterResult:
+        """Decide where a pod runs: one node, or none and why (SEMANTICS 4, Filtering phase).
+
+        Raises BusyError at once if others are served and this call may not wait.
+        """
+        reading = self._reading(args.pod)
+        with self._exclusive(may_wait=may_wait):
             with self._telling_refusals(args.pod, Phase.FILTERING):
                 ledger = self._leading()
                 record = self._admit(args.pod)
@@ -454,7 +486,7 @@ class Service:
                 record.refusal_count, record.is_asked = 0, True
                 self._nudger.refused(record.uid)
                 return self._answer_wait(record, f"kube-scheduler refused {MOST_REFUSALS + 1} places in a row")
-            decision = self._schedule(ledger, record, args.pod, Phase.FILTERING)
+            decision = self._schedule(ledger, record, reading, Phase.FILTERING)
             if record.may_go:
                 self._acceptance.join(record)
                 self._acceptance.has_asked(record)
@@ -478,13 +510,14 @@ class Service:
                 record, self._waiting.reason(record, decision) if isinstance(decision, Wait) else ROOM_REASON
             )
 
-    def preempt_victims(self, args: PreemptArgs) -> PreemptResult:
+    def preempt_victims(self, args: PreemptArgs, *, may_wait: bool = True) -> PreemptResult:
         """Name the victims on one of the candidate nodes (SEMANTICS 4e.4); an empty answer if there is nothing to do.
 
         Where the service evicts, the answer is always empty, and all victims are made to leave at once. A bind decided
-        here is not carried out: the next filter call does that (FORMAT 7, C1).
+        here is not carried out: the next filter call does that (FORMAT 7, C1). Raises BusyError as `filter_nodes`.
         """
-        with self._exclusive():
+        reading = self._reading(args.pod)
+        with self._exclusive(may_wait=may_wait):
             with self._telling_refusals(args.pod, Phase.PREEMPTING):
                 ledger = self._leading()
                 record = self._admit(args.pod)
@@ -494,7 +527,7 @@ class Service:
             if by_service and record.request is not None and ledger.is_waiting_for_victims(record.request):
                 return PreemptResult({})
             candidates = self._node_names.candidates(args.candidates)
-            decision = self._schedule(ledger, record, args.pod, Phase.PREEMPTING, candidates)
+            decision = self._schedule(ledger, record, reading, Phase.PREEMPTING, candidates)
             if isinstance(decision, Bind):
                 # Nothing is in the way any more, and no event will tell kube-scheduler so.
                 self._acceptance.ask_soon(record)
@@ -530,7 +563,7 @@ class Service:
             if record.state is PodState.BOUND:
                 return
             self._acceptance.check_not_held(record)
-            annotations = self._facts.rounds.annotations(record)
+            annotations = self._facts.to_write(record, args.node)
             record.writes += 1
         try:
             self._binder.write(record, args.node, annotations, "scheduler", self._guard(ledger))
@@ -542,6 +575,36 @@ class Service:
 
     # Inside, all under the lock unless they say otherwise
 
+    def _keep_changed(self, changed: Changed) -> None:
+        ledger = self._facts.ledger
+        if self._secret is not None and ledger is not None:
+            self._secret.keep(changed, self._guard(ledger))
+
+    def _changed_bindings(self) -> dict[str, Reading]:
+        """What is kept of pods whose annotations were changed, by uid; asks the API server, without the lock.
+
+        Raises KubeError.
+        """
+        found = {}
+        for uid, annotations in (self._secret.changed() if self._secret is not None else {}).items():
+            record = self._pods.get(uid)
+            if record is not None and record.node:
+                meta = PodMetadata(record.name, record.namespace, uid, annotations=dict(annotations))
+                found[uid] = self._texts.read(meta, node=record.node)
+        return found
+
+    def _reading(self, pod: AskedPod) -> Reading:
+        """What an asked pod says, made out without the lock. Raises UnknownPodError if that takes longer."""
+        meta = pod.metadata
+        record = self._pods.get(meta.uid)
+        known = record.reading if record is not None else None
+        if known is not None and known.text == pod.annotations.get(SCHEDULING_SPEC, "") and not known.is_pending:
+            return known
+        reading = self._texts.read(meta)
+        if reading.is_pending and isinstance(reading.spec, UserError):
+            raise UnknownPodError(reading.spec.message)
+        return reading
+
     def _stranger(self, args: BindArgs) -> PodRecord:
         """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is; asks the API server."""
         pod = self._binder.read(args.pod_namespace, args.pod_name)
@@ -550,13 +613,15 @@ class Service:
         return PodRecord(args.pod_uid, args.pod_name, args.pod_namespace, pod.metadata.version, may_go=True)
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    def _exclusive(self, *, may_wait: bool = True) -> Iterator[None]:
         """Hold the lock. Any exception but UserError, ours or the core's, stops the service.
 
         Raises InvariantError when that happens and ever after. Those who report facts suppress it: the fault is on
-        record, and nobody listens any more.
+        record, and nobody listens any more. Raises BusyError if others hold the lock and this call may not wait.
         """
-        with self._lock:
+        if not self._lock.acquire(blocking=may_wait):
+            raise BusyError("others are served: ask again")
+        try:
             if self._fault:
                 raise InvariantError(f"stopped after an internal error: {self._fault}")
             try:
@@ -568,6 +633,8 @@ class Service:
                 fields = {"event": repr(self._facts.ledger.last_event) if self._facts.ledger else ""}
                 log.critical("stopped after an internal error", exc_info=error, extra={"fields": fields})
                 raise InvariantError(f"stopped after an internal error: {self._fault}") from error
+        finally:
+            self._lock.release()
 
     @contextmanager
     def _open_ledger(self) -> Iterator[Ledger]:
@@ -627,13 +694,13 @@ class Service:
         return record
 
     def _schedule(
-        self, ledger: Ledger, record: PodRecord, pod: AskedPod, phase: Phase, candidates: Mask | None = None
+        self, ledger: Ledger, record: PodRecord, reading: Reading, phase: Phase, candidates: Mask | None = None
     ) -> Bind | Preempt | Wait | None:
         """Ask the core, carry a Filtering bind out at once, and tell of it. None: the pod takes no cells and may go."""
         started = time.perf_counter()
         request: PodRequest | None = None
         try:
-            step = self._next_step(record, pod, phase)
+            step = self._next_step(record, reading, phase)
             record.is_asked = True
             if isinstance(step, Round):
                 request = step.parts[0].request if step.parts else None
@@ -669,10 +736,11 @@ class Service:
         tell_decision(self.metrics, record.key, request, phase, decision, started)
         return decision
 
-    def _next_step(self, record: PodRecord, pod: AskedPod, phase: Phase) -> Alone | Round | Wait:
+    def _next_step(self, record: PodRecord, reading: Reading, phase: Phase) -> Alone | Round | Wait:
         """How a pod that waits is to be tried. Raises UserError if it is refused."""
-        if asks_in_own_words(pod.annotations) or not record.is_of_dialect:
-            return Alone(record.parse(pod.annotations))
+        if reading.is_own or not record.is_of_dialect:
+            record.reading = reading  # what is decided is decided of this text
+            return Alone(self._facts.own_request(record, reading))
         record.is_doubted = record.is_doubted and phase is not Phase.FILTERING
         return self._facts.rounds.step(record)
 

@@ -4,13 +4,12 @@ The pods are taken to be all there and asked about, those of a gang together and
 Nothing is changed. Not thread-safe: the service calls it under its lock.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.scheduler import Asked
-from hived.specs import BindInfo, PodPlacement
-from hived_extender.gangs.annotations import asks_in_own_words
+from hived.specs import BindInfo, PodPlacement, PodRequest
 from hived_extender.gangs.plans import Round, listed
 from hived_extender.gangs.rounds import Alone, Rounds, merged
 from hived_extender.gangs.table import Gangs
@@ -19,6 +18,7 @@ from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.ledger import Ledger
 from hived_extender.offers import Offers
 from hived_extender.pods import PodRecord, PodTable
+from hived_extender.readings import Reading
 from hived_extender.waiting import NO_CHAIN_REASON
 from hived_extender.wire import Pod, PodOutcome
 
@@ -28,12 +28,15 @@ POD_LIMIT = 4096
 ANY_NODE = "takes no cells: kube-scheduler chooses its node"
 
 Decision = Bind | Preempt | Wait
+OwnRequest = Callable[[PodRecord, Reading], PodRequest]
 
 
 class WhatIf:
     """One question; `answer` may be called once."""
 
-    def __init__(self, ledger: Ledger, interpreter: Interpreter, offers: Offers) -> None:
+    def __init__(self, ledger: Ledger, interpreter: Interpreter, offers: Offers, own_request: OwnRequest) -> None:
+        """`own_request` makes out what a pod asks for in our own words."""
+        self._own_request = own_request
         self._offers = offers
         self._ledger = ledger
         self._interpreter = interpreter
@@ -43,11 +46,9 @@ class WhatIf:
         self._outcomes: dict[str, PodOutcome] = {}
         self._placed: list[list[Asked]] = []  # bundles that can run, in turn
 
-    def answer(self, pods: Sequence[Pod]) -> list[PodOutcome]:
-        """The outcomes, in the order of the pods. UserError if there are too many."""
-        if len(pods) > POD_LIMIT:
-            raise UserError(f"{len(pods)} pods, at most {POD_LIMIT} at once")
-        records = [self._read(number, pod) for number, pod in enumerate(pods)]
+    def answer(self, pods: Sequence[tuple[Pod, Reading]]) -> list[PodOutcome]:
+        """The outcomes, in the order of the pods."""
+        records = [self._read(number, pod, reading) for number, (pod, reading) in enumerate(pods)]
         for record in records:
             self._gangs.join(record)
         waits = {record.uid: "" for record in records if record.uid not in self._outcomes}
@@ -61,7 +62,7 @@ class WhatIf:
                 self._say(record, "wait", waits[record.uid])
         return [self._outcomes[record.uid] for record in records]
 
-    def _read(self, number: int, pod: Pod) -> PodRecord:
+    def _read(self, number: int, pod: Pod, reading: Reading) -> PodRecord:
         meta = pod.metadata
         record = self._pods.add(f"what-if-{number}", meta.name or f"pod-{number}", meta.namespace or "default")
         record.created, record.is_held = f"{number:06d}", pod.is_held
@@ -69,8 +70,8 @@ class WhatIf:
             record.ruled = DemandsReader().read(pod)
             if not self._interpreter.is_ours(pod):
                 self._say(record, "not-ours", "neither its limits nor its schedulerName make it a pod of hived")
-            elif asks_in_own_words(pod.annotations):
-                record.request = record.parse(pod.annotations)
+            elif reading.is_own:
+                record.request = self._own_request(record, reading)
             else:
                 record.marks = 0
                 record.description = self._interpreter.describe(pod)

@@ -30,6 +30,7 @@ WAITING_KEY = "hivedscheduler"
 LONGEST_QUANTITY = 64
 """Characters; the API server stores at most 19 digits before the point, 9 after it, and a suffix."""
 
+_VERSION = re.compile(r"[0-9]+")
 _QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?")
 _SCALES = {suffix: 10.0 ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", "k", *"MGTPE"), start=-3)} | {
     f"{prefix}i": 2.0 ** (10 * power) for power, prefix in enumerate("KMGTPE", start=1)
@@ -449,8 +450,13 @@ def encode(value: Any) -> bytes:
 
 
 def is_older(version: str, known: str) -> bool:
-    """Is the one resourceVersion from before the other? They are numbers that grow; "" is of no age."""
-    return version.isdecimal() and known.isdecimal() and int(version) < int(known)
+    """Is the one resourceVersion from before the other? They are numbers that grow, of any length; other text, such as
+    "", is of no age.
+    """
+    if not (_VERSION.fullmatch(version) and _VERSION.fullmatch(known)):
+        return False
+    digits, others = version.lstrip("0"), known.lstrip("0")
+    return (len(digits), digits) < (len(others), others)
 
 
 def amount(quantity: str | int | float) -> float:

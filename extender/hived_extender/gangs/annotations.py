@@ -13,7 +13,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodPlacement, PodRequest
-from hived_extender.annotations import PREFIX, SCHEDULING_SPEC
+from hived_extender.annotations import PREFIX, SCHEDULING_SPEC, bind_annotations
 from hived_extender.record import spec_fields
 
 POD_GANG = PREFIX + "pod-gang"
@@ -76,6 +76,13 @@ def gang_annotations(request: PodRequest | None, gang: str, peers: Iterable[Prom
         text = _encoder.encode(_Gang(gang, packed=packed if len(packed) <= PACKED_LIMIT else "")).decode()
     spec = {} if request is None else {SCHEDULING_SPEC: _encoder.encode(spec_fields(request.spec)).decode()}
     return {**spec, POD_GANG: text}
+
+
+def annotations_anew(request: PodRequest, info: BindInfo, gang: str, *, is_of_dialect: bool) -> dict[str, str]:
+    """What binding would have written onto a pod whose mates are all bound, from what is known of it."""
+    if is_of_dialect:
+        return gang_annotations(request, gang, ()) | bind_annotations(info)
+    return {SCHEDULING_SPEC: _encoder.encode(spec_fields(request.spec)).decode()} | bind_annotations(info)
 
 
 def peers_of(annotations: Mapping[str, str]) -> list[Promise]:

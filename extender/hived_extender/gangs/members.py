@@ -48,8 +48,9 @@ class Members:
         try:
             record.description = self._interpreter.describe(pod)
             record.ask = self._interpreter.ask(pod, record.description)
-            if pod.is_ours and record.gang is None and not record.ask.leaf_cell_count:
-                record.parse(pod.annotations)  # it has nothing to say: that is refused there
+            says_nothing = pod.is_ours and record.gang is None and not record.ask.leaf_cell_count
+            if says_nothing and record.reading is not None and isinstance(record.reading.spec, UserError):
+                raise UserError(record.reading.spec.message)
         except UserError as error:
             record.mistake = error.message
         record.objects = self._interpreter.objects_of(pod)

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from hived.errors import UserError
 from hived_extender.dialects.description import GangKey
-from hived_extender.gangs.annotations import Promise, peers_of, promise
+from hived_extender.gangs.annotations import Promise, promise
 from hived_extender.gangs.gang import is_placed
 from hived_extender.gangs.rounds import single_request
 from hived_extender.gangs.table import Gangs
 from hived_extender.ledger import Ledger
 from hived_extender.pods import PodRecord, PodState, PodTable
-from hived_extender.wire import Pod
+from hived_extender.readings import Reading, ready
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +37,12 @@ class Promises:
         self._gangs = gangs
         self._places: dict[str, _Promised] = {}
 
-    def take(self, record: PodRecord, pod: Pod) -> None:
+    def take(self, record: PodRecord, reading: Reading) -> None:
         """A bound pod has the places of its gang that had not been confirmed by then. UserError if they are no good."""
         gang = record.gang
         if gang is None:
             return
-        for one in peers_of(pod.annotations):
+        for one in ready(reading.peers):
             peer = self._pods.get(one.uid)
             if not self._pods.has_ended(one.uid) and (peer is None or peer.state is not PodState.BOUND):
                 self._places[one.uid] = _Promised(one, record.uid, gang)

@@ -15,7 +15,7 @@ from hived.errors import InvariantError, UserError
 from hived.events import Offer, Phase
 from hived.scheduler import Asked
 from hived.specs import GroupSpec, MemberSpec, PodRequest
-from hived_extender.annotations import bind_annotations
+from hived_extender.annotations import SCHEDULING_SPEC, bind_annotations
 from hived_extender.dialects.description import GangKey
 from hived_extender.gangs.annotations import gang_annotations, promise
 from hived_extender.gangs.plans import Part, Round, spec_of
@@ -186,7 +186,9 @@ class Rounds:
         """What to write onto a pod that is being bound: its place, and those of its gang that are not written yet."""
         place = bind_annotations(record.bind_info) if record.bind_info is not None else {}
         if not record.is_of_dialect:
-            return place
+            # What was decided is what it asked for then; it may have been changed since.
+            asked = {SCHEDULING_SPEC: record.reading.text} if record.reading is not None and record.reading.text else {}
+            return asked | place
         mates = self._gangs.placed_with(record.gang) if record.gang is not None else ()
         peers = [
             promise(mate.uid, mate.bind_info)

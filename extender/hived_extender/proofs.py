@@ -1,0 +1,106 @@
+"""Proof that hived bound a pod: a keyed digest beside the annotations that binding writes.
+
+Whoever may create pods may write any annotation. So what a bound pod has counts only with the digest, over the pod's
+uid, its node and all that hived wrote there. The key is shared by the replicas and by nobody else. Beside the digest stands
+the name of the pod's affinity group as the core knows it.
+
+Without a key everybody is believed, as HiveD does.
+"""
+
+import hmac
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, PREFIX, SCHEDULING_SPEC
+from hived_extender.gangs.annotations import POD_GANG
+
+PROOF = PREFIX + "pod-bind-proof"
+SIGNED = (SCHEDULING_SPEC, LEAF_CELL_ISOLATION, BIND_INFO, POD_GANG)
+"""The annotations that the digest covers."""
+
+LEAST_KEY = 16
+"""Bytes."""
+
+MAKE_KEY = "head -c 32 /dev/urandom | base64"
+
+_PROOF_LIMIT = 4096
+"""Characters: a digest and the name of a group."""
+
+
+class _Proof(msgspec.Struct, omit_defaults=True):
+    group: str = ""
+    digest: str = ""
+
+
+_decoder = msgspec.json.Decoder(_Proof)
+_encoder = msgspec.json.Encoder()
+
+
+class Prover:
+    """Signs with the first of `keys` and takes the proof of any of them; without keys, it takes every pod's word.
+
+    Pods that were created before `trusts_before`, a time as Kubernetes writes it, and have no proof at all, are
+    believed too: an earlier version, or HiveD, has bound them. Thread-safe.
+    """
+
+    def __init__(self, keys: Sequence[bytes] = (), *, trusts_before: str = "") -> None:
+        self._keys = tuple(keys)
+        self._trusts_before = trusts_before
+
+    @property
+    def has_key(self) -> bool:
+        """False if everybody is believed."""
+        return bool(self._keys)
+
+    def sign(self, uid: str, node: str, group: str, annotations: Mapping[str, str]) -> dict[str, str]:
+        """The annotation to be written beside `annotations`, of which it covers those in `SIGNED`."""
+        digest = _digest(self._keys[0], uid, node, group, annotations) if self._keys else ""
+        return {PROOF: _encoder.encode(_Proof(group, digest)).decode()}
+
+    def group_of(self, uid: str, node: str, created: str, annotations: Mapping[str, str]) -> str | None:
+        """The name of the affinity group that a bound pod was proven to have, "" if nothing says it but its spec; None
+        if there is no proof that hived bound the pod.
+        """
+        text = annotations.get(PROOF)
+        if text is None:
+            is_old = BIND_INFO in annotations and "" < created < self._trusts_before
+            return "" if is_old or not self._keys else None
+        try:
+            proof = _decoder.decode(text[:_PROOF_LIMIT])
+        except (ValueError, RecursionError):
+            return None if self._keys else ""
+        if not self._keys:
+            return proof.group
+        is_proven = any(
+            hmac.compare_digest(_digest(key, uid, node, proof.group, annotations), _ascii(proof.digest))
+            for key in self._keys
+        )
+        return proof.group if is_proven else None
+
+
+def parse_keys(text: str, source: str) -> list[bytes]:
+    """The keys of a text, each a line in base64, the one that signs first. Raises UserError."""
+    try:
+        keys = [b64decode(line, validate=True) for line in text.split()]
+    except ValueError as error:
+        raise UserError(f"{source}: {error}; expected a key in base64 on each line, such as {MAKE_KEY}") from None
+    if not keys or min(map(len, keys)) < LEAST_KEY:
+        raise UserError(f"{source}: expected keys of at least {LEAST_KEY} bytes, such as {MAKE_KEY}")
+    return keys
+
+
+def _digest(key: bytes, uid: str, node: str, group: str, annotations: Mapping[str, str]) -> str:
+    parts = [uid, node, group]
+    for name in SIGNED:
+        text = annotations.get(name)
+        parts += [] if text is None else [name, text]
+    message = _encoder.encode(parts)  # a list of texts in JSON has no second reading
+    return b64encode(hmac.digest(key, message, "sha256")).decode()
+
+
+def _ascii(text: str) -> str:
+    """`compare_digest` takes no other text."""
+    return text if text.isascii() else ""
