@@ -68,6 +68,12 @@ def _yaml_error(text: str, problem: object) -> UserError:
     return UserError(f'Failed to unmarshal YAML "{shown}" to Object: {problem}')
 
 
+def check_size(text: str, limit: int) -> None:
+    """Raise UserError if a text has more characters."""
+    if len(text) > limit:
+        raise _yaml_error(text, f"{len(text)} characters, at most {limit} are read")
+
+
 def most_nodes(text: str) -> int:
     """A bound on the nodes of a YAML text, aliases left aside. Cost: six scans of the text."""
     return 2 + 2 * sum(map(text.count, ",:\n[{*"))
@@ -79,8 +85,7 @@ def read_yaml(text: str, limits: Limits = USUAL) -> Value:
     A null document is an empty mapping, and null entries of a mapping count as absent. Raises UserError. Other threads
     get a turn every 0.1 ms.
     """
-    if len(text) > limits.size:
-        raise _yaml_error(text, f"{len(text)} characters, at most {limits.size} are read")
+    check_size(text, limits.size)
     try:
         text.encode()
         tree = _Composer(text, limits.nodes).document()

@@ -25,7 +25,7 @@ from hived.specs import (
     PodRequest,
     PodSpec,
 )
-from hived_extender.annotation_yaml import OLD_SPELLINGS, PLAIN, convert, most_nodes, read_yaml
+from hived_extender.annotation_yaml import OLD_SPELLINGS, PLAIN, check_size, convert, most_nodes, read_yaml
 
 PREFIX = "hivedscheduler.microsoft.com/"
 SCHEDULING_SPEC = PREFIX + "pod-scheduling-spec"
@@ -130,8 +130,7 @@ def read_spec(text: str, *, ignores_by_default: bool = False) -> PodSpec:
     """
     if not text:
         raise _spec_error("Annotation does not exist or is empty")
-    if len(text) > SPEC_LIMIT:
-        raise _spec_error(f"{len(text)} characters, at most {SPEC_LIMIT} are read")
+    check_size(text, SPEC_LIMIT)
     spec = _decode_spec(text)
     _check_spec(spec)
     if spec.affinity_group is not None:

@@ -135,12 +135,13 @@ class Binder:
         record: PodRecord,
         changed: Mapping[str, str],
         anew: Mapping[str, str],
-        group: str,
+        is_bare: bool,
         may_write: Callable[[], bool],
     ) -> None:
         """In the background, change annotations of a bound pod and prove them, trying a few times.
 
-        `anew` is all that was written onto it: it replaces what is there, unless that is proven.
+        `anew` is all that was written onto it: it replaces what is there, unless that is proven. For `is_bare` see
+        `Proof`.
         """
 
         def run() -> None:
@@ -148,7 +149,7 @@ class Binder:
                 if self._is_closing.wait(wait_s) or not may_write():
                     return
                 try:
-                    self._annotate(record, changed, anew, group)
+                    self._annotate(record, changed, anew, is_bare)
                     return
                 except KubeError as error:
                     if error.is_not_found:
@@ -158,15 +159,15 @@ class Binder:
 
         self._background.submit(run).add_done_callback(tell_failure)
 
-    def _annotate(self, record: PodRecord, changed: Mapping[str, str], anew: Mapping[str, str], group: str) -> None:
+    def _annotate(self, record: PodRecord, changed: Mapping[str, str], anew: Mapping[str, str], is_bare: bool) -> None:
         pod: Pod = self._kube.get(pod_path(record.namespace, record.name), Pod)
         meta = pod.metadata
         if meta.uid != record.uid or not pod.node:
             return
-        is_proven = self._prover.group_of(meta.uid, pod.node, meta.created or "", pod.annotations) is not None
+        is_proven = self._prover.proof_of(meta.uid, pod.node, meta.created or "", pod.annotations) is not None
         texts = {name: pod.annotations[name] for name in SIGNED if name in pod.annotations} if is_proven else dict(anew)
         texts |= changed
-        proof = self._prover.sign(meta.uid, pod.node, group, texts)
+        proof = self._prover.sign(meta.uid, pod.node, texts, is_bare=is_bare)
         # The version keeps what is signed from being changed in between.
         about = {"uid": meta.uid, "resourceVersion": meta.version, "annotations": texts | proof}
         self._kube.patch(pod_path(record.namespace, record.name), {"metadata": about})

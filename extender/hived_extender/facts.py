@@ -24,7 +24,7 @@ from hived_extender.gangs.annotations import annotations_anew
 from hived_extender.gangs.growth import Growth
 from hived_extender.gangs.members import Members
 from hived_extender.gangs.named_groups import NamedGroups
-from hived_extender.gangs.names import GroupNames
+from hived_extender.gangs.names import GroupNames, qualified
 from hived_extender.gangs.promises import Promises
 from hived_extender.gangs.rounds import Rounds
 from hived_extender.gangs.table import Gangs
@@ -45,8 +45,6 @@ from hived_extender.record import Recorder
 from hived_extender.wire import Node, Pod, is_older
 
 log = logging.getLogger(__name__)
-
-UNPROVEN = "nothing proves that hived bound it: its devices count as used by others"
 
 NODE_VERSIONS = 10_000
 """Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
@@ -441,10 +439,13 @@ class Facts:
         """What a pod asks for in our own words. Raises UserError if it asks for what it may not have."""
         spec = ready(reading.spec)
         written = spec.group.name
-        if reading.is_proven:
-            group = reading.group or written or record.key
+        if not written or not reading.is_own:
+            group = written or record.key
+        elif reading.proof is None:
+            group = self._names.name(record.namespace, written)
         else:
-            group = self._names.name(record.namespace, written) if written else record.key
+            group = written if reading.proof.is_bare else qualified(record.namespace, written)
+        if reading.proof is None:
             self._interpreter.check_access(record.namespace, spec.virtual_cluster, spec.priority)
         return record.own_request(spec, group)
 
@@ -494,15 +495,16 @@ class Facts:
     def _read(self, record: PodRecord, reading: Reading) -> None:
         """Take what a bound pod's annotations say of its place. Raises UserError if they do not say, or prove, it."""
         record.reading = None  # its text may be long
-        if reading.place is None:
-            raise UserError(UNPROVEN)
+        if reading.proof is None:
+            ready(reading.place)
         self._promises.take(record, reading)
         if record.ask is not None and not record.ask.leaf_cell_count:
             return
         info = ready(reading.place)
         record.request, record.bind_info = self.own_request(record, reading), info
-        record.is_proven = bool(reading.group)
-        if not reading.group and record.request.spec.group.name != record.key:
+        record.is_proven = reading.proof is not None and bool(reading.proof.digest)
+        record.is_bare = reading.is_own and reading.proof is not None and reading.proof.is_bare
+        if record.is_bare and record.request.spec.group.name != record.key:
             self._names.keep(record.uid, record.namespace, record.request.spec.group.name)
 
     def _compare(self, record: PodRecord, reading: Reading) -> None:
@@ -517,8 +519,9 @@ class Facts:
                     self._account(self.ledger, record)
         if record.bind_info is None or not self._prover.has_key:
             return
-        record.is_proven = record.is_proven or bool(reading.group)
-        has_changed = not (reading.place == record.bind_info or (record.is_downgraded and reading.is_proven))
+        record.is_proven = record.is_proven or (reading.proof is not None and bool(reading.proof.digest))
+        is_proven = reading.proof is not None
+        has_changed = not (reading.place == record.bind_info or (record.is_downgraded and is_proven))
         if has_changed != record.is_changed:
             record.is_changed = has_changed
             log.warning("bound pod changed", extra={"fields": {"pod": record.key, "is_as_written": not has_changed}})
@@ -534,11 +537,10 @@ class Facts:
         """All that binding has written onto a pod, made again."""
         if record.request is None or record.bind_info is None:
             return {}
-        name = record.request.spec.group.name
         texts = annotations_anew(
             record.request, record.bind_info, str(record.gang or ""), is_of_dialect=record.is_of_dialect
         )
-        return texts | self._prover.sign(record.uid, record.node, name, texts)
+        return texts | self._prover.sign(record.uid, record.node, texts, is_bare=record.is_bare)
 
     def take_changed(self, changed: Mapping[str, Reading]) -> None:
         """What pods were given whose annotations do not say so any more, by uid; to be told before a term begins."""
@@ -552,8 +554,9 @@ class Facts:
     def to_write(self, record: PodRecord, node: str) -> dict[str, str]:
         """The annotations of a pod that is being bound to a node, and the proof that it was."""
         texts = self.rounds.annotations(record)
-        group = record.request.spec.group.name if record.request is not None else record.key
-        return texts | self._prover.sign(record.uid, node, group, texts) if texts else texts
+        if record.request is not None and not record.is_of_dialect:
+            record.is_bare = self._names.is_bare(record.namespace, record.request.spec.group.name)
+        return texts | self._prover.sign(record.uid, node, texts, is_bare=record.is_bare) if texts else texts
 
     def _account(self, ledger: Ledger, record: PodRecord) -> None:
         """Tell the core of a bound pod."""
@@ -614,15 +617,15 @@ class Facts:
         ledger = self.ledger
         if record.request is not None and record.bind_info is not None:
             changed = {BIND_INFO: bind_annotations(record.bind_info)[BIND_INFO]}
-            group, anew = record.request.spec.group.name, self._annotations_anew(record)
-            self._binder.annotate_later(record, changed, anew, group, lambda: self.ledger is ledger)
+            anew = self._annotations_anew(record)
+            self._binder.annotate_later(record, changed, anew, record.is_bare, lambda: self.ledger is ledger)
 
 
 def _is_bound_as_decided(record: PodRecord, pod: Pod, reading: Reading) -> bool:
     """False if the pod's annotation names other leaf cells: another scheduler placed it on our node. Annotations that
     nothing proves say nothing: its owner may have changed them at once.
     """
-    if not reading.is_proven and record.is_writing:
+    if reading.proof is None and record.is_writing:
         return True
     written = pod.annotations.get(LEAF_CELL_ISOLATION)
     return record.bind_info is None or written in (None, isolation_text(record.bind_info))

@@ -54,7 +54,8 @@ class PodRecord:
     asked about it, and since it was last woken. `version` is the newest resourceVersion seen. A pod that `is_held` is
     not to be scheduled yet. One that `is_downgraded` belongs to a group that was preempted lazily after its place was
     decided, and `bind_info` says so. A bound pod `is_proven` if its annotations proved that hived has bound it; it
-    `is_changed` if they do not say what hived wrote any more.
+    `is_changed` if they do not say what hived wrote any more, and its group's name `is_bare` of the namespace if an
+    earlier version has bound it or a mate.
 
     A pod that asks in the words of other schedulers has a `description`, which may name its gang, and an `ask`, None if
     it cannot be made out, for a `mistake`; `objects` are those that the pod names, `marks` is a digest of all that it
@@ -107,6 +108,7 @@ class PodRecord:
     reading: Reading | None = field(default=None, repr=False)
     is_proven: bool = False
     is_changed: bool = False
+    is_bare: bool = False
 
     @property
     def key(self) -> str:

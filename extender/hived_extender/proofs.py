@@ -1,8 +1,7 @@
 """Proof that hived bound a pod: a keyed digest beside the annotations that binding writes.
 
 Whoever may create pods may write any annotation. So what a bound pod has counts only with the digest, over the pod's
-uid, its node and all that hived wrote there. The key is shared by the replicas and by nobody else. Beside the digest stands
-the name of the pod's affinity group as the core knows it.
+uid, its node and all that hived wrote there. The key is shared by the replicas and by nobody else.
 
 Without a key everybody is believed, as HiveD does.
 """
@@ -26,16 +25,21 @@ LEAST_KEY = 16
 
 MAKE_KEY = "head -c 32 /dev/urandom | base64"
 
-_PROOF_LIMIT = 4096
-"""Characters: a digest and the name of a group."""
+_PROOF_LIMIT = 1024
+"""Characters."""
 
 
-class _Proof(msgspec.Struct, omit_defaults=True):
-    group: str = ""
+class Proof(msgspec.Struct, omit_defaults=True, frozen=True):
+    """That hived bound a pod. `is_bare`: it is in a group that has its written name, without the namespace, as an
+    earlier version bound it; `digest` is "" where no proof was needed.
+    """
+
     digest: str = ""
+    is_bare: bool = msgspec.field(name="bareGroup", default=False)
 
 
-_decoder = msgspec.json.Decoder(_Proof)
+_OLD = Proof(is_bare=True)
+_decoder = msgspec.json.Decoder(Proof)
 _encoder = msgspec.json.Encoder()
 
 
@@ -55,30 +59,26 @@ class Prover:
         """False if everybody is believed."""
         return bool(self._keys)
 
-    def sign(self, uid: str, node: str, group: str, annotations: Mapping[str, str]) -> dict[str, str]:
-        """The annotation to be written beside `annotations`, of which it covers those in `SIGNED`."""
-        digest = _digest(self._keys[0], uid, node, group, annotations) if self._keys else ""
-        return {PROOF: _encoder.encode(_Proof(group, digest)).decode()}
+    def sign(self, uid: str, node: str, annotations: Mapping[str, str], *, is_bare: bool = False) -> dict[str, str]:
+        """The annotation to be written beside `annotations`, of which it covers those in `SIGNED`; see `Proof`."""
+        digest = _digest(self._keys[0], uid, node, is_bare, annotations) if self._keys else ""
+        return {PROOF: _encoder.encode(Proof(digest, is_bare)).decode()}
 
-    def group_of(self, uid: str, node: str, created: str, annotations: Mapping[str, str]) -> str | None:
-        """The name of the affinity group that a bound pod was proven to have, "" if nothing says it but its spec; None
-        if there is no proof that hived bound the pod.
-        """
+    def proof_of(self, uid: str, node: str, created: str, annotations: Mapping[str, str]) -> Proof | None:
+        """The proof that hived bound a pod to a node, None if there is none."""
         text = annotations.get(PROOF)
         if text is None:
             is_old = BIND_INFO in annotations and "" < created < self._trusts_before
-            return "" if is_old or not self._keys else None
+            return _OLD if is_old or not self._keys else None
         try:
             proof = _decoder.decode(text[:_PROOF_LIMIT])
         except (ValueError, RecursionError):
-            return None if self._keys else ""
+            return None if self._keys else _OLD
         if not self._keys:
-            return proof.group
-        is_proven = any(
-            hmac.compare_digest(_digest(key, uid, node, proof.group, annotations), _ascii(proof.digest))
-            for key in self._keys
-        )
-        return proof.group if is_proven else None
+            return proof
+        given = proof.digest if proof.digest.isascii() else ""  # `compare_digest` takes no other text
+        digests = (_digest(key, uid, node, proof.is_bare, annotations) for key in self._keys)
+        return proof if any(hmac.compare_digest(digest, given) for digest in digests) else None
 
 
 def parse_keys(text: str, source: str) -> list[bytes]:
@@ -92,15 +92,7 @@ def parse_keys(text: str, source: str) -> list[bytes]:
     return keys
 
 
-def _digest(key: bytes, uid: str, node: str, group: str, annotations: Mapping[str, str]) -> str:
-    parts = [uid, node, group]
-    for name in SIGNED:
-        text = annotations.get(name)
-        parts += [] if text is None else [name, text]
-    message = _encoder.encode(parts)  # a list of texts in JSON has no second reading
+def _digest(key: bytes, uid: str, node: str, is_bare: bool, annotations: Mapping[str, str]) -> str:
+    texts = {name: annotations[name] for name in SIGNED if name in annotations}
+    message = _encoder.encode([uid, node, is_bare, texts])  # JSON, which has no second reading
     return b64encode(hmac.digest(key, message, "sha256")).decode()
-
-
-def _ascii(text: str) -> str:
-    """`compare_digest` takes no other text."""
-    return text if text.isascii() else ""

@@ -30,8 +30,14 @@ class Reader:
             yield group
 
     def affinity_group(self, name: str) -> dict[str, Any]:
-        """One group. Raises UserError if it is not known."""
+        """One group, by its name or by what its pods call it, if groups of one namespace alone do.
+
+        Raises UserError if it is not known.
+        """
         with self._open_ledger() as ledger:
+            if name not in ledger.state.groups:
+                meant = [group for group in ledger.state.groups if group.partition(":")[2] == name]
+                name = meant[0] if len(meant) == 1 else name
             return status.affinity_group(ledger.state, name, ledger.lazy_times)
 
     def cells(self) -> CellStatus:

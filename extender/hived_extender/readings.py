@@ -18,7 +18,7 @@ from hived.errors import UserError
 from hived.specs import BindInfo, PodSpec
 from hived_extender.annotations import SCHEDULING_SPEC, bind_info, is_quickly_read, read_spec
 from hived_extender.gangs.annotations import Promise, asks_in_own_words, peers_of
-from hived_extender.proofs import Prover
+from hived_extender.proofs import Proof, Prover
 from hived_extender.wire import PodMetadata
 
 SHARE = 0.05
@@ -26,6 +26,8 @@ SHARE = 0.05
 
 MOST_PENDING = 256
 """Pods of a namespace whose texts wait to be read; one more is not read before somebody asks about it again."""
+
+UNPROVEN = UserError("nothing proves that hived bound it: its devices count as used by others")
 
 KEPT_TEXTS = 1024
 KEPT_SLOW_TEXTS = 256
@@ -38,23 +40,17 @@ class Reading:
     """What one pod's annotations say.
 
     `spec` is what they ask for in our own words, with the group's name as written, and `text` what that was read from;
-    `is_own` is False where other words count. One that `is_pending` has not been read yet. `place` says where a bound
-    pod runs, None if nothing proves that hived bound it; `group` is the proven name of its group, "" if only its spec
-    has it; `peers` are the places that were decided together with its own.
+    `is_own` is False where other words count. One that `is_pending` has not been read yet. `proof` is there
+    if hived has bound the pod: then `place` says where it runs, and `peers` are the places that were decided together.
     """
 
     spec: PodSpec | UserError
     text: str = ""
     is_own: bool = True
     is_pending: bool = False
-    place: BindInfo | UserError | None = None
-    group: str = ""
+    proof: Proof | None = None
+    place: BindInfo | UserError = UNPROVEN
     peers: Sequence[Promise] | UserError = ()
-
-    @property
-    def is_proven(self) -> bool:
-        """Has hived bound the pod?"""
-        return self.place is not None
 
 
 def ready(value: T | UserError) -> T:
@@ -88,10 +84,10 @@ class Texts:
         spec = _kept_spec(text) if is_quickly_read(text) else self._slow_spec(meta, text, pod)
         if spec is None:
             return Reading(_NOT_YET, text, is_own, is_pending=True)
-        group = self._prover.group_of(meta.uid, node, meta.created or "", annotations) if node else None
-        if group is None:
+        proof = self._prover.proof_of(meta.uid, node, meta.created or "", annotations) if node else None
+        if proof is None:
             return Reading(spec, text, is_own)
-        return Reading(spec, text, is_own, place=_place(meta, node), group=group, peers=_peers(annotations))
+        return Reading(spec, text, is_own, proof=proof, place=_place(meta, node), peers=_peers(annotations))
 
     def close(self) -> None:
         """Read nothing later any more."""

@@ -20,7 +20,7 @@ from hived_extender.config_routes import CONFIG_ROUTES
 from hived_extender.gangs.growth import GrowingError
 from hived_extender.openapi import openapi_document
 from hived_extender.pods import UnknownPodError
-from hived_extender.service import Service
+from hived_extender.service import BusyError, Service
 from hived_extender.wire import (
     BIND_PATH,
     DEVICES_PATH,
@@ -43,6 +43,7 @@ from hived_extender.wire import (
 log = logging.getLogger(__name__)
 
 UNAVAILABLE = 503
+BUSY = Answer(encode("others are served: ask again"), UNAVAILABLE, is_busy=True)
 INTERNAL_ERROR = "internal error; the log of the scheduler has the details"
 
 
@@ -56,7 +57,9 @@ class Handler(Protocol):
 def filter_call(service: Service, question: Question) -> Answer:
     """Where can this pod run? One node, or the reason why it has to wait."""
     try:
-        result = service.filter_nodes(decode_args(question.body, FilterArgs))
+        result = service.filter_nodes(decode_args(question.body, FilterArgs), may_wait=question.may_wait)
+    except BusyError:
+        return BUSY
     except Exception as error:
         message, status = explain(error)
         is_premature = isinstance(error, UnknownPodError)
@@ -72,7 +75,11 @@ def filter_call(service: Service, question: Question) -> Answer:
 
 def preempt_call(service: Service, question: Question) -> Answer:
     """Which pods on which candidate node must leave for this pod?"""
-    return Answer(encode(service.preempt_victims(decode_args(question.body, PreemptArgs))))
+    args = decode_args(question.body, PreemptArgs)
+    try:
+        return Answer(encode(service.preempt_victims(args, may_wait=question.may_wait)))
+    except BusyError:
+        return BUSY
 
 
 def bind_call(service: Service, question: Question) -> Answer:
@@ -202,9 +209,9 @@ ROUTES = (
 )
 
 
-def answer(handler: Handler, service: Service, body: bytes, name: str = "") -> Answer:
-    """Call a handler; whatever goes wrong becomes an answer."""
-    return attempt(lambda: handler(service, Question(body, name)))
+def answer(handler: Handler, service: Service, body: bytes, name: str = "", *, may_wait: bool = True) -> Answer:
+    """Call a handler; whatever goes wrong becomes an answer, `BUSY` one that would have to wait and may not."""
+    return attempt(lambda: handler(service, Question(body, name, may_wait=may_wait)))
 
 
 def attempt(handle: Callable[[], Answer]) -> Answer:

@@ -20,6 +20,7 @@ from hived_extender.access import Security
 from hived_extender.admission import Admission, Admitted
 from hived_extender.announcements import COMPONENT
 from hived_extender.app import create_app
+from hived_extender.binding_secret import KEY_BYTES, BindingSecret
 from hived_extender.devices.following import DeviceObjects
 from hived_extender.election import LeaseName
 from hived_extender.embedded.cluster import EmbeddedCluster
@@ -31,6 +32,7 @@ from hived_extender.metrics import Metrics
 from hived_extender.notices import Pace
 from hived_extender.objects import Objects
 from hived_extender.pod_events import EventRecorder, timestamp
+from hived_extender.proofs import Prover
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.desk import ConfigDesk
 from hived_extender.reconfiguration.node_sync import NodeSync, NodeSyncing
@@ -70,6 +72,15 @@ class ConfigMapName:
 
 
 @dataclass(frozen=True, slots=True)
+class BindingSecretName:
+    """Which Secret has the keys that bindings are proved by; see `Prover` for `trusts_before`."""
+
+    namespace: str
+    name: str
+    trusts_before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WebhookPort:
     """Where to serve the admission webhook, on the host that the extender listens on. The API server wants TLS."""
 
@@ -106,9 +117,12 @@ class Extender:
         on_configuration: Callable[[Configuration], None] = lambda configuration: None,
         syncing: NodeSyncing | None = None,
         pace: Pace | None = None,
+        prover: Prover | None = None,
+        secret: BindingSecret | None = None,
     ) -> None:
         """`listener` is the socket to serve, `webhook` is served beside it; `on_configuration` is told of every other
-        configuration that comes into force. Raises UserError if the record directory cannot be used.
+        configuration that comes into force; `prover` and `secret` are as for a `Service`. Raises UserError if the
+        record directory cannot be used.
         """
         self._kube = kube
         self._lease_kube = kube.with_timeout(LEASE_TIMEOUT_S)
@@ -132,6 +146,8 @@ class Extender:
             serves_every_name=serves_every_name,
             on_gang_change=self._statuses.changed,
             pace=pace,
+            prover=prover,
+            secret=secret,
         )
         self._events = EventRecorder(kube, COMPONENT)
         self.configurations = Configurations(
@@ -287,16 +303,20 @@ def start_extender(
     on_configuration: Callable[[Configuration], None] = lambda configuration: None,
     syncing: NodeSyncing | None = None,
     pace: Pace | None = None,
+    binding_secret: BindingSecretName | None = None,
+    prover: Prover | None = None,
 ) -> Iterator[Extender]:
     """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
 
     `config` is a file, or the name of a ConfigMap in the cluster that `kube`, or else the environment, points to.
     `listen` is `[host]:port`, "" for what the configuration says. With a `lease` it leads when it holds that, else from
     the beginning. With `serves_every_name` no other scheduler is there that pods could be for. With `syncing` the nodes
-    of the configuration follow those of the cluster. Raises UserError for a configuration, an address or a record
-    directory that cannot be used.
+    of the configuration follow those of the cluster. Bindings are proved by the keys of `binding_secret`, or by
+    `prover`; without either, every pod that says so counts as bound by hived. Raises UserError for a configuration, an
+    address, a Secret or a record directory that cannot be used.
     """
     client = kube
+    secret: BindingSecret | None = None
     try:
         if isinstance(config, ConfigMapName):
             client = client or KubeClient.connect(os.environ.get("KUBE_APISERVER_ADDRESS", ""))
@@ -305,6 +325,11 @@ def start_extender(
             origin = config if isinstance(config, Origin) else file_origin(config)
         settings = origin.configuration.settings
         client = client or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
+        if binding_secret is not None:
+            secret = BindingSecret(client, binding_secret.namespace, binding_secret.name)
+            prover = Prover(secret.keys(), trusts_before=binding_secret.trusts_before)
+        elif prover is None:
+            log.warning("bindings are not proved: whoever may create pods may take cells; see --binding-secret")
     except KubeError as error:
         raise UserError(str(error)) from error
     address = listen or settings.web_server_address
@@ -332,6 +357,8 @@ def start_extender(
             on_configuration=taken_up,
             syncing=syncing,
             pace=pace,
+            prover=prover,
+            secret=secret,
         )
         extender.start()
         try:
@@ -393,6 +420,7 @@ def start_embedded(
             on_configuration=taken_up,
             syncing=syncing,
             pace=PROMPT,
+            prover=Prover([os.urandom(KEY_BYTES)]),
         ) as extender:
             if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
                 raise UserError("the extender has not become ready; see the log")

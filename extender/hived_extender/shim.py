@@ -56,6 +56,9 @@ waits while a gang starts: bindings that are held back wait for these calls.
 """
 
 ACCESS_THREADS = 4
+VERB_THREADS = 4
+"""For filter and preempt calls that would have to wait for the lock: it serves one at a time anyway."""
+
 BIND_THREADS = 16
 OTHER_THREADS = 8
 
@@ -79,6 +82,7 @@ class Shim:
         self._body_limit = body_limit
         self._body_timeout_s = body_timeout_s
         self._access_threads = ThreadPoolExecutor(ACCESS_THREADS, "access")
+        self._verb_threads = ThreadPoolExecutor(VERB_THREADS, "verb")
         self._bind_threads = ThreadPoolExecutor(BIND_THREADS, "bind")
         self._other_threads = ThreadPoolExecutor(OTHER_THREADS, "http")
         self._binding_count = 0
@@ -143,20 +147,29 @@ class Shim:
         return verdict
 
     async def _answer_inline(self, handler: Handler, body: bytes) -> Answer:
-        reply = answer(handler, self._service, body)
+        reply = await self._answer_at_once(handler, body)
         tries = 0
         while reply.is_premature and (tries < PREMATURE_TRIES or reply.is_growing):
             tries += 0 if reply.is_growing else 1
             await asyncio.sleep(PREMATURE_WAIT_S)
-            reply = answer(handler, self._service, body)
+            reply = await self._answer_at_once(handler, body)
         if reply.is_premature and isinstance(reply.body, bytes):
             log.warning("unknown pod", extra={"fields": {"answer": reply.body.decode()}})
         if reply.delay_s:
             await asyncio.sleep(reply.delay_s)
         return reply
 
+    async def _answer_at_once(self, handler: Handler, body: bytes) -> Answer:
+        """Here, or on a thread if others are served just now: health checks must not wait for them too."""
+        reply = answer(handler, self._service, body, may_wait=False)
+        if reply.is_busy:
+            loop = asyncio.get_running_loop()
+            reply = await loop.run_in_executor(self._verb_threads, answer, handler, self._service, body)
+        return reply
+
     def close(self) -> None:
         """Wait for what the threads are still doing."""
+        self._verb_threads.shutdown(wait=True)
         self._access_threads.shutdown(wait=True, cancel_futures=True)
         self._bind_threads.shutdown(wait=True)
         self._other_threads.shutdown(wait=True)

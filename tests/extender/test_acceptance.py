@@ -320,9 +320,11 @@ def test_a_node_that_is_offered_alone_says_nothing_of_pods_alike() -> None:
     world.filter(pods[0])
     record = world.service._pods.get("uid-q")
     assert record is not None
-    before = world.service._facts.offers.of(record.parse(pods[1]["metadata"]["annotations"]), [record])
+    request = record.request
+    assert request is not None
+    before = world.service._facts.offers.of(request, [record])
     world.filter(pods[0], ["n3"])
-    after = world.service._facts.offers.of(record.parse(pods[1]["metadata"]["annotations"]), [record])
+    after = world.service._facts.offers.of(request, [record])
     assert before is not None
     assert after is not None
     assert before.nodes.tolist() == after.nodes.tolist()

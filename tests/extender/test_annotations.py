@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hived.errors import UserError
 from hived.specs import BindInfo, GroupSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
 from hived_extender import annotations as a
-from hived_extender.annotation_yaml import YAML_SIZE_LIMIT
+from hived_extender.annotation_yaml import USUAL
 from tests.property.examples import examples
 
 MINIMAL = {"virtualCluster": "VC1", "leafCellNumber": 1}
@@ -192,7 +192,7 @@ class TestSpec:
             "[" * 100_000,
             '{"a":' * 100_000,
             "- " * 1000 + "x",
-            "x" * (YAML_SIZE_LIMIT + 1),
+            "x" * (USUAL.size + 1),
         ],
     )
     def test_what_is_no_such_yaml_is_refused(self, text: str) -> None:

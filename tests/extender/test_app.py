@@ -93,7 +93,7 @@ def test_a_group_is_found_whatever_its_name(world: World, client: FlaskClient, n
     world.place("p", spec_text(group=name))
     quoted = "".join(f"%{byte:02X}" for byte in name.encode())
     group = get(client, f"{INSPECT}/affinitygroups/{quoted}")
-    assert group["metadata"]["name"] == name
+    assert group["metadata"]["name"] == f"ns:{name}"
     assert group["status"]["allocatedPods"] == ["uid-p"]
     assert get(client, f"{INSPECT}/affinitygroups/") == {"items": [group]}
 

@@ -124,12 +124,12 @@ def test_minimums_of_tasks_count_in_both_steps() -> None:
     assert "3 of 4 pods of task worker created" in world.ask("job-0-1")
 
 
-def test_a_group_that_has_the_name_of_a_pod_to_come_is_told_and_nothing_is_placed() -> None:
+def test_nobody_can_take_the_name_of_a_pod_to_come() -> None:
     world = JobSetWorld()
     world.place("own", spec_text(group="podgroup/ns/set+0", leaf_cells=1))
     world.job_pod(0, 0, minimum=2, jobs=1)
-    assert "other pods are in an affinity group podgroup/ns/set+0" in world.ask("job-0-0")
-    assert set(world.groups()) == {"podgroup/ns/set+0"}
+    assert world.ask("job-0-0").startswith("n")
+    assert "ns:podgroup/ns/set+0" in world.groups()
 
 
 def test_a_restart_amid_leaders_finds_the_same() -> None:

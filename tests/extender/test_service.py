@@ -328,7 +328,7 @@ def preempting_beside_a_waiting_pod(
         world.service.node_seen(node(name, is_ready=False))
     gang = world.create("p", spec_text(group="gang", pods=2))
     world.service.preempt_victims(preempt_args(gang))
-    cleared, other = world.groups()["gang"]["physicalPlacement"]
+    cleared, other = world.groups()["ns:gang"]["physicalPlacement"]
     world.delete(lent[cleared])
     waiting = world.create("q", spec_text(vc="b", priority=-1))
     assert "FailedNodes" in world.filter(waiting)
@@ -346,7 +346,7 @@ def test_a_preemption_that_its_own_pod_gives_up_wakes_the_pods_that_were_refused
     world, nodes, (gang, waiting) = preempting_beside_a_waiting_pod(monkeypatch)
     world.service.node_seen(node(nodes["other"], is_ready=False))
     assert world.service.preempt_victims(preempt_args(gang)).node_name_to_meta_victims == {}
-    assert "gang" not in world.groups()
+    assert "ns:gang" not in world.groups()
     assert "preemption cancelled" in caplog.messages
     assert world.kube.done.wait(PATIENCE_S)
     assert "/api/v1/namespaces/ns/pods/q" in [path for path, _ in world.kube.patches]
@@ -391,7 +391,7 @@ def test_a_preempting_gang_can_be_changed_pod_by_pod() -> None:
         world.service.preempt_victims(preempt_args(gang[0]))
     for pod in reversed(gang):
         world.service.preempt_victims(preempt_args(pod))
-    assert (world.groups()["gang"]["priority"], len(world.groups()["gang"]["preemptingPods"])) == (6, 2)
+    assert (world.groups()["ns:gang"]["priority"], len(world.groups()["ns:gang"]["preemptingPods"])) == (6, 2)
 
 
 def test_requests_that_are_refused_before_the_core_is_asked_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -528,9 +528,9 @@ def test_a_spec_that_changes_while_preempting_gives_the_old_reservation_back() -
     world = World()
     fill_vc_a(world)
     world.service.preempt_victims(preempt_args(world.create("high", spec_text(priority=5, group="g"))))
-    assert world.groups()["g"]["preemptingPods"] == ["uid-high"]
+    assert world.groups()["ns:g"]["preemptingPods"] == ["uid-high"]
     world.filter(pod_json("high", spec_text(priority=5, group="h")))
-    assert "g" not in world.groups()
+    assert "ns:g" not in world.groups()
 
 
 def test_node_names_that_are_null_are_an_error() -> None:
@@ -647,7 +647,7 @@ def test_lazy_preemption_by_a_preemptor_is_shown_with_its_time() -> None:
     world.service.preempt_victims(preempt_args(world.create("high", spec_text(priority=5, group="g", pods=2))))
     status = world.groups()["ns/lazy"].get("lazyPreemptionStatus")
     assert status is not None
-    assert status["preemptor"] == "g"
+    assert status["preemptor"] == "ns:g"
     assert status["preemptionTime"].endswith("Z")
 
 
@@ -659,7 +659,7 @@ def test_decisions_are_logged_with_pod_group_vc_and_reason(caplog: pytest.LogCap
     assert fields.pop("us") >= 0
     assert fields == {
         "pod": "ns/p",
-        "group": "g",
+        "group": "ns:g",
         "vc": "b",
         "verb": "filter",
         "outcome": "bind",

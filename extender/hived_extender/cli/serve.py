@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 import threading
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -20,7 +21,15 @@ from hived_extender.cli.refusals import refused_in_vain
 from hived_extender.cli.signals import stop_signal
 from hived_extender.election import DURATION_S, LeaseName
 from hived_extender.reconfiguration.node_sync import NodeSyncing
-from hived_extender.running import LOOPBACK, ConfigMapName, Extender, WebhookPort, start_embedded, start_extender
+from hived_extender.running import (
+    LOOPBACK,
+    BindingSecretName,
+    ConfigMapName,
+    Extender,
+    WebhookPort,
+    start_embedded,
+    start_extender,
+)
 from hived_extender.server import settle_process, tune_process
 from hived_extender.tls import ServerTls
 
@@ -112,6 +121,16 @@ log = logging.getLogger(__name__)
     show_default="$POD_NAMESPACE, else default",
     help="Where that Lease is.",
 )  # fmt: skip
+@click.option(
+    "--binding-secret", metavar="[NAMESPACE/]NAME",
+    help="Prove bindings by the keys of this Secret, which is made if it is not there. Without it every pod that says "
+    "that hived bound it is believed.",
+)  # fmt: skip
+@click.option(
+    "--trust-unproved-before", metavar="TIME", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]),
+    help="Believe pods without proof that were created before this time (UTC), and prove their bindings: for those "
+    "that HiveD, or hived 0.1.0, has bound.",
+)  # fmt: skip
 @click.option("--lease-name", metavar="NAME", default="hived-scheduler", show_default=True, help="What it is called.")
 @click.option(
     "--lease-duration", metavar="SECONDS", type=click.IntRange(2, 600), default=DURATION_S, show_default=True,
@@ -142,6 +161,8 @@ def command(
     lease_namespace: str,
     lease_name: str,
     lease_duration: int,
+    binding_secret: str | None,
+    trust_unproved_before: datetime | None,
 ) -> None:
     """Run the scheduler extender, or a whole embedded cluster.
 
@@ -159,6 +180,7 @@ def command(
       hived serve --config-map hived-config --sync-nodes 60 --sync-levels topology.kubernetes.io/zone,example.com/rack
       hived serve --listen :9096 --log-format json
       hived serve --leader-elect --lease-namespace hived-system
+      hived serve --binding-secret hived-system/hived-bindings --trust-unproved-before 2026-11-22T12:00:00Z
       hived serve --tls-cert-file tls.crt --tls-private-key-file tls.key --client-ca-file ca.crt --authorize
       hived serve --webhook-port 9443 --webhook-tls-cert-file tls.crt --webhook-tls-private-key-file tls.key
       hived serve --embedded hivedscheduler.yaml --webhook
@@ -177,6 +199,9 @@ def command(
     if sync_nodes is not None:
         syncing = NodeSyncing(sync_nodes, Reading(split(sync_levels)), read_limits("--sync-max", sync_max))
     _check_company("--leader-elect", leader_elect, "lease_namespace", "lease_name", "lease_duration")
+    _check_company("--binding-secret", binding_secret is not None, "trust_unproved_before")
+    if embedded is not None and binding_secret is not None:
+        raise click.UsageError("an embedded cluster proves bindings by a key of its own: leave out --binding-secret")
     logs.configure(log_format, log_level)
     tune_process()
     with stop_signal() as stop:
@@ -199,16 +224,28 @@ def command(
                 lease=lease,
                 webhook=None if webhook_port is None else _webhook_port(webhook_port, certificate, key),
                 syncing=syncing,
+                binding_secret=_binding_secret(binding_secret, trust_unproved_before),
             ) as extender:
                 _serve_until(stop, extender)
 
 
 def _config_map(name: str) -> ConfigMapName:
-    """Raises UsageError for what cannot be a name."""
+    return ConfigMapName(*_namespaced("--config-map", name))
+
+
+def _binding_secret(name: str | None, trusts_before: datetime | None) -> BindingSecretName | None:
+    if name is None:
+        return None
+    moment = f"{trusts_before:%Y-%m-%dT%H:%M:%SZ}" if trusts_before is not None else ""
+    return BindingSecretName(*_namespaced("--binding-secret", name), moment)
+
+
+def _namespaced(option: str, name: str) -> tuple[str, str]:
+    """(namespace, name). Raises UsageError for what cannot be a name."""
     namespace, _, own = name.rpartition("/")
     if not own or "/" in namespace:
-        raise click.UsageError(f"--config-map wants NAME or NAMESPACE/NAME, not {name!r}")
-    return ConfigMapName(namespace or os.environ.get("POD_NAMESPACE") or "default", own)
+        raise click.UsageError(f"{option} wants NAME or NAMESPACE/NAME, not {name!r}")
+    return namespace or os.environ.get("POD_NAMESPACE") or "default", own
 
 
 def _webhook_port(port: int, certificate: Path | None, key: Path | None) -> WebhookPort:

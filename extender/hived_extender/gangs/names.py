@@ -18,6 +18,10 @@ class GroupNames:
         """The group that pods of a namespace mean by a name."""
         return written if (namespace, written) in self._bare else qualified(namespace, written)
 
+    def is_bare(self, namespace: str, group: str) -> bool:
+        """Is this a group of the bare name?"""
+        return (namespace, group) in self._bare
+
     def keep(self, uid: str, namespace: str, written: str) -> None:
         """A bound pod is in a group of the bare name; pods of its namespace that name it are too."""
         self.forget(uid)

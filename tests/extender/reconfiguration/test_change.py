@@ -156,7 +156,7 @@ def test_jobs_that_wait_are_told_apart() -> None:
                           "b:\n    virtualCells: [{cellType: RACK.NODE, cellNumber: 2}]")  # fmt: skip
     _, outcome = change(world, configuration(more))
     assert {one["name"]: one["verdict"] for one in outcome.waiting} == {
-        "large": "neverStarts",
+        "ns:large": "neverStarts",
         "ns/room": "couldStart",
     }
     assert "insufficient capacity" in next(one["reason"] for one in outcome.waiting if one["name"] == "large")

@@ -39,14 +39,14 @@ def test_groups_may_come_while_all_are_looked_at(monkeypatch: pytest.MonkeyPatch
     def interrupted(self: Verdicts, *groups: object) -> object:
         name = next(names, "")
         if name:
-            world.place(name, spec_text("b", 1, group=f"ns/{name}"))
+            world.place(name, spec_text("b", 1, group=name))
         return look(self, *groups)  # type: ignore[arg-type]  # whatever it was called with
 
     change = Change(first, first, None, 1)
     present, waiting = change.catch_up_with(world.service)
     monkeypatch.setattr(Verdicts, "_verdict", interrupted)
     assert change.outcome(present, waiting).affected == []
-    assert "ns/q" in present.groups
+    assert "ns:q" in present.groups
 
 
 def test_nothing_is_said_of_groups_that_come_when_the_state_has_caught_up() -> None:
@@ -66,11 +66,11 @@ def test_nothing_is_said_of_groups_that_come_when_the_state_has_caught_up() -> N
 
 def test_a_group_that_loses_one_node_and_gets_another_back_has_lost_one() -> None:
     world = World()
-    gang = spec_text("a", group="ns/gang", pods=2)
+    gang = spec_text("a", group="gang", pods=2)
     nodes = [world.place(name, gang)[1] for name in ("p", "q")]
     first = load_text(CONFIG, "first")
     without = [load_text(CONFIG.replace(f"{{cellAddress: {node}}}", "{cellAddress: other}"), node) for node in nodes]
-    assert switched(world, first, without[0]) == {"ns/gang": "partlyUnaccounted"}
-    assert switched(world, without[0], without[1]) == {"ns/gang": "partlyUnaccounted"}
-    assert world.groups()["ns/gang"]["physicalPlacement"] == {nodes[0]: [0, 1, 2, 3]}
-    assert switched(world, without[1], first) == {"ns/gang": "restored"}
+    assert switched(world, first, without[0]) == {"ns:gang": "partlyUnaccounted"}
+    assert switched(world, without[0], without[1]) == {"ns:gang": "partlyUnaccounted"}
+    assert world.groups()["ns:gang"]["physicalPlacement"] == {nodes[0]: [0, 1, 2, 3]}
+    assert switched(world, without[1], first) == {"ns:gang": "restored"}
