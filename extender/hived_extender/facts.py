@@ -24,7 +24,7 @@ from hived_extender.gangs.annotations import annotations_anew
 from hived_extender.gangs.growth import Growth
 from hived_extender.gangs.members import Members
 from hived_extender.gangs.named_groups import NamedGroups
-from hived_extender.gangs.names import GroupNames, qualified
+from hived_extender.gangs.names import GroupNames, qualified, written_name
 from hived_extender.gangs.promises import Promises
 from hived_extender.gangs.rounds import Rounds
 from hived_extender.gangs.table import Gangs
@@ -537,9 +537,9 @@ class Facts:
         """All that binding has written onto a pod, made again."""
         if record.request is None or record.bind_info is None:
             return {}
-        texts = annotations_anew(
-            record.request, record.bind_info, str(record.gang or ""), is_of_dialect=record.is_of_dialect
-        )
+        gang = str(record.gang or "") if record.is_of_dialect else None
+        written = written_name(record.namespace, record.request.spec.group.name) if gang is None else ""
+        texts = annotations_anew(record.request, record.bind_info, gang, "" if written == record.key else written)
         return texts | self._prover.sign(record.uid, record.node, texts, is_bare=record.is_bare)
 
     def take_changed(self, changed: Mapping[str, Reading]) -> None:

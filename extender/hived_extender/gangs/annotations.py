@@ -8,6 +8,7 @@ no gang is left started in part. A pod with the latter is known not to have writ
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -78,11 +79,17 @@ def gang_annotations(request: PodRequest | None, gang: str, peers: Iterable[Prom
     return {**spec, POD_GANG: text}
 
 
-def annotations_anew(request: PodRequest, info: BindInfo, gang: str, *, is_of_dialect: bool) -> dict[str, str]:
-    """What binding would have written onto a pod whose mates are all bound, from what is known of it."""
-    if is_of_dialect:
+def annotations_anew(request: PodRequest, info: BindInfo, gang: str | None, written: str) -> dict[str, str]:
+    """What binding would have written onto a pod whose mates are all bound, from what is known of it.
+
+    `gang` is None for a pod that asks in our own words; it calls its group `written`, "" if it is a group of its own.
+    """
+    if gang is not None:
         return gang_annotations(request, gang, ()) | bind_annotations(info)
-    return {SCHEDULING_SPEC: _encoder.encode(spec_fields(request.spec)).decode()} | bind_annotations(info)
+    fields = spec_fields(replace(request.spec, group=replace(request.spec.group, name=written)))
+    if not written:
+        del fields["affinityGroup"]
+    return {SCHEDULING_SPEC: _encoder.encode(fields).decode()} | bind_annotations(info)
 
 
 def peers_of(annotations: Mapping[str, str]) -> list[Promise]:

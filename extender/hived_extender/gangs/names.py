@@ -40,3 +40,8 @@ class GroupNames:
 def qualified(namespace: str, written: str) -> str:
     """The core's name for the group that a pod of a namespace names."""
     return f"{namespace}:{written}"
+
+
+def written_name(namespace: str, group: str) -> str:
+    """What pods of a namespace write for a group of theirs; the name of another group as it is."""
+    return group.removeprefix(f"{namespace}:")

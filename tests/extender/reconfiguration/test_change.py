@@ -159,7 +159,7 @@ def test_jobs_that_wait_are_told_apart() -> None:
         "ns:large": "neverStarts",
         "ns/room": "couldStart",
     }
-    assert "insufficient capacity" in next(one["reason"] for one in outcome.waiting if one["name"] == "large")
+    assert "insufficient capacity" in next(one["reason"] for one in outcome.waiting if one["name"] == "ns:large")
 
 
 def test_others_are_served_while_the_jobs_that_wait_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
