@@ -5,7 +5,8 @@
 ARG PYTHON_IMAGE=python:3.12-slim
 
 FROM ${PYTHON_IMAGE} AS build
-RUN python -m pip install --no-cache-dir build "hatchling>=1.27"
+COPY .ci/build.lock /tmp/build.lock
+RUN python -m pip install --no-cache-dir --require-hashes --requirement /tmp/build.lock
 WORKDIR /src
 COPY . .
 RUN PYTHON=python .ci/build-image-root /opt/hived
