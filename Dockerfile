@@ -5,16 +5,16 @@
 ARG PYTHON_IMAGE=python:3.12-slim
 
 FROM ${PYTHON_IMAGE} AS build
-RUN python -m pip install --no-cache-dir build "hatchling>=1.27"
+COPY .ci/build.lock /tmp/build.lock
+RUN python -m pip install --no-cache-dir --require-hashes --requirement /tmp/build.lock
 WORKDIR /src
 COPY . .
 RUN PYTHON=python .ci/build-image-root /opt/hived
 
 FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/hived /opt/hived
-# numba wants to write to the folder of its cache, even where everything is compiled.
-RUN useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent hived \
-    && chown --recursive hived:hived /opt/hived/kernels
+# The compiled kernels stay root's: the service loads them whatever its user is, and nobody who breaks into it changes them.
+RUN useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent hived
 ENV PATH=/opt/hived/bin:$PATH \
     CONFIG=/etc/hived/hivedscheduler.yaml \
     NUMBA_CPU_NAME=generic \

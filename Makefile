@@ -8,19 +8,19 @@ READY := $(VENV)/.ready
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-dialects test test-nojit test-image e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check bench soak storm clean
+.PHONY: help setup demo demo-dialects test test-nojit test-image lock advisories e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check bench soak storm clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# A build without isolation needs no network once everything is installed.
-$(READY): pyproject.toml
+# Exactly what is locked, by digest; then the project itself, whose build needs no network without isolation.
+$(READY): pyproject.toml .ci/dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "hived needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "setting up $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27' editables
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]'
+	@echo "setting up $(VENV), which takes about a minute ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement .ci/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 setup: $(READY) ## make .venv with everything that is needed to run, test and check
@@ -63,11 +63,20 @@ e2e-mixed: $(READY) ## a random cluster for 20 minutes: SEED=1 MINUTES=20 VERSIO
 	HIVED_E2E_VERSIONS=$(or $(VERSION),v1.36) $(BIN)/python -m tests.e2e.tools
 	$(BIN)/python -m tests.e2e.mixed --minutes $(or $(MINUTES),20) --seed $(or $(SEED),1) --version $(or $(VERSION),v1.36)
 
-check: $(READY) ## lint, format, types and import layers
+check: $(READY) ## lint, format, types, import layers and dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict .ci/dependencies.py
 	$(BIN)/python -m pytest tests/test_architecture.py
+	$(BIN)/python .ci/dependencies.py check
+
+# Takes minutes, as pip is asked about every Python and platform. Pins stay where they may; UPGRADE=1 chooses all anew.
+lock: $(READY) ## remake .ci/*.lock from pyproject.toml: UPGRADE=1
+	$(BIN)/python .ci/dependencies.py lock $(if $(UPGRADE),--upgrade)
+
+advisories: $(READY) ## fetch the known vulnerabilities of what is locked, for `make check`
+	$(BIN)/python .ci/dependencies.py advisories
 
 bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets are missed
 	$(BIN)/python -m tests.benchmarks --cold

@@ -1,23 +1,16 @@
-"""The one place that knows numba: its decorators and the folder in which compiled kernels are kept.
+"""The decorators of kernels, which are numba's with our options.
 
 `@kernel` marks a function that other kernels call; `@entry_kernel` marks one that Python calls: it is compiled once and
-then loaded from disk. `@linked_kernel` keeps much code from being copied into many of them. numba's own cache only
-notices edits in the file of the entry itself, so the folder's name carries a digest of every source file of this
-package: an edit anywhere means another folder, and kernels may call kernels of other files. Those of other packages
-call only kernels of their own file. Two rules for kernels: no recursion (numba crashes when it loads a cached recursive
-kernel), and every write to `State.cells.memory` goes through `journal.put`.
+then loaded from disk (`kernel_cache`). `@linked_kernel` keeps much code from being copied into many of them. The name
+of the folder carries a digest of every source file of this package: an edit anywhere means another folder, and kernels
+may call kernels of other files. Those of other packages call only kernels of their own file. Two rules for kernels: no
+recursion (numba crashes when it loads a cached recursive kernel), and every write to `State.cells.memory` goes through
+`journal.put`.
 
-With NUMBA_DISABLE_JIT=1 the decorators leave the function as it is.
+With NUMBA_DISABLE_JIT=1 the decorators leave the function as it is, and no folder is made or removed.
 """
 
-import atexit
-import hashlib
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import llvmlite.binding
@@ -26,12 +19,9 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from hived.kernel_cache import KernelCache, kernel_folders
+
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-KEPT_FOLDERS = 8
-"""Versions whose compiled kernels stay on disk, 6 MB each: those that were used last."""
-
-_DIGEST_LENGTH = 16
 
 _FOUR_NUMBERS = (types.int64,) * 4
 
@@ -46,60 +36,11 @@ LINKED_KERNELS: dict[str, Any] = {}
 ENTRY_KERNELS: list[Any] = []
 """Every entry kernel of the modules imported so far; `warm.count_compiled` checks that none was missed."""
 
-
-def _source_digest() -> str:
-    digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode())
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:_DIGEST_LENGTH]
-
-
-def _cache_folder() -> Path:
-    """Where compiled kernels live: below NUMBA_CACHE_DIR if set, else below the user's cache folder.
-
-    numba wants to write there. Where it cannot, as in an image with a read-only root, the kernels compiled beforehand
-    are copied to a temporary folder.
-    """
-    folder = Path("/nonexistent")
-    try:
-        folder = _base_folder() / ("kernels-" + _source_digest())
-        is_new = not folder.is_dir()
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-        os.utime(folder)
-        if is_new:
-            _remove_old_versions(folder.parent)
-    except (OSError, RuntimeError):
-        copy = Path(tempfile.mkdtemp(prefix="hived-kernels-"))
-        atexit.register(shutil.rmtree, copy, ignore_errors=True)
-        if folder.is_dir():
-            shutil.copytree(folder, copy, dirs_exist_ok=True)
-        return copy
-    return folder
-
-
-def _remove_old_versions(base: Path) -> None:
-    """Every edit of a kernel and every new version makes a folder, which nothing else would ever remove.
-
-    Who names a folder with NUMBA_CACHE_DIR may keep other things there, so only names that we give are touched.
-    """
-    ours = "kernels-" + "[0-9a-f]" * _DIGEST_LENGTH
-    with suppress(OSError):  # another process may be doing the same
-        folders = sorted(base.glob(ours), key=lambda folder: folder.stat().st_mtime)
-        for folder in folders[:-KEPT_FOLDERS]:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _base_folder() -> Path:
-    """RuntimeError if no folder is named and the user has no home."""
-    if named := os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hived"
-
-
 # numba makes the attributes of its configuration at run time
-numba.config.CACHE_DIR = str(_cache_folder())  # type: ignore[attr-defined]
+IS_INTERPRETED: bool = numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+
+if not IS_INTERPRETED:
+    numba.config.CACHE_DIR = str(kernel_folders()[0])  # type: ignore[attr-defined]
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -109,9 +50,16 @@ def kernel(function: Kernel) -> Kernel:
 
 def entry_kernel(function: Kernel) -> Kernel:
     """Compile a kernel that Python calls, and keep the result on disk. A call costs 0.3 us and 0.1 us per array."""
-    compiled = numba.njit(**_OPTIONS, cache=True)(function)
+    compiled = _kept_on_disk(function)
     ENTRY_KERNELS.append(compiled)
     return cast(Kernel, compiled)
+
+
+def _kept_on_disk(function: Callable[..., Any]) -> Any:
+    compiled = numba.njit(**_OPTIONS)(function)
+    if not IS_INTERPRETED:
+        compiled._cache = KernelCache(function)  # as its `enable_caching` does, with a cache that is checked
+    return compiled
 
 
 def linked_kernel(function: Kernel) -> Kernel:
@@ -120,10 +68,10 @@ def linked_kernel(function: Kernel) -> Kernel:
     It takes two blocks and four numbers, and returns a truth value. `link_kernels` must have run before any kernel that
     calls it: machine code that refers to a name which nobody knows cannot be loaded.
     """
-    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # numba makes the attributes of it at run time
+    if IS_INTERPRETED:
         return function
     symbol = f"hived.{function.__name__}"
-    LINKED_KERNELS[symbol] = numba.njit(**_OPTIONS, cache=True)(function)
+    LINKED_KERNELS[symbol] = _kept_on_disk(function)
 
     def call(_typing: Any, t: Any, s: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
         kinds = (t, s, *_FOUR_NUMBERS)

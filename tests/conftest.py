@@ -15,6 +15,7 @@ import uvicorn.server
 from hypothesis import settings
 
 from hived_extender.warm import compile_kernels
+from tests.progress import Progress
 
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
@@ -53,9 +54,13 @@ NEED_NO_KERNELS = ("tests", "growth", "deploy")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have a process of its own compile kernels while workers collect, and run tests that need none."""
+    compiler = None
     if config.getoption("numprocesses", None) and not numba.config.DISABLE_JIT:
         with _lock() as lock:
-            subprocess.Popen([sys.executable, "-m", "hived_extender.warm"], pass_fds=[lock.fileno()])
+            compiler = subprocess.Popen([sys.executable, "-m", "hived_extender.warm"], pass_fds=[lock.fileno()])
+    if not hasattr(config, "workerinput"):
+        is_compiling = lambda: compiler is not None and compiler.poll() is None  # noqa: E731
+        config.pluginmanager.register(Progress(is_compiling=is_compiling))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -31,7 +31,7 @@ ALLOWED_PACKAGES: dict[str, set[str]] = {
 # The core, lowest layer first. A module may import from lower layers, never from its own or a higher one, except that
 # the plain values of the first layer may use each other.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "specs", "events", "decisions", "jit", "blocks", "work"),
+    ("errors", "specs", "events", "decisions", "jit", "kernel_cache", "blocks", "work"),
     ("topology",),
     ("layout",),
     ("state", "matching", "sharing"),
@@ -56,7 +56,7 @@ FORBIDDEN_IN_CORE = {
     "subprocess", "tempfile", "threading", "time", "urllib",
 }  # fmt: skip
 CORE_EXCEPTIONS = {
-    "jit": {"os", "pathlib", "shutil", "tempfile"},  # finds the folder of the compiled kernels
+    "kernel_cache": {"os", "pathlib", "shutil", "tempfile"},  # keeps compiled kernels on disk
     "warm": {"time"},  # a program: says how long compiling took
 }
 
@@ -64,13 +64,25 @@ CORE_EXCEPTIONS = {
 ONLY_IN = {
     "kubernetes": {"hived_extender.kube"},
     "yaml": {"hived_config", "hived_extender"},
-    "numba": {"hived.jit", "hived.blocks"},
-    "llvmlite": {"hived.jit", "hived.blocks"},
+    "numba": {"hived.jit", "hived.kernel_cache", "hived.blocks"},
+    "llvmlite": {"hived.jit", "hived.kernel_cache", "hived.blocks"},
     "cryptography": {"hived_extender.certificates"},
 }
 
-# Import names whose distribution has another name; llvmlite is numba's own.
-DISTRIBUTION_OF = {"yaml": "PyYAML", "prometheus_client": "prometheus-client", "llvmlite": "numba"}
+# What we use of libraries beside their public interface, all of it. Another version may lack it, so pyproject.toml has
+# an upper bound for each. Attributes that no import shows: `_cache`, `overloads` and the library in them (hived.jit),
+# `_cache_file`, `_cache_path` and `_impl` of a cache (hived.kernel_cache), `_numba_type_` (hived.blocks).
+INTERNALS = {
+    "hived.jit": {"numba.core"},
+    "hived.kernel_cache": {"numba.core.caching", "numba.core.serialize"},
+    "hived.blocks": {"numba.core", "numba.core.typing.templates", "numba.np.arrayobj"},
+    "hived_extender.server": {"uvicorn.protocols.http.httptools_impl"},
+}
+INTERNAL_PARTS = ("numba.core", "numba.np", "numba.misc", "uvicorn.")
+BOUNDED = {"numba", "llvmlite", "uvicorn"}
+
+# Import names whose distribution has another name.
+DISTRIBUTION_OF = {"yaml": "PyYAML", "prometheus_client": "prometheus-client"}
 
 
 def modules() -> dict[str, Path]:
@@ -206,6 +218,19 @@ def test_every_library_that_is_imported_is_a_declared_dependency() -> None:
     imported = {name.split(".")[0] for module in MODULES for name, _ in imports(module)}
     libraries = imported - sys.stdlib_module_names - PACKAGES.keys()
     assert {DISTRIBUTION_OF.get(name, name).lower() for name in libraries} <= declared
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_internals_of_libraries_are_used_only_where_the_table_says(module: str) -> None:
+    used = {name for name, _ in imports(module) if name.startswith(INTERNAL_PARTS)}
+    assert used == INTERNALS.get(module, set())
+
+
+def test_libraries_whose_internals_are_used_have_an_upper_bound() -> None:
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    bounded = {re.split(r"[\[<>=!~ ]", each)[0] for each in dependencies if "<" in each}
+    assert {name.split(".")[0] for names in INTERNALS.values() for name in names} <= BOUNDED
+    assert bounded >= BOUNDED
 
 
 @cache

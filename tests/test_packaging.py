@@ -30,7 +30,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(root, with_pip=False, symlinks=True)
     libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (site_packages(root) / "libraries.pth").write_text("\n".join(libraries))
-    offline = {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_IGNORE_INSTALLED": "1"}
+    offline = {"PIP_NO_INDEX": "1"}  # so that it fails unless the very versions that are locked are there
     build = [ROOT / ".ci" / "build-image-root", root]
     subprocess.run(build, env={**os.environ, **offline, "PYTHON": sys.executable}, check=True)
     return root
@@ -106,6 +106,21 @@ def test_the_dockerfile_runs_what_is_tested_here() -> None:
     assert "RUN PYTHON=python .ci/build-image-root /opt/hived\n" in DOCKERFILE
     assert "NUMBA_CPU_NAME=generic" in DOCKERFILE
     assert "NUMBA_CACHE_DIR=/opt/hived/kernels" in DOCKERFILE
+
+
+def test_the_image_installs_only_what_is_locked() -> None:
+    script = (ROOT / ".ci" / "build-image-root").read_text()
+    assert "--require-hashes --requirement .ci/requirements.lock" in script
+    assert "--require-hashes --requirement /tmp/build.lock" in DOCKERFILE
+    installs = [
+        line for line in (script + DOCKERFILE).splitlines() if "pip install" in line or line.startswith('"${pip')
+    ]
+    assert len(installs) == 4
+
+
+def test_the_kernels_of_the_image_belong_to_root() -> None:
+    """So that they are loaded whatever user id the container gets, and cannot be changed by the service."""
+    assert "chown" not in DOCKERFILE
 
 
 def test_the_image_runs_as_a_user_without_rights() -> None:
