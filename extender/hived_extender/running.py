@@ -14,6 +14,7 @@ from socket import socket
 from typing import Any
 
 from hived.errors import UserError
+from hived.warm import ready_count
 from hived_config.loader import Configuration, load, load_text
 from hived_extender import server
 from hived_extender.access import Security
@@ -55,6 +56,10 @@ REVIEW_TIMEOUT_S = 5.0
 """For a review of access: the caller waits for it."""
 
 READY_CHECK_S = 0.02
+LOADING = (
+    "kernels are being loaded; once after an installation they are compiled, which takes about a minute: "
+    "{} of {} are ready"
+)
 UNPROTECTED = Security()
 
 PROMPT = Pace(hold_s=0.1, change_s=0.3)
@@ -178,6 +183,7 @@ class Extender:
 
     def start(self) -> None:
         """Begin to answer, to follow the cluster, and to lead as soon as it may."""
+        self._loading(*ready_count())
         for each in self._servers:
             each.start()
             log.info("listening", extra={"fields": {"url": each.url, "api_server": self._kube.host}})
@@ -217,7 +223,7 @@ class Extender:
             # Compiling, if it has not been done yet, takes longer than kube-scheduler waits for an answer.
             started = time.monotonic()
             log.info("loading kernels; the first time after installation they are compiled, which takes 30 to 90 s")
-            compile_kernels()
+            compile_kernels(self._loading)
             log.info("loaded", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
             if not self._is_stopping.is_set():
                 self._leadership.start()
@@ -227,6 +233,10 @@ class Extender:
         except Exception:
             log.critical("the beginning has failed", exc_info=True)
             self._fail()
+
+    def _loading(self, ready: int, total: int) -> None:
+        """Say so to people who ask whether this replica is ready."""
+        self.service.prepare(LOADING.format(ready, total), lambda: not self._is_stopping.is_set())
 
     def _fail(self) -> None:
         self._has_failed = True

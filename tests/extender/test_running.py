@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,15 @@ def status_of(url: str) -> int:
         return error.code
 
 
+def reason_of(extender: Extender) -> str:
+    """Why it is not ready, as everybody can read it."""
+    try:
+        with urlopen(f"{extender.url}/readyz") as response:
+            return f"status {response.status}"
+    except HTTPError as error:
+        return str(json.load(error)["reason"])
+
+
 def metric(extender: Extender, name: str, **labels: str) -> float | None:
     return extender.service.metrics.registry.get_sample_value(name, labels)
 
@@ -181,7 +190,33 @@ def test_the_extender_answers_but_is_not_ready_while_the_api_server_is_away(conf
     with start_extender(config, KubeClient.connect("http://127.0.0.1:9"), listen="127.0.0.1:0") as extender:
         assert status_of(f"{extender.url}/healthz") == 200
         assert status_of(f"{extender.url}/readyz") == 503
-        assert "being replayed" in post(extender, "filter", filter_body({"metadata": {"uid": "u"}}))["Error"]
+        wait_until(lambda: reason_of(extender) == "waiting for the API server to list nodes and pods")
+        answer = post(extender, "filter", filter_body({"metadata": {"uid": "u"}}))
+        assert "waiting for the API server" in answer["Error"]
+
+
+def test_while_kernels_are_compiled_everybody_is_told_so(
+    config: Path, cluster: EmbeddedCluster, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_told, may_go_on = threading.Event(), threading.Event()
+
+    def compile_for_long(tell: Callable[[int, int], None]) -> None:
+        tell(3, 20)
+        has_told.set()
+        may_go_on.wait(DEADLINE_S)
+
+    monkeypatch.setattr("hived_extender.running.compile_kernels", compile_for_long)
+    told = (
+        "kernels are being loaded; once after an installation they are compiled, which takes about a minute: "
+        "3 of 20 are ready"
+    )
+    with start(config, cluster) as extender:
+        assert has_told.wait(DEADLINE_S)
+        assert reason_of(extender) == told
+        assert told in post(extender, "filter", filter_body({"metadata": {"uid": "u"}}))["Error"]
+        may_go_on.set()
+        assert extender.wait_ready(DEADLINE_S)
+        assert reason_of(extender) == "status 200"
 
 
 def test_stopping_does_not_wait_for_silent_watches(config: Path, cluster: EmbeddedCluster) -> None:
@@ -240,7 +275,7 @@ def test_an_embedded_cluster_that_is_told_to_stop_does_not_wait_until_it_is_read
 ) -> None:
     stop, has_ended = threading.Event(), threading.Event()
 
-    def compile_for_long() -> None:
+    def compile_for_long(tell: Callable[[int, int], None]) -> None:
         stop.set()
         has_ended.wait(DEADLINE_S)
 
