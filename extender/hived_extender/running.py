@@ -367,12 +367,14 @@ def start_embedded(
     stop: threading.Event | None = None,
     has_webhook: bool = False,
     syncing: NodeSyncing | None = None,
+    on_answering: Callable[[Embedded], None] = lambda running: None,
 ) -> Iterator[Embedded]:
     """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
 
     Ready when entered, gone at the end. With `has_webhook` pods are changed when they are created, as the admission
     webhook does. Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to do with
     it. Its configuration is what the file says at the beginning, and is kept in a ConfigMap from then on.
+    `on_answering` is called as soon as API server and extender answer; to be ready may take the extender a minute more.
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
     first = file_origin(config_file)
@@ -404,12 +406,14 @@ def start_embedded(
             syncing=syncing,
             pace=PROMPT,
         ) as extender:
+            running = Embedded(cluster, extender)
+            on_answering(running)
             if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
                 raise UserError("the extender has not become ready; see the log")
             cluster.start_scheduler(extender.url)
             try:
                 with closing(KubeClient.connect(cluster.api_url)) as jobs_kube, JobController(jobs_kube):
-                    yield Embedded(cluster, extender)
+                    yield running
             finally:
                 cluster.stop_scheduler()
     finally:
