@@ -334,12 +334,12 @@ if its kernels have to be compiled, which is done once after an installation.
 
 Try, in another terminal:
 
-  export KUBECONFIG={kubeconfig}
+  export KUBECONFIG={kubeconfig} HIVED_SERVER={extender_url}
   kubectl get nodes
   hived submit job.yaml
   kubectl get pods -A --watch
   kubectl cordon NODE
-  hived get cluster --server {extender_url}
+  hived get cluster
   curl {extender_url}/v1/inspect/clusterstatus
 
 Ctrl-C ends it.
