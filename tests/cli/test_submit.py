@@ -509,6 +509,60 @@ def test_a_dry_run_without_a_service_says_how_to_do_without(run, write):
     assert "name it with --server, or print the objects alone: -o yaml" in result.stderr
 
 
+SETTINGS = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, labels: {app: web}}
+data: {mode: fast}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80}]}
+---
+"""
+
+
+@pytest.fixture
+def settings(kube):
+    """The path of the ConfigMap; it is deleted in the end."""
+    path = "/api/v1/namespaces/default/configmaps/settings"
+    yield path
+    with suppress(KubeError):
+        kube.delete(path)
+
+
+def test_objects_beside_a_job_are_created_as_they_are(run, kube, write, settings):
+    result = run(write(SETTINGS + POD))
+    assert (result.exit_code, result.stdout) == (0, "configmap/settings created\npod/notebook created\n")
+    assert "Warning: services left out (1): this cluster has none\n" in result.stderr
+    stored = kube.get(settings)
+    assert (stored["data"], stored["metadata"]["labels"]) == ({"mode": "fast"}, {"app": "web"})
+    assert "ownerReferences" not in stored["metadata"]
+
+
+def test_an_object_that_is_there_already_is_left_alone_if_it_is_the_same(run, kube, write, settings):
+    kube.create(settings.rpartition("/")[0], yaml.safe_load(SETTINGS.partition("---")[0]))
+    kube.patch(settings, {"metadata": {"labels": {"other": "x"}}})
+    result = run(write(SETTINGS + POD))
+    assert (result.exit_code, result.stdout) == (0, "pod/notebook created\nconfigmap/settings unchanged\n")
+    assert kube.get(settings)["metadata"]["labels"] == {"app": "web", "other": "x"}
+
+
+def test_an_object_that_is_there_with_another_content_is_refused_and_nothing_created(run, kube, write, settings):
+    kube.create(settings.rpartition("/")[0], yaml.safe_load(SETTINGS.partition("---")[0].replace("fast", "slow")))
+    result = run(write(POD + "---\n" + SETTINGS))
+    assert (result.exit_code, pod_names(kube), kube.get(settings)["data"]) == (1, [], {"mode": "slow"})
+    assert "configmap/settings exists already in namespace default, and is another; use kubectl apply" in result.stderr
+
+
+def test_a_dry_run_has_the_objects_beside_a_job_too(kube, forecast, write):
+    result = CliRunner().invoke(main, ["submit", write(SETTINGS + POD), *OBJECTS])
+    assert [one["kind"] for one in yaml.safe_load_all(result.stdout)][1:] == ["ConfigMap", "Service", "Pod"]
+    told = forecast(SETTINGS + POD).stdout.splitlines()
+    assert told[:2] == ["configmap/settings would be created", "service/web would be created"]
+
+
 @pytest.fixture
 def submit(embedded, kube, write):
     """Submit to a cluster whose service can be asked; its pods are deleted in the end."""

@@ -21,6 +21,8 @@ def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace:
     for job in jobs:
         if job.is_suspended:
             click.echo(f"job {job.name} is suspended: no pod would be created")
+        for each in job.objects if job.document is None else ():
+            click.echo(f"{each['kind'].lower()}/{each['metadata']['name']} would be created")
     manifests = _manifests(jobs, namespace)
     if not manifests:
         return

@@ -73,10 +73,11 @@ def command(
     """Turn jobs and pod manifests into pods and create them.
 
     Takes jobs of OpenPAI, Kubeflow, Volcano, DLRover and Kubernetes itself, and plain Pod manifests, several documents
-    to a file if you like; "-" reads standard input. All files are checked before the first pod is created, and the
-    service is asked: if it refuses a pod, as it does where there is no such virtual cluster, nothing is created. With
-    --dry-run nothing is created: the service is asked where each pod would run or why it would wait, or with -o yaml
-    the objects are printed, for which no cluster is needed.
+    to a file if you like; "-" reads standard input. Objects beside them, such as a Service, are created as they are.
+    All files are checked before the first pod is created, and the service is asked: if it refuses a pod, as it does
+    where there is no such virtual cluster, nothing is created. With --dry-run nothing is created: the service is asked
+    where each pod would run or why it would wait, or with -o yaml the objects are printed, for which no cluster is
+    needed.
 
     \b
     Examples:
@@ -144,6 +145,8 @@ def print_created(created: Created) -> None:
     """A line for everything that was created, and for what was not."""
     for one in [*created.others, *created.pods]:
         click.echo(f"{one['kind'].lower()}/{one['metadata']['name']} created")
+    for what in created.unchanged:
+        click.echo(f"{what} unchanged")
     for what, count in created.left_out.items():
         click.echo(f"Warning: {what} left out ({count}): this cluster has none", err=True)
 
