@@ -38,38 +38,47 @@ from hived.state import State
 from hived.views import forget_order
 
 
-def compile_kernels() -> int:
-    """Compile what is not compiled yet; returns the number of entry kernels. RuntimeError if the story misses one."""
-    state = new_state(_cluster())
+def compile_kernels(after_each: Callable[[], None] = lambda: None) -> int:
+    """Compile what is not compiled yet; returns the number of entry kernels. RuntimeError if the story misses one.
+
+    `after_each` is called between the events of the story: `ready_count` may be another then.
+    """
+    story = _Story(new_state(_cluster()), after_each)
+    state = story.state
     for node in state.topology.node_names:
-        _handle(state, NodeHealthChanged(node, is_healthy=True))
+        story.tell(NodeHealthChanged(node, is_healthy=True))
     near = _pod("near", priority=0, within_cell="RACK")
-    _run(state, near)
-    _handle(state, PodDeleted(near))
-    _run(state, _pod("lent", priority=-1, pods=2))
-    _run(state, _pod("lazy", priority=0, lazy=True))
-    _run(state, _pod("urgent", priority=5))
+    story.run(near)
+    story.tell(PodDeleted(near))
+    story.run(_pod("lent", priority=-1, pods=2))
+    story.run(_pod("lazy", priority=0, lazy=True))
+    story.run(_pod("urgent", priority=5))
     guest = _pod("preemptor", priority=9, pods=3)
-    _handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
+    story.tell(ScheduleRequested(guest, Phase.PREEMPTING))
     rival = _pod("rival", priority=10, pods=3)
-    _handle(state, ScheduleRequested(rival, Phase.PREEMPTING))
-    _handle(state, PodDeleted(rival))
-    _handle(state, ScheduleRequested(guest, Phase.PREEMPTING))
+    story.tell(ScheduleRequested(rival, Phase.PREEMPTING))
+    story.tell(PodDeleted(rival))
+    story.tell(ScheduleRequested(guest, Phase.PREEMPTING))
     for name in ("lent", "lazy", "urgent"):
         for pod in list(state.groups[name].holders) if name in state.groups else []:
             if pod is not None:
-                _handle(state, PodDeleted(pod))
-    _run(state, guest, Phase.PREEMPTING)
-    _handle(state, GroupSplit(guest.spec.group.name, tuple(_pod(f"part-{slot}", priority=9) for slot in range(3))))
-    _run(state, _pod("pinned", priority=0, pinned_cell_id="pin"))
-    _handle(state, NodeHealthChanged(state.topology.node_names[0], is_healthy=False))
-    _handle(state, LeavesLost(state.topology.node_names[1], "GPU", 1))
+                story.tell(PodDeleted(pod))
+    story.run(guest, Phase.PREEMPTING)
+    story.tell(GroupSplit(guest.spec.group.name, tuple(_pod(f"part-{slot}", priority=9) for slot in range(3))))
+    story.run(_pod("pinned", priority=0, pinned_cell_id="pin"))
+    story.tell(NodeHealthChanged(state.topology.node_names[0], is_healthy=False))
+    story.tell(LeavesLost(state.topology.node_names[1], "GPU", 1))
     for cell_type in ("", "NODE"):
-        _run(state, _pod("impossible", priority=0, pods=64, within_cell=cell_type))
+        story.run(_pod("impossible", priority=0, pods=64, within_cell=cell_type))
     bind_doomed_in_chain(state.arrays, state.cells, 0)
     relieve_chains(state.arrays, state.cells)
     forget_order(state.arrays, state.cells)
     return count_compiled("hived")
+
+
+def ready_count() -> tuple[int, int]:
+    """How many entry kernels of the modules imported so far can be called at once, and how many there are."""
+    return sum(bool(getattr(kernel, "signatures", [()])) for kernel in ENTRY_KERNELS), len(ENTRY_KERNELS)
 
 
 def count_compiled(package: str) -> int:
@@ -101,17 +110,25 @@ def _pod(name: str, priority: int, pods: int = 1, lazy: bool = False, **spec: An
     return PodRequest(name, name, "ns", PodSpec("vc", priority, 2, group, lazy_preemption=lazy, **spec))
 
 
-def _handle(state: State, event: Event) -> Decision:
-    """Kernels forget their sources as they come, so that the next ones find the memory free."""
-    decision = handle(state, event)
-    forget_sources()
-    return decision
+class _Story:
+    """Events for one state; kernels forget their sources as they come, so that the next ones find the memory free."""
 
+    def __init__(self, state: State, after_each: Callable[[], None]) -> None:
+        self.state = state
+        self._after_each = after_each
 
-def _run(state: State, pod: PodRequest, phase: Phase = Phase.FILTERING) -> None:
-    decision = _handle(state, ScheduleRequested(pod, phase))
-    if isinstance(decision, Bind):
-        _handle(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
+    def tell(self, event: Event) -> Decision:
+        """Handle one event."""
+        decision = handle(self.state, event)
+        forget_sources()
+        self._after_each()
+        return decision
+
+    def run(self, pod: PodRequest, phase: Phase = Phase.FILTERING) -> None:
+        """Ask for a pod's place, and let it run there if it can."""
+        decision = self.tell(ScheduleRequested(pod, phase))
+        if isinstance(decision, Bind):
+            self.tell(PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
 
 
 def main(compile_all: Callable[[], int] = compile_kernels) -> None:

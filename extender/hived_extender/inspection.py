@@ -224,6 +224,11 @@ class Inspector:
             raise UserError(f"a token is sent over https only, and the server is {server}: give its https address")
         self._context = credentials.context() if is_https else None
 
+    @property
+    def server(self) -> str:
+        """The address of the service."""
+        return self._server
+
     def physical_cluster(self) -> list[Cell]:
         """The top cells, in file order."""
         return self._decode(PHYSICAL_CLUSTER, list[Cell])

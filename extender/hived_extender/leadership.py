@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 0.05
 RETRY_WAIT_S = 0.5
+LISTING = "waiting for the API server to list nodes and pods"
+ELECTING = "waiting to be elected"
 STRICT_TRIES = 10
 """To fence every pod; then those that the API server refuses to change are left as they are."""
 
@@ -85,6 +87,7 @@ class Leadership:
         if self._devices is not None:
             self._devices.start()
         if self._elector is not None:
+            self._service.prepare(ELECTING, lambda: not self._is_stopping)
             self._elector.start()
         else:
             self._begin_term(lambda: not self._is_stopping)
@@ -158,9 +161,11 @@ class Leadership:
 
     def _list_anew(self, holds: Callable[[], bool]) -> None:
         """Have nodes and pods listed as they are now, however long that takes."""
+        self._service.prepare(LISTING, holds)
         for listed in [reflector.relist() for reflector in self._reflectors]:
             while holds() and not listed.wait(CHECK_INTERVAL_S):
                 pass
+        self._service.prepare(RECOVERING, holds)
 
     def _await_objects(self, holds: Callable[[], bool]) -> None:
         """Wait until the objects that describe gangs and devices are known, a while: their list may be withheld."""

@@ -55,6 +55,7 @@ class Ledger:
         """Cost O(cells). `on_lazy` is called with each group that is preempted lazily."""
         self.state = new_state(spec)
         self.lazy_times: dict[str, str] = {}
+        self._lazy_preemptors: dict[str, str] = {}  # those that an earlier state knew
         self.last_event: Event | None = None
         self.change_count = 0
         self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
@@ -111,6 +112,7 @@ class Ledger:
         self._on_room()
         if request.spec.group.name not in self.state.groups:
             self.lazy_times.pop(request.spec.group.name, None)
+            self._lazy_preemptors.pop(request.spec.group.name, None)
 
     def check_changed(self, request: PodRequest) -> None:
         """Raise UserError if a waiting pod may not change what it asks for into this."""
@@ -227,13 +229,29 @@ class Ledger:
 
         Whoever holds on to this ledger, such as a binding that is being written, holds on to the same term.
         """
-        self.state = successor.state
-        self.lazy_times = {name: self.lazy_times.get(name, time) for name, time in successor.lazy_times.items()}
+        known = {
+            name: preemptor
+            for name, group in successor.state.groups.items()
+            if group.virtual is None and (preemptor := self.lazy_preemptor(name)) is not None
+        }
+        times = {name: self.lazy_times[name] for name in known if name in self.lazy_times}
+        self.state, self._lazy_preemptors = successor.state, known
+        self.lazy_times = times | {name: self.lazy_times.get(name, time) for name, time in successor.lazy_times.items()}
         self.last_event = None
         self.change_count += 1
         self._tried.clear()
         if isinstance(self._recorder, Recorder) and isinstance(successor._recorder, Draft):
             self._recorder.take_over(successor._recorder)
+
+    def lazy_preemptor(self, name: str) -> str | None:
+        """The group that took the place of this one in its VC; None if it has a place, or nobody knows any more.
+
+        A group that is replayed without its place names itself in the state, or nobody: annotations do not say more.
+        """
+        group = self.state.groups.get(name)
+        if group is None or group.virtual is not None:
+            return None
+        return group.lazy_preemptor if group.lazy_preemptor not in (None, name) else self._lazy_preemptors.get(name)
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""

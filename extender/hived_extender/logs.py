@@ -64,9 +64,13 @@ class TextFormatter(logging.Formatter):
 FORMATTERS = {"text": TextFormatter, "json": JsonFormatter}
 
 
-def configure(log_format: str, level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send every log line of the process to `stream` (default stderr), as "text" or "json"."""
+def configure(
+    log_format: str, level: str = "INFO", stream: TextIO | None = None, only: logging.Filter | None = None
+) -> None:
+    """Send the log lines of the process to `stream` (default stderr), as "text" or "json"; `only` says which."""
     handler = logging.StreamHandler(stream or sys.stderr)
+    if only is not None:
+        handler.addFilter(only)
     handler.setFormatter(FORMATTERS[log_format]())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -74,6 +78,12 @@ def configure(log_format: str, level: str = "INFO", stream: TextIO | None = None
     # What the compiler of the kernels has to say at DEBUG is megabytes.
     for library in ("uvicorn", "numba"):
         logging.getLogger(library).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_is_no_advice)
+
+
+def _is_no_advice(record: logging.LogRecord) -> bool:
+    """False for uvicorn's advice to install a library of WebSockets: no server here would use it, there or not."""
+    return "WebSocket library" not in str(record.msg)
 
 
 def tell_failure(future: Future[None]) -> None:

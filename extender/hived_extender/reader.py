@@ -26,7 +26,7 @@ class Reader:
             with self._open_ledger() as ledger:
                 if name not in ledger.state.groups:
                     continue
-                group = status.affinity_group(ledger.state, name, ledger.lazy_times)
+                group = _group(ledger, name)
             yield group
 
     def affinity_group(self, name: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Reader:
             if name not in ledger.state.groups:
                 meant = [group for group in ledger.state.groups if group.partition(":")[2] == name]
                 name = meant[0] if len(meant) == 1 else name
-            return status.affinity_group(ledger.state, name, ledger.lazy_times)
+            return _group(ledger, name)
 
     def cells(self) -> CellStatus:
         """All cells as they are now. Others wait for a millisecond or two in a cluster of 16,384 nodes."""
@@ -49,3 +49,13 @@ class Reader:
         """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""
         with self._open_ledger() as ledger:
             return status.snapshot(ledger.state)
+
+
+def _group(ledger: Ledger, name: str) -> dict[str, Any]:
+    """One group, with the preemptor that only the ledger still knows."""
+    group = status.affinity_group(ledger.state, name, ledger.lazy_times)
+    preemptor = ledger.lazy_preemptor(name)
+    if preemptor is not None:
+        time = ledger.lazy_times.get(name, "")
+        group["status"]["lazyPreemptionStatus"] = {"preemptor": preemptor, "preemptionTime": time}
+    return group

@@ -14,6 +14,7 @@ from socket import socket
 from typing import Any
 
 from hived.errors import UserError
+from hived.warm import ready_count
 from hived_config.loader import Configuration, load, load_text
 from hived_extender import server
 from hived_extender.access import Security
@@ -57,6 +58,10 @@ REVIEW_TIMEOUT_S = 5.0
 """For a review of access: the caller waits for it."""
 
 READY_CHECK_S = 0.02
+LOADING = (
+    "kernels are being loaded; once after an installation they are compiled, which takes about a minute: "
+    "{} of {} are ready"
+)
 UNPROTECTED = Security()
 
 PROMPT = Pace(hold_s=0.1, change_s=0.3)
@@ -194,6 +199,7 @@ class Extender:
 
     def start(self) -> None:
         """Begin to answer, to follow the cluster, and to lead as soon as it may."""
+        self._loading(*ready_count())
         for each in self._servers:
             each.start()
             log.info("listening", extra={"fields": {"url": each.url, "api_server": self._kube.host}})
@@ -233,7 +239,7 @@ class Extender:
             # Compiling, if it has not been done yet, takes longer than kube-scheduler waits for an answer.
             started = time.monotonic()
             log.info("loading kernels; the first time after installation they are compiled, which takes 30 to 90 s")
-            compile_kernels()
+            compile_kernels(self._loading)
             log.info("loaded", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
             if not self._is_stopping.is_set():
                 self._leadership.start()
@@ -243,6 +249,10 @@ class Extender:
         except Exception:
             log.critical("the beginning has failed", exc_info=True)
             self._fail()
+
+    def _loading(self, ready: int, total: int) -> None:
+        """Say so to people who ask whether this replica is ready."""
+        self.service.prepare(LOADING.format(ready, total), lambda: not self._is_stopping.is_set())
 
     def _fail(self) -> None:
         self._has_failed = True
@@ -384,12 +394,14 @@ def start_embedded(
     stop: threading.Event | None = None,
     has_webhook: bool = False,
     syncing: NodeSyncing | None = None,
+    on_answering: Callable[[Embedded], None] = lambda running: None,
 ) -> Iterator[Embedded]:
     """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
 
     Ready when entered, gone at the end. With `has_webhook` pods are changed when they are created, as the admission
     webhook does. Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to do with
     it. Its configuration is what the file says at the beginning, and is kept in a ConfigMap from then on.
+    `on_answering` is called as soon as API server and extender answer; to be ready may take the extender a minute more.
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
     first = file_origin(config_file)
@@ -422,12 +434,14 @@ def start_embedded(
             pace=PROMPT,
             prover=Prover([os.urandom(KEY_BYTES)]),
         ) as extender:
+            running = Embedded(cluster, extender)
+            on_answering(running)
             if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
                 raise UserError("the extender has not become ready; see the log")
             cluster.start_scheduler(extender.url)
             try:
                 with closing(KubeClient.connect(cluster.api_url)) as jobs_kube, JobController(jobs_kube):
-                    yield Embedded(cluster, extender)
+                    yield running
             finally:
                 cluster.stop_scheduler()
     finally:

@@ -247,6 +247,12 @@ class Service:
             self.pod_seen(pod)
             fenced.add(pod.metadata.uid)
 
+    def prepare(self, standing: str, holds: Callable[[], bool]) -> None:
+        """Say what this replica does before it leads; nothing happens if the term is over."""
+        with self._lock:
+            if holds() and self._facts.ledger is None:
+                self.standing = standing
+
     def lead(self, holds: Callable[[], bool]) -> None:
         """Begin a term: build the state from all nodes and bound pods, and answer from now on.
 

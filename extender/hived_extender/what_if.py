@@ -4,6 +4,7 @@ The pods are taken to be all there and asked about, those of a gang together and
 Nothing is changed. Not thread-safe: the service calls it under its lock.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
 
 from hived.decisions import Bind, Preempt, Wait
@@ -21,6 +22,9 @@ from hived_extender.pods import PodRecord, PodTable
 from hived_extender.readings import Reading
 from hived_extender.waiting import NO_CHAIN_REASON
 from hived_extender.wire import Pod, PodOutcome
+
+_LABEL = re.compile(r"^\[what-if-\d+\([^()]*\)\]: ")
+"""How the core's messages begin; the pods have no uids yet."""
 
 POD_LIMIT = 4096
 """Pods of one question."""
@@ -159,6 +163,7 @@ class WhatIf:
     def _say(
         self, record: PodRecord, outcome: str, reason: str = "", *, node: str = "", cells: Sequence[int] = ()
     ) -> None:
+        reason = _LABEL.sub("", reason)
         self._outcomes[record.uid] = PodOutcome(
             namespace=record.namespace, name=record.name, outcome=outcome, node=node, cells=list(cells), reason=reason
         )

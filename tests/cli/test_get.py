@@ -204,6 +204,14 @@ def test_groups_are_listed_by_name(server):
     ]
 
 
+def test_a_group_is_never_said_to_be_its_own_preemptor(server, monkeypatch):
+    lazy = {"preemptor": "me~idle/default", "preemptionTime": "2026-11-20T10:00:00Z"}
+    group = BORROWER | {"status": BORROWER["status"] | {"lazyPreemptionStatus": lazy}}
+    monkeypatch.setitem(ANSWERS, "/v1/inspect/affinitygroups/me~idle/default", (200, group))
+    [_, row] = lines("get", "groups", "me~idle/default", "--server", server)
+    assert row.endswith("   nobody known, its VC has no place for it 2026-11-20T10:00:00Z")
+
+
 def test_one_group_is_shown_with_its_devices(server):
     assert "pool/n0[0] single[1]" in lines("get", "groups", "me~train/default", "--server", server)[1]
 

@@ -337,3 +337,101 @@ def test_gpus_that_may_be_looked_for_on_nodes_without_any_are_a_warning(write, s
     ]
     named = write(job(hived="jobPriorityClass: oppo, taskRoles: {worker: {skuType: BIG}}"))
     assert plan_file(named, submission)[1] == []
+
+
+PS = "  ps:\n    dockerImage: torch\n    resourcePerInstance: {gpu: 2}\ndefaults:"
+
+
+def warnings_of(file: str, submission: Submission) -> list[str]:
+    return [warning.removeprefix(f"{file}:").partition(": ")[2] for warning in plan_file(file, submission)[1]]
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "skuNum: 2, skuType: BIG",
+        "resourcePerInstance: {skuNum: 2, skuType: BIG}",
+        "skuType: BIG, resourcePerInstance: {skuNum: 2}",
+    ],
+    ids=["portal", "newer", "mixed"],
+)
+def test_a_number_of_skus_is_taken_as_written(wish, write, submission):
+    file = write(job("1", "gpu: 1, cpu: 1, memoryMB: 1024", hived=f"taskRoles: {{worker: {{{wish}}}}}"))
+    assert [(spec["leafCellType"], spec["leafCellNumber"]) for spec in specs(file, submission)] == [("BIG", 2)]
+    assert warnings_of(file, submission) == []
+
+
+def test_no_number_of_skus_is_what_the_resources_need(write, submission):
+    wish = "taskRoles: {worker: {skuNum: null, skuType: null, withinOne: null, minGangInstance: null}}"
+    file = write(job("1", "gpu: 3", hived=wish))
+    assert [spec["leafCellNumber"] for spec in specs(file, submission)] == [3]
+    assert warnings_of(file, submission) == []
+
+
+def test_a_number_of_skus_counts_against_the_quota(write, submission):
+    file = write(job("2", hived="taskRoles: {worker: {skuNum: 9}}"))
+    assert "requests 18 SKUs, exceeds maximum" in refusal(file, submission)
+
+
+def test_fewer_skus_than_the_resources_need_are_warned_of(write, submission):
+    file = write(job("1", "gpu: 3", hived="taskRoles: {worker: {skuNum: 1}}"))
+    assert [spec["leafCellNumber"] for spec in specs(file, submission)] == [1]
+    [warning] = warnings_of(file, submission)
+    assert warning.endswith("takes 3 SKUs, but skuNum in extras.hivedScheduler.taskRoles says 1")
+
+
+def test_a_task_role_that_is_a_gang_can_be_kept_within_one_cell(write, submission):
+    file = write(job("2", hived="taskRoles: {worker: {withinOne: BIG-NODE}}"))
+    assert [spec["withinCell"] for spec in specs(file, submission)] == ["BIG-NODE"] * 2
+    assert warnings_of(file, submission) == []
+
+
+def test_a_group_of_task_roles_is_a_gang_within_one_cell_and_the_others_another(write, submission):
+    groups = "taskRoleGroups: [{taskRoles: [worker, ps], withinOne: BIG-POOL, gang: true}]"
+    text = job("1", hived=groups).replace("defaults:", PS).replace("defaults:", PS.replace("ps:", "log:", 1), 1)
+    found = specs(write(text), submission)
+    names = [(spec["affinityGroup"]["name"], spec.get("withinCell")) for spec in found]
+    assert names == [("me~train/taskRoleGroups/worker_ps", "BIG-POOL")] * 2 + [("me~train/default", None)]
+
+
+@pytest.mark.parametrize(
+    ("gang", "wish", "reason"),
+    [
+        (
+            "true",
+            "taskRoles: {worker: {withinOne: BIG-NODE}}",
+            "cells are chosen for a gang as a whole, and ps belongs to",
+        ),
+        ("false", "taskRoles: {worker: {withinOne: BIG-NODE}}", "without a gang each instance is placed by itself"),
+        ("true", "taskRoles: {worker: {minGangInstance: 1}}", "all 2 instances start together"),
+    ],
+)
+def test_a_wish_that_cannot_be_kept_is_warned_of(gang, wish, reason, write, submission):
+    file = write(job(gang=gang, hived=wish).replace("defaults:", PS))
+    assert not any("withinCell" in spec for spec in specs(file, submission))
+    [warning] = warnings_of(file, submission)
+    assert f"not honoured: {reason}" in warning
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (
+            "taskRoles: {worker: {withinOne: RACK}}",
+            "no cell type 'RACK' (known: BIG-NODE, BIG-POOL, CPU-NODE, SMALL-NODE)",
+        ),
+        ("taskRoleGroups: [{taskRoles: [worker]}]", "found worker, expected at least two task roles"),
+        ("taskRoleGroups: [{taskRoles: [worker, no]}]", "no such task role in taskRoles: no"),
+        (
+            "taskRoleGroups: [{taskRoles: [worker, ps]}, {taskRoles: [ps, worker]}]",
+            "ps is in an affinity group already",
+        ),
+        (
+            "taskRoles: {worker: {skuNum: 1, resourcePerInstance: {skuNum: 1}}}",
+            "resourcePerInstance has a skuNum too; keep one of them",
+        ),
+        ("taskRoles: {worker: {skuNum: many}}", "found 'many', expected a whole number from 0 to"),
+    ],
+)
+def test_a_mistake_in_these_keys_has_its_place(wish, message, write, submission):
+    assert message in refusal(write(job(hived=wish).replace("defaults:", PS)), submission)

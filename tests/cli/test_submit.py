@@ -33,6 +33,7 @@ virtualClusters:
     virtualCells:
     - {cellType: NODE, cellNumber: 1}
 """
+NOBODY = "http://127.0.0.1:1"
 OBJECTS = ("--dry-run", "-o", "yaml")
 JOB = """\
 protocolVersion: 2
@@ -66,6 +67,7 @@ def kube(server, monkeypatch, tmp_path) -> Iterator[KubeClient]:
     for variable in ("CONFIG", "KUBECONFIG", "KUBE_APISERVER_ADDRESS"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HIVED_SERVER", NOBODY)
     monkeypatch.chdir(tmp_path)
     client = KubeClient.connect(server.url)
     yield client
@@ -388,7 +390,8 @@ def records(kube) -> Iterator[None]:
 
 def test_a_job_of_another_controller_is_kept_and_owns_its_pods(run, kube, write, records):
     result = run(write(VOLCANO))
-    assert (result.exit_code, result.stderr) == (0, "Warning: services left out (1): this cluster has none\n")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[0] == "Warning: services left out (1): this cluster has none"
     assert result.stdout.splitlines() == [
         "configmap/vc-svc created",
         "pod/vc-worker-0 created",
@@ -504,6 +507,112 @@ def test_a_dry_run_without_a_service_says_how_to_do_without(run, write):
     assert result.exit_code == 1
     assert "no answer from http://127.0.0.1:1" in result.stderr
     assert "name it with --server, or print the objects alone: -o yaml" in result.stderr
+
+
+SETTINGS = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, labels: {app: web}}
+data: {mode: fast}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80}]}
+---
+"""
+
+
+@pytest.fixture
+def settings(kube):
+    """The path of the ConfigMap; it is deleted in the end."""
+    path = "/api/v1/namespaces/default/configmaps/settings"
+    yield path
+    with suppress(KubeError):
+        kube.delete(path)
+
+
+def test_objects_beside_a_job_are_created_as_they_are(run, kube, write, settings):
+    result = run(write(SETTINGS + POD))
+    assert (result.exit_code, result.stdout) == (0, "configmap/settings created\npod/notebook created\n")
+    assert "Warning: services left out (1): this cluster has none\n" in result.stderr
+    stored = kube.get(settings)
+    assert (stored["data"], stored["metadata"]["labels"]) == ({"mode": "fast"}, {"app": "web"})
+    assert "ownerReferences" not in stored["metadata"]
+
+
+def test_an_object_that_is_there_already_is_left_alone_if_it_is_the_same(run, kube, write, settings):
+    kube.create(settings.rpartition("/")[0], yaml.safe_load(SETTINGS.partition("---")[0]))
+    kube.patch(settings, {"metadata": {"labels": {"other": "x"}}})
+    result = run(write(SETTINGS + POD))
+    assert (result.exit_code, result.stdout) == (0, "pod/notebook created\nconfigmap/settings unchanged\n")
+    assert kube.get(settings)["metadata"]["labels"] == {"app": "web", "other": "x"}
+
+
+def test_an_object_that_is_there_with_another_content_is_refused_and_nothing_created(run, kube, write, settings):
+    kube.create(settings.rpartition("/")[0], yaml.safe_load(SETTINGS.partition("---")[0].replace("fast", "slow")))
+    result = run(write(POD + "---\n" + SETTINGS))
+    assert (result.exit_code, pod_names(kube), kube.get(settings)["data"]) == (1, [], {"mode": "slow"})
+    assert "configmap/settings exists already in namespace default, and is another; use kubectl apply" in result.stderr
+
+
+def test_a_dry_run_has_the_objects_beside_a_job_too(kube, forecast, write):
+    result = CliRunner().invoke(main, ["submit", write(SETTINGS + POD), *OBJECTS])
+    assert [one["kind"] for one in yaml.safe_load_all(result.stdout)][1:] == ["ConfigMap", "Service", "Pod"]
+    told = forecast(SETTINGS + POD).stdout.splitlines()
+    assert told[:2] == ["configmap/settings would be created", "service/web would be created"]
+
+
+@pytest.fixture
+def submit(embedded, kube, write):
+    """Submit to a cluster whose service can be asked; its pods are deleted in the end."""
+    client = KubeClient.connect(embedded.cluster.api_url)
+
+    def _submit(text: str, *options: str):
+        where = ["--api-server", embedded.cluster.api_url, "--server", embedded.extender.url]
+        return CliRunner().invoke(main, ["submit", write(text), *where, *options])
+
+    _submit.pods = lambda: pod_names(client)
+    yield _submit
+    for name in pod_names(client):
+        client.delete_pod("default", name, grace_period_s=0)
+    client.close()
+
+
+def test_pods_that_no_virtual_cluster_takes_are_not_created(submit, embedded):
+    result = submit(POD.replace("010", "nowhere"))
+    assert (result.exit_code, result.stdout, submit.pods()) == (1, "", [])
+    assert result.stderr.splitlines() == [
+        f"Error: nothing was created, because {embedded.extender.url} refuses the pod:",
+        "  default/notebook: VC nowhere does not exists!",
+        "Correct that, name the cluster's own service with --server, or create them all the same with --unchecked",
+    ]
+
+
+def test_every_refused_pod_has_its_reason_and_those_that_would_run_are_not_created_either(submit):
+    pods = [POD.replace("010", vc).replace("name: notebook", f"name: pod-{i}")
+            for i, vc in enumerate(("nowhere", "research", "nowhere", "moon"))]  # fmt: skip
+    result = submit("---\n".join(pods))
+    assert (result.exit_code, submit.pods()) == (1, [])
+    assert "refuses 3 of 4 pods:" in result.stderr
+    assert "  default/pod-0, default/pod-2: VC nowhere does not exists!\n" in result.stderr
+    assert "  default/pod-3: VC moon does not exists!\n" in result.stderr
+
+
+def test_pods_are_created_unchecked_if_somebody_wants_that(submit):
+    result = submit(POD.replace("010", "nowhere"), "--unchecked")
+    assert (result.exit_code, result.stderr, submit.pods()) == (0, "", ["notebook"])
+
+
+def test_pods_that_have_to_wait_are_created(submit):
+    result = submit(WITH_GPU.replace("replicas: 2", "replicas: 3"), "--vc", "research", "--priority", "prod")
+    assert (result.exit_code, len(submit.pods())) == (0, 3), result.stderr
+
+
+def test_without_a_service_to_ask_pods_are_created_and_that_is_told(run, kube, write):
+    result = run(write(POD))
+    assert (result.exit_code, result.stdout) == (0, "pod/notebook created\n")
+    assert result.stderr.startswith("Not checked whether hived takes these pods: no answer from http://127.0.0.1:1: ")
 
 
 def test_a_watched_job_is_looked_after_until_it_ends(run, kube, write, records):

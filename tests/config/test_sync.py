@@ -320,3 +320,44 @@ def test_nodes_may_come_and_go_for_as_long_as_they_like(seed: int) -> None:
         text = done(text, present.values(), reading).text
         names = build_topology(load_text(text, "f", environ={}).cluster).node_names
         assert len(set(names)) == len(names)
+
+
+GENERATED = """\
+physicalCluster:
+  cellTypes:
+    NODE: {childCellType: V100, childCellNumber: 8, isNodeLevel: true}
+    RACK: {childCellType: NODE, childCellNumber: 2}
+    ROOM: {childCellType: RACK, childCellNumber: 2}
+  physicalCells:
+  - {cellType: NODE}
+  - cellType: ROOM
+    cellChildren: [{cellAddress: left}, {cellAddress: right, cellChildren: [{}, {cellAddress: n9}]}]
+virtualClusters:
+  a: {virtualCells: [{cellType: ROOM, cellNumber: 1}]}
+"""
+
+
+def test_nodes_whose_names_are_generated_are_those_of_the_scheduler() -> None:
+    topology = build_topology(load_text(GENERATED, "", environ={}).cluster)
+    assert sorted(topology.node_names) == ["0", "4", "5", "6", "n9"]
+    every = synced(GENERATED, nodes("0", "4", "5", "6", "n9"))
+    assert (every.text, every.changes, every.notes) == (GENERATED, (), ())
+
+
+def test_nodes_whose_names_are_generated_are_told_when_they_are_gone() -> None:
+    result = synced(GENERATED, nodes("0", "5", "n9"))
+    assert result.text == GENERATED
+    assert result.notes == (
+        "2 nodes of the file not in the cluster; their names are generated, and no other node takes their places until "
+        "cellChildren are written with a cellAddress for each: 4, 6",
+    )
+
+
+def test_a_new_node_beside_generated_ones_is_known_by_them_and_takes_no_place_of_theirs() -> None:
+    text = GENERATED[: GENERATED.index("  - cellType: ROOM")] + GENERATED[GENERATED.index("virtualClusters") :]
+    text = text.replace("cellType: ROOM, cellNumber", "cellType: NODE, cellNumber")
+    result = synced(text, nodes("0", "n7"))
+    assert result.changes == ("a new NODE for n7",)
+    assert result.text == text.replace(
+        "{cellType: NODE}\n", "{cellType: NODE}\n  - {cellType: NODE, cellAddress: n7}\n"
+    )

@@ -40,6 +40,14 @@ def test_a_kernel_that_the_story_misses_is_named(monkeypatch: pytest.MonkeyPatch
         warm.compile_kernels()
 
 
+def test_between_events_it_is_known_how_many_kernels_are_ready() -> None:
+    counts: list[tuple[int, int]] = []
+    warm.compile_kernels(lambda: counts.append(warm.ready_count()))
+    assert len(counts) > 10
+    assert counts == sorted(counts)
+    assert counts[-1][0] <= counts[-1][1] == len(ENTRY_KERNELS)
+
+
 def test_the_command_says_how_many_kernels_are_ready(capsys: pytest.CaptureFixture[str]) -> None:
     warm.main()
     assert re.fullmatch(rf"{len(core_kernels())} kernels ready after [\d.]+ s\n", capsys.readouterr().err)

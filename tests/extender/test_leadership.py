@@ -248,6 +248,15 @@ def test_taking_over_waits_for_an_api_server_that_refuses_to_touch_pods(replicas
     assert refused == [("/api/v1/namespaces/ns/pods/p", False)] * 5
 
 
+def test_until_the_lease_has_been_read_a_replica_waits_to_be_elected(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas.start()
+    monkeypatch.setattr("hived_extender.election.Elector._stand", lambda elector: None)
+    second = replicas.start()
+    wait_until(lambda: second.service.standing == "waiting to be elected")
+
+
 def test_a_take_over_is_given_up_when_the_lease_is_lost_on_the_way(replicas: Replicas) -> None:
     first, second = replicas.start(), replicas.start()
     replicas.create("p")

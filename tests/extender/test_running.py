@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from hived.errors import UserError
 from hived_extender.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.kube import KubeClient, pod_path
-from hived_extender.running import Extender, start_embedded, start_extender
+from hived_extender.running import Embedded, Extender, start_embedded, start_extender
 from hived_extender.wire import ENABLE_LIMIT
 from tests.extender.world import CONFIG, NODES, cluster_spec, filter_body, spec_text, wait_until
 from tests.programs import HIVED, hived
@@ -111,6 +111,15 @@ def status_of(url: str) -> int:
         return error.code
 
 
+def reason_of(extender: Extender) -> str:
+    """Why it is not ready, as everybody can read it."""
+    try:
+        with urlopen(f"{extender.url}/readyz") as response:
+            return f"status {response.status}"
+    except HTTPError as error:
+        return str(json.load(error)["reason"])
+
+
 def metric(extender: Extender, name: str, **labels: str) -> float | None:
     return extender.service.metrics.registry.get_sample_value(name, labels)
 
@@ -181,7 +190,33 @@ def test_the_extender_answers_but_is_not_ready_while_the_api_server_is_away(conf
     with start_extender(config, KubeClient.connect("http://127.0.0.1:9"), listen="127.0.0.1:0") as extender:
         assert status_of(f"{extender.url}/healthz") == 200
         assert status_of(f"{extender.url}/readyz") == 503
-        assert "being replayed" in post(extender, "filter", filter_body({"metadata": {"uid": "u"}}))["Error"]
+        wait_until(lambda: reason_of(extender) == "waiting for the API server to list nodes and pods")
+        answer = post(extender, "filter", filter_body({"metadata": {"uid": "u"}}))
+        assert "waiting for the API server" in answer["Error"]
+
+
+def test_while_kernels_are_compiled_everybody_is_told_so(
+    config: Path, cluster: EmbeddedCluster, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_told, may_go_on = threading.Event(), threading.Event()
+
+    def compile_for_long(tell: Callable[[int, int], None]) -> None:
+        tell(3, 20)
+        has_told.set()
+        may_go_on.wait(DEADLINE_S)
+
+    monkeypatch.setattr("hived_extender.running.compile_kernels", compile_for_long)
+    told = (
+        "kernels are being loaded; once after an installation they are compiled, which takes about a minute: "
+        "3 of 20 are ready"
+    )
+    with start(config, cluster) as extender:
+        assert has_told.wait(DEADLINE_S)
+        assert reason_of(extender) == told
+        assert told in post(extender, "filter", filter_body({"metadata": {"uid": "u"}}))["Error"]
+        may_go_on.set()
+        assert extender.wait_ready(DEADLINE_S)
+        assert reason_of(extender) == "status 200"
 
 
 def test_stopping_does_not_wait_for_silent_watches(config: Path, cluster: EmbeddedCluster) -> None:
@@ -235,12 +270,27 @@ def test_an_embedded_cluster_runs_the_pods_it_is_given(config: Path) -> None:
         kube.close()
 
 
+def test_a_pod_that_is_refused_again_and_again_is_warned_of_once(
+    config: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with start_embedded(config) as running:
+        kube = connect(running.cluster)
+        create_pod(kube, "p", spec_text(vc="nowhere"))
+        wait_until(
+            lambda: (metric(running.extender, "hived_decisions_total", verb="filter", outcome="error") or 0) >= 3
+        )
+        kube.close()
+    told = [record.levelname for record in caplog.records if "scheduling ns/p failed" in record.getMessage()]
+    assert told[:3] == ["WARNING", "INFO", "INFO"]
+
+
 def test_an_embedded_cluster_that_is_told_to_stop_does_not_wait_until_it_is_ready(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop, has_ended = threading.Event(), threading.Event()
 
-    def compile_for_long() -> None:
+    def compile_for_long(tell: Callable[[int, int], None]) -> None:
         stop.set()
         has_ended.wait(DEADLINE_S)
 
@@ -252,12 +302,31 @@ def test_an_embedded_cluster_that_is_told_to_stop_does_not_wait_until_it_is_read
     assert time.monotonic() - began < DEADLINE_S / 2
 
 
+def test_where_an_embedded_cluster_answers_is_told_before_it_is_ready(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on = threading.Event()
+    told: list[tuple[bool, bool, int]] = []
+
+    def note(running: Embedded) -> None:
+        extender = running.extender
+        told.append(
+            (running.cluster.kubeconfig.exists(), extender.service.is_ready, status_of(f"{extender.url}/healthz"))
+        )
+        may_go_on.set()
+
+    monkeypatch.setattr("hived_extender.running.compile_kernels", lambda tell: may_go_on.wait(DEADLINE_S))
+    with start_embedded(config, on_answering=note) as running:
+        assert running.extender.service.is_ready
+    assert told == [(True, False, 200)]
+
+
 def test_the_command_serves_until_sigterm_and_exits_with_zero(config: Path, tmp_path: Path) -> None:
     words = ["serve", "--embedded", str(config), "--listen", "127.0.0.1:0"]
     words += ["--record", str(tmp_path / "records"), "--log-format", "json"]
     with hived(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
-        lines = [line.split() for line in takewhile("Ctrl-C ends it.\n".__ne__, process.stdout)]
+        lines = [line.split() for line in takewhile(lambda line: not line.startswith("Ready"), process.stdout)]
         addresses = {words[0]: words[-1] for words in lines if words}
         assert status_of(f"{addresses['extender']}/readyz") == 200
         assert status_of(f"{addresses['API']}/api/v1/nodes/n0") == 200

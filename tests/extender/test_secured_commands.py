@@ -194,6 +194,6 @@ def test_options_that_cannot_be_are_refused_at_start(
     files: Files, monkeypatch: pytest.MonkeyPatch, options: list[str], code: int, message: str
 ) -> None:
     monkeypatch.chdir(files.folder)
-    monkeypatch.setattr("hived_extender.logs.configure", lambda *_: None)
+    monkeypatch.setattr("hived_extender.logs.configure", lambda *_, **__: None)
     result = CliRunner().invoke(main, ["serve", *options])
     assert (result.exit_code, message in result.output) == (code, True), result.output

@@ -29,12 +29,15 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A cell at node level. `scalar` is the node's name in the text; `children` its cells, None if not written."""
+    """A cell at node level. `scalar` is the node's name in the text, None if that is not written or not its alone;
+    `children` its cells, None if not written. `is_generated`: the name follows from where the cell stands.
+    """
 
     name: str
     chain: Chain
     scalar: yaml.ScalarNode | None
     children: yaml.SequenceNode | None
+    is_generated: bool = False
 
     @property
     def node_type(self) -> str:
@@ -63,7 +66,7 @@ class Trees:
     cells: yaml.SequenceNode
 
     def places(self) -> Iterator[Place]:
-        """Every node that is written, chain by chain."""
+        """Every node, chain by chain."""
         for top in self.tops.values():
             yield from top.every_place()
 
@@ -77,7 +80,7 @@ class Trees:
 
 
 def read_trees(text: str, file: str) -> Trees:
-    """The trees in the text of a sound configuration. Cost O(text)."""
+    """The trees in the text of a sound configuration. Cost O(text + nodes)."""
     reader = open_configuration(text, file, lenient=True)
     physical = _value(reader, reader.root, "physicalCluster")
     types = CellTypes(reader, _value(reader, physical, "cellTypes"))
@@ -86,13 +89,13 @@ def read_trees(text: str, file: str) -> Trees:
     chains: dict[str, Chain] = {}
     tops: dict[str, Group] = {}
     walk = _Walk(reader)
-    for item in cells.value:
+    for index, item in enumerate(cells.value):
         top_type = _value(reader, item, "cellType")
         assert isinstance(top_type, yaml.ScalarNode)
         chain = types.chain(top_type.value, item)
         assert chain is not None
         chains.setdefault(chain.name, chain)
-        walk.read(item, chain, 0, tops.setdefault(chain.name, Group("", None)))
+        walk.read(item, chain, 0, index, tops.setdefault(chain.name, Group("", None)))
     return Trees(chains, tops, cells)
 
 
@@ -107,8 +110,8 @@ class _Walk:
         self._reader = reader
         self._owners: dict[int, Group | Place] = {}
 
-    def read(self, node: yaml.Node, chain: Chain, depth: int, parent: Group) -> None:
-        """Add a cell and what is below it, down to the nodes, to what it is in."""
+    def read(self, node: yaml.Node, chain: Chain, depth: int, index: int, parent: Group) -> None:
+        """Add a cell and what is below it, down to the nodes, to what it is in; `index` is its running index."""
         fields = {name: value for name, _, value in self._reader.fields(node, "")}
         written = fields.get("cellAddress")
         scalar = written if isinstance(written, yaml.ScalarNode) and written.value else None
@@ -117,14 +120,24 @@ class _Walk:
         items = children if isinstance(children, yaml.SequenceNode) and children.value else None
         cell: Group | Place
         if depth == chain.node_depth:
-            cell = Place(address, chain, scalar, items)
+            cell = Place(address or str(index), chain, scalar, items, is_generated=not address)
             parent.places.append(cell)
         else:
             cell = Group(address, scalar)
             parent.groups.append(cell)
-            for item in items.value if items else ():
-                self.read(item, chain, depth + 1, cell)
+            first = index * chain.fan_out[depth]
+            for i, item in enumerate(items.value if items else ()):
+                self.read(item, chain, depth + 1, first + i, cell)
+            if items is None:
+                cell.places += _generated(chain, depth, index)
         if scalar is not None:
-            first = self._owners.setdefault(id(scalar), cell)
-            if first is not cell:
-                first.scalar = cell.scalar = None
+            owner = self._owners.setdefault(id(scalar), cell)
+            if owner is not cell:
+                owner.scalar = cell.scalar = None
+
+
+def _generated(chain: Chain, depth: int, index: int) -> list[Place]:
+    """The nodes below a cell whose children are not written: running indices are their names."""
+    count = chain.leaf_counts[depth] // chain.leaf_counts[chain.node_depth]
+    names = range(index * count, (index + 1) * count)
+    return [Place(str(name), chain, None, None, is_generated=True) for name in names]

@@ -89,6 +89,7 @@ class _Told:
     unknown: list[str] = field(default_factory=list)
     ambiguous: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    gone_unwritten: list[str] = field(default_factory=list)
 
 
 class _Sync:
@@ -138,11 +139,9 @@ class _Sync:
         for chain, machines in homeless.items():
             self._grow(chain, machines)
         present = self._labels.keys()
-        self._told.gone = [
-            place.name
-            for place in self._places
-            if place.name and place.name not in present and not place.is_placeholder and place not in self._renamed
-        ]
+        for place in self._places:
+            if place.name not in present and not place.is_placeholder and place not in self._renamed:
+                (self._told.gone_unwritten if place.is_generated else self._told.gone).append(place.name)
 
     def _chains_for(self, machine: Machine) -> list[Chain]:
         """The chains that a machine can be in, best first: those with as many levels as it has groups."""
@@ -277,6 +276,11 @@ class _Sync:
                 different[place.name] = f"{place.name} ({machine.device_count})"
         for names, text in (
             (told.gone, "of the file not in the cluster, their places kept"),
+            (
+                told.gone_unwritten,
+                "of the file not in the cluster; their names are generated, and no other node takes their places until "
+                "cellChildren are written with a cellAddress for each",
+            ),
             (told.unknown, "left out, as no cell type is of their product and number of devices"),
             (
                 told.ambiguous,

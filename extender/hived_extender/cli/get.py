@@ -143,7 +143,6 @@ def groups(inspector: Inspector, name: str | None, output: str) -> None:
         pods = f"{len(status.allocated_pods or ())}"
         if status.preempting_pods:
             pods += f" +{len(status.preempting_pods)} waiting"
-        lazy = status.lazy_preemption_status
         rows.append(
             [
                 group.name,
@@ -152,7 +151,7 @@ def groups(inspector: Inspector, name: str | None, output: str) -> None:
                 click.style(status.state, fg=STATE_COLORS.get(status.state)),
                 pods,
                 _placement(group, with_devices),
-                f"{lazy.preemptor} {lazy.preemption_time}" if lazy else "-",
+                _preemptor(group),
             ]
         )
     place = "PLACEMENT" if with_devices else "NODES"
@@ -225,6 +224,15 @@ def _groups_by_node(found: list[Group]) -> dict[str, list[str]]:
         for node in group.status.physical_placement or {}:
             by_node.setdefault(node, []).append(group.name)
     return by_node
+
+
+def _preemptor(group: Group) -> str:
+    """Who has its place in its VC, and since when; a group without one names itself if nobody knows who has it."""
+    lazy = group.status.lazy_preemption_status
+    if lazy is None:
+        return "-"
+    who = "nobody known, its VC has no place for it" if lazy.preemptor == group.name else lazy.preemptor
+    return f"{who} {lazy.preemption_time}"
 
 
 def _placement(group: Group, with_devices: bool) -> str:

@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hived_config.loader import load
 from hived_config.settings import config_path
 from hived_extender import logs
 from hived_extender.access import DEFAULT_VERB_CALLERS, Security
+from hived_extender.cli.brief import Brief
 from hived_extender.cli.config.machines import read_limits, split
 from hived_extender.cli.refusals import refused_in_vain
 from hived_extender.cli.signals import stop_signal
@@ -25,6 +27,7 @@ from hived_extender.running import (
     LOOPBACK,
     BindingSecretName,
     ConfigMapName,
+    Embedded,
     Extender,
     WebhookPort,
     start_embedded,
@@ -75,6 +78,10 @@ log = logging.getLogger(__name__)
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True,
     help="What is worth a line in the log.",
+)  # fmt: skip
+@click.option(
+    "-v", "--verbose", is_flag=True,
+    help="With --embedded: log every decision, not only what has changed for pods, nodes and the configuration.",
 )  # fmt: skip
 @click.option(
     "--tls-cert-file", metavar="FILE", type=click.Path(path_type=Path),
@@ -148,6 +155,7 @@ def command(
     record: Path | None,
     log_format: str,
     log_level: str,
+    verbose: bool,
     tls_cert_file: Path | None,
     tls_private_key_file: Path | None,
     client_ca_file: Path | None,
@@ -190,6 +198,7 @@ def command(
     if embedded is not None and leader_elect:
         raise click.UsageError("an embedded cluster has one scheduler: --embedded goes without --leader-elect")
     _check_combination(embedded, tls_cert_file, tls_private_key_file, client_ca_file, authorize)
+    _check_company("--embedded", embedded is not None, "verbose")
     _check_company("--client-ca-file", client_ca_file is not None, "allowed_client_name")
     _check_webhook(embedded, webhook, webhook_port is not None)
     if sync_nodes is not None and config_map is None and embedded is None:
@@ -202,7 +211,8 @@ def command(
     _check_company("--binding-secret", binding_secret is not None, "trust_unproved_before")
     if embedded is not None and binding_secret is not None:
         raise click.UsageError("an embedded cluster proves bindings by a key of its own: leave out --binding-secret")
-    logs.configure(log_format, log_level)
+    is_brief = embedded is not None and not verbose and not _is_given("log_level")
+    logs.configure(log_format, log_level, only=Brief() if is_brief else None)
     tune_process()
     with stop_signal() as stop:
         if embedded is not None:
@@ -291,10 +301,14 @@ def _check_webhook(embedded: Path | None, is_for_embedded: bool, has_port: bool)
 
 def _check_company(option: str, is_given: bool, *parameters: str) -> None:
     """Raises UsageError for parameters on the command line that mean nothing without `option`."""
-    context = click.get_current_context()
     for name in parameters:
-        if not is_given and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        if not is_given and _is_given(name):
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect without {option}: give both")
+
+
+def _is_given(parameter: str) -> bool:
+    """Whether it is on the command line."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
 
 def _serve_embedded(
@@ -309,12 +323,23 @@ def _serve_embedded(
     if not has_webhook and (warning := refused_in_vain(configuration, "--webhook")):
         log.warning(warning)
     address = listen or f"{LOOPBACK}:{configuration.settings.listen_on()[1]}"
+    began = time.monotonic()
     with start_embedded(
-        config, listen=address, record_dir=record, stop=stop, has_webhook=has_webhook, syncing=syncing
+        config,
+        listen=address,
+        record_dir=record,
+        stop=stop,
+        has_webhook=has_webhook,
+        syncing=syncing,
+        on_answering=_introduce,
     ) as running:
         if not stop.is_set():
-            click.echo(_introduction(running.cluster.api_url, str(running.cluster.kubeconfig), running.extender.url))
+            click.echo(f"Ready after {time.monotonic() - began:.0f} s: pods are scheduled from now on.")
         _serve_until(stop, running.extender)
+
+
+def _introduce(running: Embedded) -> None:
+    click.echo(_introduction(running.cluster.api_url, str(running.cluster.kubeconfig), running.extender.url))
 
 
 def _serve_until(stop: threading.Event, extender: Extender) -> None:
@@ -330,7 +355,8 @@ def _serve_until(stop: threading.Event, extender: Extender) -> None:
 
 def _introduction(api_url: str, kubeconfig: str, extender_url: str) -> str:
     return f"""\
-An embedded cluster is running.
+An embedded cluster is running. Pods that are created now wait until hived is ready: a few seconds, or about a minute
+if its kernels have to be compiled, which is done once after an installation.
 
   API server   {api_url}
   extender     {extender_url}
@@ -338,12 +364,12 @@ An embedded cluster is running.
 
 Try, in another terminal:
 
-  export KUBECONFIG={kubeconfig}
+  export KUBECONFIG={kubeconfig} HIVED_SERVER={extender_url}
   kubectl get nodes
   hived submit job.yaml
   kubectl get pods -A --watch
   kubectl cordon NODE
-  hived get cluster --server {extender_url}
+  hived get cluster
   curl {extender_url}/v1/inspect/clusterstatus
 
 Ctrl-C ends it.

@@ -11,7 +11,7 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_extender.cli.connecting import asks_api_server, asks_service
 from hived_extender.cli.documents import as_yaml
-from hived_extender.cli.tables import table
+from hived_extender.cli.forecasts import UNCHECKED, check_taken, print_forecasts
 from hived_extender.inspection import Inspector
 from hived_extender.jobs.configuration import find_cluster, is_embedded
 from hived_extender.jobs.controller import JobController
@@ -49,6 +49,7 @@ _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
     "else ./hivedscheduler.yaml]",
 )
 @click.option("--dry-run", is_flag=True, help="Create nothing; say where each pod would run, or print the objects.")
+@click.option(UNCHECKED, is_flag=True, help="Create pods without asking the service first whether it refuses them.")
 @click.option("--watch", is_flag=True, help="Stay, and run the policies of the jobs until they have ended.")
 @click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", help="Form of the answer.")
 @asks_api_server
@@ -65,15 +66,18 @@ def command(
     connect: Callable[..., KubeClient | None],
     inspector: Inspector,
     dry_run: bool,
+    unchecked: bool,
     watch: bool,
     output: str,
 ) -> None:
     """Turn jobs and pod manifests into pods and create them.
 
     Takes jobs of OpenPAI, Kubeflow, Volcano, DLRover and Kubernetes itself, and plain Pod manifests, several documents
-    to a file if you like; "-" reads standard input. All files are checked before the first pod is created. With
-    --dry-run nothing is created: a running service is asked where each pod would run or why it would wait, or with -o
-    yaml the objects are printed, for which no cluster is needed.
+    to a file if you like; "-" reads standard input. Objects beside them, such as a Service, are created as they are.
+    All files are checked before the first pod is created, and the service is asked: if it refuses a pod, as it does
+    where there is no such virtual cluster, nothing is created. With --dry-run nothing is created: the service is asked
+    where each pod would run or why it would wait, or with -o yaml the objects are printed, for which no cluster is
+    needed.
 
     \b
     Examples:
@@ -107,10 +111,11 @@ def command(
     if kube is None or dry_run:
         refuse_equal_names(namespace, jobs)
         if output == "text":
-            _print_forecasts(inspector, jobs, namespace)
+            print_forecasts(inspector, jobs, namespace)
         else:
             _print(_objects(jobs), output)
         return
+    unasked = "" if unchecked else check_taken(inspector, jobs, namespace)
     created = create_jobs(kube, submission, jobs)
     if output == "text":
         print_created(created)
@@ -119,31 +124,10 @@ def command(
             _tell_of(job, is_alone)
     else:
         _print([*created.others, *created.pods], output)
+    if unasked:
+        click.echo(f"Not checked whether hived takes these pods: {unasked} Name it with --server.", err=True)
     if watch:
         watch_jobs(kube, [(job.namespace, job.name) for job in jobs if job.document and not job.is_suspended])
-
-
-def _print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> None:
-    """A row for every pod that would be created."""
-    manifests = []
-    for pod in _pods(jobs):
-        metadata = {"namespace": namespace, **pod.manifest["metadata"]}
-        manifests.append({**pod.manifest, "metadata": metadata})
-    for job in jobs:
-        if job.is_suspended:
-            click.echo(f"job {job.name} is suspended: no pod would be created")
-    if not manifests:
-        return
-    try:
-        told = inspector.what_if(manifests)
-    except UserError as error:
-        raise UserError(f"{error.message}; name it with --server, or print the objects alone: -o yaml") from error
-    rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]
-            for one in told]  # fmt: skip
-    click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
-
-
-_OUTCOMES = {"bind": "run", "refused": "be refused", "not-ours": "not be for hived"}
 
 
 def watch_jobs(kube: KubeClient, keys: Sequence[tuple[str, str]]) -> None:
@@ -161,6 +145,8 @@ def print_created(created: Created) -> None:
     """A line for everything that was created, and for what was not."""
     for one in [*created.others, *created.pods]:
         click.echo(f"{one['kind'].lower()}/{one['metadata']['name']} created")
+    for what in created.unchanged:
+        click.echo(f"{what} unchanged")
     for what, count in created.left_out.items():
         click.echo(f"Warning: {what} left out ({count}): this cluster has none", err=True)
 

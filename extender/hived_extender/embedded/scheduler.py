@@ -50,6 +50,7 @@ class Scheduler:
         self._changed = threading.Condition()
         self._cluster = ClusterView()
         self._queue = SchedulingQueue(pace)
+        self._failures: dict[str, str] = {}  # by uid; each is told as a warning once
         self._reflectors: list[Reflector[dict[str, Any]]] = []
         self._worker = threading.Thread(target=self._run, name="embedded-scheduler", daemon=True)
 
@@ -139,6 +140,7 @@ class Scheduler:
         self._forget(body["metadata"]["uid"])
 
     def _forget(self, uid: str) -> None:
+        self._failures.pop(uid, None)
         with self._changed:
             self._cluster.remove_pod(uid)
             self._queue.remove(uid)
@@ -215,7 +217,9 @@ class Scheduler:
         self._report_failure(pod, "Unschedulable", explain(nodes, reasons))
 
     def _failed(self, pod: SeenPod, error: Exception) -> None:
-        log.warning("scheduling %s failed: %s", pod.label, error)
+        is_told = self._failures.get(pod.uid) == str(error)
+        self._failures[pod.uid] = str(error)
+        log.log(logging.INFO if is_told else logging.WARNING, "scheduling %s failed: %s", pod.label, error)
         self._later(self._queue.defer, pod)
         self._report_failure(pod, "SchedulerError", str(error))
 

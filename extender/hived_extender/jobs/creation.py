@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from hived.errors import UserError
+from hived_extender.jobs.companions import as_stored, has_all
 from hived_extender.jobs.job_facts import read_pod
 from hived_extender.jobs.policies import Phase, SeenPod
 from hived_extender.jobs.records import Record, State, create_record, record_of
@@ -35,16 +36,28 @@ _PLURALS = {
     "PriorityClass": "priorityclasses",
     "PodGroup": "podgroups",
     "Workload": "workloads",
+    "Endpoints": "endpoints",
+    "EndpointSlice": "endpointslices",
+    "HorizontalPodAutoscaler": "horizontalpodautoscalers",
+    "Ingress": "ingresses",
+    "LimitRange": "limitranges",
+    "NetworkPolicy": "networkpolicies",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "ResourceQuota": "resourcequotas",
 }
 _CLUSTER_WIDE = ("PriorityClass",)
 
 
 @dataclass(slots=True)
 class Created:
-    """What was created, as stored, and how much was left out of what the cluster does not know, by plural."""
+    """What was created, as stored; what was there already, by kind and name; and how much was left out of what the
+    cluster does not know, by plural.
+    """
 
     pods: list[Manifest] = field(default_factory=list)
     others: list[Manifest] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
@@ -202,9 +215,17 @@ class _Creation:
             if not error.is_conflict:
                 raise UserError(f"{what}: {error}", error.status) from error
             path = f"{collection}/{quote(metadata['name'], safe='')}"
-            labels = self._kube.get(path)["metadata"].get("labels") or {}
-            if labels.get(JOB) != metadata["labels"][JOB]:
-                where = metadata["namespace"]
+            known = self._kube.get(path)
+            where, job = metadata["namespace"], (metadata.get("labels") or {}).get(JOB)
+            if job is None:
+                if not has_all(known, as_stored(manifest)):
+                    way = "use kubectl apply for it, or leave it out of the file"
+                    raise UserError(
+                        f"{what} exists already in namespace {where}, and is another; {way}", 409
+                    ) from error
+                self.created.unchanged.append(what)
+                return
+            if (known["metadata"].get("labels") or {}).get(JOB) != job:
                 raise UserError(f"{what} exists already in namespace {where}, and is not this job's", 409) from error
             if kind not in ("ConfigMap", "Secret"):
                 return

@@ -7,7 +7,7 @@ A kind's module has the names of its `NAMES`, and answers two questions: `matche
 from collections.abc import Sequence
 from typing import Protocol
 
-from hived_extender.jobs import dlrover, kubeflow, mpi, openpai, pod, volcano, workloads
+from hived_extender.jobs import companions, dlrover, kubeflow, mpi, openpai, pod, volcano, workloads
 from hived_extender.jobs.documents import Document, read_documents
 from hived_extender.jobs.submission import PlannedJob, PlannedPod, Submission
 
@@ -29,7 +29,7 @@ class Kind(Protocol):
         ...
 
 
-KINDS: Sequence[Kind] = (openpai, pod, kubeflow, mpi, volcano, dlrover, workloads)
+KINDS: Sequence[Kind] = (openpai, pod, kubeflow, mpi, volcano, dlrover, workloads, companions)
 
 
 def plan_jobs(file: str, submission: Submission) -> tuple[list[PlannedJob], list[str]]:

@@ -7,15 +7,15 @@ and nothing retries them.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hived.errors import UserError
-from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived.specs import ClusterSpec
 from hived_config.rules import PRIORITY_WORDS
 from hived_extender.annotations import LEAF_CELL_ISOLATION
 from hived_extender.jobs.capacity import Capacity, Resources, cluster_capacity, sku, skus_needed, vc_capacity
 from hived_extender.jobs.documents import Document, Section
+from hived_extender.jobs.openpai_roles import MAX_INSTANCES, Job, TaskRole, known, near_roles, placed_roles
 from hived_extender.jobs.submission import (
     Manifest,
     PlannedJob,
@@ -32,52 +32,9 @@ COMPLETION = "openpai/completion"
 """Annotation that keeps a task role's completion rules for whoever watches the pods."""
 
 DEFAULT_VIRTUAL_CLUSTER = "default"
-MAX_INSTANCES = 150_000
-"""No task role has more tasks than Kubernetes has pods in its largest clusters."""
-
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _NAME_RULE = "at most 63 letters, digits, '-', '_' and '.', letters or digits at both ends"
 _PARAMETER = re.compile(r"<%\s*\$parameters\.([\w.-]+)\s*%>")
-
-
-@dataclass(frozen=True, slots=True)
-class _TaskRole:
-    """A task role as written, with what `extras.hivedScheduler` says of it."""
-
-    name: str
-    section: Section
-    instances: int
-    resources: Resources
-    image: str
-    commands: str
-    shared_memory_mib: int
-    completion: str
-    sku_type: str = ""
-    pinned_cell_id: str = ""
-    group: str = ""
-    sku_count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """What all tasks of a job have in common."""
-
-    name: str
-    user: str
-    virtual_cluster: str
-    priority: int
-    is_gang: bool
-    flags: dict[str, bool]
-
-    @property
-    def is_opportunistic(self) -> bool:
-        """Whether it may use any cell of the cluster, and keep none."""
-        return self.priority == OPPORTUNISTIC_PRIORITY
-
-    @property
-    def owner(self) -> str:
-        """Whose cells it draws on."""
-        return "the cluster" if self.is_opportunistic else f"VC {self.virtual_cluster}"
 
 
 def matches(document: Document) -> bool:
@@ -109,7 +66,8 @@ def plan_job(document: Document, submission: Submission) -> PlannedJob:
         root.warn("jobRetryCount", "pods are plain and are not retried")
     job = _job(root, submission)
     capacity = _capacity(root, job, submission.cluster)
-    placed = _placed_roles(_task_roles(root), root, job, capacity)
+    placed = placed_roles(_task_roles(root), root, job, capacity)
+    placed = near_roles(placed, root, submission.cluster)
     roles = [_sized_role(role, capacity, submission.cluster) for role in placed]
     _check_quotas(roles, job, capacity)
     root.warn_unknown()
@@ -119,7 +77,7 @@ def plan_job(document: Document, submission: Submission) -> PlannedJob:
     return PlannedJob(pods)
 
 
-def _job(root: Section, submission: Submission) -> _Job:
+def _job(root: Section, submission: Submission) -> Job:
     name = root.text("name")
     if not _NAME.fullmatch(name):
         raise root.refuse("name", f"found {name!r}, expected {_NAME_RULE}")
@@ -135,7 +93,7 @@ def _job(root: Section, submission: Submission) -> _Job:
         "ignoreK8sSuggestedNodes": hived.flag("ignoreK8sSuggestedNodes", False),
     }
     virtual_cluster = defaults.text("virtualCluster", DEFAULT_VIRTUAL_CLUSTER)
-    return _Job(
+    return Job(
         name=name,
         user=submission.user,
         virtual_cluster=submission.virtual_cluster or virtual_cluster,
@@ -145,7 +103,7 @@ def _job(root: Section, submission: Submission) -> _Job:
     )
 
 
-def _task_roles(root: Section) -> list[_TaskRole]:
+def _task_roles(root: Section) -> list[TaskRole]:
     prerequisites = root.sections("prerequisites")
     for item in prerequisites:
         item.skip()
@@ -163,12 +121,12 @@ def _task_roles(root: Section) -> list[_TaskRole]:
 
 def _task_role(
     name: str, section: Section, images: dict[str, str], parameters: Section, wraps: dict[str, tuple[str, str]]
-) -> _TaskRole:
+) -> TaskRole:
     if not _NAME.fullmatch(name):
         raise section.refuse("", f"a task role's name has {_NAME_RULE}")
     image = section.text("dockerImage")
     if image not in images:
-        message = f"no prerequisite of type dockerimage is named {image!r} (known: {_known(images)})"
+        message = f"no prerequisite of type dockerimage is named {image!r} (known: {known(images)})"
         raise section.refuse("dockerImage", message)
     asked = section.section("resourcePerInstance")
     resources = Resources(asked.whole("gpu", 0), asked.number("cpu", 0), asked.number("memoryMB", 0))
@@ -183,7 +141,7 @@ def _task_role(
         section.warn("taskRetryCount", "pods are plain and are not retried")
     before, after = wraps.get(name, ("", ""))
     commands = "\n".join(part for part in (before, *section.texts("commands"), after) if part)
-    role = _TaskRole(
+    role = TaskRole(
         name=name,
         section=section,
         instances=section.whole("instances", 1, minimum=1, maximum=MAX_INSTANCES),
@@ -208,7 +166,7 @@ def _deployment(root: Section) -> dict[str, tuple[str, str]]:
             for role, section in deployment.section("taskRoles").members().items():
                 wraps[role] = ("\n".join(section.texts("preCommands")), "\n".join(section.texts("postCommands")))
     if chosen and chosen not in names:
-        message = f"no deployment is named {chosen!r} (known: {_known(names)})"
+        message = f"no deployment is named {chosen!r} (known: {known(names)})"
         raise root.section("defaults").refuse("deployment", message)
     return wraps
 
@@ -222,7 +180,7 @@ def _fill_parameters(commands: str, parameters: Section, section: Section) -> st
     return _PARAMETER.sub(value, commands)
 
 
-def _capacity(root: Section, job: _Job, cluster: ClusterSpec) -> Capacity:
+def _capacity(root: Section, job: Job, cluster: ClusterSpec) -> Capacity:
     """What the job may draw on: its VC, or every cell of the cluster for an opportunistic job."""
     try:
         capacity = vc_capacity(cluster, job.virtual_cluster)
@@ -234,39 +192,8 @@ def _capacity(root: Section, job: _Job, cluster: ClusterSpec) -> Capacity:
     return cluster_capacity(cluster) if job.is_opportunistic else capacity
 
 
-def _placed_roles(roles: list[_TaskRole], root: Section, job: _Job, capacity: Capacity) -> list[_TaskRole]:
-    """The roles with SKU type, pinned cell and gang, as `extras.hivedScheduler.taskRoles` and the rules say."""
-    wishes = root.section("extras").section("hivedScheduler").section("taskRoles")
-    for name in wishes.members():
-        if all(name != role.name for role in roles):
-            raise wishes.refuse(name, "no such task role in taskRoles")
-    placed = [_placed_role(role, wishes.section(role.name), job, capacity) for role in roles]
-    if not job.is_gang:
-        return [replace(role, group="") for role in placed]
-    if not any(role.group for role in placed):
-        return [replace(role, group="default") for role in placed]
-    return placed
-
-
-def _placed_role(role: _TaskRole, wish: Section, job: _Job, capacity: Capacity) -> _TaskRole:
-    sku_type, pin = wish.text("skuType", ""), wish.text("pinnedCellId", "")
-    if sku_type and pin:
-        raise wish.refuse("pinnedCellId", "skuType and pinnedCellId exclude each other")
-    if pin and job.is_opportunistic:
-        raise wish.refuse("pinnedCellId", "an opportunistic job cannot use a pinned cell")
-    if pin and pin not in capacity.pinned:
-        raise wish.refuse("pinnedCellId", f"{job.owner} has no pinned cell {pin!r} (known: {_known(capacity.pinned)})")
-    if sku_type and sku_type not in capacity.by_type:
-        raise wish.refuse("skuType", f"{job.owner} has no SKU type {sku_type!r} (known: {_known(capacity.by_type)})")
-    return replace(role, sku_type=sku_type, pinned_cell_id=pin, group=wish.text("affinityGroupName", ""))
-
-
-def _known(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
-
-
-def _sized_role(role: _TaskRole, capacity: Capacity, cluster: ClusterSpec) -> _TaskRole:
-    """The role with the number of SKUs that each of its tasks needs."""
+def _sized_role(role: TaskRole, capacity: Capacity, cluster: ClusterSpec) -> TaskRole:
+    """The role with the number of SKUs that each of its tasks gets: as written, else what its resources need."""
     types = [role.sku_type] if role.sku_type else sorted(capacity.leaf_types)
     offered = sku(cluster, types)
     without_gpus = [each for each in types if not sku(cluster, [each]).gpu]
@@ -275,12 +202,16 @@ def _sized_role(role: _TaskRole, capacity: Capacity, cluster: ClusterSpec) -> _T
         text = f"asks for GPUs, but may run on {names} without any; give a skuType in extras.hivedScheduler.taskRoles"
         role.section.warn("resourcePerInstance", text)
     try:
-        return replace(role, sku_count=skus_needed(role.resources, offered))
+        needed = skus_needed(role.resources, offered)
     except UserError as error:
         raise role.section.refuse("resourcePerInstance", error.message) from error
+    if role.sku_count and role.sku_count < needed:
+        text = f"takes {needed} SKUs, but skuNum in extras.hivedScheduler.taskRoles says {role.sku_count}"
+        role.section.warn("resourcePerInstance", text)
+    return replace(role, sku_count=role.sku_count or needed)
 
 
-def _check_quotas(roles: list[_TaskRole], job: _Job, capacity: Capacity) -> None:
+def _check_quotas(roles: list[TaskRole], job: Job, capacity: Capacity) -> None:
     """Refuse a gang, or a task that is its own gang, that can never fit; and a gang of two minds."""
     for group in dict.fromkeys(role.group for role in roles if role.group):
         gang = [role for role in roles if role.group == group]
@@ -294,7 +225,7 @@ def _check_quotas(roles: list[_TaskRole], job: _Job, capacity: Capacity) -> None
             _check_quota(role, role.sku_count, "each task", job, capacity)
 
 
-def _check_quota(role: _TaskRole, requested: int, who: str, job: _Job, capacity: Capacity) -> None:
+def _check_quota(role: TaskRole, requested: int, who: str, job: Job, capacity: Capacity) -> None:
     if role.pinned_cell_id:
         maximum, where = capacity.pinned[role.pinned_cell_id][1], f"pinned cell {role.pinned_cell_id}"
     else:
@@ -305,7 +236,7 @@ def _check_quota(role: _TaskRole, requested: int, who: str, job: _Job, capacity:
         raise role.section.refuse("", message)
 
 
-def _pod(role: _TaskRole, index: int, roles: list[_TaskRole], job: _Job, submission: Submission) -> PlannedPod:
+def _pod(role: TaskRole, index: int, roles: list[TaskRole], job: Job, submission: Submission) -> PlannedPod:
     labels = {
         "jobName": job.name,
         "userName": job.user,
@@ -337,13 +268,15 @@ def _pod(role: _TaskRole, index: int, roles: list[_TaskRole], job: _Job, submiss
     return PlannedPod(manifest, job.priority)
 
 
-def _scheduling_spec(role: _TaskRole, roles: list[_TaskRole], job: _Job) -> dict[str, object]:
+def _scheduling_spec(role: TaskRole, roles: list[TaskRole], job: Job) -> dict[str, object]:
     spec: dict[str, object] = {"virtualCluster": job.virtual_cluster, "priority": job.priority}
     if role.pinned_cell_id:
         spec["pinnedCellId"] = role.pinned_cell_id
     if role.sku_type:
         spec["leafCellType"] = role.sku_type
     spec |= {"leafCellNumber": role.sku_count, **job.flags}
+    if role.within:
+        spec["withinCell"] = role.within
     if role.group:
         gang = [other for other in roles if other.group == role.group]
         spec["affinityGroup"] = {
@@ -353,7 +286,7 @@ def _scheduling_spec(role: _TaskRole, roles: list[_TaskRole], job: _Job) -> dict
     return spec
 
 
-def _container(role: _TaskRole, index: int, job: _Job) -> Manifest:
+def _container(role: TaskRole, index: int, job: Job) -> Manifest:
     devices = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{LEAF_CELL_ISOLATION}']"}}}
     limits: dict[str, str | int] = {ENABLE_LIMIT: 1}
     if role.resources.cpu:

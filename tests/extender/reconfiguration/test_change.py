@@ -53,6 +53,18 @@ def test_a_group_whose_vc_loses_its_cells_is_lazily_preempted() -> None:
     assert world.state.groups["ns/q"].virtual is not None
 
 
+def test_who_took_the_place_of_a_group_is_known_after_another_configuration_too() -> None:
+    world = World()
+    for name in ("low-0", "low-1"):
+        world.place(name, spec_text(lazyPreemptionEnable=True))
+    world.place("high", spec_text(priority=5))
+    before = world.groups()["ns/low-0"]["lazyPreemptionStatus"]
+    assert before["preemptor"] == "ns/high"
+    for _ in range(2):
+        change(world, without_vc("b"))[0].switch(world.service, None)
+        assert world.groups()["ns/low-0"]["lazyPreemptionStatus"] == before
+
+
 def test_a_group_whose_node_goes_is_unaccounted_and_runs_on() -> None:
     world = World()
     pod, node = world.place("p", spec_text("a"))

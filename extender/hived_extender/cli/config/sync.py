@@ -166,5 +166,6 @@ class _Syncing:
         for change in result.changes:
             click.echo(change, err=to_stderr)
         if not result.changes and is_first:
-            click.echo(f"{file}: all nodes are up to date", err=to_stderr)
+            outcome = "nothing to change" if result.notes else "all nodes are up to date"
+            click.echo(f"{file}: {outcome}", err=to_stderr)
         tell(result.notes)

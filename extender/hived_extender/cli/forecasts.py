@@ -1,0 +1,71 @@
+"""What a running service says of pods before they are created: where each would run, or that it takes them at all."""
+
+from collections.abc import Sequence
+
+import click
+
+from hived.errors import UserError
+from hived_config.generating.machines import listed
+from hived_extender.cli.tables import table
+from hived_extender.inspection import Inspector
+from hived_extender.jobs.submission import Manifest, PlannedJob
+from hived_extender.wire import PodOutcome
+
+UNCHECKED = "--unchecked"
+
+_OUTCOMES = {"bind": "run", "refused": "be refused", "not-ours": "not be for hived"}
+
+
+def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> None:
+    """A row for every pod that would be created. Raises UserError if the service does not say."""
+    for job in jobs:
+        if job.is_suspended:
+            click.echo(f"job {job.name} is suspended: no pod would be created")
+        for each in job.objects if job.document is None else ():
+            click.echo(f"{each['kind'].lower()}/{each['metadata']['name']} would be created")
+    manifests = _manifests(jobs, namespace)
+    if not manifests:
+        return
+    try:
+        told = inspector.what_if(manifests)
+    except UserError as error:
+        raise UserError(f"{error.message}; name it with --server, or print the objects alone: -o yaml") from error
+    rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]
+            for one in told]  # fmt: skip
+    click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
+
+
+def check_taken(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> str:
+    """Ask the service whether it takes the pods. Returns why it could not be asked, "" if it could.
+
+    Raises UserError, with the reason for each pod, if it refuses some: they would never run.
+    """
+    manifests = _manifests(jobs, namespace)
+    if not manifests:
+        return ""
+    try:
+        told = inspector.what_if(manifests)
+    except UserError as error:
+        return error.message
+    refused = [one for one in told if one.outcome == "refused"]
+    if refused:
+        count = f"{len(refused)} of {len(told)} pods" if len(told) > 1 else "the pod"
+        raise UserError(
+            f"nothing was created, because {inspector.server} refuses {count}:\n{_by_reason(refused)}\n"
+            f"Correct that, name the cluster's own service with --server, or create them all the same with {UNCHECKED}"
+        )
+    return ""
+
+
+def _by_reason(refused: Sequence[PodOutcome]) -> str:
+    """A line for each reason, with the pods that it is told of."""
+    pods: dict[str, list[str]] = {}
+    for one in refused:
+        pods.setdefault(one.reason, []).append(f"{one.namespace}/{one.name}")
+    return "\n".join(f"  {listed(names)}: {reason}" for reason, names in pods.items())
+
+
+def _manifests(jobs: Sequence[PlannedJob], namespace: str) -> list[Manifest]:
+    """The pods that would be created now, each with its namespace."""
+    pods = [pod.manifest for job in jobs for pod in job.first_pods()]
+    return [{**pod, "metadata": {"namespace": namespace, **pod["metadata"]}} for pod in pods]

@@ -1,0 +1,51 @@
+"""What `hived serve --embedded` logs unless it is asked for more."""
+
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hived.decisions import Wait
+from hived.events import Phase
+from hived_extender import facts, logs
+from hived_extender.cli.brief import CHANGES, Brief
+from hived_extender.decision_log import tell_decision
+from hived_extender.jobs import controller
+from hived_extender.metrics import Metrics
+
+EXTENDER = Path(logs.__file__).parent
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """What a brief log says."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    stream = io.StringIO()
+    logs.configure("text", stream=stream, only=Brief())
+    yield stream
+    root.handlers[:], root.level = handlers, level
+
+
+def test_changes_and_warnings_have_a_line_and_nothing_else_has(stream: io.StringIO) -> None:
+    facts.log.info("bound", extra={"fields": {"pod": "ns/p", "node": "n0"}})
+    facts.log.info("pod gone", extra={"fields": {"pod": "ns/p"}})
+    facts.log.warning("anything")
+    tell_decision(Metrics(), "ns/p", None, Phase.FILTERING, Wait("no room"), 0.0)
+    controller.log.info("job train: Completed")
+    lines = [line.split(maxsplit=2)[2] for line in stream.getvalue().splitlines()]
+    assert lines == [
+        "hived_extender.facts: bound pod=ns/p node=n0",
+        "hived_extender.facts: anything",
+        "hived_extender.jobs.controller: job train: Completed",
+    ]
+
+
+@pytest.mark.parametrize("message", sorted(CHANGES))
+def test_every_change_is_a_message_of_ours(message: str) -> None:
+    sources = (path.read_text() for path in EXTENDER.rglob("*.py") if path.name != "brief.py")
+    assert any(
+        f'log.info("{message}"' in source or f'log.info(\n            "{message}"' in source for source in sources
+    )
