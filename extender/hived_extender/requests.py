@@ -5,7 +5,7 @@ nothing is guessed. Leaf cells are counted by OpenPAI's rule: as many as cover d
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -13,6 +13,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, Access
 from hived_config.rules import PodRules
 from hived_extender.annotations import MAX_COUNT, PREFIX
 from hived_extender.dialects.description import Description, Within
@@ -36,9 +37,6 @@ PINNED_CELL = PREFIX + "pinned-cell-id"
 DEVICE_REQUESTS = PREFIX + "device-requests"
 """What a pod asked for before the admission webhook took the device resource away from its containers."""
 
-DEFAULT = "default"
-"""The VC of who names none."""
-
 HOSTNAME = "kubernetes.io/hostname"
 
 _OF_PODS = re.compile(r"cpu|memory|hugepages-.*")
@@ -46,6 +44,11 @@ _OF_PODS = re.compile(r"cpu|memory|hugepages-.*")
 
 _ANY_GPU = re.compile(r"[^/]+/gpu")
 _OWN_CLASSES = {priority_class_name(each): each for each in range(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY + 1)}
+
+
+def no_labels(namespace: str) -> Mapping[str, str]:
+    """Nothing is known of any namespace."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +94,14 @@ class _Devices(msgspec.Struct):
 class Resolver:
     """Reads what pods ask for, by one configuration. Cost of a pod: O(its containers); of the first of a VC, O(cells)
     that the file spells out.
+
+    `labels_of` gives the labels of a namespace, none of one that is not known.
     """
 
-    def __init__(self, cluster: ClusterSpec, rules: PodRules) -> None:
+    def __init__(
+        self, cluster: ClusterSpec, rules: PodRules, labels_of: Callable[[str], Mapping[str, str]] = no_labels
+    ) -> None:
+        self._labels_of = labels_of
         self._cluster = cluster
         self._rules = rules
         self._resources = rules.resources_in(cluster)
@@ -154,14 +162,24 @@ class Resolver:
         queue = (description and description.queue) or ""
         if queue in known:
             return queue
-        vc = self._rules.vc_of_namespace.get(pod.metadata.namespace, DEFAULT)
-        if vc not in known:
-            names_none = f", its queue {queue!r} names none" if queue else ""
-            raise UserError(
-                f"no virtual cluster{names_none}: set the annotation {VIRTUAL_CLUSTER} to one of {_listed(known)}, or "
-                f"have the configuration list namespace {pod.metadata.namespace} under virtualClusters.NAME.namespaces"
-            )
-        return vc
+        return self._default_virtual_cluster(pod.metadata.namespace, queue)
+
+    def _default_virtual_cluster(self, namespace: str, queue: str) -> str:
+        """The virtual cluster of a pod that names none; its `queue` is not one."""
+        known, access = self._cluster.virtual_clusters, self._rules.access
+        is_open = access.access is Access.EVERYBODY
+        vc = access.default_virtual_cluster(namespace, self._labels_of(namespace) if access.needs_labels else {})
+        vc = DEFAULT_VIRTUAL_CLUSTER if vc is None and is_open else vc
+        if vc is not None and vc in known:
+            return vc
+        names_none = f", its queue {queue!r} names none" if queue else ""
+        listing = f"have the configuration list namespace {namespace} under virtualClusters.NAME.namespaces"
+        if not is_open:
+            raise UserError(f"no virtual cluster{names_none}: {listing}")
+        raise UserError(
+            f"no virtual cluster{names_none}: set the annotation {VIRTUAL_CLUSTER} to one of {_listed(known)}, or "
+            f"{listing}"
+        )
 
     def _priority(self, pod: Pod, description: Description | None) -> int:
         if said := _said(pod, PRIORITY):

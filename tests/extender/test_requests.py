@@ -7,6 +7,7 @@ import pytest
 
 from hived.errors import UserError
 from hived.specs import SkuTypeSpec
+from hived_config.access import AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
 from hived_extender.annotations import PREFIX
@@ -47,7 +48,7 @@ virtualClusters:
 RULES = PodRules(
     resources={"MI300": "amd.com/gpu"},
     node_labels={"V100": {"gpu-model": "v100"}, "A100": {"gpu-model": "a100"}},
-    vc_of_namespace={"labs": "research"},
+    access=AccessRules(virtual_clusters={"research": VirtualClusterAccess((NamespaceEntry("labs"),))}),
     priority_classes={"urgent": 900, "spare": -1},
     topology_levels={"example.com/rack": "V100-RACK", "volcano-tier-2": "V100-RACK"},
 )
