@@ -8,6 +8,7 @@ configuration says of a resource that pods of other schedulers shall not have it
 """
 
 import base64
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,11 @@ VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "HIVED_VISIBLE_DEVICES")
 """What containers with devices get. They are read from the pod's annotation when the container starts."""
 
 REVIEW_VERSION = "admission.k8s.io/v1"
+MAX_COUNT = 10**10 - 1
+"""Devices of a container. Greater counts are not read: no cluster has so many, and Python refuses to convert some."""
+
+_COUNT = re.compile(r"[0-9]{1,10}")
+
 CONTAINER_LISTS = ("initContainers", "containers")
 
 
@@ -181,7 +187,7 @@ def _counts(containers: Iterable[Container], resource: str) -> dict[str, int] | 
     for container in containers:
         limit = str(_limits(container).get(resource, 0))
         requests = (container.resources.requests if container.resources else None) or {}
-        if not limit.isdecimal() or str(requests.get(resource, limit)) != limit:
+        if not _COUNT.fullmatch(limit) or str(requests.get(resource, limit)) != limit:
             return None
         if int(limit):
             counts[container.name] = int(limit)
@@ -215,7 +221,7 @@ def _saved_counts(pod: Pod, resource: str) -> dict[str, int]:
     spec = pod.spec
     names = {each.name for each in (*(spec.init_containers or ()), *(spec.containers or ()))} if spec else set()
     known = saved.containers.items() if saved.resource == resource else ()
-    return {name: count for name, count in known if name in names and count > 0}
+    return {name: count for name, count in known if name in names and 0 < count <= MAX_COUNT}
 
 
 def _total(pod: Pod, counts: Mapping[str, int]) -> int:
