@@ -131,6 +131,12 @@ class AccessRules:
         object.__setattr__(self, "_opportunists", opportunists)
 
     @property
+    def is_unrestricted(self) -> bool:
+        """Whether everybody may do everything."""
+        has_ceiling = any(own.max_priority < MAX_GUARANTEED_PRIORITY for own in self.virtual_clusters.values())
+        return self.access is Access.EVERYBODY and self.opportunistic is None and not has_ceiling
+
+    @property
     def needs_labels(self) -> bool:
         """Whether any rule or default depends on the labels of namespaces."""
         return bool(self._selectors) or any(entry.requirements for entry in self.opportunistic or ())

@@ -208,8 +208,8 @@ _VIRTUAL_CLUSTER = record(
         "virtualCells": list_of("how many cells of which type it is promised", reference("virtualCell")),
         "pinnedCells": list_of("which pinned cells are its own", reference("pinnedCell")),
         "namespaces": list_of(
-            "who may use it, each a name or a mapping: see [who may use what](#who-may-use-what); their pods are its own "
-            "unless they name another virtual cluster",
+            "who may use it, each a name or a mapping: see [who may use what](#who-may-use-what); their pods are its "
+            "own unless they name another virtual cluster",
             _namespace_or("namespace"),
         ),
         "maxPriority": _priority(

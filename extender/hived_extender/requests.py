@@ -74,6 +74,18 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """The virtual cluster and the priority that a pod asks for; None where an object decides that is not known."""
+
+    virtual_cluster: str | None
+    priority: int | None
+
+
+class AccessError(UserError):
+    """The namespace of a pod may use no virtual cluster."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Cells:
     """Which cells a pod can have: those of `leaf_types`, which are one if not `is_any`. The core tries every type for
     `is_any`; where that is too many, the nodes that kube-scheduler offers tell them apart.
@@ -152,7 +164,25 @@ class Resolver:
 
     # ---- who
 
+    def wish(self, pod: Pod, description: Description | None, *, has_unknown_objects: bool = False) -> Wish:
+        """Who a pod is; as `resolve`.
+
+        With `has_unknown_objects` the pod names objects that are not known here: they may say its queue, or its
+        PriorityClass if it has none itself.
+        """
+        has_own = bool(_said(pod, PRIORITY) or (pod.spec and pod.spec.priority_class_name))
+        is_open = has_unknown_objects and self._named_virtual_cluster(pod, description) is None
+        return Wish(
+            None if is_open else self._virtual_cluster(pod, description),
+            None if has_unknown_objects and not has_own else self._priority(pod, description),
+        )
+
     def _virtual_cluster(self, pod: Pod, description: Description | None) -> str:
+        named = self._named_virtual_cluster(pod, description)
+        queue = (description and description.queue) or ""
+        return self._default_virtual_cluster(pod.metadata.namespace, queue) if named is None else named
+
+    def _named_virtual_cluster(self, pod: Pod, description: Description | None) -> str | None:
         known = self._cluster.virtual_clusters
         said = _said(pod, VIRTUAL_CLUSTER)
         if said:
@@ -160,9 +190,7 @@ class Resolver:
                 raise UserError(f"{VIRTUAL_CLUSTER} is {said!r}; set it to a virtual cluster: {_listed(known)}")
             return said
         queue = (description and description.queue) or ""
-        if queue in known:
-            return queue
-        return self._default_virtual_cluster(pod.metadata.namespace, queue)
+        return queue if queue in known else None
 
     def _default_virtual_cluster(self, namespace: str, queue: str) -> str:
         """The virtual cluster of a pod that names none; its `queue` is not one."""
@@ -175,7 +203,7 @@ class Resolver:
         names_none = f", its queue {queue!r} names none" if queue else ""
         listing = f"have the configuration list namespace {namespace} under virtualClusters.NAME.namespaces"
         if not is_open:
-            raise UserError(f"no virtual cluster{names_none}: {listing}")
+            raise AccessError(f"no virtual cluster{names_none}: {listing}")
         raise UserError(
             f"no virtual cluster{names_none}: set the annotation {VIRTUAL_CLUSTER} to one of {_listed(known)}, or "
             f"{listing}"
