@@ -144,7 +144,8 @@ class AccessRules:
     @property
     def is_ordered(self) -> bool:
         """Whether the order of the virtual clusters may decide which one is the default of a namespace."""
-        return len(self._selectors) > 1 or any(len(vcs) > 1 for vcs in self._ceilings.values())
+        shared = [vcs for vcs in self._ceilings.values() if len(vcs) > 1]
+        return len(self._selectors) > 1 or any(DEFAULT_VIRTUAL_CLUSTER not in vcs for vcs in shared)
 
     def default_virtual_cluster(self, namespace: str, labels: Mapping[str, str]) -> str | None:
         """The virtual cluster of pods that name none; None if no list has their namespace.
