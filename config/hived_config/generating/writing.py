@@ -111,7 +111,7 @@ def vc_lines(shared: Mapping[str, Iterable[Allotment]], names: TypeNames) -> Ite
 
 
 def namespaces_of(vc: str) -> list[str]:
-    """The namespaces that may use a virtual cluster to begin with: the one that commands create pods in, and its own."""
+    """The namespaces that may use a virtual cluster at first: the one that commands create pods in, and its own."""
     own = _OTHER.sub("-", vc.lower())[:63].strip("-")
     return list(dict.fromkeys(name for name in (DEFAULT_NAMESPACE, own) if name))
 
