@@ -103,7 +103,7 @@ class AccessRules:
     Attributes
     ----------
     access : whether a virtual cluster is for the namespaces that it lists alone
-    virtual_clusters : by name, in the order of the file
+    virtual_clusters : by name, in the order of the file; those of which nothing is said may be left out
     opportunistic : the namespaces that may run opportunistically; None for no such rule
     """
 

@@ -142,6 +142,14 @@ def test_the_priority_class_of_a_pod_group_may_be_any(admission: Admission) -> N
     assert "only opportunistically" in refusal(only, pod(labels=POD_GROUP, vc="research"), "idle")
 
 
+def test_a_pod_whose_priority_is_not_known_passes_where_an_opportunistic_one_would() -> None:
+    text = CONFIGURATION.format(more="").replace("[elsewhere]", "[elsewhere, {name: labs, maxPriority: oppo}]")
+    configuration = load_text(text, "f", environ={})
+    admission = Admission(configuration.cluster, configuration.rules)
+    assert refusal(admission, pod(labels=POD_GROUP, vc="other"), "labs") == ""
+    assert "only opportunistically" in refusal(admission, pod(vc="other"), "labs")
+
+
 # ---- labels of namespaces
 
 
