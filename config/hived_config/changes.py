@@ -85,7 +85,7 @@ class Changes:
     cell_types : by name, as they are defined
     cells : physical cells of each type whose number changes, from the top of each chain downwards
     pinned_cells : by id; changed ones are now another cell
-    virtual_clusters : by name; changed ones have other cells, pinned cells, namespaces or another placement
+    virtual_clusters : by name; changed ones have other cells, pinned cells, access or another placement
     shapes : what each VC is guaranteed, where its number changes; see `compare.compare`
     settings : all other values
     """

@@ -1,12 +1,13 @@
 """Two configurations -> what differs between them, in the words of the file and of the field."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from itertools import groupby
 from typing import Any, TypeVar
 
 from hived.layout import build_topology
 from hived.specs import CellTypeSpec, SkuTypeSpec
 from hived.topology import NO_CELL, Topology
+from hived_config.access import AccessRules, VirtualClusterAccess
 from hived_config.changes import CellCount, Changes, ExplainedChanges, NamedChanges, SettingChange, Shape
 from hived_config.loader import Configuration
 from hived_config.node_changes import Nodes, compare_nodes, is_reordered, read_nodes
@@ -46,7 +47,7 @@ def compare(
         _compare_named(_pinned_cells(old_topology), _pinned_cells(new_topology)),
         _compare_named(_virtual_clusters(old, old_topology), _virtual_clusters(new, new_topology)),
         tuple(Shape(*key, was, now) for key, was, now in _counts(_shapes(old_topology), _shapes(new_topology))),
-        (*_compare_settings(old, new), *_compare_order(old_nodes, new_nodes)),
+        (*_compare_settings(old, new), *_compare_order(old_nodes, new_nodes), *_compare_listing(old, new)),
     )
 
 
@@ -110,9 +111,6 @@ def _pinned_cells(topology: Topology) -> dict[str, tuple[object, ...]]:
 
 def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[str, tuple[object, ...]]:
     """VC -> everything that the file says of it: preassigned cells in file order, pins, namespaces, placement."""
-    namespaces: dict[str, list[str]] = {}
-    for namespace, owner in sorted(configuration.rules.vc_of_namespace.items()):
-        namespaces.setdefault(owner, []).append(namespace)
     types = topology.arrays.chain_level
     clusters: dict[str, tuple[object, ...]] = {}
     for name, vc in topology.vc_index.items():
@@ -120,8 +118,14 @@ def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[
         count = len(topology.preassigned[vc]) - len(spec.pinned_cell_ids)
         cells = [_type_of_level(topology, slot) for slot in types[list(topology.preassigned[vc][:count])].tolist()]
         placement = spec.packs_by_topology, name in configuration.rules.packed
-        clusters[name] = (cells, spec.pinned_cell_ids, namespaces.get(name), placement)
+        clusters[name] = (cells, spec.pinned_cell_ids, _access(configuration, name), placement)
     return clusters
+
+
+def _access(configuration: Configuration, vc: str) -> tuple[object, ...]:
+    """Who may use a VC, whatever the order in which the file lists them."""
+    own = configuration.rules.access.virtual_clusters.get(vc, VirtualClusterAccess())
+    return sorted(map(repr, own.namespaces)), own.max_priority
 
 
 def _type_of_level(topology: Topology, chain_level: int) -> str:
@@ -167,6 +171,27 @@ def _compare_order(old: Nodes, new: Nodes) -> list[SettingChange]:
     return [SettingChange("physicalCluster.physicalCells", "in one order", "in another order")]
 
 
+def _compare_listing(old: Configuration, new: Configuration) -> list[SettingChange]:
+    """Whether virtual clusters change places where that may change which one is the default of a namespace."""
+    before, after = old.rules.access, new.rules.access
+    both = before.virtual_clusters.keys() & after.virtual_clusters.keys()
+    if not (before.is_ordered or after.is_ordered) or _order(before, both) == _order(after, both):
+        return []
+    return [SettingChange("virtualClusters", "in one order", "in another order")]
+
+
+def _order(rules: AccessRules, names: Set[str]) -> list[str]:
+    """Those of these virtual clusters that list namespaces, in the order of the file."""
+    return [vc for vc, own in rules.virtual_clusters.items() if own.namespaces and vc in names]
+
+
+def _opportunistic(rules: AccessRules) -> dict[str, Any]:
+    """The rule for opportunistic pods as a setting; nothing if there is none."""
+    if rules.opportunistic is None:
+        return {}
+    return {"opportunistic.namespaces": [each.as_json() for each in sorted(rules.opportunistic, key=repr)]}
+
+
 def _values(configuration: Configuration) -> dict[str, Any]:
     """Every setting, rule and SKU type under the key that it has in a file."""
     settings, rules = configuration.settings, configuration.rules
@@ -184,6 +209,8 @@ def _values(configuration: Configuration) -> dict[str, Any]:
         **{f"priorityClasses.{name}": rules.priority_classes[name] for name in sorted(rules.priority_classes)},
         **{f"topologyLevels.{name}": rules.topology_levels[name] for name in sorted(rules.topology_levels)},
         **{f"foreignDevices.{name}": rules.foreign_devices[name].value for name in sorted(rules.foreign_devices)},
+        "access": rules.access.access.value,
+        **_opportunistic(rules.access),
         **{f"physicalCluster.skuTypes.{name}": _sku_type(configuration, name, skus[name]) for name in sorted(skus)},
     }
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import yaml
 
 from hived.specs import ClusterSpec
+from hived_config.access import AccessRules
+from hived_config.access_reader import ACCESS_KEYS, read_access, read_opportunistic
 from hived_config.chains import CellTypes
 from hived_config.document import gc_paused, read_text
 from hived_config.errors import ConfigError, Mistake
@@ -19,7 +21,7 @@ from hived_config.settings import SETTING_KEYS, Settings, read_settings
 from hived_config.skus import SkuTypes, read_sku_types
 from hived_config.virtual import VirtualClusters
 
-DOCUMENT_KEYS = (*SETTING_KEYS, *POD_RULE_KEYS, "physicalCluster", "virtualClusters")
+DOCUMENT_KEYS = (*SETTING_KEYS, *POD_RULE_KEYS, *ACCESS_KEYS, "physicalCluster", "virtualClusters")
 PHYSICAL_CLUSTER_KEYS = ("skuTypes", "cellTypes", "physicalCells")
 
 
@@ -90,13 +92,14 @@ def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> tuple[Clus
     types = CellTypes(reader, types_node)
     skus = read_sku_types(reader, parts["skuTypes"], types) if "skuTypes" in parts else SkuTypes()
     physical = PhysicalCells(reader, types, cells_node)
-    virtual = VirtualClusters(reader, physical, virtual_node)
+    access = read_access(reader, fields.get("access"))
+    virtual = VirtualClusters(reader, physical, virtual_node, access)
     rules = replace(
         read_pod_rules(reader, fields, types),
         resources=skus.resources,
         device_classes=skus.device_classes,
         node_labels=skus.node_labels,
-        vc_of_namespace=virtual.vc_of_namespace,
+        access=AccessRules(access, virtual.access, read_opportunistic(reader, fields.get("opportunistic"))),
         packed=frozenset(virtual.packed),
     )
     if types_node is None or cells_node is None or virtual_node is None:

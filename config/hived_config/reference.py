@@ -22,6 +22,8 @@ TITLES = {
     "physicalCell": "A physical cell",
     "skuType": "A SKU type",
     "virtualCluster": "A virtual cluster",
+    "namespace": "A namespace of a virtual cluster",
+    "condition": "A condition on a label",
     "virtualCell": "A virtual cell",
     "pinnedCell": "A pinned cell",
 }
@@ -72,6 +74,8 @@ def _written(value: Any) -> str:
 
 def _values(schema: Schema) -> str:
     """The kind of values a key has, in a word or two."""
+    if "anyOf" in schema and "default" in schema:
+        return "word or whole number"
     if True in schema.get("enum", ()):
         return "`true` or `false`"
     if "enum" in schema:

@@ -7,6 +7,7 @@ from enum import Enum
 import yaml
 
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_config.access import AccessRules
 from hived_config.chains import CellTypes
 from hived_config.reader import Reader, closest, describe, is_null, shorten
 from hived_config.skus import A_RESOURCE, RESOURCE
@@ -47,7 +48,7 @@ class PodRules:
     device_classes : by leaf cell type, the DeviceClass of its devices; see `device_classes_in`
     foreign_devices : by device resource, how its use by pods is treated that hived has not placed
     node_labels : by leaf cell type, labels that its nodes have and that pods choose it by
-    vc_of_namespace : which VC the pods of a namespace are of, unless they say otherwise
+    access : who may use which VC, and which VC the pods of a namespace are of unless they say otherwise
     packed : VCs whose gangs are not kept near together unless they say so
     priority_classes : by PriorityClass, the priority
     topology_levels : by what topology wishes call a level (a node label, "volcano-tier-2"), the cell type
@@ -58,7 +59,7 @@ class PodRules:
     device_classes: Mapping[str, str] = field(default_factory=dict)
     foreign_devices: Mapping[str, Foreign] = field(default_factory=dict)
     node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    vc_of_namespace: Mapping[str, str] = field(default_factory=dict)
+    access: AccessRules = field(default_factory=AccessRules)
     packed: frozenset[str] = frozenset()
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     topology_levels: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +109,7 @@ def read_pod_rules(reader: Reader, fields: Mapping[str, yaml.Node], types: CellT
     return PodRules(
         scheduler_names=_read_scheduler_names(reader, names),
         priority_classes={
-            name: _read_priority(reader, value)
+            name: read_priority(reader, value)
             for name, _, value in reader.fields(classes, "priorities by the name of a PriorityClass")
         },
         topology_levels={
@@ -157,7 +158,8 @@ def _read_foreign(reader: Reader, node: yaml.Node | None) -> dict[str, Foreign]:
     return found
 
 
-def _read_priority(reader: Reader, node: yaml.Node) -> int:
+def read_priority(reader: Reader, node: yaml.Node) -> int:
+    """A priority as a number or one of the known words; 0 after noting why it is neither."""
     words = PRIORITY_WORDS | {PREEMPTIBLE: OPPORTUNISTIC_PRIORITY}
     if isinstance(node, yaml.ScalarNode) and node.value in words:
         return words[node.value]

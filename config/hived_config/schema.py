@@ -5,7 +5,10 @@ say. What the loader accepts is valid here, too: names may look like numbers (`c
 value counts as left out. Beside the words of JSON schema, `x-default` is a default that is no value but a rule.
 """
 
+from typing import Any
+
 from hived.specs import MAX_GUARANTEED_PRIORITY, MAX_LEVELS, OPPORTUNISTIC_PRIORITY
+from hived_config.access import Access, Operator
 from hived_config.chains import MAX_CHILD_COUNT
 from hived_config.json_schema import TEXT_TYPES, Schema, choice, integer, list_of, mapping, record, reference, text
 from hived_config.reader import FALSES, INT64_MAX, TRUES
@@ -28,6 +31,11 @@ _NAME_PATTERN = r"^\S(.*\S)?$"
 _ADDRESS_PATTERN = r"^([^/\s]([^/]*[^/\s])?)?$"
 _LISTEN_PATTERN = r"^(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]*):[0-9]{1,5}$"
 _API_SERVER_PATTERN = r"^([Hh][Tt][Tt][Pp][Ss]?://)?(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+)(:[0-9]{1,5})?(/\S*)?$"
+
+
+def _namespace_or(definition: str) -> Schema:
+    """The name of a namespace, or a mapping of that definition."""
+    return {"anyOf": [{"type": TEXT_TYPES, "pattern": _NAMESPACE_PATTERN}, reference(definition)]}
 
 
 _CELL_TYPE = record(
@@ -130,14 +138,83 @@ _PINNED_CELL = record(
     required=("pinnedCellId",),
 )
 
+
+def _priority(description: str, **more: Any) -> Schema:
+    """A priority in words or as a number."""
+    words: Schema = {"enum": [*PRIORITY_WORDS, PREEMPTIBLE, *([None] if more else [])]}
+    number: Schema = {"type": "integer", "minimum": OPPORTUNISTIC_PRIORITY, "maximum": MAX_GUARANTEED_PRIORITY}
+    return {"description": description, "anyOf": [words, number], **more}
+
+
+_SELECTION: dict[str, Schema] = {
+    "name": {
+        "description": "the name of a namespace; an entry has either this or a selector",
+        "type": TEXT_TYPES,
+        "pattern": _NAMESPACE_PATTERN,
+    },
+    "matchLabels": mapping(
+        "labels that a namespace has to have, all of them",
+        text("the value of the label", _LABEL_VALUE_PATTERN),
+        names=_LABEL_PATTERN,
+    ),
+    "matchExpressions": list_of("further conditions that a namespace has to fulfil", reference("condition")),
+}
+
+_CONDITION = record(
+    "A condition on a label of a namespace, as in a Kubernetes label selector.",
+    {
+        "key": text("the name of the label", _LABEL_PATTERN, is_nullable=False),
+        "operator": {
+            "description": "how the label is compared with `values`, or whether there is one",
+            "enum": [each.value for each in Operator],
+        },
+        "values": list_of(
+            "at least one with `In` and `NotIn`, none with the others",
+            text("a value of the label", _LABEL_VALUE_PATTERN),
+        ),
+    },
+    required=("key", "operator"),
+)
+
+_NAMESPACE = record(
+    "Namespaces that may use a virtual cluster: one by its name, or all that a selector chooses.",
+    {
+        **_SELECTION,
+        "maxPriority": _priority(
+            "the highest priority that they have in this virtual cluster; only with `access: namespaces`",
+            default=MAX_GUARANTEED_PRIORITY,
+        ),
+    },
+)
+
+_OPPORTUNIST = record("Namespaces that may run opportunistically.", _SELECTION)
+
+_OPPORTUNISTIC = record(
+    "Who may run opportunistically (priority -1).",
+    {
+        "namespaces": list_of(
+            "names of namespaces, or selectors without `maxPriority`; `[]` for none",
+            _namespace_or("opportunist"),
+            is_nullable=False,
+        )
+    },
+    required=("namespaces",),
+    is_nullable=True,
+)
+
 _VIRTUAL_CLUSTER = record(
-    "What one virtual cluster is promised, and whose pods are its own.",
+    "What one virtual cluster is promised, and who may use it.",
     {
         "virtualCells": list_of("how many cells of which type it is promised", reference("virtualCell")),
         "pinnedCells": list_of("which pinned cells are its own", reference("pinnedCell")),
         "namespaces": list_of(
-            "its pods are those of these namespaces; none of another virtual cluster",
-            {"type": TEXT_TYPES, "pattern": _NAMESPACE_PATTERN},
+            "who may use it, each a name or a mapping: see [who may use what](#who-may-use-what); their pods are its "
+            "own unless they name another virtual cluster",
+            _namespace_or("namespace"),
+        ),
+        "maxPriority": _priority(
+            "the highest priority that any pod has in it: a number, or a word as in `priorityClasses`",
+            default=MAX_GUARANTEED_PRIORITY,
         ),
         "placement": choice(
             "`topology`: its gangs are kept below the lowest cell that has room, then where the fewest cells are "
@@ -179,14 +256,6 @@ _PHYSICAL_CLUSTER = record(
     required=("cellTypes", "physicalCells"),
 )
 
-_PRIORITY: Schema = {
-    "description": "the priority of pods with that PriorityClass",
-    "anyOf": [
-        {"enum": [*PRIORITY_WORDS, PREEMPTIBLE]},
-        {"type": "integer", "minimum": OPPORTUNISTIC_PRIORITY, "maximum": MAX_GUARANTEED_PRIORITY},
-    ],
-}
-
 _DOCUMENT: dict[str, Schema] = {
     "physicalCluster": {
         "description": "the hardware: what kinds of cells there are, and which cells",
@@ -198,6 +267,17 @@ _DOCUMENT: dict[str, Schema] = {
         is_nullable=False,
         names=r"^[^/\s]([^/]*[^/\s])?$",
     ),
+    "access": choice(
+        "who may use a virtual cluster: `namespaces`, those that it lists, or `everybody`: see [who may use "
+        "what](#who-may-use-what)",
+        *(each.value for each in Access),
+        default=Access.EVERYBODY.value,
+    ),
+    "opportunistic": {
+        "description": "the namespaces that may run opportunistically: see [who may use what](#who-may-use-what)",
+        "anyOf": [reference("opportunistic"), {"type": "null"}],
+        "x-default": "every namespace, in a virtual cluster that it may use",
+    },
     "schedulerNames": list_of(
         "what pods have as schedulerName if they are for hived; `{vc}` stands for each virtual cluster in lower case",
         {"type": TEXT_TYPES, "pattern": r"^[^{}\s]?(\{vc\}|[^{}])*$", "minLength": 1},
@@ -207,7 +287,7 @@ _DOCUMENT: dict[str, Schema] = {
     "priorityClasses": mapping(
         f"by name of a PriorityClass, the priority: `{OPPORTUNISTIC_PRIORITY}` (opportunistic, also `{PREEMPTIBLE}` or "
         f"`oppo`) to `{MAX_GUARANTEED_PRIORITY}`, or {_WORDS}",
-        _PRIORITY,
+        _priority("the priority of pods with that PriorityClass"),
     ),
     "topologyLevels": mapping(
         "by what topology wishes call a level, the cell type: see [topology wishes](#topology-wishes)",
@@ -283,6 +363,10 @@ SCHEMA: Schema = {
         "physicalCell": _PHYSICAL_CELL,
         "skuType": _SKU_TYPE,
         "virtualCluster": _VIRTUAL_CLUSTER,
+        "namespace": _NAMESPACE,
+        "condition": _CONDITION,
+        "opportunistic": _OPPORTUNISTIC,
+        "opportunist": _OPPORTUNIST,
         "virtualCell": _VIRTUAL_CELL,
         "pinnedCell": _PINNED_CELL,
     },

@@ -17,13 +17,15 @@ SKU_TYPE_KEYS = ("gpu", "cpu", "memory", "resource", "deviceClass", "nodeLabels"
 A_RESOURCE = "a device resource of Kubernetes, such as nvidia.com/gpu"
 RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 
+A_LABEL_VALUE = "the value of a label: at most 63 letters, digits, '-', '_' and '.'"
+LABEL = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+
 _MEMORY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)", re.ASCII)
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
     f"{prefix}i": 2 ** (10 * power) for power, prefix in enumerate("KMGTP", start=1)
 }
-_LABEL = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 _DEVICE_CLASS = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,12 @@ def _read_device_class(reader: Reader, node: yaml.Node) -> str:
 
 def _read_labels(reader: Reader, node: yaml.Node) -> dict[str, str]:
     labels = {}
-    expected = "the value of a label: at most 63 letters, digits, '-', '_' and '.'"
+    expected = A_LABEL_VALUE
     for name, key, value in reader.fields(node, "labels of nodes by name"):
         labels[name] = reader.text(value, expected)
-        if not _LABEL.fullmatch(name):
+        if not LABEL.fullmatch(name):
             reader.note(key, f"label {shorten(name)}", "the name of a label, such as example.com/gpu-model")
-        if not _LABEL_VALUE.fullmatch(labels[name]):
+        if not LABEL_VALUE.fullmatch(labels[name]):
             reader.note(value, describe(value), expected)
     return labels
 

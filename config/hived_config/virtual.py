@@ -1,27 +1,26 @@
 """`virtualClusters` -> `VirtualClusterSpec`s, and whether what they are promised exists (SEMANTICS 2.4, 2.5)."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import yaml
 
 from hived.specs import VirtualCellSpec, VirtualClusterSpec
+from hived_config.access import Access, VirtualClusterAccess
+from hived_config.access_reader import NamespaceReader
 from hived_config.chains import Chain
 from hived_config.physical import MAX_CELL_COUNT, PhysicalCells
 from hived_config.reader import Reader, closest, describe, is_null, shorten
 from hived_config.trees import Pin
 
-VIRTUAL_CLUSTER_KEYS = ("virtualCells", "pinnedCells", "namespaces", "placement")
+VIRTUAL_CLUSTER_KEYS = ("virtualCells", "pinnedCells", "namespaces", "maxPriority", "placement")
 VIRTUAL_CELL_KEYS = ("cellType", "cellNumber")
 PINNED_CELL_KEYS = ("pinnedCellId",)
 
 _CLUSTER = "a virtual cluster (a mapping)"
 _CELL = "a virtual cell (a mapping)"
 _PIN = "a pinned cell (a mapping)"
-_NAMESPACE = "the name of a namespace: at most 63 of a-z, 0-9 and '-'"
 _PLACEMENT = "topology or packed, or no such key"
-_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +35,17 @@ class _Claim:
 
 
 class VirtualClusters:
-    """The virtual clusters of a file: `specs`, in file order, and whose pods those of a namespace are."""
+    """The virtual clusters of a file: `specs`, in file order, and who may use them."""
 
-    def __init__(self, reader: Reader, physical: PhysicalCells, node: yaml.Node | None) -> None:
+    def __init__(
+        self, reader: Reader, physical: PhysicalCells, node: yaml.Node | None, access: Access = Access.EVERYBODY
+    ) -> None:
         self._reader = reader
         self._physical = physical
         self._claims: list[_Claim] = []
         self._pin_users: dict[str, tuple[str, yaml.Node]] = {}
-        self._namespace_nodes: dict[str, yaml.Node] = {}
-        self.vc_of_namespace: dict[str, str] = {}
+        self._namespaces = NamespaceReader(reader, access)
+        self.access: dict[str, VirtualClusterAccess] = {}
         self.packed: set[str] = set()
         self.specs: dict[str, VirtualClusterSpec] = {}
         for name, key, value in reader.fields(node, "virtual clusters by name"):
@@ -69,27 +70,15 @@ class VirtualClusters:
         fields = reader.known_fields(node, _CLUSTER, VIRTUAL_CLUSTER_KEYS)
         cells = reader.items(fields.get("virtualCells"), "a list of virtual cells", _CELL)
         pins = reader.items(fields.get("pinnedCells"), "a list of pinned cells", _PIN)
-        for each in reader.items(fields.get("namespaces"), "a list of namespaces", _NAMESPACE):
-            self._read_namespace(vc, each)
+        access = self._namespaces.virtual_cluster(node, fields)
+        if access != VirtualClusterAccess():
+            self.access[vc] = access
         return VirtualClusterSpec(
             vc,
             tuple(self._read_cell(vc, cell) for cell in cells),
             tuple(self._read_pin(vc, pin) for pin in pins),
             self._read_placement(vc, fields.get("placement")),
         )
-
-    def _read_namespace(self, vc: str, node: yaml.Node) -> None:
-        reader = self._reader
-        name = reader.text(node, _NAMESPACE)
-        if name in self.vc_of_namespace:
-            first = reader.line(self._namespace_nodes[name])
-            found = f"namespace {shorten(name)}, already of {self.vc_of_namespace[name]} (line {first})"
-            reader.note(node, found, "each namespace once")
-        elif _DNS_LABEL.fullmatch(name):
-            self.vc_of_namespace[name] = vc
-            self._namespace_nodes[name] = node
-        else:
-            reader.note(node, describe(node), _NAMESPACE)
 
     def _read_placement(self, vc: str, node: yaml.Node | None) -> bool:
         """Whether it packs by topology; a VC that is `packed` is noted."""

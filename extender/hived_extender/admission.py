@@ -3,11 +3,13 @@
 A device plugin picks any free devices of the node for a pod that asks for its resource. So the resource is taken out of
 the pod, the counts are kept in an annotation, and the containers get the devices of the pod's cells by a variable that
 reads the annotation written when the pod is bound. Nothing happens beside the change of the pod: what cannot be changed
-soundly stays as it is, if need be with a warning to its creator. Twice is as once. Nothing is refused, unless the
-configuration says of a resource that pods of other schedulers shall not have it.
+soundly stays as it is, if need be with a warning to its creator. A second review changes nothing. Two kinds of pods are
+refused: those that ask for more than their namespace may have, and those of other schedulers that ask for a resource of
+which the configuration says so.
 """
 
 import base64
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +23,7 @@ from hived_extender.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.devices.refusal import Refusals
 from hived_extender.dialects import describe, is_marked
 from hived_extender.dialects.kinds import NoObjects
+from hived_extender.permissions import LabelsOf, Permissions
 from hived_extender.requests import DEVICE_REQUESTS
 from hived_extender.wire import ENABLE_LIMIT, Container, Pod, encode, is_positive
 
@@ -28,6 +31,11 @@ VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "HIVED_VISIBLE_DEVICES")
 """What containers with devices get. They are read from the pod's annotation when the container starts."""
 
 REVIEW_VERSION = "admission.k8s.io/v1"
+MAX_COUNT = 10**10 - 1
+"""Devices of a container. Greater counts are not read: no cluster has so many, and Python refuses to convert some."""
+
+_COUNT = re.compile(r"[0-9]{1,10}")
+
 CONTAINER_LISTS = ("initContainers", "containers")
 
 
@@ -54,11 +62,19 @@ class DeviceRequests(msgspec.Struct):
 class Admission:
     """Changes pods that are for the scheduler of this cluster, and no others.
 
-    `serves_every_name`: there is no other scheduler that pods could be for.
+    `serves_every_name`: there is no other scheduler that pods could be for. `labels_of` has the labels of namespaces.
     """
 
-    def __init__(self, cluster: ClusterSpec, rules: PodRules, *, serves_every_name: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        rules: PodRules,
+        *,
+        serves_every_name: bool = False,
+        labels_of: LabelsOf | None = None,
+    ) -> None:
         self._serves_every_name = serves_every_name
+        self._labels_of = labels_of
         self.configure(cluster, rules)
 
     def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
@@ -66,6 +82,7 @@ class Admission:
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
         self._resources = frozenset(rules.resources_in(cluster).values())
         self._refusals = Refusals(cluster, rules)
+        self._permissions = Permissions(cluster, rules, self._labels_of)
 
     def admit(self, pod: Mapping[str, Any], namespace: str = "") -> Admitted:
         """The pod with the limit that makes it ours and with the variables, without the resource of devices.
@@ -79,6 +96,8 @@ class Admission:
             return Admitted(pod)
         is_ours = view.is_ours or self._serves(spec.scheduler_name or "")
         refusal = self._refusals.refusal(view, is_ours=is_ours)
+        if not refusal and self._permissions.concerns(view, is_served=self._serves(spec.scheduler_name or "")):
+            refusal = self._permissions.refusal(view)
         if refusal:
             return Admitted(pod, refusal=refusal)
         if view.node or not self._serves(spec.scheduler_name or ""):
@@ -181,7 +200,7 @@ def _counts(containers: Iterable[Container], resource: str) -> dict[str, int] | 
     for container in containers:
         limit = str(_limits(container).get(resource, 0))
         requests = (container.resources.requests if container.resources else None) or {}
-        if not limit.isdecimal() or str(requests.get(resource, limit)) != limit:
+        if not _COUNT.fullmatch(limit) or str(requests.get(resource, limit)) != limit:
             return None
         if int(limit):
             counts[container.name] = int(limit)
@@ -215,7 +234,7 @@ def _saved_counts(pod: Pod, resource: str) -> dict[str, int]:
     spec = pod.spec
     names = {each.name for each in (*(spec.init_containers or ()), *(spec.containers or ()))} if spec else set()
     known = saved.containers.items() if saved.resource == resource else ()
-    return {name: count for name, count in known if name in names and count > 0}
+    return {name: count for name, count in known if name in names and 0 < count <= MAX_COUNT}
 
 
 def _total(pod: Pod, counts: Mapping[str, int]) -> int:

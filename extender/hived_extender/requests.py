@@ -5,7 +5,7 @@ nothing is guessed. Leaf cells are counted by OpenPAI's rule: as many as cover d
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -13,6 +13,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, Access
 from hived_config.rules import PodRules
 from hived_extender.annotations import MAX_COUNT, PREFIX
 from hived_extender.dialects.description import Description, Within
@@ -36,9 +37,6 @@ PINNED_CELL = PREFIX + "pinned-cell-id"
 DEVICE_REQUESTS = PREFIX + "device-requests"
 """What a pod asked for before the admission webhook took the device resource away from its containers."""
 
-DEFAULT = "default"
-"""The VC of who names none."""
-
 HOSTNAME = "kubernetes.io/hostname"
 
 _OF_PODS = re.compile(r"cpu|memory|hugepages-.*")
@@ -46,6 +44,11 @@ _OF_PODS = re.compile(r"cpu|memory|hugepages-.*")
 
 _ANY_GPU = re.compile(r"[^/]+/gpu")
 _OWN_CLASSES = {priority_class_name(each): each for each in range(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY + 1)}
+
+
+def no_labels(namespace: str) -> Mapping[str, str]:
+    """Nothing is known of any namespace."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,18 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """The virtual cluster and the priority that a pod asks for; None where an object decides that is not known."""
+
+    virtual_cluster: str | None
+    priority: int | None
+
+
+class AccessError(UserError):
+    """The namespace of a pod may use no virtual cluster."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Cells:
     """Which cells a pod can have: those of `leaf_types`, which are one if not `is_any`. The core tries every type for
     `is_any`; where that is too many, the nodes that kube-scheduler offers tell them apart.
@@ -91,9 +106,14 @@ class _Devices(msgspec.Struct):
 class Resolver:
     """Reads what pods ask for, by one configuration. Cost of a pod: O(its containers); of the first of a VC, O(cells)
     that the file spells out.
+
+    `labels_of` gives the labels of a namespace, none of one that is not known.
     """
 
-    def __init__(self, cluster: ClusterSpec, rules: PodRules) -> None:
+    def __init__(
+        self, cluster: ClusterSpec, rules: PodRules, labels_of: Callable[[str], Mapping[str, str]] = no_labels
+    ) -> None:
+        self._labels_of = labels_of
         self._cluster = cluster
         self._rules = rules
         self._resources = rules.resources_in(cluster)
@@ -144,7 +164,25 @@ class Resolver:
 
     # ---- who
 
+    def wish(self, pod: Pod, description: Description | None, *, has_unknown_objects: bool = False) -> Wish:
+        """Who a pod is; as `resolve`.
+
+        With `has_unknown_objects` the pod names objects that are not known here: they may say its queue, or its
+        PriorityClass if it has none itself.
+        """
+        has_own = bool(_said(pod, PRIORITY) or (pod.spec and pod.spec.priority_class_name))
+        is_open = has_unknown_objects and self._named_virtual_cluster(pod, description) is None
+        return Wish(
+            None if is_open else self._virtual_cluster(pod, description),
+            None if has_unknown_objects and not has_own else self._priority(pod, description),
+        )
+
     def _virtual_cluster(self, pod: Pod, description: Description | None) -> str:
+        named = self._named_virtual_cluster(pod, description)
+        queue = (description and description.queue) or ""
+        return self._default_virtual_cluster(pod.metadata.namespace, queue) if named is None else named
+
+    def _named_virtual_cluster(self, pod: Pod, description: Description | None) -> str | None:
         known = self._cluster.virtual_clusters
         said = _said(pod, VIRTUAL_CLUSTER)
         if said:
@@ -152,16 +190,24 @@ class Resolver:
                 raise UserError(f"{VIRTUAL_CLUSTER} is {said!r}; set it to a virtual cluster: {_listed(known)}")
             return said
         queue = (description and description.queue) or ""
-        if queue in known:
-            return queue
-        vc = self._rules.vc_of_namespace.get(pod.metadata.namespace, DEFAULT)
-        if vc not in known:
-            names_none = f", its queue {queue!r} names none" if queue else ""
-            raise UserError(
-                f"no virtual cluster{names_none}: set the annotation {VIRTUAL_CLUSTER} to one of {_listed(known)}, or "
-                f"have the configuration list namespace {pod.metadata.namespace} under virtualClusters.NAME.namespaces"
-            )
-        return vc
+        return queue if queue in known else None
+
+    def _default_virtual_cluster(self, namespace: str, queue: str) -> str:
+        """The virtual cluster of a pod that names none; its `queue` is not one."""
+        known, access = self._cluster.virtual_clusters, self._rules.access
+        is_open = access.access is Access.EVERYBODY
+        vc = access.default_virtual_cluster(namespace, self._labels_of(namespace) if access.needs_labels else {})
+        vc = DEFAULT_VIRTUAL_CLUSTER if vc is None and is_open else vc
+        if vc is not None and vc in known:
+            return vc
+        names_none = f", its queue {queue!r} names none" if queue else ""
+        listing = f"have the configuration list namespace {namespace} under virtualClusters.NAME.namespaces"
+        if not is_open:
+            raise AccessError(f"no virtual cluster{names_none}: {listing}")
+        raise UserError(
+            f"no virtual cluster{names_none}: set the annotation {VIRTUAL_CLUSTER} to one of {_listed(known)}, or "
+            f"{listing}"
+        )
 
     def _priority(self, pod: Pod, description: Description | None) -> int:
         if said := _said(pod, PRIORITY):

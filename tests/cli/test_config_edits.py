@@ -155,3 +155,13 @@ def test_what_does_not_fit_in_is_told_of_the_edit_that_was_made(file: Path) -> N
 def test_what_is_for_pushes_is_refused_for_a_file(file: Path, option: tuple[str, ...]) -> None:
     result = config("move", "1", "NODE", "from", "a", "to", "b", "-f", file, "--yes", *option)
     assert (result.exit_code, "-f edits a file" in result.stderr) == (1, True)
+
+
+def test_a_new_virtual_cluster_that_nobody_may_use_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text("access: namespaces\n" + TEXT.replace("  a:\n", "  a:\n    namespaces: [labs]\n") + "  b:\n")
+    config("move", "1", "NODE", "from", "a", "to", "b", "-f", path, "--yes")
+    config("set-vc", "b", "NODE=0", "-f", path, "--yes")
+    result = config("set-vc", "c", "NODE=1", "-f", path, "--yes")
+    assert "virtualClusters.c: found no namespace, expected at least one under namespaces" in result.stderr
+    assert "virtualClusters.b" not in result.stderr

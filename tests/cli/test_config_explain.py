@@ -37,8 +37,54 @@ RACK   3 top-level cells, 6 nodes, 24 leaf cells of type GPU
   S simulation   G genomics   D default   . spare
   * pinned cell fast-network: RACK 0, pinned by simulation
   * pinned cell data-machine: NODE 1/r2n1, pinned by genomics
+
+access: namespaces
+  VIRTUAL CLUSTER   MAX PRIORITY   NAMESPACES
+  simulation                1000   default, simulation
+  genomics                  1000   default, genomics
+  default                   1000   default
+opportunistic: every namespace
 """
     )
+
+
+RULES = """\
+access: namespaces
+opportunistic: {namespaces: [labs, {matchExpressions: [{key: team, operator: In, values: [red, blue]}]}]}
+physicalCluster:
+  cellTypes: {NODE: {childCellType: GPU, childCellNumber: 1, isNodeLevel: true}}
+  physicalCells: [{cellType: NODE, cellAddress: a}]
+virtualClusters:
+  one:
+    maxPriority: prod
+    namespaces: [labs, {name: ci, maxPriority: test}, {matchLabels: {team: red, env: x}}]
+  two:
+    namespaces: [{matchExpressions: [{key: old, operator: DoesNotExist}, {key: a, operator: NotIn, values: [b]}]}]
+"""
+
+
+def test_who_may_use_a_virtual_cluster_is_listed(tmp_path: Path) -> None:
+    file = tmp_path / "hivedscheduler.yaml"
+    file.write_text(RULES)
+    assert (
+        explain(file).output.split("\n\n")[-1]
+        == """\
+access: namespaces
+  VIRTUAL CLUSTER   MAX PRIORITY   NAMESPACES
+  one                        100   labs, ci (up to 10), team=red and env=x
+  two                       1000   !old and a notin (b)
+opportunistic: labs, team in (red,blue)
+"""
+    )
+    access = json.loads(explain(file, "--format", "json").output)["access"]
+    one = access["virtualClusters"]["one"]
+    assert (access["access"], one["maxPriority"]) == ("namespaces", 100)
+    assert one["namespaces"][:2] == ["labs", {"name": "ci", "maxPriority": 10}]
+    assert access["opportunistic"]["namespaces"][0] == "labs"
+
+
+def test_a_file_without_rules_of_access_says_so_in_one_line() -> None:
+    assert explain(SAMPLES / "racks.yaml").output.endswith("\n\naccess: everybody\n")
 
 
 def test_a_virtual_cluster_without_part_of_a_chain_has_no_column() -> None:

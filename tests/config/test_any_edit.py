@@ -165,7 +165,8 @@ def others(configuration: Configuration, edited: set[str], gone: set[str]) -> tu
         for name, vc in cluster.virtual_clusters.items()
         if name not in gone
     ]
-    namespaces = {name: vc for name, vc in configuration.rules.vc_of_namespace.items() if vc not in gone}
+    access = configuration.rules.access.virtual_clusters
+    namespaces = {name: own for name, own in access.items() if name not in gone and own.namespaces}
     return vcs, namespaces, cluster.cell_types, cluster.physical_cells, configuration.settings
 
 

@@ -9,6 +9,7 @@ import yaml
 
 from hived.errors import UserError
 from hived.layout import build_topology
+from hived_config.access import Access
 from hived_config.generating.generate import Generated, generated
 from hived_config.generating.machines import Inner, Machine
 from hived_config.generating.nodes import Reading, machines_of
@@ -74,7 +75,9 @@ def test_the_file_is_pleasant_to_read() -> None:
         generated([machine, smaller], ("rack",), source="a layout").text
         == """\
 # Made by `hived config generate` from 2 machines of a layout, grouped by rack.
+# A virtual cluster is for the pods of its `namespaces`: write there who may use it.
 # `hived config sync` keeps the nodes up to date; what virtual clusters are promised stays as written here.
+access: namespaces
 physicalCluster:
   skuTypes:
     V100: {gpu: 1, cpu: 5, memory: 22500Mi, nodeLabels: {nvidia.com/gpu.product: Tesla-V100-SXM2-32GB}}
@@ -91,6 +94,7 @@ physicalCluster:
 {cellChildren: [{cellAddress: 1}, {cellAddress: 3}]}]}
 virtualClusters:
   default:
+    namespaces: [default]
     virtualCells:
     - {cellType: V100-NODE, cellNumber: 1}
     - {cellType: V100-RACK, cellNumber: 1}
@@ -262,3 +266,21 @@ def test_a_share_of_less_than_a_node_is_told() -> None:
 def test_shares_that_cannot_be_are_refused(written: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Shares.parse(written)
+
+
+@pytest.mark.parametrize(
+    ("vc", "namespaces"),
+    [
+        ("default", ["default"]),
+        ("Team A_1", ["default", "team-a-1"]),
+        ("7", ["default", "7"]),
+        ("v" * 80, ["default", "v" * 63]),
+        ("研究", ["default"]),
+    ],
+)
+def test_a_virtual_cluster_is_for_its_own_namespace_and_the_usual_one(vc: str, namespaces: list[str]) -> None:
+    machine = Machine("n1", room.V100, 4, 20, 90_000)
+    text = generated([machine], shares=Shares.parse([f"{vc}=1"])).text
+    access = load_text(text, "f", environ={}).rules.access
+    assert access.access is Access.NAMESPACES
+    assert [entry.name for entry in access.virtual_clusters[vc].namespaces] == namespaces

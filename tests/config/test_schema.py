@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from jsonschema import Draft7Validator
 from sound_file import SOUND, changed, mistakes_of
 
-from hived_config import chains, loader, reference, skus, trees, virtual
+from hived_config import access_reader, chains, loader, reference, skus, trees, virtual
 from hived_config.document import PLAIN, compose
 from hived_config.errors import ConfigError
 from hived_config.loader import load_text
@@ -74,6 +74,10 @@ def test_every_recorded_cluster_is_valid() -> None:
         ("physicalCell", trees.CELL_KEYS),
         ("skuType", skus.SKU_TYPE_KEYS),
         ("virtualCluster", virtual.VIRTUAL_CLUSTER_KEYS),
+        ("namespace", access_reader.ENTRY_KEYS),
+        ("condition", access_reader.REQUIREMENT_KEYS),
+        ("opportunistic", access_reader.OPPORTUNISTIC_KEYS),
+        ("opportunist", access_reader.SELECTION_KEYS),
         ("virtualCell", virtual.VIRTUAL_CELL_KEYS),
         ("pinnedCell", virtual.PINNED_CELL_KEYS),
     ],
@@ -145,6 +149,20 @@ FULL = SOUND.replace("  physicalCells:", "  skuTypes:\n    GPU: {gpu: 1}\n  phys
         ("    - pinnedCellId: pin\n", "    - pin\n"),
         ("namespaces: [one]", "namespaces: [One]"),
         ("namespaces: [one]", "namespaces: one"),
+        ("namespaces: [one]", "namespaces: [{name: One}]"),
+        ("namespaces: [one]", "namespaces: [{nam: one}]"),
+        ("namespaces: [one]", "namespaces: [[one]]"),
+        ("namespaces: [one]", "namespaces: [{matchLabels: {'a b': c}}]"),
+        ("namespaces: [one]", "namespaces: [{matchLabels: {a: 'b c'}}]"),
+        ("namespaces: [one]", "namespaces: [{matchExpressions: {key: a, operator: Exists}}]"),
+        ("namespaces: [one]", "namespaces: [{matchExpressions: [{operator: Exists}]}]"),
+        ("namespaces: [one]", "namespaces: [{matchExpressions: [{key: a, operator: Has}]}]"),
+        ("namespaces: [one]", "maxPriority: 1001"),
+        ("namespaces: [one]", "maxPriority: low"),
+        ("physicalCluster:", "access: nobody\nphysicalCluster:"),
+        ("physicalCluster:", "opportunistic: [a]\nphysicalCluster:"),
+        ("physicalCluster:", "opportunistic: {}\nphysicalCluster:"),
+        ("physicalCluster:", "opportunistic: {namespaces: [{name: a, maxPriority: 1}]}\nphysicalCluster:"),
         ("namespaces: [one]", "placement: near"),
         ("virtualClusters:\n  a:", "virtualClusters:\n  a/b:"),
         ("    virtualCells:\n    - {cellType: RACK.NODE, cellNumber: 1}", "    virtualCells: {}"),
@@ -174,6 +192,15 @@ def test_a_mistake_of_key_or_kind_is_one_by_the_schema_too(old: str, new: str) -
         ("namespaces: [one]", "namespaces: [1]\n    placement: topology"),
         ("namespaces: [one]", "namespaces:\n    placement:"),
         ("namespaces: [one]", "placement: packed"),
+        ("namespaces: [one]", "namespaces: [{name: 1}, {matchLabels: {a: 1, b.c/d: e}}]\n    maxPriority: prod"),
+        ("namespaces: [one]", "namespaces:\n    - matchExpressions: [{key: a, operator: In, values: [b, 2]}]"),
+        ("namespaces: [one]", "maxPriority:"),
+        ("physicalCluster:", "access:\nopportunistic:\nphysicalCluster:"),
+        ("physicalCluster:", "access: everybody\nopportunistic: {namespaces: []}\nphysicalCluster:"),
+        (
+            "physicalCluster:",
+            "access: namespaces\nopportunistic: {namespaces: [a, {matchLabels: {b: c}}]}\nphysicalCluster:",
+        ),
     ],
 )
 def test_what_the_loader_accepts_is_valid(old: str, new: str) -> None:

@@ -218,17 +218,17 @@ def test_absurdly_many_virtual_cells_are_refused_without_being_built() -> None:
 
 def test_namespaces_belong_to_virtual_clusters() -> None:
     rules = load_text(changed("  a:\n", "  a:\n    namespaces: [labs, team-1]\n"), "f", environ={}).rules
-    assert rules.vc_of_namespace == {"labs": "a", "team-1": "a"}
+    assert [rules.access.default_virtual_cluster(name, {}) for name in ("labs", "team-1", "b")] == ["a", "a", None]
 
 
 @pytest.mark.parametrize(
     ("written", "mistake"),
     [
-        ("[labs, labs]", "[1]: found namespace 'labs', already of a (line 15), expected each namespace once"),
+        ("[labs, labs]", "[1]: found namespace 'labs' given twice (first on line 15), expected each namespace once"),
         ("[Labs]", f"[0]: found Labs, expected {NAMESPACE}"),
         ("['']", f"[0]: found the text '', expected {NAMESPACE}"),
         ("[~]", f"[0]: found nothing, expected {NAMESPACE}"),
-        ("[{a: b}]", f"[0]: found a mapping, expected {NAMESPACE}"),
+        ("[[a]]", f"[0]: found a list, expected {NAMESPACE}"),
         ("labs", ": found labs, expected a list of namespaces"),
     ],
 )

@@ -9,12 +9,19 @@ from contextlib import suppress
 from typing import Any
 
 from hived.errors import UserError
+from hived_config.access import AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.rules import PodRules
 from hived_extender.dialects.description import GangKey
 from hived_extender.evictor import PreemptionPolicy
 from tests.extender.world import NODES, Json, World, node, to_pod
 
-RULES = PodRules(vc_of_namespace={"ns": "a", "other": "b"}, priority_classes={"high": 100, "low": -1})
+ACCESS = AccessRules(
+    virtual_clusters={
+        "a": VirtualClusterAccess((NamespaceEntry("ns"),)),
+        "b": VirtualClusterAccess((NamespaceEntry("other"),)),
+    }
+)
+RULES = PodRules(access=ACCESS, priority_classes={"high": 100, "low": -1})
 KOORDINATOR = "gang.scheduling.koordinator.sh/"
 
 

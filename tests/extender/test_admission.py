@@ -249,6 +249,18 @@ def test_a_pod_without_names_anywhere_is_left_to_the_api_server(admission: Admis
     assert changed(admission, given) == (given, [])
 
 
+@pytest.mark.parametrize("count", ["9" * 5000, "9" * 11, "\N{ARABIC-INDIC DIGIT THREE}"])
+def test_a_count_that_no_cluster_can_have_is_left_to_the_api_server(admission: Admission, count: str) -> None:
+    given = pod(container(count=count))
+    assert changed(admission, given) == (given, [])
+
+
+def test_saved_counts_that_no_cluster_can_have_are_forgotten(admission: Admission) -> None:
+    text = json.dumps({"resource": NVIDIA, "total": 1, "containers": {"side": 10**18}})
+    after, _ = changed(admission, pod(container(count=2), container("side"), annotations={DEVICE_REQUESTS: text}))
+    assert saved(after) == {"resource": NVIDIA, "total": 2, "containers": {"main": 2}}
+
+
 # ---- foreign devices
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from hived.errors import UserError
+from hived_config.access import AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
 from hived_extender.annotations import PREFIX
@@ -42,7 +43,8 @@ class JobSetWorld(GangWorld):
 
     def __init__(self) -> None:
         super().__init__(spec=load_text(CONFIG, "racks.yaml", environ={}).cluster)
-        rules = PodRules(vc_of_namespace={"ns": "a"}, topology_levels={RACK: "RACK"})
+        access = AccessRules(virtual_clusters={"a": VirtualClusterAccess((NamespaceEntry("ns"),))})
+        rules = PodRules(access=access, topology_levels={RACK: "RACK"})
         self.service._interpreter.configure(self.service._facts._spec, rules)
 
     def job_pod(self, job: int, index: int, gpus: int = 4, minimum: int = 4, jobs: int = 2, **spec: Any) -> Json:

@@ -7,6 +7,7 @@ import pytest
 
 from hived.errors import UserError
 from hived.specs import SkuTypeSpec
+from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
 from hived_extender.annotations import PREFIX
@@ -47,7 +48,7 @@ virtualClusters:
 RULES = PodRules(
     resources={"MI300": "amd.com/gpu"},
     node_labels={"V100": {"gpu-model": "v100"}, "A100": {"gpu-model": "a100"}},
-    vc_of_namespace={"labs": "research"},
+    access=AccessRules(virtual_clusters={"research": VirtualClusterAccess((NamespaceEntry("labs"),))}),
     priority_classes={"urgent": 900, "spare": -1},
     topology_levels={"example.com/rack": "V100-RACK", "volcano-tier-2": "V100-RACK"},
 )
@@ -133,6 +134,25 @@ def test_a_virtual_cluster_that_does_not_exist_is_refused() -> None:
 def test_annotation_and_label_have_to_agree() -> None:
     said = refusal(pod(GPU, annotations={"virtual-cluster": "mixed"}, labels={"virtual-cluster": "research"}))
     assert said.endswith("is 'mixed' as an annotation and 'research' as a label; remove one of them")
+
+
+def test_a_selector_takes_part_in_the_choice_of_the_virtual_cluster() -> None:
+    red = NamespaceEntry(requirements=(Requirement("team", Operator.IN, ("red",)),))
+    rules = PodRules(access=AccessRules(virtual_clusters={"research": VirtualClusterAccess((red,))}))
+    labels = {"team": {"team": "red"}, "labs": {"team": "blue"}}
+    resolver = Resolver(CLUSTER, rules, labels.__getitem__)
+    assert resolver.resolve(pod(GPU), None).virtual_cluster == "research"
+    assert resolver.resolve(pod(GPU, namespace="labs"), None).virtual_cluster == "default"
+
+
+def test_a_namespace_that_may_use_nothing_has_no_virtual_cluster_called_default() -> None:
+    rules = PodRules(access=AccessRules(access=Access.NAMESPACES))
+    with pytest.raises(UserError) as caught:
+        Resolver(CLUSTER, rules).resolve(pod(GPU), of_gang(queue="blue"))
+    assert caught.value.message == (
+        "no virtual cluster, its queue 'blue' names none: have the configuration list namespace team under "
+        "virtualClusters.NAME.namespaces"
+    )
 
 
 def test_a_pod_of_no_virtual_cluster_is_told_all_ways_to_name_one() -> None:

@@ -70,6 +70,7 @@ def _comment(machines: Sequence[Machine], levels: Sequence[str], source: str) ->
     by_level = f", grouped by {', '.join(levels)}" if levels else ""
     return [
         f"Made by `hived config generate` from {machine_count}{by_level}.",
+        "A virtual cluster is for the pods of its `namespaces`: write there who may use it.",
         "`hived config sync` keeps the nodes up to date; what virtual clusters are promised stays as written here.",
     ]
 

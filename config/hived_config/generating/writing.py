@@ -9,6 +9,11 @@ from hived_config.generating.machines import NVIDIA_GPU, Machine
 from hived_config.generating.shares import Allotment
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*", re.ASCII)
+_OTHER = re.compile(r"[^a-z0-9]+", re.ASCII)
+
+DEFAULT_NAMESPACE = "default"
+"""Where kubectl and `hived submit` create pods unless they are told otherwise."""
+
 _WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 
 
@@ -95,13 +100,20 @@ def cell_lines(cell: Cell, names: TypeNames, indent: str = "  ", is_top: bool = 
 
 
 def vc_lines(shared: Mapping[str, Iterable[Allotment]], names: TypeNames) -> Iterator[str]:
-    """The virtual clusters with what each is promised."""
+    """The virtual clusters with the namespaces that may use each, and what it is promised."""
     for vc, allotments in shared.items():
         cells = [f"    - {{cellType: {scalar(_path(each, names))}, cellNumber: {each.count}}}" for each in allotments]
-        yield f"  {scalar(vc)}:" + ("" if cells else " {}")
+        yield f"  {scalar(vc)}:"
+        yield f"    namespaces: [{', '.join(map(scalar, namespaces_of(vc)))}]"
         if cells:
             yield "    virtualCells:"
         yield from cells
+
+
+def namespaces_of(vc: str) -> list[str]:
+    """The namespaces that may use a virtual cluster at first: the one that commands create pods in, and its own."""
+    own = _OTHER.sub("-", vc.lower())[:63].strip("-")
+    return list(dict.fromkeys(name for name in (DEFAULT_NAMESPACE, own) if name))
 
 
 def _path(allotment: Allotment, names: TypeNames) -> str:
@@ -114,7 +126,14 @@ def document(comment: Iterable[str], machines: Sequence[Machine], tops: Sequence
     shapes = list(dict.fromkeys(top.shape for top in tops))
     types = list(dict.fromkeys(line for shape in shapes for line in type_lines(shape, names)))
     lines = [f"# {line}" for line in comment]
-    lines += ["physicalCluster:", "  skuTypes:", *sku_lines(machines, names), "  cellTypes:", *types]
+    lines += [
+        "access: namespaces",
+        "physicalCluster:",
+        "  skuTypes:",
+        *sku_lines(machines, names),
+        "  cellTypes:",
+        *types,
+    ]
     lines.append("  physicalCells:")
     for top in tops:
         lines += cell_lines(top, names)

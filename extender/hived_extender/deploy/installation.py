@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 
 from hived.errors import UserError
+from hived_config.access import DEFAULT_VIRTUAL_CLUSTER
 from hived_config.rules import SCHEDULER_NAMES, names_for
 from hived_extender.deploy.kustomize import Document, build
-from hived_extender.requests import DEFAULT
 
 OVERLAYS = ("single", "ha", "tls")
 NAMESPACE = "hived-system"
@@ -216,7 +216,8 @@ class Installation:
                 f"scheduler name {names[0]!r}: one kube-scheduler per virtual cluster needs a name for each; add one "
                 f"with '{{vc}}' in it, such as '{names[0]}-{{vc}}', or give --one-scheduler"
             )
-        host = DEFAULT if DEFAULT in self.virtual_clusters else next(iter(self.virtual_clusters), "")
+        host = next(iter(self.virtual_clusters), "")
+        host = DEFAULT_VIRTUAL_CLUSTER if DEFAULT_VIRTUAL_CLUSTER in self.virtual_clusters else host
         if self.is_scheduler_per_vc and host not in virtual_clusters:
             names = [name for name in names if "{vc}" in name]
         names = names_for(names, virtual_clusters)

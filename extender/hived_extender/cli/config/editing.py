@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import msgspec
 from hived.errors import UserError
 from hived_config.document import read_text
 from hived_config.errors import ConfigError
+from hived_config.loader import load_text
 from hived_extender.cli.config.asking import ask
 from hived_extender.cli.config.files import find_file
 from hived_extender.cli.config.plan import tell_plan
@@ -89,6 +90,8 @@ def _edit_file(file: Path, edit: Edit, yes: bool, dry_run: bool, form: str) -> N
     is_written = before != after and not dry_run
     is_json = form == "json"
     click.echo(_difference(before, after, name), err=is_json)
+    for warning in _new_warnings(before, after, name):
+        click.echo(warning, err=True)
     if is_written and not yes:
         ask(f"Write {name}?", "written", is_json)
     if is_written:
@@ -98,6 +101,13 @@ def _edit_file(file: Path, edit: Edit, yes: bool, dry_run: bool, form: str) -> N
         click.echo(msgspec.json.format(msgspec.json.encode(answer)))
     elif is_written:
         click.echo(f"{name}: written")
+
+
+def _new_warnings(before: str, after: str, name: str) -> list[str]:
+    """What is odd about the edited text and was not before, lines aside."""
+    old, new = (load_text(text, name, lenient=True).warnings for text in (before, after))
+    known = {replace(each, line=0) for each in old}
+    return [str(each) for each in new if replace(each, line=0) not in known]
 
 
 def _difference(before: str, after: str, name: str) -> str:

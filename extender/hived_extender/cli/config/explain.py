@@ -9,6 +9,7 @@ import msgspec
 from hived_config.division import DividedChain, divide
 from hived_config.document import read_text
 from hived_config.loader import load_text
+from hived_extender.cli.config.access_tables import access_as_json, draw_access
 from hived_extender.cli.config.division_tables import draw
 from hived_extender.cli.config.files import find_file
 from hived_extender.cli.config.report import format_option
@@ -25,8 +26,9 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
     """Draw the cell chains, and how the virtual clusters divide them.
 
     For every level of a chain: how many cells there are, the leaves below each, how many of them each virtual cluster
-    is promised (with * pinned ones), and how many whole cells are spare. A FILE is a configuration, a DIR one of
-    OpenPAI's with a services-configuration.yaml; without either, the configuration of the running service is drawn.
+    is promised (with * pinned ones), and how many whole cells are spare. A list of who may use each virtual cluster
+    follows. A FILE is a configuration, a DIR one of OpenPAI's with a services-configuration.yaml; without either, the
+    configuration of the running service is drawn.
 
     \b
     Examples:
@@ -41,10 +43,15 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
     chains = divide(configuration.cluster)
     vcs = list(configuration.cluster.virtual_clusters)
     if form == "json":
-        answer = {"source": name, "chains": [_as_json(chain, vcs) for chain in chains]}
+        answer = {
+            "source": name,
+            "chains": [_as_json(chain, vcs) for chain in chains],
+            "access": access_as_json(configuration.rules.access, vcs),
+        }
         click.echo(msgspec.json.format(msgspec.json.encode(answer)))
     else:
         click.echo(draw(chains, vcs))
+        click.echo("\n" + draw_access(configuration.rules.access, vcs))
 
 
 def _read(path: Path | None, inspector: Inspector) -> tuple[str, str]:
