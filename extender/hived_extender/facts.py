@@ -151,6 +151,10 @@ class Facts:
     def configure(self, spec: ClusterSpec) -> None:
         """From the next term on, states are built for this cluster. The interpreter has got its rules already."""
         self._spec = spec
+        self.forget_readings()
+
+    def forget_readings(self) -> None:
+        """Pods may mean something else, or may do something else, when they are seen next."""
         self._members.forget_readings()
 
     def switched(self, unaccounted: Mapping[str, UserError], *, are_other_nodes: bool) -> None:

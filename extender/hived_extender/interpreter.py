@@ -5,19 +5,27 @@ from hived_config.rules import PodRules, names_for
 from hived_extender import dialects
 from hived_extender.dialects.description import Description, ObjectRef
 from hived_extender.dialects.kinds import Lookup
-from hived_extender.requests import Ask, Resolver
+from hived_extender.permissions import LabelsOf
+from hived_extender.requests import Ask, Resolver, no_labels
 from hived_extender.wire import Pod
 
 
 class Interpreter:
     """Reads pods by the `rules` of one configuration.
 
-    `serves_every_name`: there is no other scheduler that pods could be for.
+    `serves_every_name`: there is no other scheduler that pods could be for. `labels_of` has the labels of namespaces.
     """
 
     def __init__(
-        self, cluster: ClusterSpec, rules: PodRules, objects: Lookup, *, serves_every_name: bool = False
+        self,
+        cluster: ClusterSpec,
+        rules: PodRules,
+        objects: Lookup,
+        *,
+        serves_every_name: bool = False,
+        labels_of: LabelsOf = no_labels,
     ) -> None:
+        self._labels_of = labels_of
         self.configure(cluster, rules)
         self._objects = objects
         self._serves_every_name = serves_every_name
@@ -25,7 +33,7 @@ class Interpreter:
     def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
         """Read pods by another configuration from now on."""
         self.rules = rules
-        self._resolver = Resolver(cluster, rules)
+        self._resolver = Resolver(cluster, rules, self._labels_of)
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
 
     @property
@@ -59,6 +67,10 @@ class Interpreter:
 
     def check_access(self, namespace: str, virtual_cluster: str, priority: int) -> None:
         """Raise UserError if pods of a namespace may not use a virtual cluster at this priority."""
+        access = self.rules.access
+        labels = self._labels_of(namespace) if access.needs_labels else {}
+        if refusal := access.refusal(namespace, labels, virtual_cluster, priority):
+            raise UserError(refusal, code=403)
 
     def objects_of(self, pod: Pod) -> frozenset[ObjectRef]:
         """The objects that its description depends on."""

@@ -10,7 +10,7 @@ from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender import dialects
-from hived_extender.annotations import BIND_INFO, SCHEDULING_SPEC, pod_request
+from hived_extender.annotations import BIND_INFO, SCHEDULING_SPEC, is_quickly_read, read_spec
 from hived_extender.dialects.kinds import NoObjects
 from hived_extender.gangs.annotations import asks_in_own_words
 from hived_extender.requests import AccessError, Resolver, Wish
@@ -65,9 +65,11 @@ class Permissions:
 
     def _wish(self, pod: Pod) -> Wish:
         """As far as it can be made out. Raises UserError if the pod cannot be read."""
-        metadata = pod.metadata
         if asks_in_own_words(pod.annotations):
-            spec = pod_request(metadata.uid, metadata.name, metadata.namespace, pod.annotations).spec
+            text = pod.annotations[SCHEDULING_SPEC]
+            if not is_quickly_read(text):
+                raise UserError("reviews of other pods wait: the scheduler asks again")
+            spec = read_spec(text)
             return Wish(spec.virtual_cluster, spec.priority)
         description = dialects.describe(pod, NoObjects())
         return self._resolver.wish(pod, description, has_unknown_objects=bool(dialects.objects_of(pod)))

@@ -30,6 +30,7 @@ from hived_extender.jobs.controller import JobController
 from hived_extender.kube import KubeClient, KubeError
 from hived_extender.leadership import Leadership
 from hived_extender.metrics import Metrics
+from hived_extender.namespaces import Namespaces
 from hived_extender.notices import Pace
 from hived_extender.objects import Objects
 from hived_extender.pod_events import EventRecorder, timestamp
@@ -58,6 +59,8 @@ REVIEW_TIMEOUT_S = 5.0
 """For a review of access: the caller waits for it."""
 
 READY_CHECK_S = 0.02
+NAMESPACES_S = 5.0
+JOIN_S = 1.0
 LOADING = (
     "kernels are being loaded; once after an installation they are compiled, which takes about a minute: "
     "{} of {} are ready"
@@ -124,6 +127,7 @@ class Extender:
         pace: Pace | None = None,
         prover: Prover | None = None,
         secret: BindingSecret | None = None,
+        namespaces: Namespaces | None = None,
     ) -> None:
         """`listener` is the socket to serve, `webhook` is served beside it; `on_configuration` is told of every other
         configuration that comes into force; `prover` and `secret` are as for a `Service`. Raises UserError if the
@@ -135,8 +139,9 @@ class Extender:
         self._is_stopping = threading.Event()
         self._has_failed = False
         metrics = self.metrics = Metrics()
-        configuration = origin.configuration
+        configuration = self._configuration = origin.configuration
         objects = Objects(kube, metrics)
+        self._namespaces = namespaces or Namespaces(kube, metrics)
         self._statuses = StatusWriter(kube, objects)
         settings = configuration.settings
         self.service = Service(
@@ -153,6 +158,7 @@ class Extender:
             pace=pace,
             prover=prover,
             secret=secret,
+            labels_of=self._namespaces.labels,
         )
         self._events = EventRecorder(kube, COMPONENT)
         self.configurations = Configurations(
@@ -227,12 +233,14 @@ class Extender:
         self._leadership.stop()
         for each in self._servers:
             each.stop()
+        self._namespaces.stop()
         self._statuses.close()
         self.service.close()
         self._kube.close()
         self._lease_kube.close()
         self._review_kube.close()
         self._leadership.join()
+        self._namespaces.join(JOIN_S)
 
     def _begin(self) -> None:
         try:
@@ -242,6 +250,7 @@ class Extender:
             compile_kernels(self._loading)
             log.info("loaded", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
             if not self._is_stopping.is_set():
+                self._await_namespaces()
                 self._leadership.start()
                 self.configurations.start()
                 if self._node_sync is not None:
@@ -253,6 +262,23 @@ class Extender:
     def _loading(self, ready: int, total: int) -> None:
         """Say so to people who ask whether this replica is ready."""
         self.service.prepare(LOADING.format(ready, total), lambda: not self._is_stopping.is_set())
+
+    def follow_namespaces(self, configuration: Configuration) -> bool:
+        """Begin to, where a configuration chooses namespaces by their labels; False where it does not."""
+        needs_labels = configuration.rules.access.needs_labels
+        if needs_labels:
+            self._namespaces.start(self._namespace_changed)
+        return needs_labels
+
+    def _await_namespaces(self) -> None:
+        is_needed = self.follow_namespaces(self._configuration)
+        if is_needed and not self._namespaces.wait_until_listed(NAMESPACES_S):
+            log.warning("namespaces are not listed yet: pods that their labels allow a VC are refused meanwhile")
+
+    def _namespace_changed(self, namespace: str) -> None:
+        is_listed = self._namespaces.wait_until_listed(0)
+        if is_listed and self.service.namespace_changed(namespace):
+            self._relist()
 
     def _fail(self) -> None:
         self._has_failed = True
@@ -343,10 +369,12 @@ def start_extender(
     except KubeError as error:
         raise UserError(str(error)) from error
     address = listen or settings.web_server_address
-    admission = Admission(origin.configuration.cluster, origin.configuration.rules)
+    namespaces = Namespaces(client, Metrics())
+    admission = Admission(origin.configuration.cluster, origin.configuration.rules, labels_of=namespaces.labels)
 
     def taken_up(configuration: Configuration) -> None:
         admission.configure(configuration.cluster, configuration.rules)
+        extender.follow_namespaces(configuration)
         on_configuration(configuration)
 
     with ExitStack() as stack:
@@ -369,6 +397,7 @@ def start_extender(
             pace=pace,
             prover=prover,
             secret=secret,
+            namespaces=namespaces,
         )
         extender.start()
         try:

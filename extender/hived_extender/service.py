@@ -59,6 +59,7 @@ from hived_extender.metrics import Gauges, Metrics
 from hived_extender.node_names import Mask, NodeNames
 from hived_extender.notices import Pace
 from hived_extender.nudge import Nudger
+from hived_extender.permissions import LabelsOf
 from hived_extender.pods import PodRecord, PodState, UnknownPodError
 from hived_extender.preemptions import pick_victims
 from hived_extender.proofs import Prover
@@ -68,6 +69,7 @@ from hived_extender.reconfiguration.outlook import Waiting, in_turn, note_waitin
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.reconfiguration.verdicts import Affected, news_of
 from hived_extender.record import Draft, Recorder
+from hived_extender.requests import no_labels
 from hived_extender.waiting import ROOM_REASON, WaitingPods
 from hived_extender.what_if import POD_LIMIT, WhatIf
 from hived_extender.wire import (
@@ -158,10 +160,11 @@ class Service:
         pace: Pace | None = None,
         prover: Prover | None = None,
         secret: BindingSecret | None = None,
+        labels_of: LabelsOf = no_labels,
     ) -> None:
         """`on_gang_change` is told of each gang whose `gang_state` may be another, with locks held; `pace` says how
         soon and how often people are told of pods. `prover` proves bindings; what it proved and somebody has changed
-        since is kept in `secret`.
+        since is kept in `secret`. `labels_of` has the labels of namespaces.
         """
         self.metrics = metrics or Metrics()
         self.patience = patience or Patience()
@@ -180,7 +183,11 @@ class Service:
         self._nudger = Nudger(self._try_on_core, self.patience.nudge_delay_s)
         self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._announcer.blocked)
         self._interpreter = Interpreter(
-            spec, rules or PodRules(), objects or NoObjects(), serves_every_name=serves_every_name
+            spec,
+            rules or PodRules(),
+            objects or NoObjects(),
+            serves_every_name=serves_every_name,
+            labels_of=labels_of,
         )
         self._facts = Facts(
             spec,
@@ -364,6 +371,14 @@ class Service:
         with suppress(InvariantError), self._exclusive():
             self._facts.object_seen(ref)
             self._on_gang_change(GangKey(ref.namespace, ref.name))
+
+    def namespace_changed(self, namespace: str) -> bool:
+        """A namespace has other labels. True if its pods may do something else now, and have to be told anew."""
+        with self._lock:
+            is_concerned = any(one.namespace == namespace for one in self._pods.records(PodState.WAITING))
+            if is_concerned:
+                self._facts.forget_readings()
+            return is_concerned
 
     def serves(self, scheduler_name: str) -> bool:
         """Are pods of this schedulerName ours?"""

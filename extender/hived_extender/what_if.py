@@ -79,7 +79,9 @@ class WhatIf:
             else:
                 record.marks = 0
                 record.description = self._interpreter.describe(pod)
-                record.ask = self._interpreter.ask(pod, record.description)
+                ask = self._interpreter.ask(pod, record.description)
+                self._interpreter.check_access(record.namespace, ask.virtual_cluster, ask.priority)
+                record.ask = ask
         except UserError as error:
             record.mistake = error.message
             self._say(record, "refused", error.message)

@@ -47,7 +47,10 @@ class Members:
         record.marks, record.owner = marks, pod.owner
         try:
             record.description = self._interpreter.describe(pod)
-            record.ask = self._interpreter.ask(pod, record.description)
+            ask = self._interpreter.ask(pod, record.description)
+            if not pod.node:
+                self._interpreter.check_access(record.namespace, ask.virtual_cluster, ask.priority)
+            record.ask = ask
             says_nothing = pod.is_ours and record.gang is None and not record.ask.leaf_cell_count
             if says_nothing and record.reading is not None and isinstance(record.reading.spec, UserError):
                 raise UserError(record.reading.spec.message)
