@@ -1,5 +1,6 @@
 """Which pods are ours, and what those ask for that do not speak HiveD's own words."""
 
+from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
 from hived_extender import dialects
