@@ -153,6 +153,8 @@ class Extender:
         app = create_app(self.service, gate, desk)
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
+        for each in self._servers:
+            each.count_drops(metrics.dropped_connections)
         self._leadership = Leadership(
             self.service,
             kube,
