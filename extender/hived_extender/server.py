@@ -191,7 +191,10 @@ class _Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._begun_count == self._answered_count:
             self._connection.awaits_head()
+        headed_count = self._headed_count
         super().data_received(data)
+        if self._headed_count > headed_count and self._headed_count > self._received_count:
+            self.flow.pause_reading()  # until the body is asked for: it may have to wait
         if self._head_size is not None and not self.transport.is_closing():
             self._head_size += len(data)
             if self._head_size > HEAD_LIMIT:

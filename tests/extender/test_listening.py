@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from hived_extender import listening
 from hived_extender.answers import Answer
-from hived_extender.bodies import BODY_TIMEOUT_S, Receive, Scope, Send, receive_body, send_answer
+from hived_extender.bodies import Body, Budget, Receive, Scope, Send, Share, send_answer
 from hived_extender.listening import Limits, limits_of_process
 from hived_extender.server import PIPELINE_LIMIT, HttpServer, listen
 from hived_extender.tls import ServerTls
@@ -25,6 +25,7 @@ from tests.extender.world import PATIENCE_S, wait_until
 
 QUICK = Limits(handshake_s=0.3, head_s=0.3, goodbye_s=0.3, sweep_s=0.05, log_s=0.1)
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+SHARE = Share(Budget(10_000), Budget(10_000), 1)
 LONG = Limits(handshake_s=1000, head_s=1000, sweep_s=0.05, log_s=0.1)
 
 
@@ -36,12 +37,11 @@ class Echo:
         self.may_go = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await receive_body(scope, receive, send, 1000, BODY_TIMEOUT_S)
-        if scope["path"] == "/held":
-            self.held_count += 1
-            while not self.may_go:
-                await asyncio.sleep(0.01)
-        if body is not None:
+        async with Body(scope, receive, send, 1000, SHARE):
+            if scope["path"] == "/held":
+                self.held_count += 1
+                while not self.may_go:
+                    await asyncio.sleep(0.01)
             await send_answer(send, Answer(b'"yes"'))
 
     def close(self) -> None:
