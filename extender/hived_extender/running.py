@@ -34,6 +34,7 @@ from hived_extender.pod_events import EventRecorder, timestamp
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.desk import ConfigDesk
 from hived_extender.reconfiguration.node_sync import NodeSync, NodeSyncing
+from hived_extender.reconfiguration.reading import read_apart
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store, read_configuration
 from hived_extender.reconfiguration.versions import Stored, Version
 from hived_extender.record import Recorder
@@ -140,6 +141,7 @@ class Extender:
             configuration,
             origin.version,
             has_profiles=not serves_every_name,
+            read=read_apart,
             on_switch=on_configuration,
             relist=self._relist,
             tell=lambda kind, reason, message: self._tell(origin.store, kind, reason, message),
