@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import resource
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def test_a_configuration_that_is_read_apart_is_the_same(sample: Path) -> None:
     assert read_apart(text, "f") == load_text(text, "f")
 
 
-def test_mistakes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_the_same() -> None:
     text = "physicalCluster: 1\nvirtualCluster: {}\n"
     with pytest.raises(ConfigError) as here:
         load_text(text, "f")
@@ -61,14 +60,10 @@ def test_settings_come_from_this_processs_environment(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_text_is_refused_within_the_limits(name: str) -> None:
     assert len(HOSTILE[name]) < CONFIG_TEXT_LIMIT
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with pytest.raises(ConfigError) as caught:
-        read_apart(HOSTILE[name], "f")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        read_apart(HOSTILE[name], "f", memory=150 * 2**20)  # address space: it was more than 500 MB, and 13 s
     assert len(caught.value.mistakes) == 1
-    assert caught.value.mistakes[0].line > 0
-    assert after.ru_utime - before.ru_utime < 10  # it was 13 s, and more than 500 MB
-    assert after.ru_maxrss < 200 * 1024
+    assert caught.value.mistakes[0].line > 0, "the limits of the process ended it"
 
 
 def test_the_largest_cluster_is_far_from_the_limits() -> None:
