@@ -4,8 +4,9 @@ YAML 1.1 would turn the node name `no` into False, `010` into 8 and `12:30:45` i
 where text is wanted and where a number is, so nothing is resolved here: a scalar keeps its text and whether it was
 plain. Composing without constructing is also what makes 16,384 nodes quick, and each node still knows its line.
 
-Input that would exhaust the machine is refused early: the size of a file and its nesting are bounded (libyaml itself
-would overrun the C stack), and aliases are bounded by the size of the document that they would expand to.
+Input that would exhaust the machine is refused early: the size of a file, its nodes and their nesting are bounded
+(libyaml itself would overrun the C stack), and aliases are bounded by the size of the document that they would expand
+to.
 """
 
 import gc
@@ -24,6 +25,19 @@ QUOTED = "quoted"
 MAX_FILE_BYTES = 64 * 2**20
 MAX_NESTING = 256
 MAX_ALIASED_NODES = 1_000_000
+MAX_NODES = 3_000_000
+"""Of YAML in a document. A file for 16,384 nodes that spells out their 8 devices and what they are plugged into has
+640,000; each costs about half a kilobyte while it is read.
+"""
+
+
+class _TooManyNodes(Exception):
+    """`near` is the last node that was read before the one that is too many."""
+
+    def __init__(self, most: int, near: yaml.Node | None) -> None:
+        super().__init__(most)
+        self.most = most
+        self.line = 0 if near is None else int(near.start_mark.line)
 
 
 def composer_on(loader: type[Any]) -> type[Any]:
@@ -31,6 +45,8 @@ def composer_on(loader: type[Any]) -> type[Any]:
 
     class Composer(loader):  # type: ignore[misc]
         depth = 0
+        count = 0
+        most_nodes = MAX_NODES
 
         def resolve(self, _kind: type, _value: object, implicit: Any) -> str:
             """The tag of a node that was written without one. `implicit` is a pair for scalars."""
@@ -38,6 +54,10 @@ def composer_on(loader: type[Any]) -> type[Any]:
 
         def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
             """The composer enters a node."""
+            self.count += 1
+            if self.count > self.most_nodes:
+                before = parent.value[-1] if parent is not None and parent.value else parent
+                raise _TooManyNodes(self.most_nodes, before[0] if isinstance(before, tuple) else before)
             self.depth += 1
             if self.depth > MAX_NESTING:
                 mark = parent.start_mark if parent else None
@@ -92,19 +112,24 @@ def read_stream(stream: IO[bytes], file: str) -> str:
         raise ConfigError([Mistake(file, line, "", found, "UTF-8 text")]) from error
 
 
-def compose(text: str, file: str, first_line: int = 0) -> yaml.Node:
+def compose(text: str, file: str, first_line: int = 0, most_nodes: int = MAX_NODES) -> yaml.Node:
     """Compose the one document in `text`, before which `file` has `first_line` lines. Cost O(text).
 
-    Raises ConfigError on a syntax error, no document, several documents, or aliases that expand without bound.
+    Raises ConfigError on a syntax error, no document, several documents, more than `most_nodes` nodes of YAML, or
+    aliases that expand to far more than that.
     """
     try:
-        root = _COMPOSER(text).get_single_node()
+        composer = _COMPOSER(text)
+        composer.most_nodes = most_nodes
+        root = composer.get_single_node()
+    except _TooManyNodes as error:
+        raise ConfigError([_too_many_nodes(error, file, first_line)]) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError([_syntax_mistake(error, text, file, first_line)]) from error
     if root is None:
         raise ConfigError([Mistake(file, first_line, "", "an empty document", "a scheduler configuration")])
     if "*" in text:
-        _refuse_alias_bomb(root, file, first_line)
+        _refuse_alias_bomb(root, file, first_line, min(most_nodes, MAX_ALIASED_NODES))
     document: yaml.Node = root
     return document
 
@@ -116,11 +141,13 @@ def compose_all(text: str, file: str, first_line: int = 0) -> list[yaml.Node]:
         composer = _COMPOSER(text)
         while composer.check_node():
             roots.append(composer.get_node())
+    except _TooManyNodes as error:
+        raise ConfigError([_too_many_nodes(error, file, first_line)]) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError([_syntax_mistake(error, text, file, first_line)]) from error
     if "*" in text:
         for root in roots:
-            _refuse_alias_bomb(root, file, first_line)
+            _refuse_alias_bomb(root, file, first_line, MAX_ALIASED_NODES)
     return roots
 
 
@@ -138,7 +165,12 @@ def _syntax_mistake(error: Exception, text: str, file: str, first_line: int) -> 
     return Mistake(file, line, "", f"text that is not YAML ({' '.join(str(problem).split())})", "YAML")
 
 
-def _refuse_alias_bomb(root: yaml.Node, file: str, first_line: int) -> None:
+def _too_many_nodes(error: _TooManyNodes, file: str, first_line: int) -> Mistake:
+    expected = "fewer keys and values: leave out cells below the nodes, which are generated"
+    return Mistake(file, first_line + error.line + 1, "", f"more than {error.most} keys, values and lists", expected)
+
+
+def _refuse_alias_bomb(root: yaml.Node, file: str, first_line: int, most: int) -> None:
     """Raise ConfigError if an alias contains itself, or what the aliases expand to is far too large or too deep.
 
     An anchor comes before its aliases, so in document order an alias meets either a node that has been measured or one
@@ -166,7 +198,7 @@ def _refuse_alias_bomb(root: yaml.Node, file: str, first_line: int) -> None:
         return measured[id(node)]
 
     size, height = measure(root)
-    if size > len(measured) + MAX_ALIASED_NODES:
-        raise refuse(root, f"aliases that expand to {size} values", f"at most {MAX_ALIASED_NODES} more than written")
+    if size > len(measured) + most:
+        raise refuse(root, f"aliases that expand to {size} values", f"at most {most} more than written")
     if height > MAX_NESTING:
         raise refuse(root, f"aliases that nest {height} levels deep", f"at most {MAX_NESTING} levels")

@@ -11,7 +11,7 @@ from hived.specs import ClusterSpec
 from hived_config.access import AccessRules
 from hived_config.access_reader import ACCESS_KEYS, read_access, read_opportunistic
 from hived_config.chains import CellTypes
-from hived_config.document import gc_paused, read_text
+from hived_config.document import MAX_NODES, gc_paused, read_text
 from hived_config.errors import ConfigError, Mistake
 from hived_config.openpai import open_configuration
 from hived_config.physical import PhysicalCells
@@ -50,10 +50,18 @@ def load(path: str | Path, lenient: bool = False, environ: Mapping[str, str] | N
     return load_text(read_text(Path(path), file), file, lenient, environ)
 
 
-def load_text(text: str, file: str, lenient: bool = False, environ: Mapping[str, str] | None = None) -> Configuration:
-    """As `load`, for the text of a file; messages name it `file`."""
+def load_text(
+    text: str,
+    file: str,
+    lenient: bool = False,
+    environ: Mapping[str, str] | None = None,
+    most_nodes: int = MAX_NODES,
+) -> Configuration:
+    """As `load`, for the text of a file; messages name it `file`. It may have at most so many nodes of YAML."""
     with gc_paused():
-        cluster, settings, rules, noted = _read(text, file, lenient, os.environ if environ is None else environ)
+        reader = open_configuration(text, file, lenient, most_nodes)
+        cluster, settings, rules, noted = _read(reader, os.environ if environ is None else environ)
+        del reader
     if cluster is None or not all(mistake.is_warning for mistake in noted):
         raise ConfigError(noted)
     return Configuration(cluster, settings, rules, tuple(noted))
@@ -64,11 +72,8 @@ def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
     return load(path, lenient).cluster
 
 
-def _read(
-    text: str, file: str, lenient: bool, environ: Mapping[str, str]
-) -> tuple[ClusterSpec | None, Settings, PodRules, list[Mistake]]:
-    """What `load` gives, or why it cannot. The document is gone when this returns, before the collector wakes up."""
-    reader = open_configuration(text, file, lenient)
+def _read(reader: Reader, environ: Mapping[str, str]) -> tuple[ClusterSpec | None, Settings, PodRules, list[Mistake]]:
+    """What `load` gives, or why it cannot."""
     if is_null(reader.root):
         reader.note(reader.root, "nothing", "a scheduler configuration (a mapping)")
     fields = reader.known_fields(reader.root, "a scheduler configuration (a mapping)", DOCUMENT_KEYS)

@@ -9,20 +9,20 @@ The rest of that file belongs to OpenPAI's other services and is not looked at.
 
 import yaml
 
-from hived_config.document import compose
+from hived_config.document import MAX_NODES, compose
 from hived_config.errors import ConfigError
 from hived_config.reader import Reader, closest, describe, is_null
 
 _PATH = "hivedscheduler.config"
 
 
-def open_configuration(text: str, file: str, lenient: bool) -> Reader:
+def open_configuration(text: str, file: str, lenient: bool, most_nodes: int = MAX_NODES) -> Reader:
     """A reader of the scheduler's own document: the whole `text`, or what stands inside an OpenPAI file.
 
     Lines count in the outer file; for an inner text that is no literal block (`config: |`) they are near, not exact.
     Raises ConfigError if a document cannot be composed, or an OpenPAI file does not hold a configuration as text.
     """
-    outer = Reader(file, compose(text, file), lenient=lenient)
+    outer = Reader(file, compose(text, file, most_nodes=most_nodes), lenient=lenient)
     service = _value_of(outer, outer.root, "hivedscheduler")
     if service is None:
         return outer
@@ -35,7 +35,7 @@ def open_configuration(text: str, file: str, lenient: bool) -> Reader:
         outer.note(config or service, found, "the scheduler's configuration as text (config: |)", meant)
         raise ConfigError(outer.mistakes())
     first_line = outer.line(config) - (0 if config.style in ("|", ">") else 1)
-    root = compose(config.value, file, first_line)
+    root = compose(config.value, file, first_line, most_nodes)
     return Reader(file, root, first_line, _PATH, lenient, outer.mistakes())
 
 

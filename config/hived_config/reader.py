@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 import yaml
 
 from hived_config.document import PLAIN, QUOTED
-from hived_config.errors import Mistake
+from hived_config.errors import ConfigError, Mistake
 
 NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 TRUES = frozenset(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"))
@@ -19,6 +19,12 @@ FALSES = frozenset(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "
 TEXT_TAGS = (PLAIN, QUOTED, "tag:yaml.org,2002:str")
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+
+MAX_MISTAKES = 1000
+"""What people can mend in one go. Each costs a place in the document and a line."""
+
+MAX_MISSPELT = 100
+"""Characters of a name that may be a misspelling of another one: comparing costs their product."""
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
 _ALMOST_INTEGER = re.compile(r"\+?0*([0-9]{1,12})(\.0*)?", re.ASCII)
@@ -35,6 +41,8 @@ def is_null(node: yaml.Node) -> bool:
 
 def closest(name: str, known: Collection[str]) -> str:
     """The known name that `name` is most likely a misspelling of, or ""."""
+    if len(name) > MAX_MISSPELT:
+        return ""
     by_folded = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[matches[0]] if matches else ""
@@ -101,11 +109,18 @@ class Reader:
         self._prefix = prefix
         self._lenient = lenient
         self._noted: list[tuple[yaml.Node, str, str, str, bool]] = []
+        self._counts = {True: 0, False: 0}
+        """How many warnings, and how many mistakes."""
         self._misspelt: set[tuple[int, str]] = set()
 
     def note(self, node: yaml.Node, found: str, expected: str, suggestion: str = "", is_warning: bool = False) -> None:
-        """Note a mistake (or a warning) at a node."""
-        self._noted.append((node, printable(found), printable(expected), printable(suggestion), is_warning))
+        """Note a mistake (or a warning) at a node. Raises ConfigError where there are more than anybody mends."""
+        self._counts[is_warning] += 1
+        if self._counts[is_warning] <= MAX_MISTAKES:
+            self._noted.append((node, printable(found), printable(expected), printable(suggestion), is_warning))
+        elif not is_warning:
+            more = Mistake(self._file, self.line(node), "", f"more than {MAX_MISTAKES} mistakes", "these mended first")
+            raise ConfigError([*self.mistakes(), more])
 
     def note_twice(self, key: yaml.ScalarNode, first: yaml.Node) -> None:
         """Note that a mapping has a key a second time."""
@@ -116,6 +131,10 @@ class Reader:
         if not self._noted:
             return list(self._around)
         paths = dict(_paths(self.root, self._prefix))
+        unsaid = self._counts[True] - MAX_MISTAKES
+        if unsaid > 0:
+            self._noted.append((self.root, f"{unsaid} more warnings", "none", "", True))
+            self._counts[True] = MAX_MISTAKES
         listed = [
             Mistake(self._file, self.line(node), paths.get(id(node), self._prefix), found, expected, suggestion, warns)
             for node, found, expected, suggestion, warns in self._noted

@@ -20,8 +20,8 @@ from hived_extender.routes import ROUTES, Handler, answer, attempt, explain
 from hived_extender.service import Service
 from hived_extender.wire import encode
 
-BODY_LIMIT = 32 * 1024 * 1024
-"""Bytes. A filter call for 16,000 nodes with names of the longest kind is 4 MB."""
+BODY_LIMIT = 8 * 1024 * 1024
+"""Bytes, of any body. A filter call for 16,000 nodes with names of the longest kind is 4 MB."""
 
 CLOSE = "hived.close"
 """Set in the WSGI environment by an answer after which the connection is to be closed; the header itself is the

@@ -15,6 +15,12 @@ CONFIG_PATH = "/v1/config"
 CONFIG_PLAN_PATH = f"{CONFIG_PATH}/plan"
 CONFIG_VERSIONS_PATH = f"{CONFIG_PATH}/versions"
 
+CONFIG_TEXT_LIMIT = 1024 * 1024
+"""Bytes. A ConfigMap holds no more."""
+
+CONFIG_BODY_LIMIT = 2 * CONFIG_TEXT_LIMIT
+"""In JSON a text is longer: line breaks and quotes are escaped."""
+
 
 class ConfigHandler(Protocol):
     """Answers one request."""
@@ -43,6 +49,7 @@ def version(desk: ConfigDesk, question: Question) -> Answer:
 def plan(desk: ConfigDesk, question: Question) -> Answer:
     """What would this configuration do to whom? Nothing is changed."""
     args = decode_args(question.body, ConfigPlanArgs)
+    _check_size(args.text)
     return Answer(encode(desk.configurations.plan(args.text, args.file)))
 
 
@@ -51,12 +58,24 @@ def push(desk: ConfigDesk, question: Question) -> Answer:
     if question.is_from_page:  # browsers let any page post to a loopback address, and show it a client certificate
         raise UserError("a page in a browser may not push: it says Origin", 403)
     args = decode_args(question.body, ConfigPushArgs)
+    _check_size(args.text)
     wanted = Push(**msgspec.structs.asdict(args))
     try:
         version, outcome = desk.push(wanted, question.caller)
     except Refused as error:
         return Answer(encode({"message": error.message, "plan": error.report}), error.code)
     return Answer(encode({"version": version.version, "outcome": outcome}))
+
+
+def _check_size(text: str) -> None:
+    """Raises UserError (413)."""
+    size = len(text.encode(errors="replace"))
+    if size > CONFIG_TEXT_LIMIT:
+        raise UserError(
+            f"the configuration has {size} bytes, at most {CONFIG_TEXT_LIMIT} are taken, as many as a ConfigMap holds: "
+            "leave out comments, and cells below the nodes, which are generated",
+            413,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,12 @@ class Metrics:
         self.record_failures = Counter(
             "hived_record_failures", "Operations that could not be written to the record.", registry=self.registry
         )
-
+        self.dropped_connections = Counter(
+            "hived_dropped_connections",
+            "Connections that were ended before their time, by port and reason.",
+            ["port", "reason"],
+            registry=self.registry,
+        )
         self.config_version = Gauge(
             "hived_config_version", "Version of the configuration in force.", registry=self.registry
         )

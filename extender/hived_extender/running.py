@@ -38,6 +38,7 @@ from hived_extender.proofs import Prover
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.desk import ConfigDesk
 from hived_extender.reconfiguration.node_sync import NodeSync, NodeSyncing
+from hived_extender.reconfiguration.reading import read_apart
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store, read_configuration
 from hived_extender.reconfiguration.versions import Stored, Version
 from hived_extender.record import Recorder
@@ -167,6 +168,7 @@ class Extender:
             configuration,
             origin.version,
             has_profiles=not serves_every_name,
+            read=read_apart,
             on_switch=on_configuration,
             relist=self._relist,
             tell=lambda kind, reason, message: self._tell(origin.store, kind, reason, message),
@@ -180,6 +182,8 @@ class Extender:
         app = create_app(self.service, gate, desk)
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
+        for each in self._servers:
+            each.count_drops(metrics.dropped_connections)
         self._leadership = Leadership(
             self.service,
             kube,

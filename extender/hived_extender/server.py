@@ -7,11 +7,12 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 import uvicorn
+from prometheus_client import Counter
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hived.errors import UserError
@@ -19,6 +20,7 @@ from hived.jit import forget_sources
 from hived_extender.bodies import Receive, Scope, Send
 from hived_extender.callers import CALLER
 from hived_extender.identities import identity_of
+from hived_extender.listening import HEADS, Connection, Limits, Port, limits_of_process, raise_file_limit
 from hived_extender.tls import ServerTls
 
 KEEP_ALIVE_S = 120
@@ -29,6 +31,12 @@ GOODBYE_TIMEOUT_S = 0.5
 
 HEAD_LIMIT = 1024 * 1024
 """Bytes of a request's line and headers, as in Go's servers. The parser itself would take any number."""
+
+HEADS_LIMIT = 32 * 1024 * 1024
+"""Bytes of headers that arrive in pieces, over all connections of a port."""
+
+PIPELINE_LIMIT = 16
+"""Requests that one connection may send ahead of their answers. A piece of its bytes could hold thousands."""
 
 
 class Application(Protocol):
@@ -47,16 +55,24 @@ class HttpServer:
     """
 
     def __init__(
-        self, application: Application, listener: socket.socket, tls: ServerTls | None = None, name: str = "http"
+        self,
+        application: Application,
+        listener: socket.socket,
+        tls: ServerTls | None = None,
+        name: str = "http",
+        *,
+        limits: Limits | None = None,
     ) -> None:
-        """`name` is the thread's."""
+        """`name` is the thread's; without `limits` the process has what it may open shared between two ports."""
+        self._name = name
+        self._drops: Counter | None = None
         self._application = application
         self._socket = listener
         self.url = _url(self._socket, "https" if tls else "http")
         config = uvicorn.Config(
             application,
             lifespan="off",
-            http=_Protocol,
+            http=HttpToolsProtocol,
             ws="none",
             proxy_headers=False,
             log_config=None,
@@ -68,13 +84,21 @@ class HttpServer:
         )
         config.load()
         config.ssl = tls.context if tls else None
-        self._server = _Server(config)
+        self._server = _Server(config, limits or limits_of_process(), self._count_drop)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name=name)
 
     @property
     def is_alive(self) -> bool:
         """False once the server has ended."""
         return self._thread.is_alive()
+
+    def count_drops(self, drops: Counter) -> None:
+        """From now on, count dropped connections here, by the name of the server and the reason."""
+        self._drops = drops
+
+    def _count_drop(self, reason: str) -> None:
+        if self._drops is not None:
+            self._drops.labels(self._name, reason).inc()
 
     def start(self) -> None:
         """Begin to answer; what was sent since construction has been kept waiting."""
@@ -89,12 +113,31 @@ class HttpServer:
         self._application.close()
 
 
+class _Heads:
+    """How many bytes of headers that are not complete the connections of a port have sent."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
+class _TooManyRequests(Exception):
+    """More are pipelined than anybody needs; the parser's caller answers 400."""
+
+
 class _Protocol(HttpToolsProtocol):
     """uvicorn leaves the client's certificate out of the scope: here `state` says who is there, found out once per
-    connection. Nor does it limit the headers of a request, which come before anybody has to say who they are.
+    connection. Nor does it limit the headers of a request, which come before anybody has to say who they are; neither
+    their size nor the time that they take. `_connection` is told how far the requests are, for its limits.
     """
 
-    _head_size: int | None = None  # bytes since a request began or had the last piece of its body; None between two
+    def __init__(self, connection: Connection, heads: _Heads, **options: Any) -> None:
+        super().__init__(**options)
+        self._connection = connection
+        self._heads = heads
+        self._head_size: int | None = None
+        """Bytes since a request began or had the last piece of its body; None between two."""
+        self._charged = 0  # of `_heads`
+        self._begun_count = self._headed_count = self._received_count = self._answered_count = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own narrows it so
         super().connection_made(transport)
@@ -103,10 +146,25 @@ class _Protocol(HttpToolsProtocol):
         connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         certificate = connection.getpeercert() if connection is not None else None
         self.app_state = {**self.app_state, CALLER: identity_of(certificate) if certificate else None}
+        self._connection.opened(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._charge(0)
+        self._connection.closed()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._begun_count += 1
         self._head_size = 0
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._headed_count += 1
+        self._charge(0)
+        self._connection.has_head()
+        if len(self.pipeline) > PIPELINE_LIMIT:
+            raise _TooManyRequests
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -115,13 +173,40 @@ class _Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._head_size = None
+        self._received_count += 1
+        if self._received_count > self._answered_count:
+            self._connection.is_received()
+        else:
+            self._connection.is_answered()  # this was the rest of a request that was answered before it had arrived
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._answered_count += 1
+        if self._answered_count >= self._received_count:
+            self._connection.is_answered()
+            has_rest = self._begun_count == self._answered_count > self._received_count
+            if has_rest or self._begun_count > self._headed_count:
+                self._connection.awaits_head()
 
     def data_received(self, data: bytes) -> None:
+        if self._begun_count == self._answered_count:
+            self._connection.awaits_head()
+        headed_count = self._headed_count
         super().data_received(data)
+        if self._headed_count > headed_count and self._headed_count > self._received_count:
+            self.flow.pause_reading()  # until the body is asked for: it may have to wait
         if self._head_size is not None and not self.transport.is_closing():
             self._head_size += len(data)
             if self._head_size > HEAD_LIMIT:
                 self.send_400_response(f"the headers have more than {HEAD_LIMIT} bytes")
+            elif self._connection.is_awaiting_head:
+                self._charge(self._head_size)
+                if self._heads.size > HEADS_LIMIT:
+                    self._connection.drop(HEADS)
+
+    def _charge(self, size: int) -> None:
+        self._heads.size += size - self._charged
+        self._charged = size
 
     def shutdown(self) -> None:
         """Over TLS a close waits for the client's goodbye: one that is asleep must not hold up the end."""
@@ -131,6 +216,29 @@ class _Protocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, limits: Limits, on_drop: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._limits = limits
+        self._on_drop = on_drop
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections ourselves: uvicorn's own server counts none of them."""
+        heads = _Heads()
+
+        def protocol(connection: Connection) -> _Protocol:
+            return _Protocol(
+                connection,
+                heads,
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                _loop=asyncio.get_running_loop(),
+            )
+
+        ports = [Port(each, protocol, self.config.ssl, self._limits, self._on_drop) for each in sockets or ()]
+        self.servers = ports  # type: ignore[assignment]  # it closes them, and waits until they are closed
+        self.started = True
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the command: uvicorn would end the process with the signal's exit code after draining."""
@@ -142,6 +250,7 @@ def tune_process() -> None:
 
     With the usual thresholds a third of a recovery of 31,000 pods is spent on collecting garbage that is none.
     """
+    raise_file_limit()
     sys.setswitchinterval(0.0005)
     gc.set_threshold(50_000, 20, 100)
 

@@ -4,7 +4,8 @@ The shim reads every body itself (`bodies.py`), so that a half-sent request hold
 asks the gate first: who has no access cannot even send a body. Filter, preempt and the health checks are answered
 inline, in microseconds, from bytes by the functions that the Flask routes call too; so is bind, which waits for the API
 server, on threads of its own. Everything else goes to Flask on a thread, so that slow readers of long status dumps hold
-up nobody but each other. The gate's questions to the API server have threads of their own too.
+up nobody but each other. Plans and pushes have one thread among them, and the gate's questions to the API server have
+threads of their own too. Bodies, and calls that wait for a thread, are bounded kind by kind.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from flask import Flask
 
@@ -22,8 +23,21 @@ from hived.errors import UserError
 from hived_extender.acceptance import HELD_S
 from hived_extender.answers import Answer
 from hived_extender.app import BODY_LIMIT, CLOSE, gate_of
-from hived_extender.bodies import BODY_TIMEOUT_S, CLOSE_HEADER, Message, Receive, Scope, Send, receive_body, send_answer
-from hived_extender.callers import CALLER, Call, Verdict
+from hived_extender.bodies import (
+    BODY_TIMEOUT_S,
+    CLOSE_HEADER,
+    RETRY_AFTER,
+    Body,
+    Budget,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    Share,
+    send_answer,
+)
+from hived_extender.callers import CALLER, Call, Verdict, refused
+from hived_extender.config_routes import CONFIG_BODY_LIMIT, CONFIG_PATH, CONFIG_PLAN_PATH
 from hived_extender.identities import Identity
 from hived_extender.routes import (
     HEALTH_PATH,
@@ -37,9 +51,13 @@ from hived_extender.routes import (
     readiness,
 )
 from hived_extender.service import Service
-from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, BindArgs, decode_args
+from hived_extender.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, WHAT_IF_PATH, BindArgs, decode_args, encode
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CROWDED = "too many calls of this kind are waiting: try again"
 
 SEND_TIMEOUT_S = 10.0
 """For a piece of an answer: readers who fell asleep must not keep the threads that make the answers."""
@@ -61,6 +79,28 @@ VERB_THREADS = 4
 
 BIND_THREADS = 16
 OTHER_THREADS = 8
+CONFIG_THREADS = 1
+
+MOST_REVIEWS = 256
+MOST_OTHERS = 128
+MOST_CONFIGS = 8
+"""Calls that wait for such threads or have one. They hold their connections, which must not be all there are."""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+VERBS = frozenset((FILTER_PATH, PREEMPT_PATH, BIND_PATH))
+VERBS_BUDGET = 32 * MIB
+SMALL_VERB = 4 * KIB
+SMALL_VERBS_BUDGET = 16 * MIB
+"""Bindings that are held back keep their bodies, of less than 1 KiB: there can be 16,384 of them."""
+
+WHAT_IF_LIMIT = 3 * MIB
+SMALL_LIMIT = 64 * KIB
+"""For paths that need no body."""
+
+OTHERS_BUDGET = 6 * MIB
+SMALL_OTHERS_BUDGET = 2 * MIB
 
 INLINE: dict[tuple[str, str], Handler] = {
     ("POST", FILTER_PATH): filter_call,
@@ -70,21 +110,71 @@ INLINE: dict[tuple[str, str], Handler] = {
 }
 
 
+class _Crowded(Exception):
+    """Too many wait already."""
+
+
+class _Lane:
+    """Threads for calls of a kind, of which there may be `most` at once; for one event loop."""
+
+    def __init__(self, name: str, thread_count: int, most: int) -> None:
+        self.threads = ThreadPoolExecutor(thread_count, name)
+        self._most = most
+        self._count = 0
+
+    async def run(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call it on a thread. Raises _Crowded."""
+        if self._count >= self._most:
+            raise _Crowded
+        self._count += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.threads, function, *arguments)
+        finally:
+            self._count -= 1
+
+
+class _Shares:
+    """How large bodies may be, and what they may have together, path by path."""
+
+    def __init__(self, limit: int | None) -> None:
+        """`limit` stands for those of all paths."""
+        self._limit = limit
+        self._verbs = Share(Budget(VERBS_BUDGET), Budget(SMALL_VERBS_BUDGET, 4 * MOST_OTHERS), SMALL_VERB)
+        self._configs = Share(Budget(2 * CONFIG_BODY_LIMIT), Budget(2 * CONFIG_BODY_LIMIT), SMALL_LIMIT)
+        self._others = Share(Budget(OTHERS_BUDGET), Budget(SMALL_OTHERS_BUDGET), SMALL_LIMIT)
+
+    def of(self, path: str) -> tuple[int, Share]:
+        """The limit of one body, and what it shares with others."""
+        limit, share = self._own(path.rstrip("/"))
+        return self._limit or limit, share
+
+    def _own(self, path: str) -> tuple[int, Share]:
+        if path in VERBS:
+            return BODY_LIMIT, self._verbs
+        if path in {HEALTH_PATH, READINESS_PATH}:
+            return SMALL_VERB, self._verbs
+        if path in {CONFIG_PATH, CONFIG_PLAN_PATH}:
+            return CONFIG_BODY_LIMIT, self._configs
+        return WHAT_IF_LIMIT if path == WHAT_IF_PATH else SMALL_LIMIT, self._others
+
+
 class Shim:
     """The ASGI application in front of Flask."""
 
     def __init__(
-        self, app: Flask, service: Service, *, body_limit: int = BODY_LIMIT, body_timeout_s: float = BODY_TIMEOUT_S
+        self, app: Flask, service: Service, *, body_limit: int | None = None, body_timeout_s: float = BODY_TIMEOUT_S
     ) -> None:
+        """`body_limit` stands for the limits that the paths have by themselves."""
         self._app = app
         self._gate = gate_of(app)
         self._service = service
-        self._body_limit = body_limit
+        self._shares = _Shares(body_limit)
         self._body_timeout_s = body_timeout_s
-        self._access_threads = ThreadPoolExecutor(ACCESS_THREADS, "access")
         self._verb_threads = ThreadPoolExecutor(VERB_THREADS, "verb")
+        self._reviews = _Lane("access", ACCESS_THREADS, MOST_REVIEWS)
         self._bind_threads = ThreadPoolExecutor(BIND_THREADS, "bind")
-        self._other_threads = ThreadPoolExecutor(OTHER_THREADS, "http")
+        self._others = _Lane("http", OTHER_THREADS, MOST_OTHERS)
+        self._configs = _Lane("configuration", CONFIG_THREADS, MOST_CONFIGS)
         self._binding_count = 0
         self._held_count = 0
         self._may_filter = asyncio.Event()
@@ -96,9 +186,12 @@ class Shim:
         if verdict.refusal is not None:
             await send_answer(send, verdict.refusal)
             return
-        body = await receive_body(scope, receive, send, self._body_limit, self._body_timeout_s)
-        if body is None:
-            return
+        limit, share = self._shares.of(_place(scope))
+        async with Body(scope, receive, send, limit, share, self._body_timeout_s) as body:
+            if body is not None:
+                await self._answer(scope, body, receive, send)
+
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         handler = INLINE.get((scope["method"], scope["path"]))
         if handler is not None:
             if handler is filter_call and not self._may_filter.is_set():
@@ -108,7 +201,10 @@ class Shim:
         elif (scope["method"], scope["path"]) == ("POST", BIND_PATH):
             await send_answer(send, await self._answer_bind(body))
         else:
-            await self._call_flask(scope, body, receive, send)
+            try:
+                await self._call_flask(scope, body, receive, send)
+            except _Crowded:
+                await send_answer(send, Answer(encode(CROWDED), 503, headers=(RETRY_AFTER,)), close=True)
 
     async def _answer_bind(self, body: bytes) -> Answer:
         await self._wait_for_mates(body)
@@ -142,8 +238,10 @@ class Shim:
         call = Call(scope["method"], scope["path"], _caller(scope), _authorization(scope))
         verdict = self._gate.quick(call)
         if verdict is None:
-            loop = asyncio.get_running_loop()
-            verdict = await loop.run_in_executor(self._access_threads, self._gate.decide, call)
+            try:
+                verdict = await self._reviews.run(self._gate.decide, call)
+            except _Crowded:
+                return refused(503, CROWDED, RETRY_AFTER)
         return verdict
 
     async def _answer_inline(self, handler: Handler, body: bytes) -> Answer:
@@ -170,16 +268,18 @@ class Shim:
     def close(self) -> None:
         """Wait for what the threads are still doing."""
         self._verb_threads.shutdown(wait=True)
-        self._access_threads.shutdown(wait=True, cancel_futures=True)
+        self._reviews.threads.shutdown(wait=True, cancel_futures=True)
         self._bind_threads.shutdown(wait=True)
-        self._other_threads.shutdown(wait=True)
+        self._others.threads.shutdown(wait=True)
+        self._configs.threads.shutdown(wait=True)
 
     async def _call_flask(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
         call = _FlaskCall(self._app, _environ(scope, body), loop, send)
         watcher = loop.create_task(call.watch_client(receive))
         try:
-            await loop.run_in_executor(self._other_threads, call.run)
+            is_change = scope["method"] == "POST" and _place(scope).rstrip("/") in {CONFIG_PATH, CONFIG_PLAN_PATH}
+            await (self._configs if is_change else self._others).run(call.run)
         finally:
             watcher.cancel()
 
@@ -239,6 +339,11 @@ class _FlaskCall:
             start, self._start = self._start, {}
             await self._send(start)
         await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+
+
+def _place(scope: Scope) -> str:
+    """The path as Flask reads it: see `Call.place`."""
+    return "/" + str(scope["path"]).lstrip("/")
 
 
 def _caller(scope: Scope) -> Identity | None:

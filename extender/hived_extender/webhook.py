@@ -9,15 +9,20 @@ import logging
 from hived.errors import UserError
 from hived_extender.admission import Admission, review
 from hived_extender.answers import Answer
-from hived_extender.bodies import BODY_TIMEOUT_S, Receive, Scope, Send, receive_body, send_answer
+from hived_extender.bodies import BODY_TIMEOUT_S, Body, Budget, Receive, Scope, Send, Share, send_answer
 from hived_extender.routes import HEALTH_PATH, explain
 from hived_extender.wire import encode
 
 log = logging.getLogger(__name__)
 
 MUTATE_PATH = "/mutate"
-BODY_LIMIT = 8 * 1024 * 1024
-"""Bytes. The API server takes requests of 3 MiB, and a review holds little more than one."""
+BODY_LIMIT = 3 * 1024 * 1024
+"""Bytes. The API server stores objects of at most 1.5 MiB, and a review of a new pod holds one."""
+
+BUDGET = 4 * BODY_LIMIT
+SMALL_BODY = 64 * 1024
+SMALL_BUDGET = 4 * 1024 * 1024
+"""For reviews of pods of the usual size, which do not wait for large ones."""
 
 
 class Webhook:
@@ -26,12 +31,13 @@ class Webhook:
     def __init__(self, admission: Admission, *, body_timeout_s: float = BODY_TIMEOUT_S) -> None:
         self._admission = admission
         self._body_timeout_s = body_timeout_s
+        self._share = Share(Budget(BUDGET), Budget(SMALL_BUDGET), SMALL_BODY)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        body = await receive_body(scope, receive, send, BODY_LIMIT, self._body_timeout_s)
-        if body is not None:
-            await send_answer(send, self._answer(scope["method"], scope["path"], body))
+        async with Body(scope, receive, send, BODY_LIMIT, self._share, self._body_timeout_s) as body:
+            if body is not None:
+                await send_answer(send, self._answer(scope["method"], scope["path"], body))
 
     def close(self) -> None:
         """Nothing is left to be done."""

@@ -1,6 +1,8 @@
 """Annotations are read before the lock is taken, in bounded time, and what takes long in its turn."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -54,12 +56,25 @@ def test_no_text_takes_more_than_the_limits(text: str, monkeypatch: pytest.Monke
 def test_nothing_is_read_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     texts: list[str] = []
+    holding = threading.local()
+    exclusive = world.service._exclusive
+
+    @contextmanager
+    def noted(**options: Any) -> Iterator[None]:
+        with exclusive(**options):
+            holding.lock = True
+            try:
+                yield
+            finally:
+                holding.lock = False
 
     def checked(text: str) -> Any:
         if text:
-            assert not world.service._lock.locked()
+            assert not getattr(holding, "lock", False)
             texts.append(text)
         return read_spec(text)
+
+    monkeypatch.setattr(world.service, "_exclusive", noted)
 
     monkeypatch.setattr(readings, "read_spec", checked)
     world.place("p", spec_text(leaf_cells=1, group="first"))

@@ -69,8 +69,8 @@ class Push:
 class Configurations:
     """See the module. Thread-safe: one change at a time, whoever else wants one waits.
 
-    `on_switch` is told of every configuration that comes into force, `relist` has all pods told anew, and `tell` writes
-    an event about the store: its type, reason and message.
+    `read` reads texts that are pushed, planned or edited. `on_switch` is told of every configuration that comes into
+    force, `relist` has all pods told anew, and `tell` writes an event about the store: its type, reason and message.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Configurations:
         version: Version,
         *,
         has_profiles: bool = False,
+        read: Callable[[str, str], Configuration] = load_text,
         on_switch: Callable[[Configuration], None] = lambda configuration: None,
         relist: Callable[[], None] = lambda: None,
         tell: Callable[[str, str, str], None] = lambda kind, reason, message: None,
@@ -91,6 +92,7 @@ class Configurations:
         self._configuration = configuration
         self._version = version
         self._has_profiles = has_profiles
+        self._read = read
         self._on_switch = on_switch
         self._relist = relist
         self._tell = tell
@@ -183,7 +185,7 @@ class Configurations:
         """What a text would do; nothing changes. Raises UserError only where that cannot be told."""
         with self._busy:
             try:
-                configuration = load_text(text, file)
+                configuration = self._read(text, file)
             except ConfigError as error:
                 return invalid(error, self._version.version)
             with self._change(configuration, text, is_recorded=False) as change:
@@ -229,7 +231,7 @@ class Configurations:
 
     def _carry_out(self, push: Push, snapshot: Snapshot) -> tuple[Version, Json]:
         try:
-            configuration = load_text(push.text, push.file)
+            configuration = self._read(push.text, push.file)
         except ConfigError as error:
             raise Refused(str(error), REFUSED, invalid(error, self._version.version)) from error
         if not self._store.is_shared and self._service.configure(configuration, push.text):
