@@ -65,16 +65,11 @@ class BindingSecret:
         return f"Secret {self._path.split('/')[4]}/{self._name}"
 
     def keys(self) -> list[bytes]:
-        """The keys, the one that signs first. The Secret is made, with a new key, if there is none.
+        """The keys, the one that signs first. One is put there if there is none, and the Secret made if need be.
 
         Raises KubeError, and UserError for a Secret that has no usable keys.
         """
-        try:
-            found = self._kube.get(self._path)
-        except KubeError as error:
-            if not error.is_not_found:
-                raise
-            found = self._create()
+        found = self._get_or_create()
         text = (found.get("data") or {}).get(KEYS, "")
         try:
             return parse_keys(b64decode(text).decode("ascii"), self.source)
@@ -111,20 +106,29 @@ class BindingSecret:
         if self._thread is not None:
             self._thread.join()
 
-    def _create(self) -> dict[str, Any]:
-        key = b64encode(os.urandom(KEY_BYTES))
-        body = {
-            "metadata": {"name": self._name},
-            "type": "Opaque",
-            "data": {KEYS: b64encode(key).decode()},
-        }
+    def _get_or_create(self) -> dict[str, Any]:
+        """The Secret with its keys; another replica may be first to put them there."""
+        data = {KEYS: b64encode(b64encode(os.urandom(KEY_BYTES))).decode()}
         try:
-            self._kube.create(self._collection, {"apiVersion": "v1", "kind": "Secret", **body})
-            log.info("made a key for bindings", extra={"fields": {"where": self.source}})
+            found = self._kube.get(self._path)
+            if (found.get("data") or {}).get(KEYS):
+                return found
+            self._kube.patch(self._path, {"metadata": {"resourceVersion": _version(found)}, "data": data})
+        except KubeError as error:
+            if error.is_not_found:
+                self._create(data)
+            elif not error.is_conflict:
+                raise
+        log.info("bindings are proved", extra={"fields": {"by": self.source}})
+        return self._kube.get(self._path)
+
+    def _create(self, data: Mapping[str, str]) -> None:
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": self._name}, "type": "Opaque", "data": data}
+        try:
+            self._kube.create(self._collection, body)
         except KubeError as error:
             if not error.is_conflict:
                 raise
-        return self._kube.get(self._path)  # another replica may have been first
 
     def _run(self) -> None:
         while True:
@@ -150,3 +154,7 @@ class BindingSecret:
             log.error("changed bindings are not written down", extra={"fields": fields})
             return False
         return True
+
+
+def _version(found: Mapping[str, Any]) -> str:
+    return str((found.get("metadata") or {}).get("resourceVersion", ""))

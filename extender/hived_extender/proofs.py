@@ -38,7 +38,6 @@ class Proof(msgspec.Struct, omit_defaults=True, frozen=True):
     is_bare: bool = msgspec.field(name="bareGroup", default=False)
 
 
-_OLD = Proof(is_bare=True)
 _decoder = msgspec.json.Decoder(Proof)
 _encoder = msgspec.json.Encoder()
 
@@ -46,8 +45,8 @@ _encoder = msgspec.json.Encoder()
 class Prover:
     """Signs with the first of `keys` and takes the proof of any of them; without keys, it takes every pod's word.
 
-    Pods that were created before `trusts_before`, a time as Kubernetes writes it, and have no proof at all, are
-    believed too: an earlier version, or HiveD, has bound them. Thread-safe.
+    Pods that were created before `trusts_before`, a time as Kubernetes writes it, are believed too: an earlier version
+    or HiveD has bound them, or the keys were lost. Thread-safe.
     """
 
     def __init__(self, keys: Sequence[bytes] = (), *, trusts_before: str = "") -> None:
@@ -66,19 +65,23 @@ class Prover:
 
     def proof_of(self, uid: str, node: str, created: str, annotations: Mapping[str, str]) -> Proof | None:
         """The proof that hived bound a pod to a node, None if there is none."""
-        text = annotations.get(PROOF)
-        if text is None:
-            is_old = BIND_INFO in annotations and "" < created < self._trusts_before
-            return _OLD if is_old or not self._keys else None
-        try:
-            proof = _decoder.decode(text[:_PROOF_LIMIT])
-        except (ValueError, RecursionError):
-            return None if self._keys else _OLD
+        proof = _written(annotations)
         if not self._keys:
             return proof
         given = proof.digest if proof.digest.isascii() else ""  # `compare_digest` takes no other text
         digests = (_digest(key, uid, node, proof.is_bare, annotations) for key in self._keys)
-        return proof if any(hmac.compare_digest(digest, given) for digest in digests) else None
+        if given and any(hmac.compare_digest(digest, given) for digest in digests):
+            return proof
+        is_trusted = BIND_INFO in annotations and "" < created < self._trusts_before
+        return Proof(is_bare=proof.is_bare) if is_trusted else None
+
+
+def _written(annotations: Mapping[str, str]) -> Proof:
+    """What a pod says of its proof. An earlier version wrote none."""
+    try:
+        return _decoder.decode(annotations.get(PROOF, "")[:_PROOF_LIMIT])
+    except (ValueError, RecursionError):
+        return Proof(is_bare=True)
 
 
 def parse_keys(text: str, source: str) -> list[bytes]:

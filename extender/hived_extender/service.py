@@ -71,7 +71,7 @@ from hived_extender.reconfiguration.verdicts import Affected, news_of
 from hived_extender.record import Draft, Recorder
 from hived_extender.requests import no_labels
 from hived_extender.waiting import ROOM_REASON, WaitingPods
-from hived_extender.what_if import POD_LIMIT, WhatIf
+from hived_extender.what_if import WhatIf, check_count
 from hived_extender.wire import (
     WAITING_KEY,
     AskedPod,
@@ -389,8 +389,7 @@ class Service:
 
         UserError if there are too many.
         """
-        if len(pods) > POD_LIMIT:
-            raise UserError(f"{len(pods)} pods, at most {POD_LIMIT} at once")
+        check_count(pods)
         readings = [(pod, self._texts.read(pod.metadata)) for pod in pods]
         with self._exclusive():
             question = WhatIf(self._leading(), self._interpreter, self._facts.offers, self._facts.own_request)
@@ -641,7 +640,7 @@ class Service:
         record, and nobody listens any more. Raises BusyError if others hold the lock and this call may not wait.
         """
         if not self._lock.acquire(blocking=may_wait):
-            raise BusyError("others are served: ask again")
+            raise BusyError("busy")
         try:
             if self._fault:
                 raise InvariantError(f"stopped after an internal error: {self._fault}")

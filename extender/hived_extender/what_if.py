@@ -35,6 +35,12 @@ Decision = Bind | Preempt | Wait
 OwnRequest = Callable[[PodRecord, Reading], PodRequest]
 
 
+def check_count(pods: Sequence[Pod]) -> None:
+    """Raise UserError for more pods than one question may have."""
+    if len(pods) > POD_LIMIT:
+        raise UserError(f"{len(pods)} pods, at most {POD_LIMIT} at once")
+
+
 class WhatIf:
     """One question; `answer` may be called once."""
 

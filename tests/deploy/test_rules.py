@@ -100,6 +100,8 @@ CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("grants_nothing_wholesale", lambda o: grant(o, resources=["*"])),
     ("grants_nothing_wholesale", lambda o: grant(o, apiGroups=["*"])),
     ("grants_no_way_to_more_rights", lambda o: grant(o, resources=["secrets"])),
+    ("grants_no_way_to_more_rights", lambda o: find(o, "Role", "hived-bindings")["rules"][0].pop("resourceNames")),
+    ("grants_no_way_to_more_rights", lambda o: find(o, "Role", "hived-bindings")["rules"][0]["verbs"].append("create")),
     ("grants_no_way_to_more_rights", lambda o: grant(o, verbs=["impersonate"])),
     ("grants_no_way_to_more_rights", lambda o: grant(o, apiGroups=["rbac.authorization.k8s.io"])),
     ("grants_no_way_to_more_rights", lambda o: find(o, "ClusterRoleBinding")["roleRef"].update(name="cluster-admin")),

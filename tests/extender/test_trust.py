@@ -39,7 +39,7 @@ class Secrets:
         self.objects[name] = dict(body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> None:
-        data = self.objects[path]["data"]
+        data = self.objects[path].setdefault("data", {})
         data.update(body["data"])
         self.objects[path]["data"] = {key: value for key, value in data.items() if value is not None}
         self.patches += 1
@@ -249,6 +249,21 @@ def test_a_group_that_an_earlier_version_began_is_completed() -> None:
     assert {name: len(status["allocatedPods"]) for name, status in again.groups().items()} == {"g": 2}
 
 
+def test_pods_are_taken_in_when_the_keys_were_lost() -> None:
+    world = Guarded()
+    pods = [world.place(name, spec_text(group="g", pods=2))[0] for name in ("p", "q")]
+    for pod in pods:
+        pod["metadata"]["creationTimestamp"] = "2026-11-01T00:00:00Z"
+    del world.secrets.objects[PATH]
+    lost = world.restarted()
+    assert lost.groups() == {}
+    digests = [pod["metadata"]["annotations"][PROOF] for pod in pods]
+    again = lost.restarted(trusts_before="2026-11-02T00:00:00Z")
+    assert list(again.groups()) == ["ns:g"]
+    wait_until(lambda: all(pod["metadata"]["annotations"][PROOF] not in digests for pod in pods))
+    assert list(again.restarted().groups()) == ["ns:g"]
+
+
 def test_keys_can_be_exchanged() -> None:
     texts = {BIND_INFO: "x"}
     old, new = Prover([b"a" * 32]), Prover([b"b" * 32, b"a" * 32])
@@ -263,6 +278,14 @@ def test_keys_can_be_exchanged() -> None:
 def test_keys_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(UserError, match="Secret"):
         parse_keys(text, "Secret a/b")
+
+
+def test_a_key_is_put_into_the_secret_of_the_manifests() -> None:
+    secrets = Secrets()
+    secrets.objects[PATH] = {"metadata": {"name": "hived-bindings", "resourceVersion": "7"}}
+    secret = BindingSecret(secrets, "hived-system", "hived-bindings")
+    assert secret.keys() == secret.keys()
+    assert secrets.patches == 1
 
 
 def test_two_replicas_that_start_at_once_have_one_key() -> None:
