@@ -131,7 +131,23 @@ def read_spec(text: str, *, ignores_by_default: bool = False) -> PodSpec:
     if not text:
         raise _spec_error("Annotation does not exist or is empty")
     check_size(text, SPEC_LIMIT)
-    spec = _decode_spec(text)
+    return _checked(_decode_spec(text), ignores_by_default)
+
+
+def read_json_spec(text: str) -> PodSpec | None:
+    """The same of a text that is JSON, in microseconds; None for any other. Raises UserError as `read_spec`."""
+    if len(text) > SPEC_LIMIT:
+        return None
+    spec = _json_spec(text)
+    return None if spec is None else _checked(spec, ignores_by_default=False)
+
+
+def is_quickly_read(text: str) -> bool:
+    """Does reading a scheduling spec take less than a millisecond?"""
+    return len(text) > SPEC_LIMIT or most_nodes(text) <= QUICK_NODES or _json_spec(text) is not None
+
+
+def _checked(spec: "_Spec", ignores_by_default: bool) -> PodSpec:
     _check_spec(spec)
     if spec.affinity_group is not None:
         _check_group(spec.affinity_group, spec.leaf_cell_number)
@@ -152,11 +168,6 @@ def read_spec(text: str, *, ignores_by_default: bool = False) -> PodSpec:
         within_is_required=within_is_required,
         elastic=spec.elastic,
     )
-
-
-def is_quickly_read(text: str) -> bool:
-    """Does reading a scheduling spec take less than a millisecond?"""
-    return len(text) > SPEC_LIMIT or most_nodes(text) <= QUICK_NODES or _json_spec(text) is not None
 
 
 def bind_info(annotations: Mapping[str, str], label: str = "") -> BindInfo:

@@ -1,9 +1,10 @@
 """What the annotations of a pod say, made out before anybody takes the lock.
 
 Whoever may create pods writes what stands there, so reading takes little time whatever the text. JSON, which hived and
-its tools write, takes microseconds. Other text is read as YAML; what may take longer than a millisecond is read by a
-thread of its own, a namespace in turn, for a twentieth of a core at most. Until then the pod is not read yet. The
-outcome of a text is kept. An error is a value here: it is raised by whoever needs the answer.
+its tools write, takes microseconds. Other text is read as YAML, for a twentieth of a core at most; what may take longer
+than a millisecond, or comes too often, is read by a thread of its own, a namespace in turn. Until then the pod is not
+read yet. Outcomes are kept. What hived has signed is read at once: it is short or JSON. An error is a value here: it is
+raised by whoever needs the answer.
 """
 
 import threading
@@ -11,18 +12,24 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodSpec
-from hived_extender.annotations import SCHEDULING_SPEC, bind_info, is_quickly_read, read_spec
-from hived_extender.gangs.annotations import Promise, asks_in_own_words, peers_of
+from hived_extender.annotations import (
+    SCHEDULING_SPEC,
+    SPEC_LIMIT,
+    bind_info,
+    is_quickly_read,
+    read_json_spec,
+    read_spec,
+)
+from hived_extender.gangs.annotations import Promise, asks_in_own_words, peers_of, spec_text
 from hived_extender.proofs import Proof, Prover
 from hived_extender.wire import PodMetadata
 
 SHARE = 0.05
-"""Of a core, for texts that are slow to read."""
+"""Of a core, for YAML: once for what is read at once of each namespace, once for what is read in turn."""
 
 MOST_PENDING = 256
 """Pods of a namespace whose texts wait to be read; one more is not read before somebody asks about it again."""
@@ -30,7 +37,9 @@ MOST_PENDING = 256
 UNPROVEN = UserError("nothing proves that hived bound it: its devices count as used by others")
 
 KEPT_TEXTS = 1024
-KEPT_SLOW_TEXTS = 256
+
+BURST_S = 0.5
+MOST_NAMESPACES = 4096
 
 T = TypeVar("T")
 
@@ -69,7 +78,8 @@ class Texts:
         self._lock = threading.Condition()
         self._pending: OrderedDict[str, OrderedDict[str, _Pending]] = OrderedDict()  # by namespace and uid
         self._count = 0
-        self._outcomes: OrderedDict[str, PodSpec | UserError] = OrderedDict()  # of slow texts
+        self._outcomes: OrderedDict[str, PodSpec | UserError] = OrderedDict()  # of YAML
+        self._spent: dict[str, tuple[float, float]] = {}  # seconds that YAML took by then, by namespace
         self._thread: threading.Thread | None = None
         self._is_closing = False
 
@@ -81,13 +91,14 @@ class Texts:
         annotations: Mapping[str, str] = meta.annotations or {}
         text = annotations.get(SCHEDULING_SPEC, "")
         is_own = asks_in_own_words(annotations)
-        spec = _kept_spec(text) if is_quickly_read(text) else self._slow_spec(meta, text, pod)
-        if spec is None:
-            return Reading(_NOT_YET, text, is_own, is_pending=True)
         proof = self._prover.proof_of(meta.uid, node, meta.created or "", annotations) if node else None
-        if proof is None:
-            return Reading(spec, text, is_own)
-        return Reading(spec, text, is_own, proof=proof, place=_place(meta, node), peers=_peers(annotations))
+        if proof is not None:
+            spec = self._spec(text) or self._read_now(text)
+            return Reading(spec, text, is_own, proof=proof, place=_place(meta, node), peers=_peers(annotations))
+        if node:
+            return Reading(UNPROVEN, text, is_own)
+        found = self._spec(text) or self._spec_in_turn(meta, text, pod)
+        return Reading(_NOT_YET, text, is_own, is_pending=True) if found is None else Reading(found, text, is_own)
 
     def close(self) -> None:
         """Read nothing later any more."""
@@ -97,12 +108,53 @@ class Texts:
         if self._thread is not None:
             self._thread.join()
 
-    def _slow_spec(self, meta: PodMetadata, text: str, pod: Any) -> PodSpec | UserError | None:
-        """None if the text is to be read later, in its turn."""
+    def _spec(self, text: str) -> PodSpec | UserError | None:
+        """What a text says if that takes microseconds to find out, else None."""
+        try:
+            found = read_json_spec(text)
+        except UserError as error:
+            return error
+        if found is not None:
+            return found
         with self._lock:
             if text in self._outcomes:
                 self._outcomes.move_to_end(text)
-                return self._outcomes[text]
+            return self._outcomes.get(text)
+
+    def _read_now(self, text: str) -> PodSpec | UserError:
+        try:
+            outcome: PodSpec | UserError = read_spec(text)
+        except UserError as error:
+            outcome = error
+        if len(text) <= SPEC_LIMIT:
+            with self._lock:
+                self._outcomes[text] = outcome
+                if len(self._outcomes) > KEPT_TEXTS:
+                    self._outcomes.popitem(last=False)
+        return outcome
+
+    def _spec_in_turn(self, meta: PodMetadata, text: str, pod: Any) -> PodSpec | UserError | None:
+        """Read YAML now if that is quick, and others of the namespace did not have much of it; else later: None."""
+        if is_quickly_read(text):
+            began = time.perf_counter()
+            if self._left_s(meta.namespace, began) > 0:
+                outcome = self._read_now(text)
+                self._spent[meta.namespace] = self._spent[meta.namespace][0] + time.perf_counter() - began, began
+                return outcome
+        self._read_later(meta, text, pod)
+        return None
+
+    def _left_s(self, namespace: str, now: float) -> float:
+        """How long texts of a namespace may still be read at once: a share of the time, which adds up to `BURST_S`."""
+        if len(self._spent) >= MOST_NAMESPACES:
+            self._spent.clear()
+        spent_s, since = self._spent.get(namespace, (0.0, now))
+        spent_s = max(spent_s - (now - since) * SHARE, 0.0)
+        self._spent[namespace] = spent_s, now
+        return BURST_S - spent_s
+
+    def _read_later(self, meta: PodMetadata, text: str, pod: Any) -> None:
+        with self._lock:
             pods = self._pending.setdefault(meta.namespace, OrderedDict())
             known = pods.get(meta.uid)
             if known is not None or len(pods) < MOST_PENDING:
@@ -112,16 +164,11 @@ class Texts:
                 self._thread = threading.Thread(target=self._run, name="slow texts", daemon=True)
                 self._thread.start()
             self._lock.notify_all()
-        return None
 
     def _run(self) -> None:
         while (pending := self._next()) is not None:
             began = time.perf_counter()
-            outcome = _spec_of(pending.text)
-            with self._lock:
-                self._outcomes[pending.text] = outcome
-                if len(self._outcomes) > KEPT_SLOW_TEXTS:
-                    self._outcomes.popitem(last=False)
+            self._read_now(pending.text)
             if pending.pod is not None:
                 self._on_read(pending.pod)
             pause_s = (time.perf_counter() - began) * (1 / SHARE - 1)
@@ -153,16 +200,10 @@ class _Pending:
 _NOT_YET = UserError(f"Pod annotation {SCHEDULING_SPEC} is not read yet: its YAML is long, and has to wait its turn")
 
 
-def _spec_of(text: str) -> PodSpec | UserError:
-    try:
-        return read_spec(text)
-    except UserError as error:
-        return error
-
-
-@lru_cache(maxsize=KEPT_TEXTS)
-def _kept_spec(text: str) -> PodSpec | UserError:
-    return _spec_of(text)
+def as_asked(reading: Reading) -> str:
+    """The text to be kept with a pod that is bound: its own, or JSON if that is slow to read."""
+    is_kept = isinstance(reading.spec, UserError) or is_quickly_read(reading.text)
+    return reading.text if is_kept else spec_text(ready(reading.spec))
 
 
 def _place(meta: PodMetadata, node: str) -> BindInfo | UserError:

@@ -1,15 +1,16 @@
 """Annotations are read before the lock is taken, in bounded time, and what takes long in its turn."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from hived.errors import UserError
 from hived_extender import readings
-from hived_extender.annotations import SCHEDULING_SPEC, read_spec
+from hived_extender.annotations import SCHEDULING_SPEC, read_json_spec, read_spec
 from hived_extender.pods import UnknownPodError
 from hived_extender.proofs import Prover
 from hived_extender.readings import Reading, Texts
@@ -68,22 +69,23 @@ def test_nothing_is_read_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch)
             finally:
                 holding.lock = False
 
-    def checked(text: str) -> Any:
+    def checked(read: Callable[[str], Any], text: str) -> Any:
         if text:
             assert not getattr(holding, "lock", False)
             texts.append(text)
-        return read_spec(text)
+        return read(text)
 
     monkeypatch.setattr(world.service, "_exclusive", noted)
+    monkeypatch.setattr(readings, "read_json_spec", partial(checked, read_json_spec))
 
-    monkeypatch.setattr(readings, "read_spec", checked)
+    monkeypatch.setattr(readings, "read_spec", partial(checked, read_spec))
     world.place("p", spec_text(leaf_cells=1, group="first"))
     world.place("yaml", "virtualCluster: b\nleafCellNumber: 3")
     slow = world.create("slow", slow_text(1))
     wait_until(lambda: world.service._pods.get("uid-slow").request)  # type: ignore[union-attr]  # it is known
     world.filter(slow)
     world.service.close()
-    assert len(texts) == 3
+    assert len(set(texts)) == 3
 
 
 def test_a_text_that_is_slow_to_read_is_read_later_and_once() -> None:
@@ -121,6 +123,33 @@ def test_each_namespace_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_until(lambda: "honest" in seen)
     texts.close()
     assert seen.index("honest") <= 2
+
+
+def test_a_namespace_that_has_much_yaml_takes_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readings, "BURST_S", 1e-6)
+    seen: list[Any] = []
+    texts = Texts(Prover(), seen.append)
+    first, second = (
+        texts.read(meta(f"virtualCluster: a\nleafCellNumber: {number}", f"u{number}"), pod=number) for number in (1, 2)
+    )
+    assert (first.is_pending, second.is_pending) == (False, True)
+    assert not texts.read(meta(spec_text(), "json")).is_pending
+    assert not texts.read(meta("virtualCluster: a\nleafCellNumber: 3", "other", "other")).is_pending
+    wait_until(lambda: seen == [2])
+    texts.close()
+
+
+def test_a_spec_that_is_slow_to_read_is_kept_as_json_when_the_pod_is_bound() -> None:
+    """A restart reads the specs of all bound pods before it can lead."""
+    world = World()
+    text = "virtualCluster: a\nleafCellNumber: 4\n" + "".join(f"note{number}: x\n" for number in range(300))
+    pod = world.create("p", text)
+    wait_until(lambda: world.service._pods.get("uid-p").request)  # type: ignore[union-attr]  # it is known
+    (node,) = world.filter(pod)["NodeNames"]
+    world.bind(pod, node)
+    kept = pod["metadata"]["annotations"][SCHEDULING_SPEC]
+    assert read_json_spec(kept) == read_spec(text)
+    world.service.close()
 
 
 def test_of_a_pod_that_changes_again_and_again_the_last_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

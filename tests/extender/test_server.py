@@ -6,7 +6,7 @@ import json
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +75,19 @@ def test_one_connection_serves_a_pod_from_filter_to_bind(running: Running) -> No
         assert call(connection, "GET", "/v1/inspect/affinitygroups/ns/p")[1]["metadata"]["name"] == "ns/p"
         assert connection.sock.getsockname()[1] == port
     assert running.world.kube.pods["p"]["spec"]["nodeName"] == "n0"
+
+
+@pytest.mark.parametrize(("path", "body"), [("filter", filter_body), ("preempt", preempt_body)])
+def test_health_checks_do_not_wait_for_what_verbs_wait_for(
+    running: Running, path: str, body: Callable[[Any], bytes]
+) -> None:
+    pod = running.world.create("p")
+    with closing(running.connect()) as waiting, closing(running.connect()) as probe:
+        with running.world.service._lock:
+            waiting.request("POST", f"/v1/extender/{path}", body(pod))
+            assert not select.select([waiting.sock], [], [], 0.2)[0]
+            assert [call(probe, "GET", each)[0] for each in ("/healthz", "/readyz")] == [200, 200]
+        assert waiting.getresponse().status == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/extender/filter", "/v1/extender/preempt", "/v1/extender/bind", "/", "/x"])

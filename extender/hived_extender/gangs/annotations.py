@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from hived.errors import UserError
-from hived.specs import BindInfo, PodPlacement, PodRequest
+from hived.specs import BindInfo, PodPlacement, PodRequest, PodSpec
 from hived_extender.annotations import PREFIX, SCHEDULING_SPEC, bind_annotations
 from hived_extender.record import spec_fields
 
@@ -86,10 +86,16 @@ def annotations_anew(request: PodRequest, info: BindInfo, gang: str | None, writ
     """
     if gang is not None:
         return gang_annotations(request, gang, ()) | bind_annotations(info)
-    fields = spec_fields(replace(request.spec, group=replace(request.spec.group, name=written)))
-    if not written:
+    spec = replace(request.spec, group=replace(request.spec.group, name=written))
+    return {SCHEDULING_SPEC: spec_text(spec)} | bind_annotations(info)
+
+
+def spec_text(spec: PodSpec) -> str:
+    """A spec as a pod's author would write it, in JSON; one of a group without a name is a group of its own."""
+    fields = spec_fields(spec)
+    if not spec.group.name:
         del fields["affinityGroup"]
-    return {SCHEDULING_SPEC: _encoder.encode(fields).decode()} | bind_annotations(info)
+    return _encoder.encode(fields).decode()
 
 
 def peers_of(annotations: Mapping[str, str]) -> list[Promise]:

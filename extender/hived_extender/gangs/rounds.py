@@ -23,6 +23,7 @@ from hived_extender.gangs.table import Gangs
 from hived_extender.ledger import Ledger
 from hived_extender.offers import Offers
 from hived_extender.pods import PodRecord, PodState, PodTable
+from hived_extender.readings import as_asked
 
 log = logging.getLogger(__name__)
 
@@ -187,8 +188,8 @@ class Rounds:
         place = bind_annotations(record.bind_info) if record.bind_info is not None else {}
         if not record.is_of_dialect:
             # What was decided is what it asked for then; it may have been changed since.
-            asked = {SCHEDULING_SPEC: record.reading.text} if record.reading is not None and record.reading.text else {}
-            return asked | place
+            asked = as_asked(record.reading) if record.reading is not None else ""
+            return ({SCHEDULING_SPEC: asked} if asked else {}) | place
         mates = self._gangs.placed_with(record.gang) if record.gang is not None else ()
         peers = [
             promise(mate.uid, mate.bind_info)
