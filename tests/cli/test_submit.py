@@ -615,6 +615,16 @@ def test_without_a_service_to_ask_pods_are_created_and_that_is_told(run, kube, w
     assert result.stderr.startswith("Not checked whether hived takes these pods: no answer from http://127.0.0.1:1: ")
 
 
+def test_without_a_service_to_ask_the_configuration_says_who_may_use_what(run, kube, write):
+    listed = CONFIGURATION.replace("  research:\n", "  research:\n    namespaces: [vision]\n")
+    config = write("access: namespaces\n" + listed, name="access.yaml")
+    result = run(write(JOB), "--config", config, "--server", NOBODY)
+    assert result.exit_code == 1
+    assert "namespace default may not use virtual cluster research" in result.stderr
+    assert "--unchecked" in result.stderr
+    assert kube.list_objects(PODS, dict).items == []
+
+
 def test_a_watched_job_is_looked_after_until_it_ends(run, kube, write, records):
     done = VOLCANO.replace("event: PodEvicted, action: RestartJob", "event: PodFailed, action: TerminateJob")
     submitted = threading.Thread(target=lambda: results.append(run(write(done), "--watch")))

@@ -6,8 +6,10 @@ import click
 
 from hived.errors import UserError
 from hived_config.generating.machines import listed
+from hived_config.loader import Configuration
 from hived_extender.cli.tables import table
 from hived_extender.inspection import Inspector
+from hived_extender.jobs.refusals import submission_refusals
 from hived_extender.jobs.submission import Manifest, PlannedJob
 from hived_extender.wire import PodOutcome
 
@@ -55,6 +57,17 @@ def check_taken(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str
             f"Correct that, name the cluster's own service with --server, or create them all the same with {UNCHECKED}"
         )
     return ""
+
+
+def check_access(configuration: Configuration, jobs: Sequence[PlannedJob], namespace: str) -> None:
+    """Raise UserError for pods that may not use their virtual cluster, by a configuration that may be another's."""
+    refused = submission_refusals(_manifests(jobs, namespace), configuration.rules, configuration.cluster)
+    if refused:
+        listing = "\n".join(f"  {one}" for one in refused)
+        raise UserError(
+            f"nothing was created, because the configuration does not allow it:\n{listing}\n"
+            f"Correct that, or create the pods all the same with {UNCHECKED}"
+        )
 
 
 def _by_reason(refused: Sequence[PodOutcome]) -> str:

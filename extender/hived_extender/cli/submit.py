@@ -8,12 +8,12 @@ import click
 import msgspec
 
 from hived.errors import UserError
-from hived.specs import ClusterSpec
+from hived_config.loader import Configuration
 from hived_extender.cli.connecting import asks_api_server, asks_service
 from hived_extender.cli.documents import as_yaml
-from hived_extender.cli.forecasts import UNCHECKED, check_taken, print_forecasts
+from hived_extender.cli.forecasts import UNCHECKED, check_access, check_taken, print_forecasts
 from hived_extender.inspection import Inspector
-from hived_extender.jobs.configuration import find_cluster, is_embedded
+from hived_extender.jobs.configuration import find_configuration, is_embedded
 from hived_extender.jobs.controller import JobController
 from hived_extender.jobs.creation import Created, create_jobs, refuse_equal_names
 from hived_extender.jobs.kinds import plan_jobs
@@ -94,12 +94,13 @@ def command(
     if not _USER.fullmatch(user):
         raise UserError(f"user {user!r}: expected at most 63 letters, digits, '-', '_' and '.'")
     kube = connect(may_fail=dry_run)
+    found = _find_configuration(config, kube, may_fail=dry_run)
     submission = Submission(
         user=user,
         virtual_cluster=vc,
         priority=None if priority is None else parse_priority(priority),
         scheduler_name=scheduler_name,
-        cluster=_find_cluster(config, kube, may_fail=dry_run),
+        cluster=found.cluster if found is not None else None,
         namespace=namespace,
     )
     jobs: list[PlannedJob] = []
@@ -116,6 +117,8 @@ def command(
             _print(_objects(jobs), output)
         return
     unasked = "" if unchecked else check_taken(inspector, jobs, namespace)
+    if unasked and found is not None:
+        check_access(found, jobs, namespace)
     created = create_jobs(kube, submission, jobs)
     if output == "text":
         print_created(created)
@@ -184,13 +187,13 @@ def _print(objects: Sequence[Manifest], output: str) -> None:
     click.echo(_as_json(objects) if output == "json" else as_yaml(objects))
 
 
-def _find_cluster(config: str, kube: KubeClient | None, may_fail: bool) -> ClusterSpec | None:
+def _find_configuration(config: str, kube: KubeClient | None, may_fail: bool) -> Configuration | None:
     try:
-        return find_cluster(config, kube)
+        return find_configuration(config, kube)
     except KubeError:
         if not may_fail:
             raise
-        return find_cluster(config, None)
+        return find_configuration(config, None)
 
 
 def _as_json(objects: Sequence[Manifest]) -> str:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from hived.specs import ClusterSpec
-from hived_config.loader import load_cluster, load_text
+from hived_config.loader import Configuration, load, load_text
 from hived_extender.kube import KubeClient, KubeError
 
 DEFAULT_FILE = "hivedscheduler.yaml"
@@ -13,21 +12,21 @@ CONFIG_MAP_KEY = "hivedscheduler.yaml"
 CONFIG_MAPS = f"/api/v1/namespaces/{CONFIG_MAP_NAMESPACE}/configmaps"
 
 
-def find_cluster(config: str, kube: KubeClient | None) -> ClusterSpec | None:
+def find_configuration(config: str, kube: KubeClient | None) -> Configuration | None:
     """The configuration of `config`, else of the running cluster, else of ./hivedscheduler.yaml; None without any.
 
     Raises ConfigError if the one found cannot be used, KubeError if the cluster does not answer.
     """
     if config:
-        return load_cluster(config)
+        return load(config)
     published = _published(kube) if kube else None
     if published is not None:
-        return load_text(published, f"ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP_NAME}").cluster
-    return load_cluster(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
+        return load_text(published, f"ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP_NAME}")
+    return load(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
 
 
 def publish(kube: KubeClient, file: Path) -> None:
-    """Put a configuration where `find_cluster` finds it, in place of the one there now. Raises KubeError."""
+    """Put a configuration where `find_configuration` finds it, in place of the one there now. Raises KubeError."""
     config_map = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
