@@ -127,13 +127,14 @@ class Facts:
         return ledger
 
     def _offer_nodes_of(self, ledger: Ledger) -> None:
-        before, self._residents = self._residents, Residents(ledger.node_names)
-        for uid in before.uids():
-            resident = before.get(uid)
-            if resident is not None:
-                self._residents.put(
-                    uid, resident.node, resident.pod, is_leaving=resident.is_leaving, has_cells=resident.has_cells
-                )
+        if self._residents.names != ledger.node_names:
+            before, self._residents = self._residents, Residents(ledger.node_names)
+            for uid in before.uids():
+                resident = before.get(uid)
+                if resident is not None:
+                    self._residents.put(
+                        uid, resident.node, resident.pod, is_leaving=resident.is_leaving, has_cells=resident.has_cells
+                    )
         self.offers = self.rounds.offers = Offers(
             ledger.state.topology, self._nodes.values(), self._residents, self._interpreter.devices, self.offers
         )

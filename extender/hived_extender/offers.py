@@ -49,20 +49,21 @@ class Offers:
         before: "Offers | None" = None,
     ) -> None:
         """`nodes` are all that are there, `residents` the pods that have one, `devices` the resources that leaf cells
-        stand for; `before` are the offers of another configuration, perhaps of the same nodes. Cost O(nodes + leaf
-        cells).
+        stand for; `before` are the offers of another configuration, perhaps of the same nodes, and have been told
+        of them. Cost O(nodes + leaf cells), for the same nodes O(leaf cells).
         """
         self._names = topology.node_names if topology is not None else ()
         self._index = {name: index for index, name in enumerate(self._names)}
-        self._rules = NodeRules(self._names)
-        for node in nodes:
+        is_same = before is not None and before._names == self._names
+        self._rules: NodeRules = before._rules if before is not None and is_same else NodeRules(self._names)
+        for node in () if is_same else nodes:
             self._rules.put(node)
         leaves = _leaf_counts(topology)
         self._leaf_count = int(leaves.sum())
         self._around = Surroundings(self._rules, leaves, residents, devices)
         self._count = 0
         self._changed: npt.NDArray[np.int64] = np.zeros(len(self._names), np.int64)  # `_count` at its last change
-        if before is not None and before._names == self._names:
+        if before is not None and is_same:
             self._count, self._changed = before._count, before._changed
         self._all = np.ones(len(self._names), np.bool_)
         self._none = np.zeros(len(self._names), np.bool_)

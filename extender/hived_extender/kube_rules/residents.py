@@ -32,6 +32,7 @@ class Residents:
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         """`names` are the configured nodes; arrays are in their order."""
+        self.names = tuple(names)
         self._rows = {name: row for row, name in enumerate(names)}
         self._pods: dict[str, Resident] = {}
         self._on: dict[str, dict[str, Resident]] = {}
