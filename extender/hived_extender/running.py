@@ -452,7 +452,7 @@ def start_embedded(
 
     cluster.start()
     try:
-        kube = KubeClient.connect(cluster.api_url)
+        kube = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
         store = ConfigMapStore(kube, CONFIG_MAP_NAMESPACE, CONFIG_MAP_NAME, Metrics())
         store.create(Stored(first.version.text, (first.version,)))
         origin = Origin(store, configuration, first.version)

@@ -196,6 +196,8 @@ def grants_no_way_to_more_rights(objects: Objects) -> Iterator[str]:
     dangerous_verbs = {"escalate", "bind", "impersonate", "deletecollection"}
     dangerous_resources = {"secrets", "serviceaccounts/token", "pods/exec", "pods/attach", "nodes/proxy"}
     for name, grant in grants(objects):
+        if grant.get("apiGroups") == ["hivedscheduler.microsoft.com"]:
+            continue  # nobody serves it: a permission that our own policies ask for
         if dangerous_verbs & set(grant["verbs"]):
             yield f"{name} may {dangerous_verbs & set(grant['verbs'])}"
         is_ours_alone = grant.get("resourceNames") == ["hived-bindings"] and set(grant["verbs"]) == {"get", "patch"}
@@ -385,6 +387,58 @@ def calls_the_extender_where_it_listens(objects: Objects) -> Iterator[str]:
                 yield f"{name} speaks another protocol than the extender"
             if extender.get("tlsConfig", {}).get("insecure"):
                 yield f"{name} does not check whom it speaks to"
+
+
+def policies(objects: Objects) -> dict[str, Object]:
+    """Admission policies by their names."""
+    return {each["metadata"]["name"]: each["spec"] for _, each in of_kind(objects, "ValidatingAdmissionPolicy")}
+
+
+@rule
+def denies_what_its_policies_forbid(objects: Objects) -> Iterator[str]:
+    bound = {each["spec"]["policyName"]: each for _, each in of_kind(objects, "ValidatingAdmissionPolicyBinding")}
+    for name in policies(objects).keys() ^ bound.keys():
+        yield f"{name} is a policy without a binding, or a binding without a policy"
+    for name, each in bound.items():
+        if each["spec"]["validationActions"] != ["Deny"] or "matchResources" in each["spec"]:
+            yield f"{name} lets something through"
+    for name, spec in policies(objects).items():
+        if spec["failurePolicy"] != "Fail" or "matchConditions" in spec:
+            yield f"{name} lets something through"
+
+
+@rule
+def watches_over_every_way_to_write_a_pod(objects: Objects) -> Iterator[str]:
+    watched = {
+        (operation, resource)
+        for spec in policies(objects).values()
+        for each in spec["matchConstraints"]["resourceRules"]
+        for operation in each["operations"]
+        for resource in each["resources"]
+    }
+    created, updated = ("pods", "pods/binding", "bindings"), ("pods", "pods/status", "pods/ephemeralcontainers")
+    wanted = {("CREATE", each) for each in created} | {("UPDATE", each) for each in (*updated, "pods/resize")}
+    yield from (f"nobody checks {operation} of {resource}" for operation, resource in wanted - watched)
+
+
+@rule
+def lets_hived_alone_write_what_only_hived_writes(objects: Objects) -> Iterator[str]:
+    asked = "authorizer.group('hivedscheduler.microsoft.com').resource('pods').check('bind').allowed()"
+    for name, spec in policies(objects).items():
+        if {"name": "isHived", "expression": asked} not in spec["variables"]:
+            yield f"{name} knows hived by something else"
+        for each in spec["validations"]:
+            if not each["expression"].endswith("|| variables.isHived") or each.get("reason") != "Forbidden":
+                yield f"{name} forbids hived something, or asks for its permission first: {each['expression']}"
+    holders = [
+        name
+        for name, grant in grants(objects)
+        if "bind" in grant["verbs"]
+        and "hivedscheduler.microsoft.com" in grant.get("apiGroups", ())
+        and "pods" in grant.get("resources", ())
+    ]
+    if holders != ["ClusterRole/hived"]:
+        yield f"what only hived writes may be written by {holders}"
 
 
 def webhooks(objects: Objects) -> Iterator[tuple[str, Object]]:

@@ -71,6 +71,18 @@ def named(elements: list[Object], name: str) -> Object:
     return next(each for each in elements if each["name"] == name)
 
 
+def policy(objects: Objects, name: str = "hived-pods", kind: str = "ValidatingAdmissionPolicy") -> Object:
+    return find(objects, kind, name)["spec"]
+
+
+def bound(objects: Objects) -> Object:
+    return policy(objects, kind="ValidatingAdmissionPolicyBinding")
+
+
+OURS = {"apiGroups": ["hivedscheduler.microsoft.com"], "resources": ["pods"], "verbs": ["bind"]}
+DENIES = "denies_what_its_policies_forbid"
+EVERY_WAY = "watches_over_every_way_to_write_a_pod"
+HIVED_ALONE = "lets_hived_alone_write_what_only_hived_writes"
 OWN_DIGEST = "replaces_a_kube_scheduler_with_its_configuration"
 CAN_CHANGE = "follows_a_configuration_that_it_may_read_and_write"
 CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
@@ -149,6 +161,19 @@ CHANGES: list[tuple[str, Callable[[Objects], object]]] = [
     ("asks_the_webhook_about_our_pods_only", lambda o: rewrite(o, ": hivedscheduler-ds-research", ": another")),
     ("asks_the_webhook_about_our_pods_only", lambda o: webhook(o)["rules"][0].update(operations=["*"])),
     ("asks_the_webhook_about_our_pods_only", lambda o: webhook(o).update(timeoutSeconds=30)),
+    (DENIES, lambda o: o.remove(find(o, "ValidatingAdmissionPolicyBinding", "hived-bindings"))),
+    (DENIES, lambda o: o.remove(find(o, "ValidatingAdmissionPolicy", "hived-bindings"))),
+    (DENIES, lambda o: bound(o).update(validationActions=["Warn"])),
+    (DENIES, lambda o: bound(o).update(matchResources={"namespaceSelector": {"matchLabels": {"a": "b"}}})),
+    (DENIES, lambda o: policy(o).update(failurePolicy="Ignore")),
+    (DENIES, lambda o: policy(o).update(matchConditions=[{"name": "x", "expression": "false"}])),
+    (EVERY_WAY, lambda o: policy(o)["matchConstraints"]["resourceRules"][0]["operations"].remove("UPDATE")),
+    (EVERY_WAY, lambda o: policy(o)["matchConstraints"]["resourceRules"][1]["resources"].remove("pods/status")),
+    (EVERY_WAY, lambda o: policy(o, "hived-bindings")["matchConstraints"]["resourceRules"][0].update(resources=[])),
+    (HIVED_ALONE, lambda o: policy(o)["variables"].pop(0)),
+    (HIVED_ALONE, lambda o: policy(o)["validations"][0].update(expression="variables.written.size() == 0")),
+    (HIVED_ALONE, lambda o: policy(o)["validations"][0].pop("reason")),
+    (HIVED_ALONE, lambda o: find(o, "ClusterRole", "hived-viewer")["rules"].append(OURS)),
     ("holds_a_lease_it_may_hold", lambda o: container(o)["args"].remove("--leader-elect")),
     ("holds_a_lease_it_may_hold", lambda o: find(o, "Role", ELECTION)["rules"][1].update(resourceNames=["x"])),
     ("says_what_it_belongs_to", lambda o: find(o, "ConfigMap", SCHEDULER_CONFIG)["metadata"].pop("labels")),

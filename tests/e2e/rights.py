@@ -8,12 +8,15 @@ from hived_extender.deploy.installation import NAMESPACE, SCHEDULER, deploy_fold
 from hived_extender.deploy.kustomize import build
 from tests.e2e.plane import ControlPlane
 
-KINDS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+KINDS = {
+    "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+}  # fmt: skip
 HIVED = "hived"
 
 
 def grant_rights(plane: ControlPlane, overlay: str = "ha") -> None:
-    """Make the namespace, the accounts and the roles of an overlay; harmless where they are."""
+    """Make the namespace, the accounts, the roles and the policies of an overlay; harmless where they are."""
     objects = [each for each in build(deploy_folder() / "overlays" / overlay) if each["kind"] in KINDS]
     plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
 

@@ -72,7 +72,7 @@ class Replicas:
 
     def start(self) -> Extender:
         """One more; the first leads when this returns."""
-        line = Line.connect(self.cluster.api_url)
+        line = Line.connect(kubeconfig=str(self.cluster.hived_kubeconfig))
         lease = LeaseName("default", "hived", f"r{len(self.lines)}", DURATION_S)
         stack = self._stack.enter_context(ExitStack())
         running = start_extender(self.config, line, listen="127.0.0.1:0", lease=lease)

@@ -47,13 +47,15 @@ def kube(cluster: EmbeddedCluster) -> Iterator[KubeClient]:
 
 
 def connect(cluster: EmbeddedCluster) -> KubeClient:
-    client = KubeClient.connect(cluster.api_url)
+    """A client that may write what only hived writes, such as the annotations of pods that it bound before."""
+    client = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
     client.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
     return client
 
 
 def start(config: Path, cluster: EmbeddedCluster, **options: Any) -> Any:
-    return start_extender(config, KubeClient.connect(cluster.api_url), listen="127.0.0.1:0", **options)
+    client = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
+    return start_extender(config, client, listen="127.0.0.1:0", **options)
 
 
 def create_pod(kube: KubeClient, name: str, spec: str | None = None, node: str = "", **annotations: str) -> Any:

@@ -96,7 +96,8 @@ class EmbeddedArena:
             return ledger.state.cells.memory.tobytes()
 
     def _start(self) -> None:
-        client = KubeClient.connect(self._cluster.api_url)  # an extender that stops closes what it was given
+        # An extender that stops closes what it was given.
+        client = KubeClient.connect(kubeconfig=str(self._cluster.hived_kubeconfig))
         self.extender = self._service.enter_context(
             start_extender(
                 ConfigMapName(NAMESPACE, CONFIG_MAP),

@@ -20,13 +20,13 @@ READY_S = 60.0
 class Replica:
     """`hived serve --config-map` from `start` to `kill`, as often as wanted."""
 
-    def __init__(self, api_url: str, log: Path) -> None:
+    def __init__(self, kubeconfig: Path, log: Path) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
         self._command = [*HIVED, "serve", "--config-map", f"{NAMESPACE}/{NAME}", "--listen", self.url[7:]]
         # A few nodes: kernels are quick as plain Python, and need not be loaded.
-        self._environ = os.environ | {"KUBE_APISERVER_ADDRESS": api_url, "NUMBA_DISABLE_JIT": "1"}
+        self._environ = os.environ | {"KUBECONFIG": str(kubeconfig), "NUMBA_DISABLE_JIT": "1"}
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 

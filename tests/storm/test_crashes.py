@@ -85,7 +85,7 @@ def running(text: str) -> Iterator[Reached]:
         doorman = Doorman(int(cluster.api_url.rpartition(":")[2]))
         doorman.start()
         stack.callback(doorman.stop)
-        near = KubeClient.connect(doorman.url, request_timeout_s=TIMEOUT_S)
+        near = KubeClient.connect(doorman.url, str(cluster.hived_kubeconfig), request_timeout_s=TIMEOUT_S)
         extender = stack.enter_context(
             start_extender(ConfigMapName(NAMESPACE, NAME), near, listen="127.0.0.1:0", serves_every_name=True)
         )

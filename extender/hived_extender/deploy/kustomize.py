@@ -14,7 +14,10 @@ import yaml
 
 Document = dict[str, Any]
 
-_CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"}
+_CLUSTER_SCOPED = {
+    "Namespace", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}  # fmt: skip
 _FIRST = {"Namespace": 0, "ConfigMap": 1}
 _MERGE_KEYS = {
     "containers": ("name",), "env": ("name",), "volumes": ("name",), "volumeMounts": ("mountPath",),

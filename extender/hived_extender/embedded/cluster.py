@@ -1,5 +1,7 @@
 """A whole Kubernetes cluster in this process, as far as scheduling can tell: API server, nodes, scheduler loop."""
 
+import os
+import secrets
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -56,7 +58,8 @@ class EmbeddedCluster:
         self._pace = pace
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._kubeconfig_path = kubeconfig_path
-        self._server = ApiServer(api_port, admit_pod=admit_pod)
+        self._hived_token = secrets.token_urlsafe()
+        self._server = ApiServer(api_port, admit_pod=admit_pod, hived_token=self._hived_token)
         self._nodes = Nodes(self._server.registry, timing or Timing())
         self._scheduler: Scheduler | None = None
         self._scheduler_kube: KubeClient | None = None
@@ -73,12 +76,19 @@ class EmbeddedCluster:
             raise UserError("the embedded cluster has not been started")
         return self._kubeconfig_path
 
-    def start(self) -> None:
-        """Start the API server and the nodes, all Ready when this returns, and write the kubeconfig.
+    @property
+    def hived_kubeconfig(self) -> Path:
+        """The kubeconfig of hived, which alone may write bindings onto pods; for its clients, and for nobody else."""
+        if self._folder is None:
+            raise UserError("the embedded cluster has not been started")
+        return Path(self._folder.name) / "hived-kubeconfig"
 
-        Raises UserError if the kubeconfig cannot be written; then nothing runs.
+    def start(self) -> None:
+        """Start the API server and the nodes, all Ready when this returns, and write the kubeconfigs.
+
+        Raises UserError if a kubeconfig cannot be written; then nothing runs.
         """
-        self._write_kubeconfig()
+        self._write_kubeconfigs()
         self._server.start()
         self._server.call(lambda: self._nodes.register(self._machines))
         self._server.spawn(self._nodes.run)
@@ -147,24 +157,31 @@ class EmbeddedCluster:
         finally:
             kube.close()
 
-    def _write_kubeconfig(self) -> None:
+    def _write_kubeconfigs(self) -> None:
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="hived-embedded-")
         if self._kubeconfig_path is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="hived-embedded-")
             self._kubeconfig_path = Path(self._folder.name) / "kubeconfig"
         try:
             self._kubeconfig_path.write_text(kubeconfig_text(self.api_url))
+            _write_secret(self.hived_kubeconfig, kubeconfig_text(self.api_url, self._hived_token))
         except OSError as error:
             raise UserError(f"cannot write the kubeconfig {self._kubeconfig_path}: {error.strerror}") from error
 
 
-def kubeconfig_text(api_url: str) -> str:
-    """Return a kubeconfig whose only context is the API server at `api_url`."""
+def _write_secret(file: Path, text: str) -> None:
+    """Write a new file that nobody else can read at any time."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as secret:
+        secret.write(text)
+
+
+def kubeconfig_text(api_url: str, token: str = "") -> str:
+    """Return a kubeconfig whose only context is the API server at `api_url`, for the bearer of `token` if given."""
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": CONTEXT, "cluster": {"server": api_url}}],
-            "users": [{"name": CONTEXT, "user": {}}],
+            "users": [{"name": CONTEXT, "user": {"token": token} if token else {}}],
             "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"}}],
             "current-context": CONTEXT,
         },

@@ -55,7 +55,7 @@ class LabCluster:
     def _start_extender(self, configuration: Path) -> None:
         publish(self.kube, configuration)
         # Clients of its own: an extender that stops closes what it was given.
-        client = KubeClient.connect(self._cluster.api_url)
+        client = KubeClient.connect(kubeconfig=str(self._cluster.hived_kubeconfig))
         extender = self._extender_stack.enter_context(
             start_extender(configuration, client, listen=self._listen, serves_every_name=True, pace=PROMPT)
         )

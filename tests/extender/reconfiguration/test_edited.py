@@ -69,7 +69,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def edited(config: Path | ConfigMapName, cluster: EmbeddedCluster) -> Iterator[Edited]:
-    kube, client = (KubeClient.connect(cluster.api_url) for _ in range(2))
+    kube, client = KubeClient.connect(cluster.api_url), KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
     with start_extender(config, client, listen="127.0.0.1:0", serves_every_name=True) as on:
         assert on.wait_ready(20)
         cluster.start_scheduler(on.url)

@@ -73,7 +73,7 @@ class Replicas:
         self.kube = KubeClient.connect(cluster.api_url)
         stack.callback(self.kube.close)
         self.kube.create(CONFIG_MAPS, {"metadata": {"name": NAME}, "data": {TEXT_KEY: CONFIG}})
-        self.lines = [DyingLine.connect(cluster.api_url) for _ in range(2)]
+        self.lines = [DyingLine.connect(kubeconfig=str(cluster.hived_kubeconfig)) for _ in range(2)]
         self.leader = self._start(stack, 0)
         assert self.leader.wait_ready(WITHIN_S)
         wait_until(lambda: self.stored_versions() == [1])

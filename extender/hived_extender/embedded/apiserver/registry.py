@@ -6,7 +6,7 @@ The nodes of the embedded cluster use these operations directly, everybody else 
 
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -41,6 +41,13 @@ _FIXED_METADATA = (
 )
 _UNSTORED_METADATA = ("managedFields", "selfLink", "generation")
 
+Check = Callable[[Body | None, Body], None]
+"""Raises ApiError unless an object may take the place of another, of None if it is new."""
+
+
+def allow(old: Body | None, new: Body) -> None:
+    """A `Check` that lets everything through."""
+
 
 class Registry:
     """All objects of the cluster, and the only way to change them."""
@@ -67,9 +74,10 @@ class Registry:
             raise statuses.not_found(resource.label, key.name)
         return revision
 
-    def create(self, resource: ResourceType, body: Body, dry_run: bool = False) -> Revision:
+    def create(self, resource: ResourceType, body: Body, dry_run: bool = False, *, check: Check = allow) -> Revision:
         """Store a new object; `body` has its namespace in it and a name or a generateName.
 
+        `check` is called with a sound object before it is stored.
         Raises ApiError: 400 (a field of a wrong type), 403 (not admitted), 404 (no such namespace), 409 (exists), 422.
         """
         sent = view_of(body, resource.view).metadata
@@ -93,6 +101,7 @@ class Registry:
             metadata["generateName"] = sent.generate_name
         typed = {"apiVersion": _stored_version(resource), "kind": resource.kind, **body, "metadata": metadata}
         revision = self._checked(resource, key, resource.strategy.admit(resource.strategy.default(typed), self))
+        check(None, revision.body)
         if key in self.collection(resource).revisions:
             raise statuses.already_exists(resource.label, name)
         if not dry_run:
@@ -100,12 +109,20 @@ class Registry:
         return revision
 
     def update(
-        self, resource: ResourceType, key: Key, body: Body, is_status: bool = False, dry_run: bool = False
+        self,
+        resource: ResourceType,
+        key: Key,
+        body: Body,
+        is_status: bool = False,
+        dry_run: bool = False,
+        *,
+        check: Check = allow,
     ) -> Revision:
         """Replace the object at `key` (or only its status) and return what is stored then.
 
         A `resourceVersion` or `uid` in `body` must be the present one (409 otherwise). An update that changes nothing
-        stores nothing; one that takes the last finalizer off a deleted object removes it.
+        stores nothing; one that takes the last finalizer off a deleted object removes it. `check` is called with the
+        old object and the sound new one before that is stored.
         """
         old = self.get(resource, key)
         sent = view_of(body, resource.view).metadata
@@ -121,6 +138,7 @@ class Registry:
             return old
         causes = [] if is_status else list(resource.strategy.change_causes(old.body, new))
         revision = self._checked(resource, key, new, old, causes)
+        check(old.body, revision.body)
         if dry_run:
             return revision
         meta = revision.view.metadata

@@ -7,13 +7,14 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hmac import compare_digest
 
 from hived_extender.admission import Admitted
-from hived_extender.embedded.apiserver import discovery, models, pods, statuses
+from hived_extender.embedded.apiserver import discovery, models, pod_policy, pods, statuses
 from hived_extender.embedded.apiserver.formats import Format, continue_token, read_continue_token
 from hived_extender.embedded.apiserver.models import Body, encode, view_of
 from hived_extender.embedded.apiserver.patches import patch_of_type
-from hived_extender.embedded.apiserver.registry import Registry
+from hived_extender.embedded.apiserver.registry import Check, Registry, allow
 from hived_extender.embedded.apiserver.requests import (
     JSON,
     Request,
@@ -53,7 +54,8 @@ class Rest:
     """The verbs over one registry.
 
     `expired_as_status` answers a watch of an expired version with the HTTP status 410, as old API servers did, instead
-    of an ERROR event. `admit_pod`, if given, changes pods that are created.
+    of an ERROR event. `admit_pod`, if given, changes pods that are created. With a `hived_token` only its bearer writes
+    the parts of pods that `pod_policy` keeps for hived; without one everybody does.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Rest:
         bookmark_interval_s: float,
         expired_as_status: bool,
         admit_pod: PodAdmission | None = None,
+        hived_token: str = "",
     ) -> None:
         self._admit_pod = admit_pod
+        self._hived_header = f"Bearer {hived_token}".encode() if hived_token else b""
         self._registry = registry
         self._bookmark_interval_s = bookmark_interval_s
         self._expired_as_status = expired_as_status
@@ -253,14 +257,14 @@ class Rest:
                 name = body.get("metadata", {}).get("name", "")
                 raise forbidden("pods", name, f"the admission webhook denied the request: {admitted.refusal}")
             body, warnings = dict(admitted.pod), (*warnings, *admitted.warnings)
-        created = self._registry.create(target.resource, body, request.parameters.is_dry_run())
+        check = self._check(request, target.resource)
+        created = self._registry.create(target.resource, body, request.parameters.is_dry_run(), check=check)
         return self._answer(request, target.resource, created, 201, warnings)
 
     def _replace(self, request: Request, target: Target, key: Key) -> Response:
         body = self._named(target, self._read(request, target.resource))
         warnings = _field_warnings(request, target.resource, body)
-        dry_run = request.parameters.is_dry_run()
-        updated = self._registry.update(target.resource, key, body, target.subresource == "status", dry_run)
+        updated = self._update(request, target, key, body)
         return self._answer(request, target.resource, updated, 200, warnings)
 
     def _patch(self, request: Request, target: Target, key: Key) -> Response:
@@ -273,9 +277,22 @@ class Rest:
         body = self._named(target, wire.from_wire(body) if wire else body)
         sent = patch if isinstance(patch, dict) else {}
         warnings = _field_warnings(request, resource, wire.from_wire(sent) if wire else sent)
-        dry_run = request.parameters.is_dry_run()
-        updated = self._registry.update(resource, key, body, target.subresource == "status", dry_run)
+        updated = self._update(request, target, key, body)
         return self._answer(request, resource, updated, 200, warnings)
+
+    def _update(self, request: Request, target: Target, key: Key, body: Body) -> Revision:
+        resource, is_status, dry_run = target.resource, target.subresource == "status", request.parameters.is_dry_run()
+        check = self._check(request, resource)
+        return self._registry.update(resource, key, body, is_status, dry_run, check=check)
+
+    def _check(self, request: Request, resource: ResourceType) -> Check:
+        """The policy for what this request stores."""
+        return allow if resource is not PODS or self._is_of_hived(request) else pod_policy.check_pod
+
+    def _is_of_hived(self, request: Request) -> bool:
+        """Whether the request may write what only hived writes."""
+        given = request.headers.get("authorization", "").encode()
+        return not self._hived_header or compare_digest(given, self._hived_header)
 
     def _delete(self, request: Request, resource: ResourceType, key: Key) -> Response:
         options = read_delete_options(request)
@@ -305,6 +322,8 @@ class Rest:
         if binding.target.kind not in ("", "Node") or not binding.target.name:
             cause = Cause("target", f"Invalid value: a binding needs the name of a Node, not {binding.target!r}")
             raise statuses.invalid("Binding", key.name, [cause])
+        if not self._is_of_hived(request):
+            pod_policy.check_binding(key.name, body)
         self._registry.bind(key, binding, request.parameters.is_dry_run())
         return Response(201, encode(statuses.success()))
 

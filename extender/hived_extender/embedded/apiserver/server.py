@@ -39,6 +39,7 @@ class ApiServer:
     expired_as_status : answer such a watch with the HTTP status, not with an ERROR event
     event_ttl_s : seconds after which an event that nobody touched is removed
     admit_pod : what to make of pods that are created; nothing by default
+    hived_token : who bears it may write what only hived writes onto pods; by default everybody may
     """
 
     def __init__(
@@ -49,11 +50,12 @@ class ApiServer:
         expired_as_status: bool = False,
         event_ttl_s: float = DEFAULT_EVENT_TTL_S,
         admit_pod: PodAdmission | None = None,
+        hived_token: str = "",
     ) -> None:
         self._socket = _listen(port)
         # Versions from the clock are above those of an earlier run on this port, so its clients list again.
         self.registry = Registry(Store(time.time_ns() // 1000, history_limit))
-        self._rest = Rest(self.registry, bookmark_interval_s, expired_as_status, admit_pod)
+        self._rest = Rest(self.registry, bookmark_interval_s, expired_as_status, admit_pod, hived_token)
         self._event_ttl_s = event_ttl_s
         self._started: Future[None] = Future()
         self._loop: asyncio.AbstractEventLoop

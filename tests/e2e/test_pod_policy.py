@@ -1,0 +1,73 @@
+"""What tenants cannot write onto pods, on a real API server: the cases of the embedded one, and each policy's state."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from hived_extender.deploy.installation import NAMESPACE
+from hived_extender.kube import KubeClient
+from tests.e2e.plane import ControlPlane
+from tests.e2e.rights import HIVED as ACCOUNT
+from tests.e2e.rights import grant_rights, service_kubeconfig
+from tests.pod_writes import ADMIN, BINDING, BINDINGS, CASES, CREATED, HIVED, PODS, TENANT, Case, Writes, check
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+GROUP = "tenants"
+RIGHTS = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: tenant}
+rules:
+- apiGroups: [""]
+  resources: [pods, pods/status, pods/binding, bindings]
+  verbs: ["*"]
+# A tenant may have this in its own namespace; the policies ask for it in all of them.
+- apiGroups: [hivedscheduler.microsoft.com]
+  resources: [pods]
+  verbs: [bind]
+"""
+
+
+@pytest.fixture(scope="module")
+def writes(plane: ControlPlane) -> Iterator[Writes]:
+    """With both policies in force, for a tenant that has every right to the pods of its namespace."""
+    plane.clear()
+    grant_rights(plane)
+    subjects = [{"kind": "Group", "name": GROUP, "apiGroup": "rbac.authorization.k8s.io"}]
+    # Hived creates no pods; that it may do so here is for the table.
+    subjects.append({"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE})
+    bound = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "tenant"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant"},
+        "subjects": subjects,
+    }
+    plane.kubectl("apply", "-n", "default", "-f", "-", stdin=f"{RIGHTS}---\n{yaml.safe_dump(bound)}")
+    tenant = KubeClient.connect(kubeconfig=str(plane.kubeconfig("tenant", [GROUP])))
+    hived = KubeClient.connect(kubeconfig=str(service_kubeconfig(plane)))
+    found = Writes({TENANT: tenant, HIVED: hived, ADMIN: plane.kube})
+    for case in (next(one for one in cases if one.said) for cases in (CREATED, BINDING)):
+        plane.wait_for("the policies to be in force", lambda case=case: case.said in found.answer(case))
+    yield found
+    tenant.close()
+    hived.close()
+    plane.kubectl("delete", "-n", "default", "rolebinding/tenant", "role/tenant")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_real_api_server_answers_as_the_table_says(writes: Writes, case: Case) -> None:
+    check(writes, case)
+
+
+@pytest.mark.parametrize("name", [PODS, BINDINGS])
+def test_the_api_server_finds_nothing_wrong_with_a_policy(plane: ControlPlane, writes: Writes, name: str) -> None:
+    def status() -> dict[str, Any]:
+        policy = plane.kube.get(f"{POLICIES}/{name}")
+        found: dict[str, Any] = policy.get("status", {})
+        return found if found.get("observedGeneration") == policy["metadata"]["generation"] else {}
+
+    plane.wait_for("the types to be checked", lambda: "typeChecking" in status())
+    assert status()["typeChecking"] == {}
