@@ -1,18 +1,22 @@
 """Where compiled kernels are kept on disk, and what makes them safe to load from there.
 
 A kept kernel is a pickle with machine code: loading one that is damaged ends the process, and loading one that somebody
-else has written runs their code. So a folder counts only if nobody but this user and root can write to it, and every
-file begins with the SHA-256 digest of its own name and of all that follows. Both are checked before anything is
-unpickled. A file that fails is left alone, the kernel is compiled anew, and one line on stderr says so.
+else has written runs their code. So a folder counts only if nobody but this user and root can write to it. A group of
+which this user is the only member may write, too. Every file begins with the SHA-256 digest of its own name and of all
+that follows. All of this is checked before anything is unpickled. A file that fails is left alone, the kernel is
+compiled anew, and one line on stderr says so.
 
 numba's own cache has an index for each kernel, in which two processes can give one file to two signatures. Here every
 signature has a file of its own, named after everything that the machine code depends on, and replaced as a whole.
 """
 
 import atexit
+import errno
+import grp
 import hashlib
 import os
 import pickle
+import pwd
 import shutil
 import stat
 import sys
@@ -34,6 +38,8 @@ KEPT_FOLDERS = 8
 _NAME_LENGTH = 16
 _DIGEST_LENGTH = hashlib.sha256().digest_size
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_FOLDER_OF_ONE_USER = 0o700
+_FOLDER_FOR_READERS = 0o755
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -152,10 +158,10 @@ def find_folders() -> tuple[Path, ...]:
     image with a read-only root, new ones go to a temporary folder; those compiled beforehand are read where they are.
     """
     try:
-        top, base = _base_folder()
+        top, base, mode = _base_folder()
         folder = base / ("kernels-" + source_digest())
         is_new = not folder.is_dir()
-        _make_checked(folder, top)
+        _make_checked(folder, top, mode)
     except (OSError, RuntimeError):
         return (_temporary_folder(),)
     except _NotUsableError as error:
@@ -180,20 +186,24 @@ def source_digest() -> str:
     return digest.hexdigest()[:_NAME_LENGTH]
 
 
-def _base_folder() -> tuple[Path, Path]:
-    """(the uppermost folder to be checked, the folder of all versions). RuntimeError if the user has no home."""
+def _base_folder() -> tuple[Path, Path, int]:
+    """(the uppermost folder to be checked, the folder of all versions, the mode of new folders).
+
+    A folder that is named may be read by others: root compiles the kernels of an image, and any user loads them.
+    RuntimeError if the user has no home.
+    """
     if named := os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(named).absolute(), Path(named).absolute()
+        return Path(named).absolute(), Path(named).absolute(), _FOLDER_FOR_READERS
     if named := os.environ.get("XDG_CACHE_HOME"):
-        return Path(named).absolute(), Path(named).absolute() / "hived"
-    return Path.home(), Path.home() / ".cache" / "hived"
+        return Path(named).absolute(), Path(named).absolute() / "hived", _FOLDER_OF_ONE_USER
+    return Path.home(), Path.home() / ".cache" / "hived", _FOLDER_OF_ONE_USER
 
 
-def _make_checked(folder: Path, top: Path) -> None:
+def _make_checked(folder: Path, top: Path, mode: int) -> None:
     """Make a folder and those above it up to `top`, unless somebody else may write to one of them."""
     parents = [parent for parent in reversed(folder.parents) if parent.is_relative_to(top)]
     for each in (*parents, folder):
-        each.mkdir(mode=0o755, parents=True, exist_ok=True)
+        each.mkdir(mode=mode, parents=True, exist_ok=True)
         _check_folder(each, is_last=each == folder)
 
 
@@ -213,8 +223,35 @@ def _check_owner_and_mode(path: Path, info: os.stat_result, any_mode: bool = Fal
     if info.st_uid not in {os.geteuid(), 0}:
         remedy = "name a folder of your own with NUMBA_CACHE_DIR"
         raise _NotUsableError(f"{path} belongs to user {info.st_uid}, who is neither root nor this one: {remedy}")
-    if not any_mode and info.st_mode & _OTHERS_MAY_WRITE:
+    if not any_mode and _others_may_write(path, info):
         raise _NotUsableError(f"others may write to {path}: chmod go-w {path}")
+
+
+def _others_may_write(path: Path, info: os.stat_result) -> bool:
+    if info.st_mode & stat.S_IWOTH:
+        return True
+    return bool(info.st_mode & stat.S_IWGRP) and (_has_access_list(path) or not _is_private_group(info.st_gid))
+
+
+def _has_access_list(path: Path) -> bool:
+    """Whether an access list (ACL) may let others write: the mode then shows its mask in the place of the group."""
+    if sys.platform != "linux":
+        return False
+    try:
+        return "system.posix_acl_access" in os.listxattr(path)
+    except OSError as error:
+        return error.errno != errno.ENOTSUP  # the file system has no such lists
+
+
+def _is_private_group(group_id: int) -> bool:
+    """Whether this user is the only member of a group, which has the user's name; distributions make one for each."""
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
+    except KeyError:
+        return False
+    if user.pw_gid != group_id or group.gr_name != user.pw_name or not {user.pw_name}.issuperset(group.gr_mem):
+        return False
+    return all(other.pw_gid != group_id or other.pw_uid == user.pw_uid for other in pwd.getpwall())
 
 
 def _close_to_others(folder: Path) -> None:

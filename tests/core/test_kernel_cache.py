@@ -1,16 +1,21 @@
 """Where compiled kernels are kept, and that none is loaded which is damaged or which others could have written."""
 
 import errno
+import grp
 import hashlib
 import os
 import pickle
+import pwd
 import random
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,7 +193,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(program: Program) -> None
 
 def test_a_file_that_others_may_write_is_not_loaded(program: Program) -> None:
     exploded = plant_bomb(program)
-    program.file("one").chmod(0o664)
+    program.file("one").chmod(0o666)
     hits, err = program.run()
     assert hits == 1
     assert f"others may write to {program.file('one')}: chmod go-w {program.file('one')}; compiling it anew" in err
@@ -216,7 +221,7 @@ def test_the_innermost_folder_is_closed_to_others_whatever_the_umask(tmp_path: P
 
 def test_nothing_is_loaded_from_a_folder_that_others_may_write(program: Program) -> None:
     exploded = plant_bomb(program)
-    program.folder().chmod(0o775)
+    program.folder().chmod(0o777)
     before = {path: path.stat().st_mtime_ns for path in program.cache.rglob("*")}
     hits, err = program.run()
     assert hits == 0
@@ -380,6 +385,158 @@ def test_every_folder_up_to_the_users_home_counts(
     (folder,) = find_folders()
     assert folder.parent == temporary_folder
     assert f"chmod go-w {home / place}. " in capsys.readouterr().err
+
+
+ALICE = 4711
+BOB = 4712
+
+
+class Accounts:
+    """Users and groups of a machine; this process runs as alice, whose folders have her own group."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.users = {"alice": (os.geteuid(), ALICE), "bob": (BOB, BOB)}
+        self.groups: dict[str, tuple[int, list[str]]] = {"alice": (ALICE, []), "bob": (BOB, [])}
+        self.folder_group = ALICE
+        monkeypatch.setattr(pwd, "getpwuid", lambda uid: self._one(self._passwd(), 2, uid))
+        monkeypatch.setattr(pwd, "getpwall", self._passwd)
+        monkeypatch.setattr(grp, "getgrgid", lambda gid: self._one(self._group(), 2, gid))
+        monkeypatch.setattr(Path, "stat", lambda path, **given: self._owned(os.stat(path, **given)))
+
+    def _passwd(self) -> list[pwd.struct_passwd]:
+        return [pwd.struct_passwd((name, "x", uid, gid, "", "", "")) for name, (uid, gid) in self.users.items()]
+
+    def _group(self) -> list[grp.struct_group]:
+        return [grp.struct_group((name, "x", gid, members)) for name, (gid, members) in self.groups.items()]
+
+    def _one(self, rows: list[Any], column: int, wanted: int) -> Any:
+        for row in rows:
+            if row[column] == wanted:
+                return row
+        raise KeyError(wanted)
+
+    def _owned(self, info: os.stat_result) -> os.stat_result:
+        return os.stat_result((*info[:5], self.folder_group, *info[6:10]), {"st_mtime": info.st_mtime})
+
+
+@pytest.fixture
+def accounts(monkeypatch: pytest.MonkeyPatch) -> Accounts:
+    """Users of a distribution that gives each a group of their own, as Debian and Fedora do."""
+    return Accounts(monkeypatch)
+
+
+def make_open_to_group(folder: Path) -> None:
+    """As a umask of 002 leaves it."""
+    folder.mkdir()
+    folder.chmod(0o775)
+
+
+def test_a_folder_that_the_users_private_group_may_write_will_do(named: Path, accounts: Accounts) -> None:
+    make_open_to_group(named)
+    assert find_folders()[0].parent == named
+    accounts.groups["alice"] = (ALICE, ["alice"])
+    assert find_folders()[0].parent == named
+
+
+def has_another_member(accounts: Accounts) -> None:
+    """bob is listed as a member of alice's group."""
+    accounts.groups["alice"] = (ALICE, ["alice", "bob"])
+
+
+def has_another_user_by_default(accounts: Accounts) -> None:
+    """alice's group is what bob's files have, without a word in the list of its members."""
+    accounts.users["bob"] = (BOB, ALICE)
+
+
+def has_another_name(accounts: Accounts) -> None:
+    """The group is called users."""
+    accounts.groups = {"users": (ALICE, [])}
+
+
+def is_not_the_users_first(accounts: Accounts) -> None:
+    """alice's files have the group of bob."""
+    accounts.users["alice"] = (os.geteuid(), BOB)
+
+
+def is_unknown(accounts: Accounts) -> None:
+    """No group has the folder's number."""
+    accounts.groups = {}
+
+
+def has_an_unknown_user(accounts: Accounts) -> None:
+    """No user has the number of this process, as in a container with an arbitrary user id."""
+    accounts.users = {}
+
+
+def is_of_another_user(accounts: Accounts) -> None:
+    """The folder has bob's group."""
+    accounts.folder_group = BOB
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        has_another_member,
+        has_another_user_by_default,
+        has_another_name,
+        is_not_the_users_first,
+        is_unknown,
+        has_an_unknown_user,
+        is_of_another_user,
+    ],
+)
+def test_a_folder_that_any_other_group_may_write_is_not_used(
+    named: Path, accounts: Accounts, temporary_folder: Path, change: Callable[[Accounts], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    make_open_to_group(named)
+    change(accounts)
+    assert find_folders()[0].parent == temporary_folder
+    assert f"others may write to {named}: chmod go-w {named}. " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("accounts")
+def test_a_folder_that_everybody_may_write_is_not_used_whatever_its_group(named: Path, temporary_folder: Path) -> None:
+    make_open_to_group(named)
+    named.chmod(0o777)
+    assert find_folders()[0].parent == temporary_folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="access lists are read on Linux")
+@pytest.mark.usefixtures("accounts")
+def test_an_access_list_counts_as_others(named: Path, temporary_folder: Path) -> None:
+    """The mode of such a folder shows the list's mask in the place of its group."""
+    make_open_to_group(named)
+    try:
+        os.setxattr(named, "system.posix_acl_access", access_list({BOB: 7}))
+    except OSError:
+        pytest.skip("no access lists on this file system")
+    assert find_folders()[0].parent == temporary_folder
+
+
+def access_list(users: dict[int, int]) -> bytes:
+    """rwxrwxr-x with more users, in the form that Linux keeps it in: version, then (tag, rights, id) each."""
+    nobody = 2**32 - 1
+    rows = [(0x01, 7, nobody), *((0x02, rights, uid) for uid, rights in users.items())]
+    rows += [(0x04, 7, nobody), (0x10, 7, nobody), (0x20, 5, nobody)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
+
+
+@pytest.mark.parametrize(("variable", "mode"), [("XDG_CACHE_HOME", 0o700), ("NUMBA_CACHE_DIR", 0o755)])
+def test_new_folders_are_private_unless_one_is_named_for_readers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, mode: int
+) -> None:
+    """An image has compiled kernels in a named folder: root makes it, any user reads it."""
+    for other in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path / "cache"))
+    before = os.umask(0o002)
+    try:
+        (folder,) = find_folders()
+    finally:
+        os.umask(before)
+    made = [path for path in (folder, *folder.parents) if path.is_relative_to(tmp_path / "cache")]
+    assert {path.stat().st_mode & 0o777 for path in made} == {mode}
 
 
 def test_folders_above_the_named_one_do_not_count(named: Path, tmp_path: Path) -> None:

@@ -91,6 +91,14 @@ class Replica:
         assert ledger is not None, self.service.fault
         return ledger
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has something to write, or a victim to evict.
+
+        The number of victims tells nothing: one may be spared while another is found.
+        """
+        return bool(self.jobs or self.service._evictor._due)
+
     def hear(self, count: int = 1_000_000) -> None:
         """Hear the next news."""
         for _ in range(min(count, len(self.news))):

@@ -303,7 +303,7 @@ class GangRun:
                     self._do("ask", lambda pod=pod: self.scheduler.ask(self.leader, pod))
             self._bind_all()
             self._do("hear", self._hear_all)
-            if self._moment() == seen and not self.leader.jobs:
+            if self._moment() == seen and not self.leader.is_busy:
                 if not self.scheduler.answers and not self.rules.held(self.leader):
                     return
                 self._bind_all(is_patient=False)
@@ -316,8 +316,7 @@ class GangRun:
     def _moment(self) -> object:
         """Differs if anything goes on."""
         pods = sorted((pod["metadata"]["uid"], pod["spec"]["nodeName"]) for pod in self.api.pods.values())
-        evictions = len(self.leader.service._evictor._due)
-        return pods, sorted(placed(self.leader)), evictions, len(self.scheduler.asked), {**self.scheduler.answers}
+        return pods, sorted(placed(self.leader)), len(self.scheduler.asked), {**self.scheduler.answers}
 
     def _bind_all(self, *, is_patient: bool = True) -> None:
         for uid in sorted(self.scheduler.answers):

@@ -4,6 +4,7 @@
 """
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
+from tests.extender.gang_world import koordinator
 from tests.property.choices import Choices, Drawn, Seeded
 from tests.property.examples import examples
-from tests.property.gang_jobs import NAMESPACES, Job, make_job
+from tests.property.gang_jobs import NAMESPACES, NODE_SIZE, Gang, Job, Template, make_job
 from tests.property.gang_rules import VC_SIZES
 from tests.property.gang_run import FICKLE, GangRun, make_run
 from tests.property.soak import STEPS_PER_GANG_RUN, run_gangs
@@ -84,3 +86,31 @@ def fitting_jobs(choices: Choices, size: int) -> list[Job]:
             left[NAMESPACES[job.namespace]] -= needed
             jobs.append(job)
     return jobs
+
+
+def test_no_run_is_at_rest_while_a_victim_is_still_to_leave() -> None:
+    """As many evictions are due as before the turn: the old one was dropped, and the same pod has to leave again."""
+    victim, gang = whole_vc("victim", ""), whole_vc("gang", "high")
+    run = GangRun(Choices(Seeded(0)), [victim, gang])
+    run._create(victim.templates[0])
+    run.rest(run.scheduler.is_due)
+    (node,) = (pod["spec"]["nodeName"] for pod in run.api.pods.values())
+    run._create(gang.templates[0])
+    for is_healthy in (True, False):
+        run._set_node([node], is_healthy)
+        run.leader.hear()
+        run.ask(run.api.pods["gang-w-0"])
+    evictor = run.leader.service._evictor
+    assert [(each.record.name, evictor._is_victim(each.record.uid)) for _, _, each in evictor._due] == [
+        ("victim-w-0", False)
+    ]
+    run.settle()
+    assert {name: pod["spec"]["nodeName"] for name, pod in run.api.pods.items()} == {"gang-w-0": node}
+
+
+def whole_vc(name: str, priority_class: str) -> Job:
+    """A gang of one pod that takes all of VC b, in words of koordinator."""
+    job = Job(name, "other", priority_class, {name: Gang(name, 1)})
+    template = Template(f"{name}-w-0", job, NODE_SIZE, name, annotations=koordinator(name, 1))
+    job.templates = [replace(template, spec={"priorityClassName": priority_class} if priority_class else {})]
+    return job
