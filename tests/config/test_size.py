@@ -45,12 +45,12 @@ def test_sixteen_thousand_nodes_with_one_cell_each_are_well_within_the_limits() 
         (text_of(1000, 201, 1), (7, 0), "201000 nodes", MAX_NODE_COUNT),
         (text_of(1000, 200, 1), (7, 0), "200000 nodes", None),
         (
-            text_of(1, 10, MAX_CHILD_COUNT),
+            text_of(1, 5, MAX_CHILD_COUNT),
             (7, 0),
-            f"{1 + 10**2 + 10 * MAX_CHILD_COUNT**2} pairs of cells with the same parent",
+            f"{1 + 5**2 + 5 * MAX_CHILD_COUNT**2} pairs of cells with the same parent",
             MAX_PAIR_COUNT,
         ),
-        (text_of(1, 9, MAX_CHILD_COUNT), (7, 0), "pairs", None),
+        (text_of(1, 4, MAX_CHILD_COUNT), (7, 0), "pairs", None),
     ],
 )
 def test_hardware_beyond_a_limit_is_refused_at_its_first_entry_that_is(
