@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hived.specs import MAX_GUARANTEED_PRIORITY, MIN_GUARANTEED_PRIORITY
-from hived_config import chains, loader, physical, skus, trees, virtual
+from hived_config import chains, loader, size, skus, trees, virtual
 from hived_config.rules import GPU_RESOURCE, PRIORITY_WORDS, SCHEDULER_NAMES
 from hived_config.settings import Settings
 from hived_extender import annotations, requests
@@ -121,7 +121,9 @@ def test_every_sample_cluster_is_listed() -> None:
 def test_limits_are_documented_as_they_are() -> None:
     assert f"at most {chains.MAX_LEVELS} levels" in CONFIGURATION
     assert f"at most {chains.MAX_CHILD_COUNT:,} children" in CONFIGURATION
-    assert f"at most {physical.MAX_CELL_COUNT:,} cells" in CONFIGURATION
+    assert f"at most {size.MAX_CELL_COUNT:,} cells" in CONFIGURATION
+    assert f"{size.MAX_NODE_COUNT:,} nodes" in CONFIGURATION
+    assert f"at most {size.MAX_PAIR_COUNT:,}:" in CONFIGURATION
 
 
 def test_exactly_the_reasons_of_events_are_documented_with_their_types() -> None:

@@ -52,6 +52,19 @@ class Chain:
             counts.append(1 + children * counts[-1])
         return tuple(reversed(counts))
 
+    @cached_property
+    def node_count(self) -> int:
+        """How many nodes are below one top cell."""
+        return self.leaf_counts[0] // self.leaf_counts[self.node_depth]
+
+    @cached_property
+    def pair_count(self) -> int:
+        """The sum of the squares of the numbers of children, over all cells of one tree."""
+        count = 0
+        for children in reversed(self.fan_out[:-1]):
+            count = children * (children + count)
+        return count
+
     def level(self, depth: int) -> int:
         """The cell level at a depth; a leaf cell is level 1."""
         return len(self.types) - depth

@@ -8,6 +8,7 @@ import yaml
 from hived.specs import PhysicalCellSpec
 from hived_config.chains import CellTypes, Chain
 from hived_config.reader import Reader, closest, shorten
+from hived_config.size import refuse_large_hardware
 from hived_config.trees import (
     CELL,
     CELL_KEYS,
@@ -20,9 +21,6 @@ from hived_config.trees import (
     read_shape,
     refuse_equal_addresses,
 )
-
-MAX_CELL_COUNT = 5_000_000
-"""Physical or virtual: those of half a million nodes with 8 devices each."""
 
 _GENERATED_NAME = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 
@@ -55,7 +53,14 @@ class PhysicalCells:
         self._refuse_equal_tops(items)
         self._refuse_nodes_twice()
         self._refuse_generated_nodes_twice()
-        self._refuse_absurd_size(node)
+        refuse_large_hardware(
+            reader,
+            [
+                (self.chains[cell.cell_type], item)
+                for cell, item in zip(self.cells, items, strict=True)
+                if cell.cell_type in self.chains
+            ],
+        )
 
     def _read_top(self, node: yaml.Node, index: int) -> PhysicalCellSpec:
         reader, types = self._reader, self._types
@@ -141,8 +146,3 @@ class PhysicalCells:
                 shares_devices = any(start < device_count for start, _, _ in cell.devices)
                 if shares_devices or cell.chain is apart[at].chain:
                     self._note_node_twice(name, cell.node, apart[at].node)
-
-    def _refuse_absurd_size(self, node: yaml.Node | None) -> None:
-        total = sum(count * self.chains[name].cell_counts[0] for name, count in self.top_counts.items())
-        if node is not None and total > MAX_CELL_COUNT:
-            self._reader.note(node, f"{total} physical cells", f"at most {MAX_CELL_COUNT}")

@@ -9,8 +9,9 @@ from hived.specs import VirtualCellSpec, VirtualClusterSpec
 from hived_config.access import Access, VirtualClusterAccess
 from hived_config.access_reader import NamespaceReader
 from hived_config.chains import Chain
-from hived_config.physical import MAX_CELL_COUNT, PhysicalCells
+from hived_config.physical import PhysicalCells
 from hived_config.reader import Reader, closest, describe, is_null, shorten
+from hived_config.size import refuse_large_claims
 from hived_config.trees import Pin
 
 VIRTUAL_CLUSTER_KEYS = ("virtualCells", "pinnedCells", "namespaces", "maxPriority", "placement")
@@ -53,7 +54,7 @@ class VirtualClusters:
             self.specs[name] = self._read(name, value)
         self._used_pins = {pin_id: pin for pin_id, pin in physical.pins.items() if pin_id in self._pin_users}
         self._refuse_nested_pins()
-        self._refuse_absurd_size(node)
+        refuse_large_claims(reader, [(each.vc, each.count, each.chain, each.depth, each.node) for each in self._claims])
         if physical.is_complete:
             for chain in physical.chains.values():
                 self._refuse_shortage(chain)
@@ -158,11 +159,6 @@ class VirtualClusters:
                 if outer is not None:
                     found = f"pinned cell {shorten(pin_id)} inside pinned cell {shorten(outer)}, both in use"
                     self._reader.note(pin.node, found, "pinned cells apart from each other")
-
-    def _refuse_absurd_size(self, node: yaml.Node | None) -> None:
-        total = sum(claim.count * claim.chain.cell_counts[claim.depth] for claim in self._claims)
-        if node is not None and total > MAX_CELL_COUNT:
-            self._reader.note(node, f"{total} virtual cells", f"at most {MAX_CELL_COUNT}")
 
     def _refuse_shortage(self, chain: Chain) -> None:
         """Walk the chain from the top: what a level does not need is split into the next one (SEMANTICS 2.5).

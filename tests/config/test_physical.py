@@ -1,10 +1,9 @@
-"""What no two physical cells may share: nodes, devices, addresses; and how many there may be."""
+"""What no two physical cells may share: nodes, devices, addresses."""
 
 import pytest
 from sound_file import SOUND, changed, cluster_of, mistakes_of
 
 from hived_config.chains import MAX_CHILD_COUNT
-from hived_config.physical import MAX_CELL_COUNT
 
 CELLS = "physicalCluster.physicalCells"
 RULE = "expected each node once in a chain, and each of its devices once"
@@ -154,14 +153,3 @@ def test_a_cell_with_absurdly_many_children_is_refused(fan_out: int) -> None:
         )
     )
     assert f"RACK.childCellNumber: found {fan_out}, expected a whole number of children" in listed[0]
-
-
-def test_a_cluster_of_absurd_size_is_refused_without_being_built() -> None:
-    many = f"childCellNumber: {MAX_CHILD_COUNT}"
-    text = changed("RACK: {childCellType: NODE, childCellNumber: 2}", f"RACK: {{childCellType: NODE, {many}}}")
-    text = text.replace("NODE: {childCellType: PAIR, childCellNumber: 2", f"NODE: {{childCellType: PAIR, {many}")
-    cells = SOUND[SOUND.index("    cellChildren:") : SOUND.index("  - {cellType: NODE,")]
-    listed = mistakes_of(text.replace(cells, ""))
-    node = 1 + 3 * MAX_CHILD_COUNT
-    total = 1 + node * MAX_CHILD_COUNT + node
-    assert listed[0] == f"f:7: {CELLS}: found {total} physical cells, expected at most {MAX_CELL_COUNT}"

@@ -9,8 +9,9 @@ import yaml
 from hived.errors import UserError
 from hived.specs import ClusterSpec, PodRequest
 from hived_config.rules import PRIORITY_WORDS
-from hived_extender.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.annotations import SCHEDULING_SPEC, pod_request, read_spec
 from hived_extender.embedded.lifetimes import RUN_SECONDS
+from hived_extender.gangs.names import qualified
 from hived_extender.jobs.controller import JobController
 from hived_extender.jobs.creation import collection_of, create_jobs, resume_job
 from hived_extender.jobs.kinds import plan_jobs
@@ -118,8 +119,7 @@ class Workload:
         for pod in stored:
             metadata = pod["metadata"]
             name, namespace, annotations = metadata["name"], metadata["namespace"], metadata.get("annotations") or {}
-            own = _own_request(name, namespace, annotations)
-            group = own.spec.group.name if own else f"{namespace}/{name}"
+            group = _group_of(name, namespace, annotations)
             self._observer.follow(PodHistory(job, name, metadata["uid"], group, namespace=namespace))
 
     def _manifests(self, file: str) -> list[Manifest]:
@@ -128,6 +128,12 @@ class Workload:
             return [one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one]
         except (OSError, yaml.YAMLError) as error:
             raise UserError(f"{path}: {error}") from error
+
+
+def _group_of(name: str, namespace: str, annotations: Mapping[str, str]) -> str:
+    """The service's name for the group of a pod."""
+    written = read_spec(annotations[SCHEDULING_SPEC]).group.name if SCHEDULING_SPEC in annotations else ""
+    return qualified(namespace, written) if written else f"{namespace}/{name}"
 
 
 def _own_request(name: str, namespace: str, annotations: Mapping[str, str]) -> PodRequest | None:
