@@ -17,7 +17,7 @@ MAX_CELL_COUNT = 2_000_000
 MAX_NODE_COUNT = 200_000
 """Each has a name of its own, and is looked at singly."""
 
-MAX_PAIR_COUNT = 10_000_000_000
+MAX_PAIR_COUNT = 5_000_000_000
 """Of cells side by side: some rules look at each child of a cell, or each cell of a VC, for each of them."""
 
 Counted = tuple[int, str, yaml.Node]

@@ -45,12 +45,12 @@ def test_sixteen_thousand_nodes_with_one_cell_each_are_well_within_the_limits() 
         (text_of(1000, 201, 1), (7, 0), "201000 nodes", MAX_NODE_COUNT),
         (text_of(1000, 200, 1), (7, 0), "200000 nodes", None),
         (
-            text_of(1, 10, MAX_CHILD_COUNT),
+            text_of(1, 5, MAX_CHILD_COUNT),
             (7, 0),
-            f"{1 + 10**2 + 10 * MAX_CHILD_COUNT**2} pairs of cells with the same parent",
+            f"{1 + 5**2 + 5 * MAX_CHILD_COUNT**2} pairs of cells with the same parent",
             MAX_PAIR_COUNT,
         ),
-        (text_of(1, 9, MAX_CHILD_COUNT), (7, 0), "pairs", None),
+        (text_of(1, 4, MAX_CHILD_COUNT), (7, 0), "pairs", None),
     ],
 )
 def test_hardware_beyond_a_limit_is_refused_at_its_first_entry_that_is(
@@ -89,8 +89,8 @@ def test_virtual_cells_beyond_the_limit_are_refused_where_they_are_promised(numb
 
 
 def test_cells_of_one_vc_and_type_are_counted_together() -> None:
-    half = claims_of(60_000, "P.RACK.NODE")
-    pairs = f"{120_000**2} pairs of virtual cells of one VC and type in all"
+    half = claims_of(50_000, "P.RACK.NODE")
+    pairs = f"{100_000**2} pairs of virtual cells of one VC and type in all"
     mistakes = mistakes_of(text_of(1000, 120, 1, virtual=f"{half}, {half}"))
     assert mistakes == [
         f"f:10: virtualClusters.a.virtualCells[1].cellType: found {pairs}, expected at most {MAX_PAIR_COUNT}: "
