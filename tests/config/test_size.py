@@ -89,8 +89,8 @@ def test_virtual_cells_beyond_the_limit_are_refused_where_they_are_promised(numb
 
 
 def test_cells_of_one_vc_and_type_are_counted_together() -> None:
-    half = claims_of(60_000, "P.RACK.NODE")
-    pairs = f"{120_000**2} pairs of virtual cells of one VC and type in all"
+    half = claims_of(50_000, "P.RACK.NODE")
+    pairs = f"{100_000**2} pairs of virtual cells of one VC and type in all"
     mistakes = mistakes_of(text_of(1000, 120, 1, virtual=f"{half}, {half}"))
     assert mistakes == [
         f"f:10: virtualClusters.a.virtualCells[1].cellType: found {pairs}, expected at most {MAX_PAIR_COUNT}: "

@@ -13,9 +13,8 @@ from hived_extender.kube import PODS, pod_path
 from tests.e2e.pods import POD_LIST
 from tests.reconfiguration.arena import CONFIG_MAP, CONFIG_MAPS, Arena
 from tests.reconfiguration.cases import RESERVES, RUNS, Base, Case, Expected, Job, Rest
-from tests.reconfiguration.views import PREEMPTING, View, allocated, look, verdicts
+from tests.reconfiguration.views import NAMESPACE, PREEMPTING, View, allocated, look, verdicts, written
 
-NAMESPACE = "default"
 FILE = "case.yaml"
 WHO = "admin"
 WITHIN_S = 5.0
@@ -142,7 +141,7 @@ class Runner:
     def _check_actual(self, plan: Json, expected: Expected, before: View, after: View) -> None:
         """What has become of each group is what was planned, and nobody's pods were touched."""
         found = verdicts(before.groups, after.groups)
-        assert found == read_report(plan).verdicts
+        assert found == {written(name): verdict for name, verdict in read_report(plan).verdicts.items()}
         assert plan["groups"]["unaffected"] == len(before.groups) - len(found)
         for name, pod in before.pods.items():
             if pod.node or name.rpartition("-")[0] not in expected.starts:
@@ -207,8 +206,9 @@ def _told(entries: list[Json], expected: Mapping[str, tuple[str, str]]) -> dict[
     """Verdict and reason of each entry; of the reason that part which was expected, if it is there."""
     found = {}
     for entry in entries:
-        part = expected.get(entry["name"], ("", ""))[1]
-        found[entry["name"]] = entry["verdict"], part if part and part in entry["reason"] else entry["reason"]
+        name = written(entry["name"])
+        part = expected.get(name, ("", ""))[1]
+        found[name] = entry["verdict"], part if part and part in entry["reason"] else entry["reason"]
     return found
 
 

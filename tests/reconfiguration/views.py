@@ -4,10 +4,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hived_extender.gangs.names import written_name
 from hived_extender.inspection import Cell, Group, Inspector
 from hived_extender.kube import PODS, KubeClient
 from hived_extender.lab.observer import SeenPod
 from hived_extender.reconfiguration.verdicts import Verdict
+
+NAMESPACE = "default"
+"""Where all pods of the cases are."""
 
 PREEMPTING, BEING_PREEMPTED = "Preempting", "BeingPreempted"
 
@@ -55,7 +59,7 @@ def look(kube: KubeClient, inspector: Inspector) -> View:
     """Look now. Raises UserError if the service does not answer."""
     pods = {one.metadata.name: one for one in kube.list_objects(PODS, SeenPod).items}
     return View(
-        {group.name: _group(group) for group in inspector.groups()},
+        {written(group.name): _group(group) for group in inspector.groups()},
         {
             name: PodView(one.metadata.uid, one.spec.node_name, bool(one.metadata.deletion_timestamp))
             for name, one in pods.items()
@@ -63,6 +67,11 @@ def look(kube: KubeClient, inspector: Inspector) -> View:
         {node.name: _leaves(node) for top in inspector.physical_cluster() for node in top.nodes()},
         {vc: _preassigned(cells) for vc, cells in inspector.virtual_clusters().items()},
     )
+
+
+def written(group: str) -> str:
+    """The name of a group as the cases, and the pods, write it."""
+    return written_name(NAMESPACE, group)
 
 
 def allocated(view: View) -> dict[str, GroupView]:
