@@ -27,7 +27,7 @@ from hived_extender.requests import Resolver
 from hived_extender.wire import FilterArgs, Pod, WhatIfArgs, decode_args
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import Hostile, Json
-from tests.attacks.site import READY_S, Site
+from tests.attacks.site import Site
 from tests.benchmarks.process import resident_mb
 from tests.e2e.pods import POD_LIST
 from tests.extender.world import CONFIG, NODES, World, to_pod
@@ -157,6 +157,4 @@ def _through_api(run: Run, outcome: Outcome) -> None:
         log = site.service.log.read_text(errors="replace")
         if "an event was not taken in" in log or "internal error" in log:
             outcome.fault(f"the log of hived has a traceback: {site.service.log}")
-        site.service.stop()
-        site.service.start(ready_s=READY_S)
-        site.await_status("/readyz")
+        site.restart(outcome)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any
 from hived_extender.kube import KubeClient
 from hived_extender.routes import HEALTH_PATH, READINESS_PATH
 from hived_extender.wire import FILTER_PATH
-from tests.attacks.attack import Latency, Run
+from tests.attacks.attack import Latency, Outcome, Run
 from tests.benchmarks.process import cpu_ms, resident_mb
 from tests.e2e import guard
 from tests.e2e.pods import POD_LIST, Json, configuration, create, pod
@@ -24,6 +25,7 @@ from tests.extender.secured import Files
 
 SERVE = "from hived_extender.cli import main; main(prog_name='hived')"
 READY_S = 180.0
+STOP_S = 15.0
 LATER_S = 60.0
 HONEST_PODS = 60
 INTERVAL_S = 0.005
@@ -109,12 +111,11 @@ class Site:
         self.kube = KubeClient.connect(f"http://127.0.0.1:{self.api_port}")
         stack.callback(self.kube.close)
         self.services = [self._service(number, port, paths) for number, port in enumerate(self.ports)]
-        for service in self.services:
+        for service, port in zip(self.services, self.ports, strict=True):
             stack.callback(service.stop)
-            service.start(ready_s=None)
-        for service in self.services:
-            service.wait_ready(READY_S)
-        self.await_status(READINESS_PATH)
+            service.start(ready_s=READY_S)
+            if port == self.port:
+                self.await_status(READINESS_PATH, port)  # the first one leads
 
     def _service(self, number: int, port: int, paths: Json) -> Process:
         command = [sys.executable, "-c", SERVE, "serve", f"--config={self._config}", f"--listen=127.0.0.1:{port}"]
@@ -131,7 +132,8 @@ class Site:
             [*command, *self._options],
             self.folder / f"hived-{number}.log",
             is_ready=lambda: self.status(HEALTH_PATH, port=port) == 200,
-            environment=paths | {"KUBE_APISERVER_ADDRESS": f"http://127.0.0.1:{self.api_port}"},
+            environment=paths
+            | {"KUBE_APISERVER_ADDRESS": f"http://127.0.0.1:{self.api_port}", "PYTHONFAULTHANDLER": "1"},
         )
 
     def _asks(self, path: str) -> bool:
@@ -169,6 +171,25 @@ class Site:
             if time.monotonic() - began > LATER_S:
                 raise StartError(f"{path} was not answered with 200\n{self.service.tail()}")
             time.sleep(0.01)
+        return time.monotonic() - began
+
+    def end_service(self, outcome: Outcome, number: int = 0) -> None:
+        """End a replica in order; one that does not end tells where it stands."""
+        service = self.services[number]
+        os.kill(service.pid, signal.SIGTERM)
+        try:
+            service.wait_ended(STOP_S)
+        except subprocess.TimeoutExpired:
+            os.kill(service.pid, signal.SIGABRT)
+            service.wait_ended(STOP_S)
+            outcome.fault(f"hived did not end within {STOP_S:.0f} s of SIGTERM\n{service.tail(60)}")
+
+    def restart(self, outcome: Outcome, number: int = 0) -> float:
+        """End a replica in order and start it again; seconds from its start until it is ready."""
+        self.end_service(outcome, number)
+        began = time.monotonic()
+        self.services[number].start(ready_s=READY_S)
+        self.await_status(READINESS_PATH, self.ports[number])
         return time.monotonic() - began
 
     def fault(self) -> str:
@@ -213,13 +234,13 @@ class Site:
             time.sleep(0.05)
 
     @contextmanager
-    def probing(self, bodies: Sequence[str]) -> Iterator["Probe"]:
+    def probing(self, bodies: Sequence[str], *, port: int = 0) -> Iterator["Probe"]:
         """Honest calls until the end."""
         plan = self.folder / "plan.json"
         pair = self.folder / "scheduler.crt", self.folder / "scheduler.key"
         paths = {"ca": self.files.ca, "certificate": pair[0], "key": pair[1]}
         words: dict[str, Any] = {key: str(path) if self.is_secured else "" for key, path in paths.items()}
-        plan.write_text(json.dumps({"port": self.port, "bodies": bodies, "interval_s": INTERVAL_S, **words}))
+        plan.write_text(json.dumps({"port": port or self.port, "bodies": bodies, "interval_s": INTERVAL_S, **words}))
         command = [sys.executable, "-m", "tests.attacks.prober", str(plan)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             guard.watch(process.pid)
