@@ -1,6 +1,6 @@
 """The table of attacks, in the order in which they run."""
 
-from tests.attacks import body_floods, fuzzed_annotations, fuzzed_requests, slow_connections, strangers, yaml_bombs
+from tests.attacks import body_floods, fuzzed_annotations, fuzzed_requests, slow_connections, strangers, tenants, yaml_bombs
 from tests.attacks.attack import Attack
 
 ATTACKS = (
@@ -10,4 +10,5 @@ ATTACKS = (
     Attack("slow", "600 slow connections, in the clear, over TLS, and with few files", slow_connections.run),
     Attack("floods", "large bodies of reviews, filter calls and plans", body_floods.run),
     Attack("strangers", "calls without rights, to all paths with all methods", strangers.run),
+    Attack("tenants", "tenants on a real API server, who go for the cells of others", tenants.run),
 )
