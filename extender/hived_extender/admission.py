@@ -34,6 +34,9 @@ REVIEW_VERSION = "admission.k8s.io/v1"
 MAX_COUNT = 10**10 - 1
 """Devices of a container. Greater counts are not read: no cluster has so many, and Python refuses to convert some."""
 
+MOST_PARTS = 2**18
+"""Of a review: commas and brackets, those in texts included. A pod has thousands. Millions take seconds to read."""
+
 _COUNT = re.compile(r"[0-9]{1,10}")
 
 CONTAINER_LISTS = ("initContainers", "containers")
@@ -141,6 +144,9 @@ _review_decoder = msgspec.json.Decoder(_Review)
 
 def review(admission: Admission, body: bytes) -> bytes:
     """The answer to an AdmissionReview of the API server. Raises UserError for anything else."""
+    parts = sum(map(body.count, (b",", b"[", b"{")))
+    if parts > MOST_PARTS:
+        raise UserError(f"the review has {parts} commas and brackets, at most {MOST_PARTS} are read")
     try:
         asked = _review_decoder.decode(body)
     except (ValueError, RecursionError) as error:

@@ -244,6 +244,14 @@ def test_a_malformed_review_is_an_error_of_the_caller(admission: Admission, body
     assert caught.value.code == 400
 
 
+def test_a_review_of_millions_of_brackets_is_not_read(admission: Admission) -> None:
+    """One of 2.8 MB took 1.7 s, in which nothing else was answered."""
+    lists = ",".join(["[" * 500 + "]" * 500] * 600)
+    body = f'{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"x","object":[{lists}]}}}}'
+    with pytest.raises(UserError, match="commas and brackets, at most"):
+        review(admission, body.encode())
+
+
 def test_a_pod_without_names_anywhere_is_left_to_the_api_server(admission: Admission) -> None:
     given = {"metadata": {"generateName": "p-"}, "spec": {"schedulerName": "hived-research", "containers": [{}]}}
     assert changed(admission, given) == (given, [])

@@ -1,0 +1,75 @@
+"""The embedded API server as a process, without a scheduler: `python -m tests.attacks.api --config FILE --port N`.
+
+It answers TokenReview and SubjectAccessReview from a file too, which the embedded API server does not by itself.
+"""
+
+import argparse
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from hived_config.loader import load_cluster
+from hived_extender.cli.signals import stop_signal
+from hived_extender.embedded.cluster import EmbeddedCluster
+from hived_extender.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+
+Json = dict[str, Any]
+Send = Callable[[Json], Awaitable[None]]
+Receive = Callable[[], Awaitable[Json]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+
+class Reviewing:
+    """An ASGI application with reviews in front of another one. `users` are by token, `rights` by user's name."""
+
+    def __init__(self, inner: Application, users: Json, rights: dict[str, list[str]]) -> None:
+        self._inner = inner
+        self._users = users
+        self._rights = rights
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http" or scope["path"] not in (TOKEN_REVIEWS, ACCESS_REVIEWS):
+            await self._inner(scope, receive, send)
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        review = json.loads(body)
+        judge = self._token if scope["path"] == TOKEN_REVIEWS else self._access
+        text = json.dumps({**review, "status": judge(review["spec"])}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))]
+        await send({"type": "http.response.start", "status": 201, "headers": headers})
+        await send({"type": "http.response.body", "body": text})
+
+    def _token(self, spec: Json) -> Json:
+        user = self._users.get(spec["token"])
+        return {"authenticated": True, "user": user} if user else {"error": "invalid token"}
+
+    def _access(self, spec: Json) -> Json:
+        asked = spec.get("nonResourceAttributes")
+        rights = self._rights.get(spec["user"], [])
+        return {"allowed": asked is not None and f"{asked['verb']} {asked['path']}" in rights}
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--users", type=Path, help="JSON: users by token, and rights by user")
+    options = parser.parse_args()
+    known = json.loads(options.users.read_text()) if options.users else {"users": {}, "rights": {}}
+    cluster = EmbeddedCluster(load_cluster(options.config), api_port=options.port)
+    server = cluster._server._server.config
+    server.app = Reviewing(server.app, **known)
+    with stop_signal() as stop, cluster:
+        stop.wait()
+
+
+if __name__ == "__main__":
+    main()

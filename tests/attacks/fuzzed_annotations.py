@@ -1,0 +1,160 @@
+"""Pods with hostile labels, annotations, quantities and rules, as the watch tells of them and as the webhook reviews them.
+
+Whatever a pod says, it is read or refused with a UserError: no other exception may reach the watch, which would list
+everything again and again, and the core may never stop. Memory is bounded by the pods that exist.
+"""
+
+import json
+import logging
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import msgspec
+
+from hived.errors import UserError
+from hived.scheduler import check_invariants
+from hived_config.access import Access
+from hived_config.loader import load_text
+from hived_extender import dialects
+from hived_extender.admission import REVIEW_VERSION, Admission, review
+from hived_extender.devices.reading import use_of
+from hived_extender.dialects.kinds import NoObjects
+from hived_extender.kube import KubeError
+from hived_extender.kube_rules.demands import DemandsReader
+from hived_extender.requests import Resolver
+from hived_extender.wire import FilterArgs, Pod, WhatIfArgs, decode_args
+from tests.attacks.attack import Outcome, Run
+from tests.attacks.hostile_values import Hostile, Json
+from tests.attacks.site import Site
+from tests.benchmarks.process import resident_mb
+from tests.e2e.pods import POD_LIST
+from tests.extender.world import CONFIG, NODES, World, to_pod
+
+FULL_COUNT = 100_000
+THROUGH_API = 2_000
+MOST_ALIVE = 200
+CHECKED_EVERY = 500
+MOST_GROWTH_MB = 150.0
+ACCESS = "access: namespaces\n"
+
+
+class _Readers:
+    """The functions that read pods, each by itself."""
+
+    def __init__(self) -> None:
+        configuration = load_text(ACCESS + CONFIG, "attacks.yaml", environ={})
+        assert configuration.rules.access.access is Access.NAMESPACES
+        self._resolver = Resolver(configuration.cluster, configuration.rules)
+        self._demands = DemandsReader()
+        self._admission = Admission(configuration.cluster, configuration.rules, labels_of=lambda _: {"a": "b"})
+
+    def of(self, body: Json, pod: Pod) -> dict[str, Callable[[], object]]:
+        """By name."""
+        request = {"uid": "x", "operation": "CREATE", "namespace": "default", "object": body}
+        asked = {"apiVersion": REVIEW_VERSION, "kind": "AdmissionReview", "request": request}
+        return {
+            "describe": lambda: dialects.describe(pod, NoObjects()),
+            "resolve": lambda: self._resolver.resolve(pod, None),
+            "demands": lambda: self._demands.read(pod),
+            "devices": lambda: use_of(pod),
+            "admit": lambda: review(self._admission, json.dumps(asked).encode()),
+        }
+
+
+def run(run: Run) -> Outcome:
+    """All at full count in this process; a part of them through the API server too."""
+    outcome = Outcome()
+    logging.disable(logging.CRITICAL)  # a line about each pod would say nothing
+    try:
+        _read(run, outcome)
+    finally:
+        logging.disable(logging.NOTSET)
+    _through_api(run, outcome)
+    return outcome
+
+
+def _read(run: Run, outcome: Outcome) -> None:
+    hostile, world, readers = Hostile(run.seed), World(), _Readers()
+    alive: deque[str] = deque()
+    before = resident_mb()
+    count = run.count(FULL_COUNT)
+    for number in range(count):
+        body = hostile.pod(f"p{number}")
+        body["metadata"]["namespace"] = "ns"
+        try:
+            pod = to_pod(body)
+        except msgspec.ValidationError:
+            outcome.refused += 1  # the watch would not take it in either: the API server stores no such pod
+            continue
+        outcome.tried += 1
+        is_read = [_attempt(outcome, name, body, read) for name, read in readers.of(body, pod).items()]
+        outcome.refused += not all([*is_read, *_live(outcome, world, body, pod)])
+        alive.append(body["metadata"]["uid"])
+        if len(alive) > MOST_ALIVE:
+            gone = alive.popleft()
+            world.kube.pods.pop(gone.removeprefix("uid-"), None)
+            world.service.pod_gone(gone)
+        if number % CHECKED_EVERY == 0:
+            check_invariants(world.state)
+        if number % 10_000 == 9_999:
+            run.say(f"  {number + 1} of {count} pods, {resident_mb():.0f} MB")
+    for uid in alive:
+        world.service.pod_gone(uid)
+    growth = resident_mb() - before
+    outcome.notes.append(f"{growth:+.0f} MB in the process that reads them")
+    if run.is_timed:
+        outcome.expect(growth < MOST_GROWTH_MB, f"memory grew by {growth:.0f} MB, at most {MOST_GROWTH_MB:.0f}")
+    if any(world.pod_counts().values()):
+        outcome.fault(f"pods are gone, and still counted: {world.pod_counts()}")
+    world.service.close()
+
+
+def _live(outcome: Outcome, world: World, body: Json, pod: Pod) -> Iterator[bool]:
+    """What happens to a pod: seen, asked about, seen again. Whether each went well."""
+    world.kube.add(body)
+    yield _attempt(outcome, "pod_seen", body, lambda: world.service.pod_seen(pod))
+    asked = json.dumps({"Pod": body, "Nodes": None, "NodeNames": NODES}).encode()
+    yield _attempt(outcome, "filter", body, lambda: world.service.filter_nodes(decode_args(asked, FilterArgs)))
+    looked = json.dumps({"pods": [body]}).encode()
+    yield _attempt(outcome, "what-if", body, lambda: world.service.what_if(decode_args(looked, WhatIfArgs).pods))
+    yield _attempt(outcome, "pod_seen again", body, lambda: world.service.pod_seen(pod))
+    if world.service.fault:
+        raise RuntimeError(f"the service has stopped: {world.service.fault}\n{json.dumps(body)[:3000]}")
+
+
+def _attempt(outcome: Outcome, name: str, body: Json, act: Callable[[], object]) -> bool:
+    """Whether it went well; a fault is noted once for each place in the code."""
+    try:
+        act()
+    except UserError:
+        return False
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{name}: {type(error).__name__} at {where.filename.rpartition('/')[2]}:{where.lineno}"
+        if not any(fault.startswith(place) for fault in outcome.faults):
+            outcome.fault(f"{place}: {str(error)[:200]}: {json.dumps(body)[:1500]}")
+        return False
+    return True
+
+
+def _through_api(run: Run, outcome: Outcome) -> None:
+    hostile = Hostile(run.seed + 1, is_stored=True)
+    count, stored = run.count(THROUGH_API, least=20), 0
+    with Site(run, "annotations") as site:
+        for number in range(count):
+            body = hostile.pod(f"p{number}")
+            outcome.tried += 1
+            with suppress(KubeError):
+                site.kube.create(POD_LIST, body)
+                stored += 1
+        outcome.notes.append(f"{stored} of {count} stored by the embedded API server")
+        site.await_status("/readyz")
+        site.honest_bodies(4)  # the watch has got as far as here
+        if why := site.fault():
+            outcome.fault(why)
+        log = site.service.log.read_text(errors="replace")
+        if "an event was not taken in" in log or "internal error" in log:
+            outcome.fault(f"the log of hived has a traceback: {site.service.log}")
+        site.restart(outcome)

@@ -1,0 +1,123 @@
+"""Annotations that take long to read: thousands of pods with large YAML, bound pods among them, and one that changes.
+
+Honest filter calls keep a p99 within twice of that alone, health checks are answered at once, a take-over beside
+poisoned pods ends within 5 s, and one pod that is patched in a loop gets a small share of a core.
+"""
+
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from hived_extender.annotations import BIND_INFO, SCHEDULING_SPEC
+from hived_extender.kube import KubeError, pod_path
+from tests.attacks.attack import Outcome, Run
+from tests.attacks.site import Site
+from tests.benchmarks.process import cpu_ms
+from tests.e2e.pods import POD_LIST, Json, pod
+
+LARGE = "{" + "a," * 130_500 + "}"
+"""261 KB, about the most that the API server stores."""
+
+BELOW_THE_LIMITS = "{" + ", ".join(f"a{number}: [b]" for number in range(1_600)) + "}"
+"""Below 32 KB and 5,000 nodes, so that all of it is read."""
+
+LONG_PLACE = "- a\n" * 50_000
+PODS, POISONED, BOUND = 1_000, 200, 50
+PATCHED_S = 20.0
+MOST_TAKE_OVER_S = 5.0
+MOST_CPU = 0.35
+"""Of a core, for all that hived does while one pod changes in a loop."""
+
+
+def run(run: Run) -> Outcome:
+    """Everything on one cluster with two replicas, of which the first one leads."""
+    outcome = Outcome()
+    with Site(run, "bombs", options=("--leader-elect",), replica_count=2) as site:
+        bodies = site.honest_bodies()
+        with site.probing(bodies) as probe:
+            outcome.alone = probe.over(run.seconds(8))
+            run.say("  pods with bombs")
+            _create(run, site, outcome, "large", run.count(PODS, least=10), LARGE)
+            _create(run, site, outcome, "fitting", run.count(PODS, least=10), BELOW_THE_LIMITS)
+            _create_bound(run, site, outcome)
+            time.sleep(run.seconds(10))
+            outcome.beside = probe.since()
+            run.say("  one pod that changes all the time")
+            _patch(run, site, outcome)
+            patched = probe.since()
+        outcome.judge_latency(run)
+        outcome.notes.append(f"p99 beside the pod that changes {patched.p99:.1f} ms")
+        outcome.expect(not patched.failed, f"{patched.failed} honest calls failed: {patched.first_failure}")
+        if why := site.fault():
+            outcome.fault(why)
+        _leave(site, run.count(POISONED, least=5))
+        _take_over(run, site, outcome)
+    return outcome
+
+
+def _poisoned(name: str, text: str) -> Json:
+    made = pod(name, vc="evil")
+    made["metadata"]["annotations"][SCHEDULING_SPEC] = text
+    return made
+
+
+def _create(run: Run, site: Site, outcome: Outcome, name: str, count: int, text: str) -> None:
+    def create_one(number: int) -> bool:
+        try:
+            site.kube.create(POD_LIST, _poisoned(f"{name}-{number}", text + " " * (number % 50)))
+        except KubeError as error:
+            outcome.fault(f"the API server refused a pod: {error}")
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        outcome.tried += sum(pool.map(create_one, range(count)))
+
+
+def _create_bound(run: Run, site: Site, outcome: Outcome) -> None:
+    for number in range(run.count(BOUND, least=2)):
+        made = _poisoned(f"bound-{number}", '{"virtualCluster": "evil", "leafCellNumber": 1}')
+        made["metadata"]["annotations"][BIND_INFO] = LONG_PLACE + " " * number
+        made["spec"]["nodeName"] = "n20"
+        site.kube.create(POD_LIST, made)
+        outcome.tried += 1
+
+
+def _patch(run: Run, site: Site, outcome: Outcome) -> None:
+    site.kube.create(POD_LIST, _poisoned("restless", "{}"))
+    began, before, count = time.monotonic(), cpu_ms(site.service.pid), 0
+    for number in itertools.count():
+        if time.monotonic() - began > run.seconds(PATCHED_S):
+            break
+        text = (LARGE if number % 2 else BELOW_THE_LIMITS) + " " * (number % 200)
+        site.kube.patch(pod_path("default", "restless"), {"metadata": {"annotations": {SCHEDULING_SPEC: text}}})
+        count += 1
+    share = (cpu_ms(site.service.pid) - before) / 1e3 / (time.monotonic() - began)
+    outcome.tried += count
+    outcome.notes.append(f"{count} patches of one pod; hived took {share:.0%} of a core, honest calls included")
+    if run.is_timed:
+        outcome.expect(share <= MOST_CPU, f"hived took {share:.0%} of a core, at most {MOST_CPU:.0%}")
+
+
+def _leave(site: Site, count: int) -> None:
+    """Delete poisoned pods but for so many."""
+    names = [f"{kind}-{number}" for number in range(PODS) for kind in ("large", "fitting")][count:]
+    with ThreadPoolExecutor(4) as pool, suppress(KubeError):
+        list(pool.map(lambda name: _delete(site, name), names))
+
+
+def _delete(site: Site, name: str) -> None:
+    with suppress(KubeError):
+        site.kube.delete(pod_path("default", name), grace_period_s=0)
+
+
+def _take_over(run: Run, site: Site, outcome: Outcome) -> None:
+    run.say("  the leader is killed; the other one is started again later")
+    site.service.kill()
+    took_s = site.await_status("/readyz", site.ports[1])
+    outcome.notes.append(f"the second replica took over {took_s:.1f} s after kill -9")
+    if run.is_timed:
+        outcome.expect(took_s <= MOST_TAKE_OVER_S, f"the take-over took {took_s:.1f} s, at most {MOST_TAKE_OVER_S:.0f}")
+    ready_s = site.restart(outcome, 1)
+    outcome.notes.append(f"ready {ready_s:.1f} s after a restart beside poisoned pods")
