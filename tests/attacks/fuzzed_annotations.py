@@ -1,4 +1,4 @@
-"""Pods with hostile labels, annotations, quantities and rules, as the watch tells of them and as the webhook reviews them.
+"""Pods with hostile labels, annotations, quantities and rules, as watches tell of them and as the webhook reviews them.
 
 Whatever a pod says, it is read or refused with a UserError: no other exception may reach the watch, which would list
 everything again and again, and the core may never stop. Memory is bounded by the pods that exist.
