@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-dialects test test-nojit test-image lock advisories e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check bench soak storm clean
+.PHONY: help setup demo demo-dialects test test-nojit test-image lock advisories e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check bench soak storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -91,6 +91,10 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 storm: $(READY) ## 400 random pushes of configurations under load, and 120 services killed amid one
 	$(BIN)/python -m tests.storm.storm --valid 200 --invalid 200 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.storm.crashes --each 2 --random 100 $(if $(SEED),--seed $(SEED))
+
+# Takes half an hour. Exit code 3: the programs of `make e2e` are not there, and the tenants' attack did not run.
+attacks: $(READY) ## attacks on a running service: ONLY=bombs,slow SEED=1
+	$(BIN)/python -m tests.attacks $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
 clean: ## remove .venv and everything that was generated
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out

@@ -63,7 +63,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of everything that is random (default: 1)")
     parser.add_argument(
         "--scale", type=float, default=1.0,
-        help=f"part of all counts and durations (default: 1); targets of time and memory count from {LEAST_TIMED_SCALE}",
+        help=f"part of all counts and durations (default: 1); time and memory are judged from {LEAST_TIMED_SCALE}",
     )  # fmt: skip
     parser.add_argument("--list", action="store_true", help="list the attacks and end")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")

@@ -7,7 +7,7 @@ import argparse
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hived_config.loader import load_cluster
 from hived_extender.cli.signals import stop_signal
@@ -66,7 +66,7 @@ def main() -> None:
     known = json.loads(options.users.read_text()) if options.users else {"users": {}, "rights": {}}
     cluster = EmbeddedCluster(load_cluster(options.config), api_port=options.port)
     server = cluster._server._server.config
-    server.app = Reviewing(server.app, **known)
+    server.app = Reviewing(cast(Application, server.app), **known)
     with stop_signal() as stop, cluster:
         stop.wait()
 

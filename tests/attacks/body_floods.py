@@ -28,7 +28,8 @@ MOST_TEXT = MIB - 1024
 
 NEST = 20_000
 HOSTILE_UNITS = (
-    "a,", "[", "{a: ", "- ", "- - ", "a: &a [*a]\n", "? ", "&a ", "*a ", "!!str ", "'", '"\\u0041"', "|\n", "# \n", "\t",
+    "a,", "[", "{a: ", "- ", "- - ", "a: &a [*a]\n",
+    "? ", "&a ", "*a ", "!!str ", "'", '"\\u0041"', "|\n", "# \n", "\t",
     "%YAML 1.1\n", "---\n", "<<: {", "a: b\n", "\u00e9", "0x", "physicalCluster: {\n",
 )  # fmt: skip
 """22 beginnings of YAML that becomes hostile by being repeated."""
@@ -138,6 +139,6 @@ def _flood(outcome: Outcome, calls: list[Call]) -> None:
     outcome.refused += sum(status != 200 for status in statuses)
     counts = {status: statuses.count(status) for status in sorted(set(statuses))}
     outcome.notes.append(f"{len(calls)} bodies in {time.monotonic() - began:.0f} s, by status: {counts}")
-    for status in counts:
+    for status, count in counts.items():
         if status >= 500 and status != 503:
-            outcome.fault(f"{counts[status]} bodies are answered with {status}")
+            outcome.fault(f"{count} bodies are answered with {status}")

@@ -1,4 +1,4 @@
-"""Pods with hostile labels, annotations, quantities and rules, as the watch tells of them and as the webhook reviews them.
+"""Pods with hostile labels, annotations, quantities and rules, as watches tell of them and as the webhook reviews them.
 
 Whatever a pod says, it is read or refused with a UserError: no other exception may reach the watch, which would list
 everything again and again, and the core may never stop. Memory is bounded by the pods that exist.
@@ -17,6 +17,7 @@ from hived.errors import UserError
 from hived.scheduler import check_invariants
 from hived_config.access import Access
 from hived_config.loader import load_text
+from hived_config.rules import PodRules
 from hived_extender import dialects
 from hived_extender.admission import REVIEW_VERSION, Admission, review
 from hived_extender.devices.reading import use_of
@@ -46,7 +47,7 @@ class _Readers:
     def __init__(self) -> None:
         configuration = load_text(ACCESS + CONFIG, "attacks.yaml", environ={})
         assert configuration.rules.access.access is Access.NAMESPACES
-        self._resolver = Resolver(configuration.cluster, configuration.rules)
+        self._resolver = Resolver(configuration.cluster, PodRules())  # anybody may use any virtual cluster
         self._demands = DemandsReader()
         self._admission = Admission(configuration.cluster, configuration.rules, labels_of=lambda _: {"a": "b"})
 

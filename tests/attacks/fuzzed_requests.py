@@ -183,7 +183,9 @@ class _Caller(threading.Thread):
         for _ in range(self._random.randrange(1, 4)):
             place: Any = document
             while isinstance(place, dict | list) and place:
-                key = self._random.choice(list(place)) if isinstance(place, dict) else self._random.randrange(len(place))
+                key = (
+                    self._random.choice(list(place)) if isinstance(place, dict) else self._random.randrange(len(place))
+                )
                 if not isinstance(place[key], dict | list) or self._hostile.may(0.3):
                     self._change(place, key)
                     break
@@ -191,7 +193,22 @@ class _Caller(threading.Thread):
         return document
 
     def _change(self, place: Any, key: Any) -> None:
-        values = (None, True, -1, *INTEGERS, 1e308, "", "x" * 3000, [], {}, [[]], "\ud800", "@digits", "@deep", "\x00")
+        values: tuple[Any, ...] = (
+            None,
+            True,
+            -1,
+            *INTEGERS,
+            1e308,
+            "",
+            "x" * 3000,
+            [],
+            {},
+            [[]],
+            "\ud800",
+            "@digits",
+            "@deep",
+            "\x00",
+        )
         if isinstance(place, dict) and self._hostile.may(0.2):
             place[str(key).swapcase()] = place.pop(key)
         else:

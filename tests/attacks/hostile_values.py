@@ -38,11 +38,11 @@ STRUCTURED = (
     '{"name": "g", "peers": [{"uid": "x", "cells": [' + LONG_DIGITS + "]}]}", '{"packed": "eJwDAAAAAAE="}',
     '{"resource": 1, "total": -1}', '{"resource": "nvidia.com/gpu", "total": ' + LONG_DIGITS + "}",
     '{"resource": "nvidia.com/gpu", "total": 99999999999, "containers": {"main": 99999999999}}', '{"required": "NODE"}',
-    '{"required": []}', '{"server": 1, "worker": -3}', "𝟘", "a" * 300, "a" * 40_000, " ", "\n", "é" * 200,
+    '{"required": []}', '{"server": 1, "worker": -3}', "\U0001d7d8", "a" * 300, "a" * 40_000, " ", "\n", "é" * 200,
 )  # fmt: skip
 QUANTITIES = (
     "1", "0", "-1", "1.5", "0.0000000001", "1e3", "1E400", "-1e-400", "1Ki", "9" * 19, "9" * 19 + "E", "9" * 60, "m",
-    "", " 1 ", "NaN", "Infinity", "1n", "+1", ".", "1..2", "0x10", "١", 1, -1, 1.5, 10**18, 10**400, 1e308,
+    "", " 1 ", "NaN", "Infinity", "1n", "+1", ".", "1..2", "0x10", "\u0661", 1, -1, 1.5, 10**18, 10**400, 1e308,
 )  # fmt: skip
 INTEGERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**31, 2**63 - 1, 2**63, 65_536, 10**30, None)
 STRUCTURE_KEYS = (
@@ -57,12 +57,14 @@ TOPOLOGY_KEYS = ("kubernetes.io/hostname", "zone", "", "a" * 317)
 
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 QUANTITY = re.compile(r"\+?([0-9]+|[0-9]+\.[0-9]+)([eE][0-9]{1,2}|[munkMGTPE]|[KMGTPE]i)?")
-TAKEN_PARTS = frozenset({"priority", "priorityClassName", "resources", "schedulingGroup", "workloadRef", "resourceClaims"})
+TAKEN_PARTS = frozenset(
+    {"priority", "priorityClassName", "resources", "schedulingGroup", "workloadRef", "resourceClaims"}
+)
 """What the API server decides about itself, or knows by other names in some versions."""
 
 
 class Hostile:
-    """Makes hostile values; the same seed makes the same ones. With `is_stored` pods are such as the API server takes."""
+    """Makes hostile values; the same seed makes the same ones. With `is_stored` the API server takes the pods."""
 
     def __init__(self, seed: int, *, is_stored: bool = False) -> None:
         self.random = random.Random(seed)
@@ -130,18 +132,22 @@ class Hostile:
     def pod(self, name: str) -> Json:
         """A pod as the API server could have stored it: the types are right, nothing else has to be."""
         annotations = {key: self.text() for key in self.random.sample(KEYS, self.random.randrange(5))}
-        if self.may(0.6):
+        if self.may(0.5):
             annotations[SCHEDULING_SPEC] = self.spec()
+        elif self.may(0.7):  # in the words of others, read further than to the first mistake
+            annotations |= {VIRTUAL_CLUSTER: self.random.choice("ab"), PRIORITY: "1"}
         if self.may(0.2):
             annotations[BIND_INFO] = self.bind_info()
+        labels = {key: self._label() for key in self.random.sample(KEYS, self.random.randrange(4))}
         metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}",
                     "annotations": annotations, "creationTimestamp": "2026-11-01T00:00:00Z",
-                    "labels": {key: self._label() for key in self.random.sample(KEYS, self.random.randrange(4))}}  # fmt: skip
+                    "labels": labels}  # fmt: skip
         return {"metadata": metadata, "spec": self._pod_spec(), "status": self._status()}
 
     def _pod_spec(self) -> Json:
+        count = self.random.randrange(self._is_stored, 4)
         spec: Json = {"schedulerName": self.random.choice(("hived", "hived-evil", "default-scheduler", "")),
-                      "containers": [self._container(f"c{number}") for number in range(self.random.randrange(self._is_stored, 4))]}  # fmt: skip
+                      "containers": [self._container(f"c{number}") for number in range(count)]}  # fmt: skip
         parts: dict[str, Callable[[], Any]] = {
             "nodeName": lambda: self.random.choice(("n0", "n1", "n20", "elsewhere", "")),
             "initContainers": lambda: [self._container("init")],

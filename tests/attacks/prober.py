@@ -1,6 +1,6 @@
 """Honest calls from a process of their own: `python -m tests.attacks.prober PLAN`.
 
-It asks filter about pods in turn, and now and then `/healthz`, a call every few milliseconds, each over a kept connection
+It asks filter about pods in turn, and now and then `/healthz`: a call every few milliseconds, over a kept connection,
 with a deadline. For each line on its standard input it prints a line of JSON with what has happened since the last.
 """
 

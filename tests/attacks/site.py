@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -277,5 +276,3 @@ class Probe:
         self.since()
         time.sleep(seconds)
         return self.since()
-
-

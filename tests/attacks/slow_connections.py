@@ -1,8 +1,7 @@
 """600 connections that are silent, or send headers or bodies a byte at a time; in the clear, over TLS, with few files.
 
-Honest calls go on, `/healthz` included; every slow connection is gone when its time is up. Where there are too many, the log
-says so.
-The attackers have an address of their own, as in a cluster.
+Honest calls go on, `/healthz` included; every slow connection is gone when its time is up. Where there are too
+many, the log says so. The attackers have an address of their own, as in a cluster.
 """
 
 import socket
@@ -43,7 +42,9 @@ def run(run: Run) -> Outcome:
                 outcome.alone, outcome.beside = alone, beside
             outcome.notes.append(f"{name}: p99 {alone.p99:.1f} ms alone, {beside.p99:.1f} ms beside")
             for latency in (alone, beside):
-                outcome.expect(not latency.failed, f"{name}: {latency.failed} honest calls failed: {latency.first_failure}")
+                outcome.expect(
+                    not latency.failed, f"{name}: {latency.failed} honest calls failed: {latency.first_failure}"
+                )
             if why := site.fault():
                 outcome.fault(f"{name}: {why}")
             is_crowded = bool(files) and run.count(FULL_COUNT) > CROWDED_BEYOND

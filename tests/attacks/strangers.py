@@ -1,7 +1,7 @@
 """Calls without rights: every path, method and kind of credentials that does not count, on a service with TLS and
 `--authorize`.
 
-Each is answered 401 or 403, or ends with the handshake. Only health checks are open. Nothing tells whether a path exists.
+Each is answered 401 or 403, or ends with the handshake. Only health checks are open.
 """
 
 import ssl

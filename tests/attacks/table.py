@@ -1,11 +1,21 @@
 """The table of attacks, in the order in which they run."""
 
-from tests.attacks import body_floods, fuzzed_annotations, fuzzed_requests, slow_connections, strangers, tenants, yaml_bombs
+from tests.attacks import (
+    body_floods,
+    fuzzed_annotations,
+    fuzzed_requests,
+    slow_connections,
+    strangers,
+    tenants,
+    yaml_bombs,
+)
 from tests.attacks.attack import Attack
 
 ATTACKS = (
     Attack("requests", "100,000 fuzzed requests to all paths", fuzzed_requests.run),
-    Attack("annotations", "100,000 pods with hostile labels, annotations, quantities and rules", fuzzed_annotations.run),
+    Attack(
+        "annotations", "100,000 pods with hostile labels, annotations, quantities and rules", fuzzed_annotations.run
+    ),
     Attack("bombs", "2,000 pods with YAML that takes long to read, and one that changes in a loop", yaml_bombs.run),
     Attack("slow", "600 slow connections, in the clear, over TLS, and with few files", slow_connections.run),
     Attack("floods", "large bodies of reviews, filter calls and plans", body_floods.run),

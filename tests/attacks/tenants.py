@@ -1,8 +1,8 @@
-"""Tenants of a real API server who may create, patch and delete pods in their own namespace, and try for cells of others.
+"""Tenants of a real API server, who may write pods of their own namespace only, and try for cells of others.
 
 Nothing that they write gives them cells of another virtual cluster, a priority or a use that their namespace does not
-have, or a place in the group of others; and the victim's guaranteed pods start all the same. Once with hived alone, once
-with the admission webhook and the policies that `hived manifests` prints.
+have, or a place in the group of others. The victim's guaranteed pods start all the same. Once with hived alone, and
+once with the admission webhook and the policies that `hived manifests` prints.
 """
 
 import itertools
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -200,7 +201,11 @@ class _Tenants:
             "a priority above its own": {"vc": "b", "gpus": 1, "priority": 1000},
             "opportunistic use": {"vc": "b", "gpus": 1, "priority": -1},
             "the free slot of another's group": {"vc": OTHER_VC, "gpus": GPUS, "affinityGroup": gang},
-            "the same by its full name": {"vc": OTHER_VC, "gpus": GPUS, "affinityGroup": gang | {"name": "victim:train"}},
+            "the same by its full name": {
+                "vc": OTHER_VC,
+                "gpus": GPUS,
+                "affinityGroup": gang | {"name": "victim:train"},
+            },
         }
         for title, wish in wishes.items():
             self._expect_refused(title, pod(next(self._names), **wish))
@@ -244,7 +249,9 @@ class _Tenants:
         time.sleep(1.0)  # hived sees it
         self._cluster.restart_service()
         if "evil/mine" not in self._groups():
-            self._outcome.let_in.append(f"{self._where}: after a restart nobody accounts for the cells of a changed pod")
+            self._outcome.let_in.append(
+                f"{self._where}: after a restart nobody accounts for the cells of a changed pod"
+            )
 
     def _subresources(self, bound: Json) -> None:
         """Bindings and status, which most tenants may not write."""
@@ -256,11 +263,8 @@ class _Tenants:
             if self._create(kube, waiting) is None:
                 self._outcome.refused += 2
                 continue
-            binding = {"metadata": {"name": name, "annotations": notes}, "target": {"kind": "Node", "name": "n1"}}
-            path = pod_path(EVIL, name)
-            patched = self._attempt(lambda path=path, kube=kube: kube.patch(  # type: ignore[misc]
-                f"{path}/status", {"metadata": {"annotations": notes}, "status": {"phase": "Running"}}))  # fmt: skip
-            made = self._attempt(lambda path=path, kube=kube, it=binding: kube.create(f"{path}/binding", it))  # type: ignore[misc]
+            patched = self._attempt(partial(self._patch_status, kube, name, notes))
+            made = self._attempt(partial(self._bind, kube, name, notes))
             self._outcome.refused += (not patched) + (not made)
             if who == MALLORY and (patched or made):
                 self._outcome.let_in.append(f"{self._where}: {who} wrote a binding or a status")
@@ -323,6 +327,17 @@ class _Tenants:
 
     def _patch(self, kube: KubeClient, name: str, change: Json) -> bool:
         return self._attempt(lambda: kube.patch(pod_path(EVIL, name), change))
+
+    @staticmethod
+    def _patch_status(kube: KubeClient, name: str, notes: Json) -> None:
+        kube.patch(
+            f"{pod_path(EVIL, name)}/status", {"metadata": {"annotations": notes}, "status": {"phase": "Running"}}
+        )
+
+    @staticmethod
+    def _bind(kube: KubeClient, name: str, notes: Json) -> None:
+        body = {"metadata": {"name": name, "annotations": notes}, "target": {"kind": "Node", "name": "n1"}}
+        kube.create(f"{pod_path(EVIL, name)}/binding", body)
 
     @staticmethod
     def _attempt(write: Callable[[], object]) -> bool:
