@@ -154,8 +154,9 @@ class Binder:
                 except KubeError as error:
                     if error.is_not_found:
                         return
-                    fields = {"pod": record.key, "reason": str(error)}
-                    log.warning("bind info not written anew", extra={"fields": fields})
+                    if not error.is_conflict:
+                        fields = {"pod": record.key, "reason": str(error)}
+                        log.warning("bind info not written anew", extra={"fields": fields})
 
         self._background.submit(run).add_done_callback(tell_failure)
 
