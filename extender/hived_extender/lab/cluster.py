@@ -29,7 +29,8 @@ class LabCluster:
         with ExitStack() as stack:
             self._cluster.start()
             stack.callback(self._cluster.stop)
-            self.kube = KubeClient.connect(self._cluster.api_url)
+            # With hived's rights: experiments make pods that HiveD has bound.
+            self.kube = KubeClient.connect(kubeconfig=str(self._cluster.hived_kubeconfig))
             stack.callback(self.kube.close)
             stack.callback(self._extender_stack.close)
             self._start_extender(self._configuration)

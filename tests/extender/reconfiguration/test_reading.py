@@ -37,6 +37,11 @@ HOSTILE = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _nothing_read_before() -> None:
+    reading._latest.clear()
+
+
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
 def test_a_configuration_that_is_read_apart_is_the_same(sample: Path) -> None:
     text = sample.read_text()
@@ -125,3 +130,15 @@ def test_plans_and_pushes_take_texts_that_a_config_map_could_hold(tmp_path: Path
         assert answer.status_code == 413
         assert f"{CONFIG_TEXT_LIMIT + 1} bytes, at most {CONFIG_TEXT_LIMIT} are taken" in answer.json
     assert read == ["f"]
+
+
+def test_what_was_planned_is_not_read_again_when_it_is_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods come and go in the meantime, and make the plan outdated."""
+    text = SAMPLES[0].read_text()
+    planned = reading.read_apart(text, "the configuration")
+
+    def fail(question: bytes) -> bytes:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(reading, "_run", fail)
+    assert reading.read_apart(text, "the configuration") is planned
