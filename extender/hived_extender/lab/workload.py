@@ -9,7 +9,7 @@ import yaml
 from hived.errors import UserError
 from hived.specs import ClusterSpec, PodRequest
 from hived_config.rules import PRIORITY_WORDS
-from hived_extender.annotations import SCHEDULING_SPEC, pod_request, read_spec
+from hived_extender.annotations import BIND_INFO, SCHEDULING_SPEC, pod_request, read_spec
 from hived_extender.embedded.lifetimes import RUN_SECONDS
 from hived_extender.gangs.names import qualified
 from hived_extender.jobs.controller import JobController
@@ -133,7 +133,9 @@ class Workload:
 def _group_of(name: str, namespace: str, annotations: Mapping[str, str]) -> str:
     """The service's name for the group of a pod."""
     written = read_spec(annotations[SCHEDULING_SPEC]).group.name if SCHEDULING_SPEC in annotations else ""
-    return qualified(namespace, written) if written else f"{namespace}/{name}"
+    if not written:
+        return f"{namespace}/{name}"
+    return written if BIND_INFO in annotations else qualified(namespace, written)  # HiveD has bound it
 
 
 def _own_request(name: str, namespace: str, annotations: Mapping[str, str]) -> PodRequest | None:
