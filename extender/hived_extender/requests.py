@@ -17,6 +17,7 @@ from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, Access
 from hived_config.rules import PodRules
 from hived_extender.annotations import MAX_COUNT, PREFIX
 from hived_extender.dialects.description import Description, Within
+from hived_extender.dialects.words import SHOWN_LENGTH
 from hived_extender.jobs.capacity import (
     Capacity,
     Resources,
@@ -389,8 +390,9 @@ def _taken_away(pod: Pod) -> tuple[str, int] | None:
         return None
     try:
         found = msgspec.json.decode(text, type=_Devices)
-    except ValueError as error:
-        raise UserError(f"{DEVICE_REQUESTS} is {text!r}: {error}; the admission webhook writes it, remove it") from None
+    except (ValueError, RecursionError) as error:
+        said = f"{DEVICE_REQUESTS} is {text[:SHOWN_LENGTH]!r}: {error}"
+        raise UserError(f"{said}; the admission webhook writes it, remove it") from None
     return (found.resource, min(found.total, MAX_COUNT)) if found.total > 0 else None
 
 

@@ -275,6 +275,13 @@ def test_what_the_webhook_took_away_counts_where_it_is_gone() -> None:
     assert "device-requests is '{': " in refusal(pod({"cpu": 1}, annotations={"device-requests": "{"}))
 
 
+def test_devices_in_an_annotation_that_is_nested_deeply_are_an_error_of_its_author() -> None:
+    text = '{"resource": "nvidia.com/gpu", "total": 1, "other": ' + "[" * 20_000
+    message = refusal(pod({"cpu": 1}, annotations={"device-requests": text}))
+    assert "device-requests is '{" in message
+    assert len(message) < 400
+
+
 @pytest.mark.parametrize(
     ("one", "expected"),
     [
