@@ -132,8 +132,10 @@ class Hostile:
     def pod(self, name: str) -> Json:
         """A pod as the API server could have stored it: the types are right, nothing else has to be."""
         annotations = {key: self.text() for key in self.random.sample(KEYS, self.random.randrange(5))}
-        if self.may(0.6):
+        if self.may(0.5):
             annotations[SCHEDULING_SPEC] = self.spec()
+        elif self.may(0.7):  # in the words of others, read further than to the first mistake
+            annotations |= {VIRTUAL_CLUSTER: self.random.choice("ab"), PRIORITY: "1"}
         if self.may(0.2):
             annotations[BIND_INFO] = self.bind_info()
         labels = {key: self._label() for key in self.random.sample(KEYS, self.random.randrange(4))}

@@ -1,8 +1,8 @@
 """Tenants of a real API server, who may write pods of their own namespace only, and try for cells of others.
 
 Nothing that they write gives them cells of another virtual cluster, a priority or a use that their namespace does not
-have, or a place in the group of others. The victim's guaranteed pods start all the same. Once with hived alone, and once
-with the admission webhook and the policies that `hived manifests` prints.
+have, or a place in the group of others. The victim's guaranteed pods start all the same. Once with hived alone, and
+once with the admission webhook and the policies that `hived manifests` prints.
 """
 
 import itertools
