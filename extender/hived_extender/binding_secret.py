@@ -25,6 +25,12 @@ CHANGED = "changed"
 KEY_BYTES = 32
 
 RETRY_S = 2.0
+PAUSE_S = 0.5
+"""Between two writes: an owner may change a pod again and again."""
+
+PACKED_LIMIT = 900_000
+"""Characters in base64; a Secret has a mebibyte."""
+
 UNPACKED_LIMIT = 64 * 2**20
 """Bytes; a Secret has a mebibyte."""
 
@@ -138,15 +144,16 @@ class BindingSecret:
                     return
                 changed, may_write = self._wanted, self._may_write
                 self._wanted = None
-            if may_write() and not self._write(changed):
-                with self._lock:
-                    if self._is_closing:
-                        return
-                    self._wanted = self._wanted if self._wanted is not None else changed
-                    self._lock.wait_for(lambda: self._is_closing, RETRY_S)
+            is_written = not may_write() or self._write(changed)
+            with self._lock:
+                if not is_written and self._wanted is None and not self._is_closing:
+                    self._wanted = changed
+                self._lock.wait_for(lambda: self._is_closing, PAUSE_S if is_written else RETRY_S)
 
     def _write(self, changed: Changed) -> bool:
-        packed = b64encode(zlib.compress(msgspec.json.encode(changed, order="sorted"))).decode() if changed else None
+        packed, left_out = _packed(changed)
+        if left_out:
+            log.error("changed bindings are too large", extra={"fields": {"where": self.source, "left_out": left_out}})
         try:
             self._kube.patch(self._path, {"data": {CHANGED: packed}})
         except KubeError as error:
@@ -158,3 +165,16 @@ class BindingSecret:
 
 def _version(found: Mapping[str, Any]) -> str:
     return str((found.get("metadata") or {}).get("resourceVersion", ""))
+
+
+def _packed(changed: Changed) -> tuple[str | None, int]:
+    """(the text to be stored, None for nothing; how many pods it lacks, those with the most to be kept)."""
+    pods = sorted(changed, key=lambda uid: (sum(map(len, changed[uid].values())), uid))
+    count = len(pods)
+    while pods:
+        text = msgspec.json.encode({uid: changed[uid] for uid in sorted(pods)}, order="sorted")
+        packed = b64encode(zlib.compress(text)).decode()
+        if len(packed) <= PACKED_LIMIT:
+            return packed, count - len(pods)
+        pods = pods[: len(pods) // 2]
+    return None, count

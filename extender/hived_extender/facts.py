@@ -93,6 +93,7 @@ class Facts:
         self._interpreter = interpreter
         self._prover = prover
         self._keep = keep
+        self._changed: dict[str, Mapping[str, str]] = {}
         self._members = Members(interpreter, self.gangs, self._gang_changed)
         self._promises = Promises(self.pods, self.gangs)
         self.devices = DeviceKeeper(announcer, self._holds_cells)
@@ -120,7 +121,8 @@ class Facts:
             record.is_asked = True
             self._nudger.appeared(record.uid)
         self.ledger = ledger
-        self._keep_changed()
+        self._changed.clear()
+        self._keep_changed(*(record for record in self.pods if record.is_changed))
         for record in self.pods:
             if self._prover.has_key and record.bind_info is not None and not (record.is_proven or record.is_changed):
                 self._write_anew(record)  # an earlier version, or HiveD, has bound it
@@ -253,6 +255,8 @@ class Facts:
         meta = pod.metadata
         has_place = isinstance(reading.place, BindInfo)
         record = self.pods.get(meta.uid)
+        if record is not None and is_older(meta.version, record.version) and not is_listed:
+            return
         was_placed = record is not None and record.bind_info is not None
         self._note_resident(pod, has_cells=has_place or was_placed)
         # Whom we have placed is ours until it ends, whatever name it was placed under.
@@ -267,12 +271,11 @@ class Facts:
             self._end(pod)
             return
         record = record or self.pods.add(meta.uid, meta.name, meta.namespace)
-        if is_older(meta.version, record.version) and not is_listed:
-            return
         record.version = meta.version
         record.created = meta.created or ""
         was_held, phase = record.is_held, (record.is_held, record.is_running, record.is_leaving)
-        record.reading = reading
+        if record.state is not PodState.BINDING:  # what was decided is written, whatever it says since
+            record.reading = reading
         record.is_held, record.is_running = pod.is_held, pod.is_running
         record.is_leaving = bool(meta.deletion_timestamp)
         if not pod.node:
@@ -375,7 +378,8 @@ class Facts:
             self._announcer.forget(uid)
             self.release(record)
             if record.is_changed:
-                self._keep_changed()
+                record.is_changed = False
+                self._keep_changed(record)
             log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.value}})
 
     def _holds_cells(self, uid: str) -> bool:
@@ -412,7 +416,11 @@ class Facts:
     def _interpret(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
         """Make out what a pod asks for that does not speak our own words, which it may be given later."""
         if not reading.is_own:
-            self._members.read(record, pod)
+            is_open = record.state is PodState.WAITING and record.bind_info is None
+            if is_open and not record.is_of_dialect and not pod.node:
+                self.release(record)
+            if is_open or record.is_of_dialect:
+                self._members.read(record, pod)
         elif record.is_of_dialect and record.state is PodState.WAITING:
             self._members.leave(record)
             self.release(record)
@@ -444,12 +452,12 @@ class Facts:
         """What a pod asks for in our own words. Raises UserError if it asks for what it may not have."""
         spec = ready(reading.spec)
         written = spec.group.name
-        if not written or not reading.is_own:
+        if not written or (reading.proof is not None and not reading.is_own):
             group = written or record.key
         elif reading.proof is None:
             group = self._names.name(record.namespace, written)
         else:
-            group = written if reading.proof.is_bare else qualified(record.namespace, written)
+            group = written if _is_bare(reading, written) else qualified(record.namespace, written)
         if reading.proof is None:
             self._interpreter.check_access(record.namespace, spec.virtual_cluster, spec.priority)
         return record.own_request(spec, group)
@@ -503,12 +511,12 @@ class Facts:
         if reading.proof is None:
             ready(reading.place)
         self._promises.take(record, reading)
-        if record.ask is not None and not record.ask.leaf_cell_count:
+        if isinstance(reading.place, UserError) and record.ask is not None and not record.ask.leaf_cell_count:
             return
         info = ready(reading.place)
         record.request, record.bind_info = self.own_request(record, reading), info
         record.is_proven = reading.proof is not None and bool(reading.proof.digest)
-        record.is_bare = reading.is_own and reading.proof is not None and reading.proof.is_bare
+        record.is_bare = reading.is_own and _is_bare(reading, record.request.spec.group.name)
         if record.is_bare and record.request.spec.group.name != record.key:
             self._names.keep(record.uid, record.namespace, record.request.spec.group.name)
 
@@ -525,18 +533,28 @@ class Facts:
         if record.bind_info is None or not self._prover.has_key:
             return
         record.is_proven = record.is_proven or (reading.proof is not None and bool(reading.proof.digest))
-        is_proven = reading.proof is not None
-        has_changed = not (reading.place == record.bind_info or (record.is_downgraded and is_proven))
-        if has_changed != record.is_changed:
-            record.is_changed = has_changed
-            log.warning("bound pod changed", extra={"fields": {"pod": record.key, "is_as_written": not has_changed}})
-            self._keep_changed()
+        self._note_changed(record, reading.proof is None or reading.place != record.bind_info)
 
-    def _keep_changed(self) -> None:
-        """Have what is not to be read from pods any more written down, where their owners cannot."""
-        if self.ledger is None:
+    def _note_changed(self, record: PodRecord, is_changed: bool) -> None:
+        """A bound pod does not say what hived wrote, or not yet what it is about to write; or it does again."""
+        if is_changed == record.is_changed:
             return
-        self._keep({record.uid: self._annotations_anew(record) for record in self.pods if record.is_changed})
+        record.is_changed = is_changed
+        if not record.is_downgraded:
+            log.warning("bound pod changed", extra={"fields": {"pod": record.key, "is_as_written": not is_changed}})
+        record.is_downgraded = record.is_downgraded and is_changed
+        self._keep_changed(record)
+
+    def _keep_changed(self, *records: PodRecord) -> None:
+        """Have what is not to be read from these pods any more written down, where their owners cannot."""
+        for record in records:
+            annotations = self._annotations_anew(record) if record.is_changed else {}
+            if annotations:
+                self._changed[record.uid] = annotations
+            else:
+                self._changed.pop(record.uid, None)
+        if self.ledger is not None:
+            self._keep(dict(self._changed))
 
     def _annotations_anew(self, record: PodRecord) -> dict[str, str]:
         """All that binding has written onto a pod, made again."""
@@ -551,10 +569,13 @@ class Facts:
         """What pods were given whose annotations do not say so any more, by uid; to be told before a term begins."""
         for uid, reading in changed.items():
             record = self.pods.get(uid)
-            if record is not None and record.state is PodState.BOUND and isinstance(reading.place, BindInfo):
+            is_bound = record is not None and record.state is PodState.BOUND
+            if record is None or not is_bound or record.bind_info == reading.place:
+                continue  # the pod says so again
+            if isinstance(reading.place, BindInfo):
                 with suppress(UserError):
                     self._read(record, reading)
-                    record.is_changed = True
+                    record.is_changed = record.bind_info is not None
 
     def to_write(self, record: PodRecord, node: str) -> dict[str, str]:
         """The annotations of a pod that is being bound to a node, and the proof that it was."""
@@ -617,6 +638,9 @@ class Facts:
             record.is_downgraded = True
             if record.state is PodState.BOUND:
                 self._write_anew(record)
+                if self._prover.has_key:  # until the pod says so
+                    self._note_changed(record, True)
+                    self._keep_changed(record)
 
     def _write_anew(self, record: PodRecord) -> None:
         ledger = self.ledger
@@ -624,6 +648,11 @@ class Facts:
             changed = {BIND_INFO: bind_annotations(record.bind_info)[BIND_INFO]}
             anew = self._annotations_anew(record)
             self._binder.annotate_later(record, changed, anew, record.is_bare, lambda: self.ledger is ledger)
+
+
+def _is_bare(reading: Reading, written: str) -> bool:
+    """Did an earlier version bind the pod, in a group of a name without the namespace? None has a colon in it."""
+    return reading.proof is not None and reading.proof.is_bare and ":" not in written
 
 
 def _is_bound_as_decided(record: PodRecord, pod: Pod, reading: Reading) -> bool:

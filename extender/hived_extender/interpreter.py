@@ -11,6 +11,10 @@ from hived_extender.requests import Ask, Resolver, no_labels
 from hived_extender.wire import Pod
 
 
+class AccessRefused(UserError):
+    """The configuration does not allow the namespace of a pod what the pod asks for."""
+
+
 class Interpreter:
     """Reads pods by the `rules` of one configuration.
 
@@ -71,7 +75,7 @@ class Interpreter:
         access = self.rules.access
         labels = self._labels_of(namespace) if access.needs_labels else {}
         if refusal := access.refusal(namespace, labels, virtual_cluster, priority):
-            raise UserError(refusal, code=403)
+            raise AccessRefused(refusal)
 
     def objects_of(self, pod: Pod) -> frozenset[ObjectRef]:
         """The objects that its description depends on."""

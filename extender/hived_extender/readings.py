@@ -3,7 +3,7 @@
 Whoever may create pods writes what stands there, so reading takes little time whatever the text. JSON, which hived and
 its tools write, takes microseconds. Other text is read as YAML, for a twentieth of a core at most; what may take longer
 than a millisecond, or comes too often, is read by a thread of its own, a namespace in turn. Until then the pod is not
-read yet. Outcomes are kept. What hived has signed is read at once: it is short or JSON. An error is a value here: it is
+read yet. Outcomes are kept. What hived has signed is read at once: it is JSON. An error is a value here: it is
 raised by whoever needs the answer.
 """
 
@@ -83,8 +83,10 @@ class Texts:
         self._thread: threading.Thread | None = None
         self._is_closing = False
 
-    def read(self, meta: PodMetadata, *, node: str = "", pod: Any = None) -> Reading:
+    def read(self, meta: PodMetadata, *, node: str = "", pod: Any = None, payer: str = "") -> Reading:
         """What the annotations of a pod on `node` say; `on_read` gets `pod` if that cannot be made out at once.
+
+        `payer` is whose time it takes to read YAML, "" for the pod's namespace.
 
         Cost: microseconds for JSON and for texts that were read lately, up to a millisecond for others.
         """
@@ -97,7 +99,7 @@ class Texts:
             return Reading(spec, text, is_own, proof=proof, place=_place(meta, node), peers=_peers(annotations))
         if node:
             return Reading(UNPROVEN, text, is_own)
-        found = self._spec(text) or self._spec_in_turn(meta, text, pod)
+        found = self._spec(text) or self._spec_in_turn(meta, text, pod, payer or meta.namespace)
         return Reading(_NOT_YET, text, is_own, is_pending=True) if found is None else Reading(found, text, is_own)
 
     def close(self) -> None:
@@ -133,29 +135,32 @@ class Texts:
                     self._outcomes.popitem(last=False)
         return outcome
 
-    def _spec_in_turn(self, meta: PodMetadata, text: str, pod: Any) -> PodSpec | UserError | None:
+    def _spec_in_turn(self, meta: PodMetadata, text: str, pod: Any, payer: str) -> PodSpec | UserError | None:
         """Read YAML now if that is quick, and others of the namespace did not have much of it; else later: None."""
-        if is_quickly_read(text):
+        if is_quickly_read(text) and self._may_read(payer):
             began = time.perf_counter()
-            if self._left_s(meta.namespace, began) > 0:
-                outcome = self._read_now(text)
-                self._spent[meta.namespace] = self._spent[meta.namespace][0] + time.perf_counter() - began, began
-                return outcome
-        self._read_later(meta, text, pod)
+            outcome = self._read_now(text)
+            with self._lock:
+                spent_s, since = self._spent.get(payer, (0.0, began))
+                self._spent[payer] = spent_s + time.perf_counter() - began, since
+            return outcome
+        self._read_later(meta, text, pod, payer)
         return None
 
-    def _left_s(self, namespace: str, now: float) -> float:
-        """How long texts of a namespace may still be read at once: a share of the time, which adds up to `BURST_S`."""
-        if len(self._spent) >= MOST_NAMESPACES:
-            self._spent.clear()
-        spent_s, since = self._spent.get(namespace, (0.0, now))
-        spent_s = max(spent_s - (now - since) * SHARE, 0.0)
-        self._spent[namespace] = spent_s, now
-        return BURST_S - spent_s
-
-    def _read_later(self, meta: PodMetadata, text: str, pod: Any) -> None:
+    def _may_read(self, payer: str) -> bool:
+        """May texts of a namespace still be read at once? A share of the time adds up to `BURST_S`."""
+        now = time.perf_counter()
         with self._lock:
-            pods = self._pending.setdefault(meta.namespace, OrderedDict())
+            spent_s, since = self._spent.pop(payer, (0.0, now))
+            spent_s = max(spent_s - (now - since) * SHARE, 0.0)
+            self._spent[payer] = spent_s, now
+            if len(self._spent) > MOST_NAMESPACES:
+                del self._spent[next(iter(self._spent))]  # who has read nothing for the longest
+            return spent_s < BURST_S
+
+    def _read_later(self, meta: PodMetadata, text: str, pod: Any, payer: str) -> None:
+        with self._lock:
+            pods = self._pending.setdefault(payer, OrderedDict())
             known = pods.get(meta.uid)
             if known is not None or len(pods) < MOST_PENDING:
                 self._count += known is None
@@ -201,9 +206,10 @@ _NOT_YET = UserError(f"Pod annotation {SCHEDULING_SPEC} is not read yet: its YAM
 
 
 def as_asked(reading: Reading) -> str:
-    """The text to be kept with a pod that is bound: its own, or JSON if that is slow to read."""
-    is_kept = isinstance(reading.spec, UserError) or is_quickly_read(reading.text)
-    return reading.text if is_kept else spec_text(ready(reading.spec))
+    """The text to be kept with a pod that is bound: its own if that is JSON, else the same in JSON."""
+    if isinstance(reading.spec, UserError) or read_json_spec(reading.text) is not None:
+        return reading.text
+    return spec_text(reading.spec)
 
 
 def _place(meta: PodMetadata, node: str) -> BindInfo | UserError:

@@ -53,7 +53,7 @@ from hived_extender.gangs.plans import Round
 from hived_extender.gangs.rounds import Alone
 from hived_extender.gangs.states import GangState, state_of
 from hived_extender.holdings import Holdings
-from hived_extender.interpreter import Interpreter
+from hived_extender.interpreter import AccessRefused, Interpreter
 from hived_extender.ledger import Ledger
 from hived_extender.metrics import Gauges, Metrics
 from hived_extender.node_names import Mask, NodeNames
@@ -91,6 +91,9 @@ log = logging.getLogger(__name__)
 
 LOOKED_AT_ONCE = 100
 """Waiting pods; gangs of which the plan is not known cost 0.1 ms each."""
+
+WHAT_IF = "/what-if"
+"""Whose time it takes to read the YAML of pods that are only asked about; no namespace is called so."""
 
 RECOVERING = "bound pods are still being replayed"
 
@@ -178,7 +181,7 @@ class Service:
         self._fault = ""
         self._announcer = Announcer(kube, self.metrics, pace=pace)
         self._prover, self._secret = prover or Prover(), secret
-        self._texts = Texts(self._prover, self.pod_seen)
+        self._texts = Texts(self._prover, self._read_late)
         self._binder = Binder(kube, self.metrics, self._prover)
         self._nudger = Nudger(self._try_on_core, self.patience.nudge_delay_s)
         self._evictor = Evictor(kube, self.preemption, self.metrics, self._is_victim, self._announcer.blocked)
@@ -333,6 +336,11 @@ class Service:
                 self._acceptance.has_asked(record)
                 self._acceptance.settled(record.uid)
 
+    def _read_late(self, pod: Pod) -> None:
+        """The text of a pod has been read, which could not be when it was seen. Takes the lock."""
+        if self._pods.get(pod.metadata.uid) is not None:
+            self.pod_seen(pod)
+
     def pod_gone(self, uid: str) -> None:
         """A pod was deleted."""
         with suppress(InvariantError), self._exclusive():
@@ -390,7 +398,7 @@ class Service:
         UserError if there are too many.
         """
         check_count(pods)
-        readings = [(pod, self._texts.read(pod.metadata)) for pod in pods]
+        readings = [(pod, self._texts.read(pod.metadata, payer=WHAT_IF)) for pod in pods]
         with self._exclusive():
             question = WhatIf(self._leading(), self._interpreter, self._facts.offers, self._facts.own_request)
             return question.answer(readings)
@@ -745,6 +753,8 @@ class Service:
                     offer = self._facts.offers.of(request, slots, exact=record)
                     decision = ledger.decide(request, phase, offer, commit=phase is Phase.FILTERING)
         except UserError as error:
+            if isinstance(error, AccessRefused):
+                self._facts.release(record)  # nothing is reserved for who may not have it
             tell_decision(self.metrics, record.key, request, phase, error, started)
             self._announcer.refused(record, error.message)
             raise

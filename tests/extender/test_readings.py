@@ -1,16 +1,15 @@
 """Annotations are read before the lock is taken, in bounded time, and what takes long in its turn."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
 
 from hived.errors import UserError
 from hived_extender import readings
-from hived_extender.annotations import SCHEDULING_SPEC, read_json_spec, read_spec
+from hived_extender.annotations import SCHEDULING_SPEC, is_quickly_read, read_json_spec, read_spec
 from hived_extender.pods import UnknownPodError
 from hived_extender.proofs import Prover
 from hived_extender.readings import Reading, Texts
@@ -54,6 +53,49 @@ def test_no_text_takes_more_than_the_limits(text: str, monkeypatch: pytest.Monke
     assert counted <= 5_001
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- 1\r" * 4_900,
+        "- 1\x85" * 4_900,
+        "- 1\u2028" * 4_900,
+        "- 1\u2029" * 4_900,
+        ("- " * 28 + "\n") * 80,
+        "? " * 4_000,
+    ],
+    ids=["carriage returns", "next lines", "line separators", "paragraphs", "nested", "keys"],
+)
+def test_what_has_many_nodes_is_not_taken_for_quick(text: str) -> None:
+    assert not is_quickly_read(text)
+
+
+def test_a_text_that_is_read_late_does_not_bring_an_old_pod_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    gate = threading.Event()
+    read_now = world.service._texts._read_now
+
+    def late(text: str) -> Any:
+        if threading.current_thread().name == "slow texts":
+            assert gate.wait(60)
+        return read_now(text)
+
+    monkeypatch.setattr(world.service._texts, "_read_now", late)
+    read = threading.Event()
+    read_late = world.service._texts._on_read
+    monkeypatch.setattr(world.service._texts, "_on_read", lambda pod: (read_late(pod), read.set()))
+    pod = world.create("p", slow_text(8))
+    pod["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text()
+    world.kube.touch(pod)
+    world.see(pod)
+    world.bind(pod, world.filter(pod)["NodeNames"][0])
+    world.see(pod)
+    gate.set()
+    assert read.wait(60)
+    assert world.service._facts._residents.get("uid-p") is not None
+    assert world.pod_counts() == {"Bound": 1}
+    world.service.close()
+
+
 def test_nothing_is_read_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     texts: list[str] = []
@@ -69,23 +111,22 @@ def test_nothing_is_read_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch)
             finally:
                 holding.lock = False
 
-    def checked(read: Callable[[str], Any], text: str) -> Any:
+    def checked(text: str) -> Any:
         if text:
-            assert not getattr(holding, "lock", False)
             texts.append(text)
-        return read(text)
+            assert not getattr(holding, "lock", False)
+        return read_spec(text)
 
     monkeypatch.setattr(world.service, "_exclusive", noted)
-    monkeypatch.setattr(readings, "read_json_spec", partial(checked, read_json_spec))
 
-    monkeypatch.setattr(readings, "read_spec", partial(checked, read_spec))
+    monkeypatch.setattr(readings, "read_spec", checked)
     world.place("p", spec_text(leaf_cells=1, group="first"))
     world.place("yaml", "virtualCluster: b\nleafCellNumber: 3")
     slow = world.create("slow", slow_text(1))
     wait_until(lambda: world.service._pods.get("uid-slow").request)  # type: ignore[union-attr]  # it is known
     world.filter(slow)
     world.service.close()
-    assert len(set(texts)) == 3
+    assert len(set(texts)) == 2
 
 
 def test_a_text_that_is_slow_to_read_is_read_later_and_once() -> None:

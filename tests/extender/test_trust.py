@@ -2,7 +2,9 @@
 
 import base64
 import json
+import random
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,9 +12,11 @@ import pytest
 from hived.errors import UserError
 from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.binding_secret import BindingSecret
+from hived_extender.gangs.annotations import POD_GANG
+from hived_extender.interpreter import AccessRefused
 from hived_extender.kube import KubeError
 from hived_extender.proofs import PROOF, Prover, parse_keys
-from tests.extender.world import World, pod_json, spec_text, to_pod, wait_until
+from tests.extender.world import World, pod_json, preempt_args, spec_text, to_pod, wait_until
 
 KEYS = [b"k" * 32]
 PATH = "/api/v1/namespaces/hived-system/secrets/hived-bindings"
@@ -173,6 +177,159 @@ def test_a_spec_that_is_changed_amid_binding_does_not_change_what_was_decided() 
     world.see(pod)
     again = world.restarted()
     assert again.groups()["ns/p"]["physicalPlacement"] == {node: [0, 1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [spec_text(priority=1000), spec_text(vc="b", priority=1000), "{", None],
+    ids=["priority", "VC", "none", "gone"],
+)
+def test_what_is_signed_is_what_was_decided_whatever_the_spec_says_when_it_is_bound(text: str | None) -> None:
+    world = Guarded()
+    pod = world.create("p")
+    (node,) = world.filter(pod)["NodeNames"]
+    if text is None:
+        del pod["metadata"]["annotations"][SCHEDULING_SPEC]
+    else:
+        pod["metadata"]["annotations"][SCHEDULING_SPEC] = text
+    world.kube.touch(pod)
+    world.see(pod)
+    world.bind(pod, node)
+    world.see(pod)
+    before = world.snapshot()
+    again = world.restarted()
+    assert again.snapshot() == before
+    assert (again.groups()["ns/p"]["vc"], again.groups()["ns/p"]["priority"]) == ("a", 0)
+
+
+@pytest.mark.parametrize("is_bound", [True, False])
+@pytest.mark.parametrize("key", [SCHEDULING_SPEC, POD_GANG])
+def test_a_pod_that_turns_to_other_words_keeps_its_cells(key: str, is_bound: bool) -> None:
+    world = Guarded()
+    pod = pod_json("p", spec_text(), annotations={"hivedscheduler.microsoft.com/virtual-cluster": "a"})
+    world.kube.add(pod)
+    world.see(pod)
+    (node,) = world.filter(pod)["NodeNames"]
+
+    def change() -> None:
+        if key == POD_GANG:
+            pod["metadata"]["annotations"][key] = "x"
+        else:
+            del pod["metadata"]["annotations"][key]
+        world.kube.touch(pod)
+        world.see(pod)
+
+    if not is_bound:
+        change()
+    world.bind(pod, node)
+    world.see(pod)
+    if is_bound:
+        change()
+    before = world.snapshot()
+    again = world.restarted()
+    assert again.snapshot() == before
+    assert list(again.groups()) == ["ns/p"]
+
+
+def test_a_pod_of_a_larger_group_that_turns_to_other_words_stops_nothing() -> None:
+    world = Guarded()
+    labels = {
+        "pod-group.scheduling.sigs.k8s.io/name": "x",
+        "pod-group.scheduling.sigs.k8s.io/min-available": "1",
+    }
+
+    def create(name: str, spec: str | None, devices: int) -> Json:
+        pod = pod_json(name, spec, annotations={"hivedscheduler.microsoft.com/virtual-cluster": "a"})
+        pod["metadata"]["labels"] = labels
+        if devices:
+            pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = str(devices)
+        world.kube.add(pod)
+        world.see(pod)
+        return pod
+
+    first = create("p", spec_text(leaf_cells=2, group="g", pods=2), 0)
+    assert world.filter(first)["NodeNames"]
+    del first["metadata"]["annotations"][SCHEDULING_SPEC]
+    world.kube.touch(first)
+    world.see(first)
+    mate = create("r", None, 2)
+    world.bind(mate, world.filter(mate)["NodeNames"][0])
+    assert world.service.fault == ""
+
+
+def test_nobody_joins_the_group_of_another_namespace_by_its_full_name() -> None:
+    world = Guarded()
+    world.place("v0", spec_text(group="train", pods=2))
+    evil = pod_json("evil", spec_text(leaf_cells=1))
+    evil["metadata"]["namespace"] = "evil"
+    world.kube.add(evil)
+    world.service.pod_seen(to_pod(evil))
+    evil["metadata"]["annotations"] |= {SCHEDULING_SPEC: spec_text(group="ns:train", pods=2), POD_GANG: "x"}
+    with suppress(UserError):
+        world.filter(evil)  # kube-scheduler knows of the change before hived does
+    assert world.groups()["ns:train"]["allocatedPods"] == ["uid-v0"]
+    world.place("v1", spec_text(group="train", pods=2))
+
+
+def test_a_group_of_an_earlier_version_is_not_that_of_another_namespace() -> None:
+    world = World()
+    evil, _ = world.place("evil", spec_text("b", group="ns:train"))
+    del evil["metadata"]["annotations"][PROOF]
+    evil["metadata"] |= {"namespace": "evil", "creationTimestamp": "2026-11-01T00:00:00Z"}
+    world.service.close()
+    again = Guarded(is_leading=False, trusts_before="2026-11-02T00:00:00Z")
+    again.service.sync_pods([to_pod(evil)])
+    again.lead()
+    assert list(again.groups()) == ["evil:ns:train"]
+
+
+def test_an_old_proof_gives_no_lost_place_back() -> None:
+    world = Guarded()
+    low = {name: world.place(name, spec_text(lazyPreemptionEnable=True, priority=5))[0] for name in ("l0", "l1")}
+    saved = {name: dict(pod["metadata"]["annotations"]) for name, pod in low.items()}
+    high, _ = world.place("high", spec_text(priority=9))
+    (lost,) = [name for name in low if world.groups()[f"ns/{name}"].get("lazyPreemptionStatus")]
+    pod = low[lost]
+    wait_until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
+    world.see(pod)
+    assert not world.service._pods.get(f"uid-{lost}").is_changed  # type: ignore[union-attr]  # it is known
+    world.delete(high)
+    world.place("other", spec_text(priority=2))
+    pod["metadata"]["annotations"] = saved[lost]
+    world.kube.touch(pod)
+    world.see(pod)
+    before = {name: bool(status.get("virtualPlacement")) for name, status in world.groups().items()}
+    assert before[f"ns/{lost}"] is False
+    again = world.restarted()
+    assert {name: bool(status.get("virtualPlacement")) for name, status in again.groups().items()} == before
+
+
+def test_what_is_too_large_for_the_secret_keeps_nothing_else_out() -> None:
+    secrets = Secrets()
+    secret = BindingSecret(secrets, "hived-system", "hived-bindings")
+    secret.keys()
+    noise = base64.b64encode(random.Random(1).randbytes(2_000_000)).decode()
+    secret.keep({"large": {BIND_INFO: noise}, "small": {BIND_INFO: "x"}}, lambda: True)
+    wait_until(lambda: "changed" in secrets.objects[PATH]["data"])
+    assert secret.changed() == {"small": {BIND_INFO: "x"}}
+    secret.close()
+
+
+def test_nothing_stays_reserved_for_a_pod_that_may_not_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Guarded()
+    for number in range(2):
+        world.place(f"low-{number}")
+    pod = world.create("high", spec_text(priority=9))
+    world.service.preempt_victims(preempt_args(pod))
+    assert world.groups()["ns/high"]["state"] == "Preempting"
+
+    def refuse(*_: object) -> None:
+        raise AccessRefused("no")
+
+    monkeypatch.setattr(world.service._interpreter, "check_access", refuse)
+    with pytest.raises(AccessRefused):
+        world.filter(pod)
+    assert sorted(world.groups()) == ["ns/low-0", "ns/low-1"]
 
 
 def test_a_lazily_preempted_group_has_lost_its_place_after_a_restart_too() -> None:
