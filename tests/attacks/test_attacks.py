@@ -12,7 +12,7 @@ from tests.attacks import __main__ as program
 from tests.attacks.attack import Attack, Latency, Outcome, Run
 
 ROOT = Path(__file__).parents[2]
-SHORT = ("requests", "annotations", "strangers")
+SHORT = ("annotations",)
 
 
 def test_short_forms_of_attacks_find_nothing(tmp_path: Path) -> None:

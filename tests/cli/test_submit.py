@@ -575,7 +575,8 @@ def submit(embedded, kube, write):
     _submit.pods = lambda: pod_names(client)
     yield _submit
     for name in pod_names(client):
-        client.delete_pod("default", name, grace_period_s=0)
+        with suppress(KubeError):  # its job's controller may have been first
+            client.delete_pod("default", name, grace_period_s=0)
     client.close()
 
 
