@@ -7,6 +7,7 @@ import argparse
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
+from shutil import copy
 from typing import Any, cast
 
 from hived_config.loader import load_cluster
@@ -61,6 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--kubeconfig", type=Path, help="where to put hived's, once it can be used")
     parser.add_argument("--users", type=Path, help="JSON: users by token, and rights by user")
     options = parser.parse_args()
     known = json.loads(options.users.read_text()) if options.users else {"users": {}, "rights": {}}
@@ -68,6 +70,8 @@ def main() -> None:
     server = cluster._server._server.config
     server.app = Reviewing(cast(Application, server.app), **known)
     with stop_signal() as stop, cluster:
+        if options.kubeconfig:
+            copy(cluster.hived_kubeconfig, options.kubeconfig)
         stop.wait()
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -95,19 +96,23 @@ class Site:
     ) -> None:
         self._stack.close()
 
+    @property
+    def _kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
     def _start(self, stack: ExitStack) -> None:
         paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.api = Process(
             "api",
             [sys.executable, "-m", "tests.attacks.api", f"--config={self._config}", f"--port={self.api_port}",
-             f"--users={self._users}"],
+             f"--kubeconfig={self._kubeconfig}", f"--users={self._users}"],
             self.folder / "api.log",
-            is_ready=lambda: self._asks("/api/v1/nodes"),
+            is_ready=lambda: self._kubeconfig.exists() and self._asks("/api/v1/nodes"),
             environment=paths,
         )  # fmt: skip
         stack.callback(self.api.stop)
         self.api.start()
-        self.kube = KubeClient.connect(f"http://127.0.0.1:{self.api_port}")
+        self.kube = KubeClient.connect(kubeconfig=str(self._kubeconfig))  # with hived's rights
         stack.callback(self.kube.close)
         self.services = [self._service(number, port, paths) for number, port in enumerate(self.ports)]
         for service, port in zip(self.services, self.ports, strict=True):
@@ -131,8 +136,7 @@ class Site:
             [*command, *self._options],
             self.folder / f"hived-{number}.log",
             is_ready=lambda: self.status(HEALTH_PATH, port=port) == 200,
-            environment=paths
-            | {"KUBE_APISERVER_ADDRESS": f"http://127.0.0.1:{self.api_port}", "PYTHONFAULTHANDLER": "1"},
+            environment=paths | {"KUBECONFIG": str(self._kubeconfig), "PYTHONFAULTHANDLER": "1"},
         )
 
     def _asks(self, path: str) -> bool:
