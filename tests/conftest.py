@@ -59,8 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         with _lock() as lock:
             compiler = subprocess.Popen([sys.executable, "-m", "hived_extender.warm"], pass_fds=[lock.fileno()])
     if not hasattr(config, "workerinput"):
-        is_compiling = lambda: compiler is not None and compiler.poll() is None  # noqa: E731
-        config.pluginmanager.register(Progress(is_compiling=is_compiling))
+        progress = Progress(is_compiling=lambda: compiler is not None and compiler.poll() is None)
+        config.pluginmanager.register(progress)
 
 
 @pytest.hookimpl(tryfirst=True)

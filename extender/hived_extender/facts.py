@@ -515,7 +515,7 @@ class Facts:
             return
         info = ready(reading.place)
         record.request, record.bind_info = self.own_request(record, reading), info
-        record.is_proven = reading.proof is not None and bool(reading.proof.digest)
+        record.is_proven = reading.is_signed
         record.is_bare = reading.is_own and _is_bare(reading, record.request.spec.group.name)
         if record.is_bare and record.request.spec.group.name != record.key:
             self._names.keep(record.uid, record.namespace, record.request.spec.group.name)
@@ -532,7 +532,7 @@ class Facts:
                     self._account(self.ledger, record)
         if record.bind_info is None or not self._prover.has_key:
             return
-        record.is_proven = record.is_proven or (reading.proof is not None and bool(reading.proof.digest))
+        record.is_proven = record.is_proven or reading.is_signed
         self._note_changed(record, reading.proof is None or reading.place != record.bind_info)
 
     def _note_changed(self, record: PodRecord, is_changed: bool) -> None:

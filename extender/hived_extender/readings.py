@@ -61,6 +61,11 @@ class Reading:
     place: BindInfo | UserError = UNPROVEN
     peers: Sequence[Promise] | UserError = ()
 
+    @property
+    def is_signed(self) -> bool:
+        """Does a digest prove that hived has bound the pod? Where proofs are not asked for, none does."""
+        return self.proof is not None and bool(self.proof.digest)
+
 
 def ready(value: T | UserError) -> T:
     """The value. Raises the error if that is what it is."""

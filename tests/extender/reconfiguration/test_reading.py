@@ -8,7 +8,7 @@ import pytest
 
 from hived.errors import UserError
 from hived_config.errors import ConfigError
-from hived_config.loader import load_text
+from hived_config.loader import Configuration, load_text
 from hived_config.reader import MAX_MISTAKES
 from hived_extender.app import create_app
 from hived_extender.config_routes import CONFIG_TEXT_LIMIT
@@ -110,7 +110,7 @@ def test_plans_and_pushes_take_texts_that_a_config_map_could_hold(tmp_path: Path
     version = Version(1, "then", "", "first", CONFIG)
     read: list[str] = []
 
-    def read_here(text: str, name: str) -> object:
+    def read_here(text: str, name: str) -> Configuration:
         read.append(name)
         return load_text(text, name)
 
@@ -119,7 +119,7 @@ def test_plans_and_pushes_take_texts_that_a_config_map_could_hold(tmp_path: Path
         FileStore(file),
         load_text(CONFIG, "first"),
         version,
-        read=read_here,  # type: ignore[arg-type]
+        read=read_here,
     )
     client = create_app(World().service, None, ConfigDesk(configurations, None, is_private=True)).test_client()
     fitting = CONFIG + "#" * (CONFIG_TEXT_LIMIT - len(CONFIG))
