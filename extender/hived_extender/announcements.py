@@ -188,6 +188,8 @@ class Announcer:
             for board in former.values():
                 if board.stored is not None:
                     self._board(board).observe(board.stored)
+                if board.is_busy:
+                    self._board(board, board.about).doubt()
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Write what is due, but for no longer than `timeout_s`; nothing is written or noted afterwards."""

@@ -52,6 +52,18 @@ class Tapped(KubeClient):
         return super()._request(method, path, *arguments, **options)
 
 
+class Unanswered(KubeClient):
+    """A client whose conditions are written long before it hears of that."""
+
+    is_written: threading.Event
+    may_answer: threading.Event
+
+    def patch_lists(self, *arguments: Any) -> None:
+        super().patch_lists(*arguments)
+        self.is_written.set()
+        assert self.may_answer.wait(PATIENCE_S)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[ApiServer]:
     with api_server() as running:
@@ -396,6 +408,22 @@ def test_who_leads_again_knows_which_waits_stand(announcer: Announcer, http: Htt
     announcer.resign()
     announcer.scheduled(ref, "n1", (0,))
     assert eventually(lambda: (ours(http, ref) or ("",))[0] == "True")
+
+
+def test_who_leads_again_doubts_what_was_being_written(
+    server: ApiServer, metrics: Metrics, http: Http, ref: Ref
+) -> None:
+    client = Unanswered.connect(server.url)
+    client.is_written, client.may_answer = threading.Event(), threading.Event()
+    announcer = Announcer(client, metrics, pace=QUICK)
+    announcer.waiting(ref, "no room")
+    assert client.is_written.wait(PATIENCE_S)
+    announcer.resign()
+    client.may_answer.set()
+    announcer.scheduled(ref, "n1", (0,))
+    assert eventually(lambda: (ours(http, ref) or ("",))[0] == "True")
+    announcer.close()
+    client.close()
 
 
 def test_who_leads_again_counts_on_from_what_others_counted(
