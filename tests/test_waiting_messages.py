@@ -20,6 +20,7 @@ MODULES = (
     *(PACKAGE / f"{name}.py" for name in ("acceptance", "annotation_yaml", "annotations", "evictor", "facts")),
     *(PACKAGE / f"{name}.py" for name in ("interpreter", "offers", "pods", "preemptions", "requests")),
     *(PACKAGE / f"{name}.py" for name in ("readings", "service", "waiting")),
+    ROOT / "config" / "hived_config" / "access.py",
     PACKAGE / "devices" / "guarantees.py",
     PACKAGE / "kube_rules" / "mates.py",
     *(ROOT / "hived" / f"{name}.py" for name in CORE),

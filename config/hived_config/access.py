@@ -103,7 +103,8 @@ class AccessRules:
     Attributes
     ----------
     access : whether a virtual cluster is for the namespaces that it lists alone
-    virtual_clusters : by name, in the order of the file; those of which nothing is said may be left out
+    virtual_clusters : by name, in the order of the file; without `access` for listed namespaces alone, those of which
+        nothing is said may be left out
     opportunistic : the namespaces that may run opportunistically; None for no such rule
     """
 
@@ -179,12 +180,15 @@ class AccessRules:
         """
         ceiling = self.ceiling(namespace, labels, virtual_cluster)
         vc = virtual_cluster if len(virtual_cluster) <= _LONGEST_NAME else shorten(virtual_cluster)
+        if ceiling is None and virtual_cluster not in self.virtual_clusters:
+            return f"there is no virtual cluster {vc}"
         if ceiling is None:
             mend = f"have the configuration list it under {path_to(vc, 'virtualClusters')}.namespaces"
             return f"namespace {namespace} may not use virtual cluster {vc}: {mend}"
+        if priority > ceiling == OPPORTUNISTIC_PRIORITY:
+            limit = f"only opportunistically, not at priority {priority}"
+            return f"namespace {namespace} may use virtual cluster {vc} {limit}"
         if priority > ceiling:
-            if ceiling == OPPORTUNISTIC_PRIORITY:
-                return f"namespace {namespace} may use virtual cluster {vc} only opportunistically, not at {priority}"
             return f"namespace {namespace} may use virtual cluster {vc} up to priority {ceiling}, not {priority}"
         if priority == OPPORTUNISTIC_PRIORITY and not self._may_run_opportunistically(namespace, labels):
             mend = "have the configuration list it under opportunistic.namespaces"

@@ -71,9 +71,7 @@ class VirtualClusters:
         fields = reader.known_fields(node, _CLUSTER, VIRTUAL_CLUSTER_KEYS)
         cells = reader.items(fields.get("virtualCells"), "a list of virtual cells", _CELL)
         pins = reader.items(fields.get("pinnedCells"), "a list of pinned cells", _PIN)
-        access = self._namespaces.virtual_cluster(node, fields)
-        if access != VirtualClusterAccess():
-            self.access[vc] = access
+        self.access[vc] = self._namespaces.virtual_cluster(node, fields)
         return VirtualClusterSpec(
             vc,
             tuple(self._read_cell(vc, cell) for cell in cells),

@@ -99,8 +99,19 @@ def test_an_opportunistic_pod_needs_its_virtual_cluster_and_its_name_on_the_list
 def test_a_namespace_can_be_opportunistic_only() -> None:
     rules = rules_of("[{name: labs, maxPriority: oppo}]")
     assert rules.refusal("labs", {}, "a", -1) == ""
-    text = "namespace labs may use virtual cluster a only opportunistically, not at 0"
+    text = "namespace labs may use virtual cluster a only opportunistically, not at priority 0"
     assert rules.refusal("labs", {}, "a", 0) == text
+
+
+def test_a_virtual_cluster_that_does_not_exist_is_not_to_be_listed() -> None:
+    rules = rules_of("[labs]")
+    assert rules.refusal("labs", {}, "nope", 0) == "there is no virtual cluster nope"
+
+
+def test_a_virtual_cluster_without_namespaces_exists() -> None:
+    text = WHOLE.replace("  b:\n" + OTHERS, "  b:\n")
+    access = load_text(text, "f", environ={}).rules.access
+    assert access.refusal("labs", {}, "b", 0).startswith("namespace labs may not use virtual cluster b: ")
 
 
 def test_nobody_runs_opportunistically_by_an_empty_list() -> None:
