@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import yaml
 
-from hived.specs import MAX_GUARANTEED_PRIORITY
-from hived_config.access import Access, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
+from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
 from hived_config.reader import Reader, closest, describe, is_null, shorten
 from hived_config.rules import read_priority
 from hived_config.skus import A_LABEL_VALUE, LABEL, LABEL_VALUE
@@ -51,6 +51,27 @@ def read_opportunistic(reader: Reader, node: yaml.Node | None) -> tuple[Namespac
     if is_null(listed):
         reader.note(listed, "nothing", expected)
     return NamespaceReader(reader, Access.NAMESPACES, SELECTION_KEYS).entries(listed)
+
+
+def check_opportunists(reader: Reader, node: yaml.Node | None, rules: AccessRules) -> None:
+    """Warn of namespaces that are opportunistic only, but are not listed under `opportunistic`, which is at `node`.
+
+    A selector in either list leaves it open, since labels of namespaces are not known here.
+    """
+    opportunistic = rules.opportunistic or ()
+    if node is None or rules.access is Access.EVERYBODY or any(entry.requirements for entry in opportunistic):
+        return
+    for vc, own in rules.virtual_clusters.items():
+        has_selector = any(entry.requirements for entry in own.namespaces)
+        for name in () if has_selector else (entry.name for entry in own.namespaces):
+            if _may_run_nothing(rules, name, vc):
+                expected = f"it as well: in {shorten(vc)} it may run opportunistically only"
+                reader.note(node, f"no namespace {shorten(name)}", expected, is_warning=True)
+
+
+def _may_run_nothing(rules: AccessRules, namespace: str, vc: str) -> bool:
+    is_limited = rules.ceiling(namespace, {}, vc) == OPPORTUNISTIC_PRIORITY
+    return is_limited and bool(rules.refusal(namespace, {}, vc, OPPORTUNISTIC_PRIORITY))
 
 
 class NamespaceReader:

@@ -9,7 +9,7 @@ import yaml
 
 from hived.specs import ClusterSpec
 from hived_config.access import AccessRules
-from hived_config.access_reader import ACCESS_KEYS, read_access, read_opportunistic
+from hived_config.access_reader import ACCESS_KEYS, check_opportunists, read_access, read_opportunistic
 from hived_config.chains import CellTypes
 from hived_config.document import MAX_NODES, gc_paused, read_text
 from hived_config.errors import ConfigError, Mistake
@@ -99,12 +99,15 @@ def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> tuple[Clus
     physical = PhysicalCells(reader, types, cells_node)
     access = read_access(reader, fields.get("access"))
     virtual = VirtualClusters(reader, physical, virtual_node, access)
+    opportunistic = fields.get("opportunistic")
+    access_rules = AccessRules(access, virtual.access, read_opportunistic(reader, opportunistic))
+    check_opportunists(reader, opportunistic, access_rules)
     rules = replace(
         read_pod_rules(reader, fields, types),
         resources=skus.resources,
         device_classes=skus.device_classes,
         node_labels=skus.node_labels,
-        access=AccessRules(access, virtual.access, read_opportunistic(reader, fields.get("opportunistic"))),
+        access=access_rules,
         packed=frozenset(virtual.packed),
     )
     if types_node is None or cells_node is None or virtual_node is None:

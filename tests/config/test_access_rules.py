@@ -103,6 +103,27 @@ def test_a_namespace_can_be_opportunistic_only() -> None:
     assert rules.refusal("labs", {}, "a", 0) == text
 
 
+@pytest.mark.parametrize(
+    ("opportunists", "entries", "more", "is_warned"),
+    [
+        ("[]", "[{name: labs, maxPriority: oppo}]", "", True),
+        ("[ci]", "[ci, {name: labs, maxPriority: oppo}]", "", True),
+        ("[labs]", "[{name: labs, maxPriority: oppo}]", "", False),
+        ("[]", "[{name: labs, maxPriority: 0}]", "", False),
+        ("[{matchLabels: {team: red}}]", "[{name: labs, maxPriority: oppo}]", "", False),
+        ("[]", "[{name: labs, maxPriority: oppo}, {matchLabels: {team: red}}]", "", False),
+    ],
+)
+def test_a_namespace_that_may_run_nothing_is_warned_of(
+    opportunists: str, entries: str, more: str, is_warned: bool
+) -> None:
+    rule = f"access: namespaces\nopportunistic: {{namespaces: {opportunists}}}\nphysicalCluster:"
+    text = WHOLE.replace(CLOSED + "physicalCluster:", rule).replace("  a:\n", NAMESPACES.format(entries) + more)
+    warnings = load_text(text, "f", environ={}).warnings
+    said = "opportunistic: found no namespace 'labs', expected it as well: in 'a' it may run opportunistically only"
+    assert [said in str(warning) for warning in warnings] == [True] * is_warned
+
+
 def test_a_virtual_cluster_that_does_not_exist_is_not_to_be_listed() -> None:
     rules = rules_of("[labs]")
     assert rules.refusal("labs", {}, "nope", 0) == "there is no virtual cluster nope"
