@@ -5,7 +5,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from hived import status
+from hived.errors import UserError
 from hived.status import CellStatus
+from hived_extender.gangs.plans import listed
 from hived_extender.ledger import Ledger
 
 
@@ -32,13 +34,14 @@ class Reader:
     def affinity_group(self, name: str) -> dict[str, Any]:
         """One group, by its name or by what its pods call it, if groups of one namespace alone do.
 
-        Raises UserError if it is not known.
+        Raises UserError if it is not known, or if several namespaces have one of that name.
         """
         with self._open_ledger() as ledger:
-            if name not in ledger.state.groups:
-                meant = [group for group in ledger.state.groups if group.partition(":")[2] == name]
-                name = meant[0] if len(meant) == 1 else name
-            return _group(ledger, name)
+            groups = ledger.state.groups
+            meant = [] if name in groups else sorted(group for group in groups if group.partition(":")[2] == name)
+            if len(meant) > 1:
+                raise UserError(f"Affinity group {name} is in several namespaces: {listed(meant)}")
+            return _group(ledger, meant[0] if meant else name)
 
     def cells(self) -> CellStatus:
         """All cells as they are now. Others wait for a millisecond or two in a cluster of 16,384 nodes."""

@@ -390,6 +390,8 @@ def test_a_group_is_of_its_namespace() -> None:
         "evil:train": 1,
         "ns:train": 2,
     }
+    with pytest.raises(UserError, match="Affinity group train is in several namespaces: evil:train, ns:train"):
+        world.service.reader.affinity_group("train")
 
 
 def test_a_group_that_an_earlier_version_began_is_completed() -> None:

@@ -28,7 +28,7 @@ def command() -> None:
       hived get cluster                      every node, one character per GPU
       hived get vc research                  what research is promised, and where it is
       hived get groups -o wide               every gang with its nodes and devices
-      hived get groups 'me~train/default'   one gang
+      hived get groups team-a:train          one gang
       hived get cluster -o json | jq .       as served by the inspect paths
       HIVED_SERVER=http://10.0.0.7:9096 hived get groups
       hived get groups --server https://10.0.0.7:9096 --certificate-authority ca.crt --token-file token
@@ -130,7 +130,7 @@ def groups(inspector: Inspector, name: str | None, output: str) -> None:
     \b
     Examples:
       hived get groups
-      hived get groups 'me~train/default'
+      hived get groups team-a:train
       hived get groups -o wide
     """
     if output == "json":
