@@ -12,9 +12,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from hived.errors import UserError
 from hived_extender.annotations import SCHEDULING_SPEC
 from hived_extender.cli import main
 from hived_extender.embedded.apiserver.server import ApiServer
+from hived_extender.inspection import Inspector
 from hived_extender.jobs import creation
 from hived_extender.jobs.configuration import publish
 from hived_extender.kube import PODS, KubeClient, KubeError
@@ -614,6 +616,18 @@ def test_without_a_service_to_ask_pods_are_created_and_that_is_told(run, kube, w
     result = run(write(POD))
     assert (result.exit_code, result.stdout) == (0, "pod/notebook created\n")
     assert result.stderr.startswith("Not checked whether hived takes these pods: no answer from http://127.0.0.1:1: ")
+    assert result.stderr.endswith("is hived serve running there? Name it with --server.\n")
+
+
+def test_a_service_that_is_not_ready_needs_no_other_name(run, kube, write, monkeypatch):
+    def what_if(*_):
+        raise UserError("not ready: kernels are being loaded", 503)
+
+    monkeypatch.setattr(Inspector, "what_if", what_if)
+    dry, real = run(write(POD), "--dry-run"), run(write(POD))
+    assert dry.stderr == "Error: not ready: kernels are being loaded; -o yaml prints the objects alone\n"
+    assert (real.exit_code, real.stdout) == (0, "pod/notebook created\n")
+    assert real.stderr == "Not checked whether hived takes these pods: not ready: kernels are being loaded\n"
 
 
 def test_without_a_service_to_ask_the_configuration_says_who_may_use_what(run, kube, write):

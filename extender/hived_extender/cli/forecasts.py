@@ -8,7 +8,7 @@ from hived.errors import UserError
 from hived_config.generating.machines import listed
 from hived_config.loader import Configuration
 from hived_extender.cli.tables import table
-from hived_extender.inspection import Inspector
+from hived_extender.inspection import Inspector, NoAnswerError
 from hived_extender.jobs.refusals import submission_refusals
 from hived_extender.jobs.submission import Manifest, PlannedJob
 from hived_extender.wire import PodOutcome
@@ -30,8 +30,10 @@ def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace:
         return
     try:
         told = inspector.what_if(manifests)
-    except UserError as error:
+    except NoAnswerError as error:
         raise UserError(f"{error.message}; name it with --server, or print the objects alone: -o yaml") from error
+    except UserError as error:
+        raise UserError(f"{error.message}; -o yaml prints the objects alone") from error
     rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]
             for one in told]  # fmt: skip
     click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
@@ -47,6 +49,8 @@ def check_taken(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str
         return ""
     try:
         told = inspector.what_if(manifests)
+    except NoAnswerError as error:
+        return f"{error.message} Name it with --server."
     except UserError as error:
         return error.message
     refused = [one for one in told if one.outcome == "refused"]

@@ -128,7 +128,7 @@ def command(
     else:
         _print([*created.others, *created.pods], output)
     if unasked:
-        click.echo(f"Not checked whether hived takes these pods: {unasked} Name it with --server.", err=True)
+        click.echo(f"Not checked whether hived takes these pods: {unasked}", err=True)
     if watch:
         watch_jobs(kube, [(job.namespace, job.name) for job in jobs if job.document and not job.is_suspended])
 
