@@ -329,6 +329,18 @@ def config_map_origin(kube: KubeClient, namespace: str, name: str, metrics: Metr
     return Origin(store, load_text(version.text, store.source), version)
 
 
+def _prover(secret: BindingSecret, trusts_before: str) -> Prover:
+    """Proves bindings by the keys of a Secret. Raises UserError if it cannot be used."""
+    try:
+        keys = secret.keys()
+    except KubeError as error:
+        raise UserError(f"{secret.source}, which --binding-secret names: {error}") from error
+    if trusts_before > timestamp():
+        fields = {"trust_unproved_before": trusts_before}
+        log.warning("until a time to come, new pods count as bound if they say so", extra={"fields": fields})
+    return Prover(keys, trusts_before=trusts_before)
+
+
 @contextmanager
 def start_extender(
     config: Path | ConfigMapName | Origin,
@@ -367,7 +379,7 @@ def start_extender(
         client = client or KubeClient.connect(settings.kube_api_server_address, settings.kube_config_file_path)
         if binding_secret is not None:
             secret = BindingSecret(client, binding_secret.namespace, binding_secret.name)
-            prover = Prover(secret.keys(), trusts_before=binding_secret.trusts_before)
+            prover = _prover(secret, binding_secret.trusts_before)
         elif prover is None:
             log.warning("bindings are not proved: whoever may create pods may take cells; see --binding-secret")
     except KubeError as error:

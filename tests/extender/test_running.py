@@ -18,7 +18,7 @@ from hived.errors import UserError
 from hived_extender.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.kube import KubeClient, pod_path
-from hived_extender.running import Embedded, Extender, start_embedded, start_extender
+from hived_extender.running import BindingSecretName, Embedded, Extender, start_embedded, start_extender
 from hived_extender.wire import ENABLE_LIMIT
 from tests.extender.world import CONFIG, NODES, cluster_spec, filter_body, spec_text, wait_until
 from tests.programs import HIVED, hived
@@ -255,6 +255,30 @@ def test_a_place_that_cannot_hold_records_is_the_users_error(config: Path, clust
         start_extender(config, KubeClient.connect(cluster.api_url), listen="127.0.0.1:0", record_dir=config),
     ):
         pass
+
+
+def test_a_secret_that_cannot_be_used_is_named(config: Path, cluster: EmbeddedCluster) -> None:
+    with (
+        pytest.raises(UserError, match=r"Secret ns/keys, which --binding-secret names: .*404"),
+        start(config, cluster, binding_secret=BindingSecretName("ns", "keys")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("moment", "is_warned"), [("2099-01-01T00:00:00Z", True), ("2020-01-01T00:00:00Z", False)])
+def test_a_time_to_come_is_warned_of(
+    config: Path,
+    cluster: EmbeddedCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    moment: str,
+    is_warned: bool,
+) -> None:
+    monkeypatch.setattr("hived_extender.binding_secret.BindingSecret.keys", lambda _: [b"k" * 32])
+    monkeypatch.setattr("hived_extender.binding_secret.BindingSecret.changed", lambda _: {})
+    with start(config, cluster, binding_secret=BindingSecretName("ns", "keys", moment)):
+        pass
+    assert is_warned is any("until a time to come" in record.getMessage() for record in caplog.records)
 
 
 def test_an_embedded_cluster_whose_extender_fails_does_not_start(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
