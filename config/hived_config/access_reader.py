@@ -25,8 +25,8 @@ _LABEL = "the name of a label, such as example.com/team"
 _LIST = "a list of namespaces"
 
 
-def read_access(reader: Reader, node: yaml.Node | None) -> Access:
-    """The value of `access`; everybody if it is left out."""
+def read_access(reader: Reader, node: yaml.Node | None) -> Access | None:
+    """The value of `access`; everybody if it is left out, None after noting that it is none."""
     if node is None or is_null(node):
         return Access.EVERYBODY
     choices = {str(each.value): each for each in Access}
@@ -34,7 +34,7 @@ def read_access(reader: Reader, node: yaml.Node | None) -> Access:
     word = reader.text(node, expected)
     if word not in choices and isinstance(node, yaml.ScalarNode):
         reader.note(node, describe(node), expected, closest(word, choices))
-    return choices.get(word, Access.EVERYBODY)
+    return choices.get(word)
 
 
 def read_opportunistic(reader: Reader, node: yaml.Node | None) -> tuple[NamespaceEntry, ...] | None:
@@ -75,9 +75,9 @@ def _may_run_nothing(rules: AccessRules, namespace: str, vc: str) -> bool:
 
 
 class NamespaceReader:
-    """Reads lists of namespaces, in which `keys` may stand."""
+    """Reads lists of namespaces, in which `keys` may stand. Without `access`, nothing is noted that depends on it."""
 
-    def __init__(self, reader: Reader, access: Access, keys: tuple[str, ...] = ENTRY_KEYS) -> None:
+    def __init__(self, reader: Reader, access: Access | None, keys: tuple[str, ...] = ENTRY_KEYS) -> None:
         self._reader = reader
         self._access = access
         self._keys = keys

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from hived.specs import ClusterSpec
-from hived_config.access import AccessRules
+from hived_config.access import Access, AccessRules
 from hived_config.access_reader import ACCESS_KEYS, check_opportunists, read_access, read_opportunistic
 from hived_config.chains import CellTypes
 from hived_config.document import MAX_NODES, gc_paused, read_text
@@ -100,7 +100,7 @@ def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> tuple[Clus
     access = read_access(reader, fields.get("access"))
     virtual = VirtualClusters(reader, physical, virtual_node, access)
     opportunistic = fields.get("opportunistic")
-    access_rules = AccessRules(access, virtual.access, read_opportunistic(reader, opportunistic))
+    access_rules = AccessRules(access or Access.EVERYBODY, virtual.access, read_opportunistic(reader, opportunistic))
     check_opportunists(reader, opportunistic, access_rules)
     rules = replace(
         read_pod_rules(reader, fields, types),

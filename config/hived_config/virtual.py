@@ -39,7 +39,7 @@ class VirtualClusters:
     """The virtual clusters of a file: `specs`, in file order, and who may use them."""
 
     def __init__(
-        self, reader: Reader, physical: PhysicalCells, node: yaml.Node | None, access: Access = Access.EVERYBODY
+        self, reader: Reader, physical: PhysicalCells, node: yaml.Node | None, access: Access | None = Access.EVERYBODY
     ) -> None:
         self._reader = reader
         self._physical = physical

@@ -27,6 +27,7 @@ access: namespaces
 opportunistic: {namespaces: [labs, {matchLabels: {team: blue}}]}
 """
 OTHERS = "    namespaces: [nobody]\n"
+LIMITED = "[{name: ci, maxPriority: 5}]"
 WHOLE = SOUND.replace("physicalCluster:", CLOSED + "physicalCluster:").replace("  b:\n", "  b:\n" + OTHERS)
 
 
@@ -256,6 +257,12 @@ def test_an_entry_that_says_too_little_or_too_much_is_a_mistake(
 )
 def test_a_rule_that_cannot_be_read_is_a_mistake(line: str, mistake: str) -> None:
     assert mistakes_of(f"{line}\n{SOUND}") == [f"f:1: {line.partition(':')[0]}{mistake}"]
+
+
+@pytest.mark.parametrize("word", ["namespace", "closed"])
+def test_a_misspelt_access_is_the_only_mistake(word: str) -> None:
+    text = WHOLE.replace("access: namespaces", f"access: {word}").replace("  a:\n", NAMESPACES.format(LIMITED))
+    assert [mistake.partition(", ")[0] for mistake in mistakes_of(text)] == [f"f:1: access: found {word}"]
 
 
 def test_a_ceiling_of_one_namespace_needs_closed_virtual_clusters() -> None:
