@@ -451,7 +451,11 @@ def start_embedded(
     """
     first = file_origin(config_file)
     configuration = first.configuration
-    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True)
+
+    def labels_of(namespace: str) -> Mapping[str, str]:
+        return cluster.namespace_labels(namespace)  # which needs the admission to begin with
+
+    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True, labels_of=labels_of)
     cluster = EmbeddedCluster(
         configuration.cluster,
         rules=configuration.rules,

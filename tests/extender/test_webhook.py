@@ -218,6 +218,21 @@ def test_the_embedded_cluster_refuses_pods_as_the_webhook_does() -> None:
         kube.close()
 
 
+def test_the_embedded_cluster_refuses_pods_by_the_labels_of_their_namespace(tmp_path: Path) -> None:
+    config = tmp_path / "hivedscheduler.yaml"
+    listed = "  a:\n    namespaces: [{matchLabels: {team: blue}}]\n"
+    config.write_text("access: namespaces\n" + CONFIG.replace("  a:\n", listed))
+    with start_embedded(config, has_webhook=True) as running:
+        kube = KubeClient.connect(running.cluster.api_url)
+        for name, labels in (("blue", {"team": "blue"}), ("red", {})):
+            kube.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+        given = pod(1, annotations={"hivedscheduler.microsoft.com/pod-scheduling-spec": spec_text()})
+        assert kube.create("/api/v1/namespaces/blue/pods", given)
+        with pytest.raises(KubeError, match="namespace red may not use virtual cluster a"):
+            kube.create("/api/v1/namespaces/red/pods", given)
+        kube.close()
+
+
 def test_without_it_the_embedded_cluster_leaves_pods_alone() -> None:
     with EmbeddedCluster(cluster_spec()) as cluster:
         kube = KubeClient.connect(cluster.api_url)

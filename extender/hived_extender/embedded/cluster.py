@@ -3,6 +3,7 @@
 import os
 import secrets
 import tempfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -13,13 +14,16 @@ import yaml
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
+from hived_extender.embedded.apiserver.resources import NAMESPACES
 from hived_extender.embedded.apiserver.rest import PodAdmission
 from hived_extender.embedded.apiserver.server import ApiServer
+from hived_extender.embedded.apiserver.store import Key
 from hived_extender.embedded.machines import NO_RULES, machines_of
 from hived_extender.embedded.nodes import READY, Nodes, Timing
 from hived_extender.embedded.scheduler import Scheduler
 from hived_extender.embedded.scheduling_queue import Pace
 from hived_extender.kube import NODES, KubeClient
+from hived_extender.kube_rules.demands import NAMESPACE_NAME
 
 CONTEXT = "hived-embedded"
 # An order of magnitude livelier than kube-scheduler: here people watch, and no cluster has to be protected.
@@ -82,6 +86,11 @@ class EmbeddedCluster:
         if self._folder is None:
             raise UserError("the embedded cluster has not been started")
         return Path(self._folder.name) / "hived-kubeconfig"
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        """The labels of a namespace, its name among them; none if it does not exist. For `admit_pod` alone."""
+        found = self._server.registry.collection(NAMESPACES).revisions.get(Key("", namespace))
+        return {} if found is None else {**found.view.metadata.labels, NAMESPACE_NAME: namespace}
 
     def start(self) -> None:
         """Start the API server and the nodes, all Ready when this returns, and write the kubeconfigs.
