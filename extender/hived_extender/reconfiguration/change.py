@@ -12,7 +12,7 @@ from hived_config.compare import compare
 from hived_config.loader import Configuration
 from hived_config.rules import names_for
 from hived_extender.holdings import Holdings
-from hived_extender.reconfiguration.outlook import Waiting, outlook
+from hived_extender.reconfiguration.outlook import Waiting, outlook, refused_by
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.reconfiguration.verdicts import HARM, Affected, Verdict, Verdicts, as_json
 from hived_extender.record import Draft
@@ -117,7 +117,7 @@ class Change:
             compare(self._old, self._new, present.topology, topology),
             affected,
             max(0, len(present.groups) - len(affected)),
-            outlook(waiting, self._successor.ledger.state),
+            outlook(refused_by(self._new.rules.access, waiting), self._successor.ledger.state),
             self._base_version,
             (*map(str, self._new.warnings), *(_warn_of_names(self._old, self._new) if self._has_profiles else ())),
         )

@@ -10,6 +10,7 @@ from hived.events import NodeHealthChanged
 from hived.scheduler import Asked, handle, new_state, plan_in_turn
 from hived.specs import ClusterSpec, PodRequest, PodSpec
 from hived.state import State
+from hived_config.access import AccessRules
 from hived_extender.facts import Facts
 from hived_extender.gangs.plans import Round
 from hived_extender.gangs.rounds import Alone
@@ -70,6 +71,20 @@ def in_turn(found: Mapping[str, Waiting]) -> list[Waiting]:
     return sorted(found.values(), key=_turn)
 
 
+def refused_by(access: AccessRules, jobs: Iterable[Waiting]) -> list[Waiting]:
+    """The jobs, those marked as refused that rules of access do not allow. Rules by labels of namespaces refuse none."""
+    return [job if access.needs_labels else _allowed(access, job) for job in jobs]
+
+
+def _allowed(access: AccessRules, job: Waiting) -> Waiting:
+    namespace = job.pods[0].partition("/")[0]
+    for request in job.requests:
+        spec = request.spec
+        if why := access.refusal(namespace, {}, spec.virtual_cluster, spec.priority):
+            return replace(job, why=why, is_refused=True)
+    return job
+
+
 def outlook(jobs: Sequence[Waiting], state: State) -> list[dict[str, Any]]:
     """An entry of a report for each job: those tried on `state` in turn, each with the ones before in place.
 
@@ -81,7 +96,7 @@ def outlook(jobs: Sequence[Waiting], state: State) -> list[dict[str, Any]]:
     for job in jobs:
         wanted = _wanted(job)
         alike[wanted] = alike.get(wanted, 0) + 1
-        if job.requests and alike[wanted] <= TRIED_ALIKE:
+        if job.requests and not job.is_refused and alike[wanted] <= TRIED_ALIKE:
             tried.append(job)
     bundles = [[Asked(request) for request in job.requests] for job in tried]
     found = dict(zip((job.name for job in tried), plan_in_turn(state, bundles), strict=True))
@@ -111,7 +126,7 @@ class _Never:
 
 
 def _verdict(job: Waiting, found: list[Decision] | UserError | None, never: _Never) -> tuple[str, str]:
-    if not job.requests:
+    if job.is_refused or not job.requests:
         return (NEVER_STARTS if job.is_refused else WAITS), job.why
     if isinstance(found, UserError):
         return NEVER_STARTS, found.message

@@ -174,6 +174,17 @@ def test_jobs_that_wait_are_told_apart() -> None:
     assert "insufficient capacity" in next(one["reason"] for one in outcome.waiting if one["name"] == "ns:large")
 
 
+def test_a_job_is_told_that_its_namespace_may_not_use_its_virtual_cluster_any_more() -> None:
+    world = World()
+    world.place("p", spec_text("b"))
+    world.filter(world.create("q", spec_text("b", priority=7)))
+    restricted = f"access: namespaces\n{CONFIG}".replace("  b:\n", "  b:\n    namespaces: [other]\n")
+    _, outcome = change(world, configuration(restricted))
+    (entry,) = outcome.waiting
+    assert (entry["name"], entry["verdict"], entry["priority"]) == ("ns/q", "neverStarts", 7)
+    assert entry["reason"].startswith("namespace ns may not use virtual cluster b")
+
+
 def test_others_are_served_while_the_jobs_that_wait_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     pods = {name: world.create(name, spec_text("a")) for name in ("one", "two", "three")}
