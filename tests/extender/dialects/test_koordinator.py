@@ -1,5 +1,6 @@
 """Gangs by Koordinator's annotations."""
 
+import time
 from typing import Any
 
 import pytest
@@ -72,3 +73,11 @@ def test_bad_annotations_are_told(annotations: dict[str, str], message: str) -> 
     with pytest.raises(UserError) as error:
         describe({}, annotations)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["9" * 20_000, "9." * 10_000, "1s" * 10_000 + "x"])
+def test_a_long_waiting_time_is_read_at_once(text: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(UserError, match="expected a duration above zero"):
+        describe({}, gang(waiting_time=text))
+    assert time.perf_counter() - began < 2.0
