@@ -14,6 +14,9 @@ from hived_extender.annotations import MAX_COUNT
 from hived_extender.dialects.description import GangKey, MatchPolicy, Within, shown
 
 LONGEST_WAIT_S = 1e9
+MOST_GANGS = 256
+"""That start together: each change of one looks at all of them."""
+
 SHOWN_LENGTH = 100
 """Of a bad value in a message."""
 
@@ -124,7 +127,10 @@ def gangs(value: object) -> tuple[GangKey, ...]:
     """Gangs that belong together, each once, in order of their names."""
     expected = 'a JSON list of gangs with their namespaces, such as ["default/workers", "default/servers"]'
     found = set()
-    for each in json(value, list[str], expected):
+    names = json(value, list[str], expected)
+    if len(names) > MOST_GANGS:
+        raise ValueError(f"at most {MOST_GANGS} gangs that start together")
+    for each in names:
         namespace, _, gang = each.partition("/")
         if not (_NAME.fullmatch(namespace) and _NAME.fullmatch(gang)):
             raise ValueError(expected)

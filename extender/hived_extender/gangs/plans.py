@@ -79,16 +79,17 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
     chosen: list[PodRecord] = []
     followers: dict[str, int] = {}
     missing: list[str] = []
+    together = set(keys)
     try:
         for key in keys:
             gang = gangs.get(key)
             if gang is None:
-                others = ", ".join(str(other) for other in keys if other != key)
+                others = listed([str(other) for other in islice(keys, NAMED + 1) if other != key], len(keys) - 1)
                 missing.append(f"rejected by podgroup {key}, which starts together with {others}: no pods created")
                 continue
             missing += [
                 f"rejected by podgroup {other} of another namespace: none of its pods has {key} among its groups"
-                for other in sorted(gang.lists.keys() - set(keys))
+                for other in sorted(gang.lists.keys() - together)
             ]
             terms = gang.terms()
             led = followers_of(gang.present(), max(terms.minimum, sum(terms.task_minimums.values())))
@@ -103,7 +104,7 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
     except UserError as error:
         return Plan(keys, refusal=error.message)
     if missing:
-        return Plan(keys, forming="; ".join(missing))
+        return Plan(keys, forming=_in_short(missing[:NAMED], len(missing), separator="; "))
     if not chosen:
         return Plan(keys)
     first = next(record.gang for record in chosen if record.gang is not None)
@@ -217,14 +218,14 @@ def _absent(names: Sequence[str], total: int) -> str:
     return _in_short(list(islice(absent, NAMED)), total - len(numbers))
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a message, the first few of them."""
-    return _in_short(names[:NAMED], len(names))
+def listed(names: Sequence[str], count: int = 0) -> str:
+    """Names in a message, the first few of them; `count` is how many there are, if these are not all."""
+    return _in_short(names[:NAMED], count or len(names))
 
 
-def _in_short(shown: Sequence[str], count: int) -> str:
+def _in_short(shown: Sequence[str], count: int, separator: str = ", ") -> str:
     more = f" and {count - len(shown)} more" if count > len(shown) else ""
-    return ", ".join(shown) + more
+    return separator.join(shown) + more
 
 
 def _check_agreement(key: GangKey, asks: Sequence[tuple[PodRecord, Ask]]) -> None:
