@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.kube_rules.quantities import units
+from hived_extender.kube_rules.quantities import MOST, units
 from hived_extender.kube_rules.selectors import (
     IN,
     NOT_IN,
@@ -282,7 +282,7 @@ def _requests(spec: PodSpec) -> tuple[tuple[str, int], ...]:
     total |= _of_pod_level(spec.resources, total)
     for resource, quantity in (spec.overhead or {}).items():
         total[resource] = total.get(resource, 0) + units(resource, quantity)
-    return tuple(sorted((name, count) for name, count in total.items() if count and name != ENABLE_LIMIT))
+    return tuple(sorted((name, min(count, MOST)) for name, count in total.items() if count and name != ENABLE_LIMIT))
 
 
 def _of_containers(spec: PodSpec) -> dict[str, int]:

@@ -7,6 +7,7 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender.kube_rules.demands import ANY_IP, HostPort, needs_kube_scheduler
+from hived_extender.kube_rules.quantities import MOST
 from hived_extender.wire import Pod
 
 from .objects import host_port, make_pod, node_affinity, pod_affinity, reader, spread
@@ -22,6 +23,10 @@ def cpu_of(**spec: Any) -> int:
 
 def test_containers_add_up() -> None:
     assert cpu_of(containers=[container("1"), container("500m")]) == 1500
+
+
+def test_containers_that_ask_for_more_than_any_node_has_add_up_to_so_much() -> None:
+    assert cpu_of(containers=[container("9223372036854775807")] * 10_000) == MOST
 
 
 def test_a_limit_stands_for_a_request_that_is_missing() -> None:
