@@ -1,5 +1,6 @@
 """Who starts together, from the pods that exist alone: as tables, without a service."""
 
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -141,3 +142,10 @@ def test_a_message_names_few_of_many_gangs_that_are_missing(namespace: str) -> N
     assert "g0" in forming
     assert forming.endswith("and 992 more")
     assert len(forming) < 3000
+
+
+def test_a_gang_whose_pods_have_an_owner_each_is_planned_at_once() -> None:
+    gangs = gangs_of(*(One("waiting", 1, Owner("Job", "train", f"uid-{number}", True)) for number in range(4000)))
+    began = time.perf_counter()
+    assert gangs.plan(KEY).round is not None
+    assert time.perf_counter() - began < 1.0
