@@ -14,7 +14,7 @@ from hived_extender.annotations import MAX_COUNT
 from hived_extender.dialects.description import GangKey, MatchPolicy, Within, shown
 
 LONGEST_WAIT_S = 1e9
-MOST_GANGS = 256
+MOST_GANGS = 64
 """That start together: each change of one looks at all of them."""
 
 SHOWN_LENGTH = 100

@@ -66,7 +66,7 @@ def test_the_name_is_that_of_labels_first(labels: dict[str, str], name: str) -> 
         (gang(waiting_time="9" * 400 + "h"), "9...': expected a duration above zero"),
         (gang(mode="strict"), "is 'strict': expected Strict or NonStrict"),
         (gang(groups='{"team/train": 1}'), "expected a JSON list of gangs with their namespaces"),
-        (gang(groups=str(["a/b"] * 257).replace("'", '"')), "expected at most 256 gangs that start together"),
+        (gang(groups=str(["a/b"] * 65).replace("'", '"')), "expected at most 64 gangs that start together"),
         (gang(match_policy="some"), "is 'some': expected only-waiting, waiting-and-running,"),
     ],
 )
