@@ -37,6 +37,9 @@ MAX_COUNT = 10**10 - 1
 MOST_PARTS = 2**18
 """Of a review: commas and brackets, those in texts included. A pod has thousands. Millions take seconds to read."""
 
+KUBELETS = frozenset({"system:nodes", "system:masters"})
+"""Groups of users; kubelets of clusters without node authorization may be of the second."""
+
 _COUNT = re.compile(r"[0-9]{1,10}")
 
 CONTAINER_LISTS = ("initContainers", "containers")
@@ -87,10 +90,11 @@ class Admission:
         self._refusals = Refusals(cluster, rules)
         self._permissions = Permissions(cluster, rules, self._labels_of)
 
-    def admit(self, pod: Mapping[str, Any], namespace: str = "") -> Admitted:
+    def admit(self, pod: Mapping[str, Any], namespace: str = "", *, is_by_kubelet: bool = False) -> Admitted:
         """The pod with the limit that makes it ours and with the variables, without the resource of devices.
 
-        `namespace` is where it is created, if that is not written in it. Raises UserError for what is no pod.
+        `namespace` is where it is created, if that is not written in it; `is_by_kubelet` says who creates it. Raises
+        UserError for what is no pod.
         """
         view: Pod = _decoded(pod, Pod)
         view.metadata.namespace = view.metadata.namespace or namespace
@@ -98,7 +102,7 @@ class Admission:
         if spec is None:
             return Admitted(pod)
         is_ours = view.is_ours or self._serves(spec.scheduler_name or "")
-        refusal = self._refusals.refusal(view, is_ours=is_ours)
+        refusal = self._refusals.refusal(view, is_ours=is_ours, is_by_kubelet=is_by_kubelet)
         if not refusal and self._permissions.concerns(view, is_served=self._serves(spec.scheduler_name or "")):
             refusal = self._permissions.refusal(view)
         if refusal:
@@ -125,12 +129,17 @@ class Admission:
         return self._serves_every_name or scheduler_name in self._names
 
 
+class _User(msgspec.Struct):
+    groups: list[str] | None = None
+
+
 class _Request(msgspec.Struct):
     uid: str
     object: dict[str, Any] | None = None
     namespace: str = ""
     operation: str = ""
     sub_resource: str = msgspec.field(name="subResource", default="")
+    user: _User = msgspec.field(name="userInfo", default_factory=_User)
 
 
 class _Review(msgspec.Struct):
@@ -156,7 +165,8 @@ def review(admission: Admission, body: bytes) -> bytes:
     request = asked.request
     answer: dict[str, Any] = {"uid": request.uid, "allowed": True}
     if request.object is not None and request.operation == "CREATE" and not request.sub_resource:
-        admitted = admission.admit(request.object, request.namespace)
+        is_by_kubelet = not KUBELETS.isdisjoint(request.user.groups or ())
+        admitted = admission.admit(request.object, request.namespace, is_by_kubelet=is_by_kubelet)
         patch = list(_patch(request.object, admitted.pod))
         if patch:
             answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(encode(patch)).decode()}

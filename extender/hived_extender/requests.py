@@ -5,8 +5,9 @@ nothing is guessed. Leaf cells are counted by OpenPAI's rule: as many as cover d
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
+from itertools import islice
 from math import ceil
 
 import msgspec
@@ -39,6 +40,9 @@ DEVICE_REQUESTS = PREFIX + "device-requests"
 """What a pod asked for before the admission webhook took the device resource away from its containers."""
 
 HOSTNAME = "kubernetes.io/hostname"
+
+NAMED = 8
+"""Resources that a message names."""
 
 _OF_PODS = re.compile(r"cpu|memory|hugepages-.*")
 """Resources that a pod may ask for as a whole; only containers ask for devices."""
@@ -237,21 +241,19 @@ class Resolver:
 
     def _devices(self, pod: Pod) -> tuple[str, int] | None:
         """(resource, count) of the devices that a pod asks for, None if it asks for none."""
-        asked = {
-            name: ceil(min(count, MAX_COUNT))
-            for name in sorted(self._device_names(pod))
-            if (count := requested(pod, name)) > 0
-        }
+        found = sorted(all_requested(pod, self._device_names(pod)).items())
+        asked = {name: ceil(min(count, MAX_COUNT)) for name, count in found if count > 0}
         if len(asked) > 1:
-            raise UserError(f"asks for {' and '.join(asked)}; leave one: a pod has cells of one leaf cell type")
+            named = " and ".join(islice(asked, NAMED))
+            raise UserError(f"asks for {named}; leave one: a pod has cells of one leaf cell type")
         if not asked:
             return _taken_away(pod)
-        (found,) = asked.items()
-        return found
+        (device,) = asked.items()
+        return device
 
     def asks_for_devices(self, pod: Pod) -> bool:
         """Whether a pod asks for anything that is a device, be it one that no leaf cell means."""
-        return any(requested(pod, name) > 0 for name in self._device_names(pod))
+        return any(count > 0 for count in all_requested(pod, self._device_names(pod)).values())
 
     def _device_names(self, pod: Pod) -> set[str]:
         names = {name for each in _containers(pod) for name in _own_requests(each)}
@@ -347,28 +349,47 @@ class Resolver:
 
 
 def requested(pod: Pod, resource: str) -> float:
-    """How much of a resource Kubernetes sets aside for a pod: its overhead, and the pod's own request. Without one,
-    the sum of its containers counts; and where these name no request either, the pod's own limit.
+    """How much of a resource Kubernetes sets aside for a pod; see `all_requested`."""
+    return all_requested(pod, {resource}).get(resource, 0.0)
+
+
+def all_requested(pod: Pod, names: Set[str]) -> dict[str, float]:
+    """How much of each of these resources Kubernetes sets aside for a pod: its overhead, and the pod's own request.
+    Without one, the sum of its containers counts; and where these name no request either, the pod's own limit.
+
+    Cost O(containers + resources that they name): both are the author's to choose.
     """
     spec = pod.spec or PodSpec()
-    own = spec.resources if _OF_PODS.fullmatch(resource) else None
-    asked: str | int | float | None = (own.requests or {}).get(resource) if own is not None else None
-    if asked is None and own is not None and not any(resource in _own_requests(each) for each in _containers(pod)):
-        asked = (own.limits or {}).get(resource)
-    of_pod = _requested_by_containers(spec, resource) if asked is None else amount(asked)
-    return of_pod + amount((spec.overhead or {}).get(resource, 0))
+    found = _requested_by_containers(spec, names)
+    if spec.resources is not None:
+        limits = {name: limit for name, limit in (spec.resources.limits or {}).items() if name not in found}
+        said = limits | (spec.resources.requests or {})
+        found |= {name: amount(said[name]) for name in said.keys() & names if _OF_PODS.fullmatch(name)}
+    overhead = spec.overhead or {}
+    for name in overhead.keys() & names:
+        found[name] = found.get(name, 0.0) + amount(overhead[name])
+    return found
 
 
-def _requested_by_containers(spec: PodSpec, resource: str) -> float:
+def _requested_by_containers(spec: PodSpec, names: Set[str]) -> dict[str, float]:
     """All containers that run at once, or an init container and those that run on beside it, if that is more."""
-    running = peak = 0.0
+    running: dict[str, float] = {}
+    peak: dict[str, float] = {}
     for each in spec.init_containers or ():
-        own = amount(_own_requests(each).get(resource, 0))
-        peak = max(peak, running + own)
-        if each.restart_policy == "Always":
-            running += own
-    running += sum(amount(_own_requests(each).get(resource, 0)) for each in spec.containers or ())
-    return max(peak, running)
+        for name, own in _amounts(each, names):
+            peak[name] = max(peak.get(name, 0.0), running.get(name, 0.0) + own)
+            if each.restart_policy == "Always":
+                running[name] = running.get(name, 0.0) + own
+    for each in spec.containers or ():
+        for name, own in _amounts(each, names):
+            running[name] = running.get(name, 0.0) + own
+    return {name: max(running.get(name, 0.0), peak.get(name, 0.0)) for name in running.keys() | peak.keys()}
+
+
+def _amounts(container: Container, names: Set[str]) -> Iterator[tuple[str, float]]:
+    """How much a container requests of each of these resources that it names."""
+    own = _own_requests(container)
+    return ((name, amount(own[name])) for name in own.keys() & names)
 
 
 def _own_requests(container: Container) -> dict[str, str | int | float]:

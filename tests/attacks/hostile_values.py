@@ -26,10 +26,15 @@ KEYS = sorted(
 )
 """Every label and annotation that hived reads, and a few that it does not."""
 
-NUMBERS = ("0", "1", "-1", "2147483648", "9223372036854775808", "1e3", "1e999", "NaN", "0x7f", "007", "1_0", "٣", "1.5")
+NUMBERS = (
+    "0", "1", "-1", "2147483647", "2147483648", "9223372036854775808", "1e3", "1e999", "NaN", "0x7f", "007", "1_0", "٣",
+    "1.5",
+)  # fmt: skip
 WORDS = ("a", "evil", "b", "gang", "true", "null", "~", "NODE", "GPU", "default/gang", "Strict", "Any", "10m", "-5s")
 DEEP = "[" * 20_000
 LONG_DIGITS = "9" * 5_000
+MANY_GANGS = json.dumps([f"default/g{number}" for number in range(10_000)])
+MANY_TASKS = json.dumps({f"t{number}": 0 for number in range(10_000)})
 STRUCTURED = (
     "{}", "[]", "[[", "{", '{"', '"\\ud800"', "\x00", "\ufeff{}", "&a [*a]", "- a\n" * 300, "a: " * 300, "? ? ?",
     "{<<: *x}", "!!python/object/apply:os.system [echo]", "--- a\n--- b", '{"a": ' * 2_000, DEEP, LONG_DIGITS,
@@ -39,6 +44,7 @@ STRUCTURED = (
     '{"resource": 1, "total": -1}', '{"resource": "nvidia.com/gpu", "total": ' + LONG_DIGITS + "}",
     '{"resource": "nvidia.com/gpu", "total": 99999999999, "containers": {"main": 99999999999}}', '{"required": "NODE"}',
     '{"required": []}', '{"server": 1, "worker": -3}', "\U0001d7d8", "a" * 300, "a" * 40_000, " ", "\n", "é" * 200,
+    "9" * 20_000, MANY_GANGS, MANY_TASKS,
 )  # fmt: skip
 QUANTITIES = (
     "1", "0", "-1", "1.5", "0.0000000001", "1e3", "1E400", "-1e-400", "1Ki", "9" * 19, "9" * 19 + "E", "9" * 60, "m",

@@ -333,12 +333,19 @@ def test_a_pod_that_would_take_devices_past_hived_is_refused(refusing: Admission
         on_node(other(), "elsewhere"),
         of_daemon_set(other(), "elsewhere"),
         selecting(other(), model="a100"),
-        on_node(other(annotations={"kubernetes.io/config.mirror": "1"}), "a"),
         pod(container(count=1)),
     ],
 )
 def test_a_pod_that_leaves_the_devices_of_hived_alone_passes(refusing: Admission, given: Any) -> None:
     assert asked(refusing, given, is_allowed=True)["allowed"]
+
+
+@pytest.mark.parametrize(("group", "is_allowed"), [("system:nodes", True), ("tenants", False)])
+def test_what_stands_for_a_static_pod_passes_if_a_kubelet_creates_it(
+    refusing: Admission, group: str, is_allowed: bool
+) -> None:
+    mirror = on_node(other(annotations={"kubernetes.io/config.mirror": "1"}), "a")
+    asked(refusing, mirror, is_allowed=is_allowed, userInfo={"username": "u", "groups": [group]})
 
 
 def test_nothing_is_refused_unless_the_configuration_says_so(admission: Admission) -> None:

@@ -167,6 +167,15 @@ def test_missing_pods_of_a_job_that_has_no_leader_yet_hold_up_the_others() -> No
     assert len(world.settle()) == 3
 
 
+def test_more_pods_than_any_cluster_has_nodes_are_not_thought_of() -> None:
+    world = JobSetWorld()
+    world.job_pod(0, 0, minimum=2**17, jobs=1)
+    assert "lacks 131071 pods that are created after their leaders, at most 16384" in world.ask("job-0-0")
+    world.drop("job-0-0")
+    world.job_pod(0, 0, minimum=2**14, jobs=1, uid="uid-again")
+    assert world.ask("job-0-0").startswith("podgroup/ns/set (1 pods start together): ")
+
+
 GANG = {labels_of_gangs.GROUP_NAME: "set", labels_of_gangs.MIN_AVAILABLE: "4"}
 OF_JOB = {TOPOLOGY: RACK, COMPLETION_INDEX: "1", REPLICATED_JOB: "workers", REPLICAS: "2", JOB_INDEX: "0"}
 

@@ -1,5 +1,6 @@
 """Who starts together, from the pods that exist alone: as tables, without a service."""
 
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -129,3 +130,22 @@ def test_a_pod_that_ended_well_and_is_then_deleted_counts_no_more() -> None:
     (ended,) = gangs.ended.values()
     gangs.end("u0", Ended(ended.description, True, ended.created, ended.owner, is_leaving=True))
     assert "1 of 3 pods created" in gangs.plan(KEY).forming
+
+
+@pytest.mark.parametrize("namespace", ["ns", "other"])
+def test_a_message_names_few_of_many_gangs_that_are_missing(namespace: str) -> None:
+    others = tuple(GangKey(namespace, f"g{number}") for number in range(1000))
+    record = PodRecord("u", "p", "ns", description=Description("test", gang=KEY, groups=others), ask=Ask("a", 0, 1))
+    gangs = Gangs()
+    gangs.join(record)
+    forming = gangs.plan(KEY).forming
+    assert "g0" in forming
+    assert forming.endswith("and 992 more")
+    assert len(forming) < 3000
+
+
+def test_a_gang_whose_pods_have_an_owner_each_is_planned_at_once() -> None:
+    gangs = gangs_of(*(One("waiting", 1, Owner("Job", "train", f"uid-{number}", True)) for number in range(4000)))
+    began = time.perf_counter()
+    assert gangs.plan(KEY).round is not None
+    assert time.perf_counter() - began < 1.0

@@ -206,3 +206,15 @@ def test_a_restart_after_all_that_finds_a_sound_state(seed: int) -> None:
     restarted.service.sync_pods([to_pod(pod) for pod in saboteur.world.kube.pods.values()])
     assert restarted.service.fault == ""
     check_invariants(restarted.state)
+
+
+def test_no_amount_of_resources_stops_the_service() -> None:
+    world = World()
+    resources = {"requests": {"memory": "9223372036854775807"}}
+    containers = [{"name": f"c{number}", "resources": resources} for number in range(8192)]
+    world.service.pod_seen(to_pod({
+        "metadata": {"name": "greedy", "namespace": "evil", "uid": "greedy"},
+        "spec": {"nodeName": NODES[0], "containers": containers},
+    }))  # fmt: skip
+    assert world.service.fault == ""
+    world.service.close()

@@ -1,5 +1,6 @@
 """From what a pod asks of Kubernetes to what it asks of HiveD: every case that could be read in two ways."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -295,6 +296,15 @@ def test_devices_in_an_annotation_that_is_nested_deeply_are_an_error_of_its_auth
 )
 def test_devices_that_mean_no_cells_or_several_are_refused(one: Pod, expected: str) -> None:
     assert refusal(one).startswith(expected)
+
+
+def test_few_of_many_devices_are_named() -> None:
+    many = pod(*({f"made-up-{number}/gpu": 1} for number in range(4000)))
+    began = time.perf_counter()
+    message = refusal(many)
+    assert time.perf_counter() - began < 2.0
+    assert message.startswith("asks for made-up-0/gpu and made-up-1/gpu and ")
+    assert len(message) < 400
 
 
 # ---- which cells

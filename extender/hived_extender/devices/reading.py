@@ -5,7 +5,7 @@ from math import ceil
 
 from hived_extender.annotations import MAX_COUNT, PREFIX
 from hived_extender.devices.table import PodUse
-from hived_extender.requests import requested
+from hived_extender.requests import all_requested
 from hived_extender.wire import Node, Pod, amount
 
 _NO_DEVICES = ("kubernetes.io/", PREFIX)
@@ -29,16 +29,15 @@ def use_of(pod: Pod) -> PodUse | None:
     spec = pod.spec
     if spec is None or not spec.node_name or pod.has_completed:
         return None
-    names: dict[str, None] = {}
+    names: set[str] = set()
     for container in (*(spec.containers or ()), *(spec.init_containers or ())):
         resources = container.resources
         if resources is not None:
-            names.update(
-                dict.fromkeys(filter(_may_be_device, (*(resources.limits or ()), *(resources.requests or ()))))
-            )
+            names.update(filter(_may_be_device, (*(resources.limits or ()), *(resources.requests or ()))))
     if not names:
         return None
-    requests = {name: count for name in sorted(names) if (count := ceil(min(requested(pod, name), MAX_COUNT)))}
+    found = sorted(all_requested(pod, names).items())
+    requests = {name: ceil(min(count, MAX_COUNT)) for name, count in found if count}
     meta = pod.metadata
     return PodUse(meta.uid, meta.namespace, meta.name, requests) if requests else None
 

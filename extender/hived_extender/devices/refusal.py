@@ -9,7 +9,10 @@ from hived_extender.requests import requested
 from hived_extender.wire import Pod
 
 MIRROR = "kubernetes.io/config.mirror"
-"""Annotation of what stands for a static pod: it runs whether or not the API server has an object for it."""
+"""Annotation of what stands for a static pod: it runs whether or not the API server has an object for it.
+
+Anybody may write it. It counts on what a kubelet creates.
+"""
 
 
 class _Field(msgspec.Struct):
@@ -48,9 +51,10 @@ class Refusals:
         self._node_labels = rules.node_labels
         self._names = names_for(rules.scheduler_names, cluster.virtual_clusters)
 
-    def refusal(self, pod: Pod, *, is_ours: bool) -> str:
+    def refusal(self, pod: Pod, *, is_ours: bool, is_by_kubelet: bool = False) -> str:
         """Why a pod that is created is refused, "" if it is not. `is_ours`: it gets cells, unless it names a node."""
-        if not self._types or (is_ours and not pod.node) or MIRROR in pod.annotations:
+        is_static = is_by_kubelet and MIRROR in pod.annotations
+        if not self._types or (is_ours and not pod.node) or is_static:
             return ""
         resource = next((name for name in self._types if requested(pod, name) > 0), "")
         node = pod.node or _daemon_node(pod)

@@ -183,8 +183,10 @@ def _lose(shares: Sequence[_Share], index: int) -> int:
 
 
 def _request(shares: Sequence[_Share], resource: str, facts: NodeDevices, holds: Holds) -> None:
-    """Note what pods that hold no cells request of one resource."""
+    """Note what pods that hold no cells request of one resource, until nothing is left."""
     for pod in sorted(facts.pods.values(), key=lambda each: (each.namespace, each.name, each.uid)):
+        if not any(share.left for share in shares):
+            return
         count = pod.requests.get(resource, 0)
         if count and not holds(pod.uid):
             for share, part in _divide(count, shares):

@@ -14,11 +14,16 @@ from hived_extender.annotations import MAX_COUNT
 from hived_extender.dialects.description import GangKey, MatchPolicy, Within, shown
 
 LONGEST_WAIT_S = 1e9
+MOST_GANGS = 64
+"""That start together: each change of one looks at all of them."""
+
 SHOWN_LENGTH = 100
 """Of a bad value in a message."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?")
-_DURATION_PART = r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)"
+_DURATION_PART = r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)"
+"""There is one way to match a text, or a long row of digits takes the square of its length."""
+
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 T = TypeVar("T")
@@ -122,7 +127,10 @@ def gangs(value: object) -> tuple[GangKey, ...]:
     """Gangs that belong together, each once, in order of their names."""
     expected = 'a JSON list of gangs with their namespaces, such as ["default/workers", "default/servers"]'
     found = set()
-    for each in json(value, list[str], expected):
+    names = json(value, list[str], expected)
+    if len(names) > MOST_GANGS:
+        raise ValueError(f"at most {MOST_GANGS} gangs that start together")
+    for each in names:
         namespace, _, gang = each.partition("/")
         if not (_NAME.fullmatch(namespace) and _NAME.fullmatch(gang)):
             raise ValueError(expected)

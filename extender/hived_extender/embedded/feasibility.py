@@ -16,7 +16,7 @@ from hived_extender.wire import Node, Pod, PodSpec
 
 NOT_READY = "node(s) were not ready"
 
-_demands = DemandsReader()
+_demands = DemandsReader(is_unbounded=True)
 
 T = TypeVar("T")
 

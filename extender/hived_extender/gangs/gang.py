@@ -85,10 +85,7 @@ class Gang:
             if owner is not None:
                 of_uid = youngest.setdefault((owner.kind, owner.name), {})
                 of_uid[owner.uid] = max(created, of_uid.get(owner.uid, ""))
-        return {
-            key: {uid for uid, created in of_uid.items() if created == max(of_uid.values())}
-            for key, of_uid in youngest.items()
-        }
+        return {key: _latest(of_uid) for key, of_uid in youngest.items()}
 
     def terms(self) -> Terms:
         """What its pods say together; if none is to stay, what the others said. Raises UserError if they disagree.
@@ -132,6 +129,11 @@ class Gang:
             source=agreed("source", "the object that describes it", None),
             is_missing=bool(self.members) and any(description.missing for _, description in said),
         )
+
+
+def _latest(created: Mapping[str, str]) -> set[str]:
+    last = max(created.values())
+    return {uid for uid, at in created.items() if at == last}
 
 
 def _is_of(latest: Mapping[tuple[str, str], Collection[str]], owner: Owner | None) -> bool:

@@ -20,6 +20,9 @@ from hived_extender.requests import Ask
 NAMED = 8
 """Pods that a message names; of the others it says how many there are."""
 
+MOST_ABSENT = 2**14
+"""Pods of a gang that are created after their leaders: each has a request of its own as soon as these may start."""
+
 _NUMBERED = re.compile(r"(.*[-._]|)(0|[1-9][0-9]{0,9})")
 """The name of a pod that has a number at its end. Names that Kubernetes makes up may end in digits as well."""
 
@@ -79,19 +82,21 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
     chosen: list[PodRecord] = []
     followers: dict[str, int] = {}
     missing: list[str] = []
+    together = set(keys)
     try:
         for key in keys:
             gang = gangs.get(key)
             if gang is None:
-                others = ", ".join(str(other) for other in keys if other != key)
+                others = listed([str(other) for other in islice(keys, NAMED + 1) if other != key], len(keys) - 1)
                 missing.append(f"rejected by podgroup {key}, which starts together with {others}: no pods created")
                 continue
             missing += [
                 f"rejected by podgroup {other} of another namespace: none of its pods has {key} among its groups"
-                for other in sorted(gang.lists.keys() - set(keys))
+                for other in sorted(gang.lists.keys() - together)
             ]
             terms = gang.terms()
             led = followers_of(gang.present(), max(terms.minimum, sum(terms.task_minimums.values())))
+            _check_absent(key, sum(led.values()))
             members, lack = (_led(gang), "") if led else _starters(gang, terms)
             followers |= led
             if lack:
@@ -103,7 +108,7 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
     except UserError as error:
         return Plan(keys, refusal=error.message)
     if missing:
-        return Plan(keys, forming="; ".join(missing))
+        return Plan(keys, forming=_in_short(missing[:NAMED], len(missing), separator="; "))
     if not chosen:
         return Plan(keys)
     first = next(record.gang for record in chosen if record.gang is not None)
@@ -111,6 +116,15 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
     uids = frozenset(record.uid for record in chosen)
     parts = _parts(name, first, chosen, followers)
     return Plan(keys, round=Round(first, name, tuple(chosen), tuple(parts), uids))
+
+
+def _check_absent(key: GangKey, count: int) -> None:
+    """Raise UserError if leaders stand for more pods than that."""
+    if count > MOST_ABSENT:
+        raise UserError(
+            f"podgroup {key} lacks {count} pods that are created after their leaders, at most {MOST_ABSENT} are "
+            "possible: set a lower minimum"
+        )
 
 
 def _check_namespaces(gang: Gang, terms: Terms) -> None:
@@ -155,8 +169,11 @@ def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
         tasks.update(ended.description.task for ended in succeeded)
         counted += len(succeeded)
     chosen: dict[str, PodRecord] = {}
+    by_task: dict[str | None, list[PodRecord]] = {}
+    for record in ready:
+        by_task.setdefault(task_of(record), []).append(record)
     for task, minimum in sorted(terms.task_minimums.items()):
-        of_task = [record for record in ready if task_of(record) == task]
+        of_task = by_task.get(task, [])
         needed = max(0, minimum - tasks[task])
         if needed > len(of_task):
             have = tasks[task] + sum(task_of(record) == task and not is_placed(record) for record in members)
@@ -217,14 +234,14 @@ def _absent(names: Sequence[str], total: int) -> str:
     return _in_short(list(islice(absent, NAMED)), total - len(numbers))
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a message, the first few of them."""
-    return _in_short(names[:NAMED], len(names))
+def listed(names: Sequence[str], count: int = 0) -> str:
+    """Names in a message, the first few of them; `count` is how many there are, if these are not all."""
+    return _in_short(names[:NAMED], count or len(names))
 
 
-def _in_short(shown: Sequence[str], count: int) -> str:
+def _in_short(shown: Sequence[str], count: int, separator: str = ", ") -> str:
     more = f" and {count - len(shown)} more" if count > len(shown) else ""
-    return ", ".join(shown) + more
+    return separator.join(shown) + more
 
 
 def _check_agreement(key: GangKey, asks: Sequence[tuple[PodRecord, Ask]]) -> None:

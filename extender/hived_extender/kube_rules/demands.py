@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.kube_rules.quantities import units
+from hived_extender.kube_rules.quantities import MOST, units
 from hived_extender.kube_rules.selectors import (
     IN,
     NOT_IN,
@@ -30,6 +30,14 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 """The label that every namespace has: its own name."""
 
 ANY_IP = "0.0.0.0"
+
+MOST_PARTS = 256
+"""Of the rules of a pod: terms, keys and values. Each takes time for all nodes, with the service's lock held."""
+
+MOST_RESOURCES = 128
+"""That a pod may name; of more, those of Kubernetes itself come first."""
+
+TOO_LARGE = "its rules about nodes and other pods have too many parts"
 
 NamespaceLabels = Mapping[str, Mapping[str, str]]
 """Labels of namespaces by their names; one that is missing has NAMESPACE_NAME alone."""
@@ -129,14 +137,18 @@ class RuledPod:
 
 
 class DemandsReader:
-    """Reads pods, and gives equal demands as one object."""
+    """Reads pods, and gives equal demands as one object.
 
-    def __init__(self) -> None:
+    What has more than MOST_PARTS is left to kube-scheduler, unless it `is_unbounded`: it stands in for that.
+    """
+
+    def __init__(self, *, is_unbounded: bool = False) -> None:
+        self._is_unbounded = is_unbounded
         self._known: WeakValueDictionary[Demands, Demands] = WeakValueDictionary()
 
     def read(self, pod: Pod) -> RuledPod:
         """The pod as the rules see it. Raises UserError if its affinity or its spread constraints cannot be read."""
-        demands = _demands(pod)
+        demands = _demands(pod, is_unbounded=self._is_unbounded)
         return RuledPod(pod.metadata.namespace, pod.labels, self._known.setdefault(demands, demands))
 
 
@@ -176,6 +188,13 @@ class _PodTermSpec(msgspec.Struct, rename="camel"):
     match_label_keys: list[str] | None = None
     mismatch_label_keys: list[str] | None = None
 
+    @property
+    def size(self) -> int:
+        """How many parts it has."""
+        selectors = (self.label_selector, self.namespace_selector)
+        keys = (self.namespaces, self.match_label_keys, self.mismatch_label_keys)
+        return 1 + sum(each.size for each in selectors if each is not None) + sum(len(each or ()) for each in keys)
+
 
 class _PodAffinitySpec(msgspec.Struct):
     required: list[_PodTermSpec] | None = msgspec.field(
@@ -190,6 +209,14 @@ class AffinitySpec(msgspec.Struct, rename="camel"):
     pod_affinity: _PodAffinitySpec | None = None
     pod_anti_affinity: _PodAffinitySpec | None = None
 
+    @property
+    def size(self) -> int:
+        """How many parts it has."""
+        of_node = self.node_affinity.required if self.node_affinity else None
+        of_pods = [each.required or () for each in (self.pod_affinity, self.pod_anti_affinity) if each is not None]
+        terms = (of_node.node_selector_terms if of_node else None) or ()
+        return sum(term.size for term in terms) + sum(term.size for each in of_pods for term in each)
+
 
 class SpreadSpec(msgspec.Struct, rename="camel"):
     """A topology spread constraint as JSON has it."""
@@ -203,8 +230,13 @@ class SpreadSpec(msgspec.Struct, rename="camel"):
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
 
+    @property
+    def size(self) -> int:
+        """How many parts it has."""
+        return 1 + (self.label_selector.size if self.label_selector else 0) + len(self.match_label_keys or ())
 
-def _demands(pod: Pod) -> Demands:
+
+def _demands(pod: Pod, *, is_unbounded: bool) -> Demands:
     spec = pod.spec or PodSpec()
     try:
         affinity = msgspec.convert(spec.affinity or {}, AffinitySpec)
@@ -212,6 +244,10 @@ def _demands(pod: Pod) -> Demands:
     except msgspec.ValidationError as error:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         raise UserError(f"the affinity or topologySpreadConstraints of pod {name} cannot be read: {error}") from None
+    requests = _requests(spec)
+    if not is_unbounded and (_size(spec, affinity, spread) > MOST_PARTS or len(requests) > MOST_RESOURCES):
+        foremost = sorted(requests, key=lambda one: ("/" in one[0], one))[:MOST_RESOURCES]
+        return Demands(requests=tuple(sorted(foremost)), beyond=TOO_LARGE)
     required = affinity.node_affinity.required if affinity.node_affinity else None
     return Demands(
         tolerations=tuple(
@@ -220,13 +256,19 @@ def _demands(pod: Pod) -> Demands:
         ),
         node_selector=of_labels(spec.node_selector or {}),
         node_terms=None if required is None else _node_terms(required),
-        requests=_requests(spec),
+        requests=requests,
         ports=tuple(_ports(spec)),
         affinity=_pod_terms(affinity.pod_affinity, pod),
         anti_affinity=_pod_terms(affinity.pod_anti_affinity, pod),
         spread=tuple(_constraint(each, pod.labels) for each in spread if each.when_unsatisfiable == "DoNotSchedule"),
         beyond=_beyond(spec),
     )
+
+
+def _size(spec: PodSpec, affinity: AffinitySpec, spread: list[SpreadSpec]) -> int:
+    ports = sum(len(each.ports or ()) for each in (*(spec.containers or ()), *(spec.init_containers or ())))
+    own = len(spec.tolerations or ()) + len(spec.node_selector or ()) + ports
+    return own + affinity.size + sum(each.size for each in spread)
 
 
 def _node_terms(selector: _NodeSelectorSpec) -> tuple[NodeTerm, ...]:
@@ -282,7 +324,7 @@ def _requests(spec: PodSpec) -> tuple[tuple[str, int], ...]:
     total |= _of_pod_level(spec.resources, total)
     for resource, quantity in (spec.overhead or {}).items():
         total[resource] = total.get(resource, 0) + units(resource, quantity)
-    return tuple(sorted((name, count) for name, count in total.items() if count and name != ENABLE_LIMIT))
+    return tuple(sorted((name, min(count, MOST)) for name, count in total.items() if count and name != ENABLE_LIMIT))
 
 
 def _of_containers(spec: PodSpec) -> dict[str, int]:
@@ -290,8 +332,8 @@ def _of_containers(spec: PodSpec) -> dict[str, int]:
     peak: dict[str, int] = {}
     for each in spec.init_containers or ():
         own = _own_requests(each.resources)
-        for resource in own.keys() | beside.keys():
-            peak[resource] = max(peak.get(resource, 0), beside.get(resource, 0) + own.get(resource, 0))
+        for resource, count in own.items():
+            peak[resource] = max(peak.get(resource, 0), beside.get(resource, 0) + count)
         if each.restart_policy == "Always":
             _add(beside, own)
     total = dict(beside)

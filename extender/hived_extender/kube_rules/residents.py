@@ -1,7 +1,7 @@
 """The pods that have a node, as the rules between pods see them: who is where, and how much of a node is used."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,9 @@ from hived_extender.kube_rules.quantities import PODS
 from hived_extender.kube_rules.selectors import Selector, matches
 
 _KEPT_QUESTIONS = 64
+
+_MOST_OF_NODE = 2**62
+"""Of a resource: more counts as this much, which fits into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +30,69 @@ class Resident:
     has_cells: bool = True
 
 
+class _Usage:
+    """How much of each resource pods request of each node, in `quantities.units`.
+
+    Memory is as much as the pods say. Only `kept` has a number for each node: of the resources asked about last, since
+    whoever may create pods makes up names of resources.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._rows = {name: row for row, name in enumerate(names)}
+        self._of: dict[str, dict[str, int]] = {}  # by node and resource; nothing is 0
+        self._kept: OrderedDict[str, npt.NDArray[np.int64]] = OrderedDict()
+
+    def add(self, node: str, requests: Iterable[tuple[str, int]], sign: int) -> None:
+        """A pod has come to a node, or, with -1, is gone. Cost O(its resources)."""
+        used, row = self._of.setdefault(node, {}), self._rows.get(node)
+        for resource, count in requests:
+            amount = used.get(resource, 0) + sign * count
+            if amount:
+                used[resource] = amount
+            else:
+                used.pop(resource, None)
+            kept = self._kept.get(resource)
+            if kept is not None and row is not None:
+                kept[row] = min(amount, _MOST_OF_NODE)
+        if not used:
+            del self._of[node]
+
+    def on(self, node: str) -> Mapping[str, int]:
+        """What is requested of a node."""
+        return self._of.get(node, {})
+
+    def array(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:
+        """int64, shape (node_count,): what is requested of the first configured nodes. Not to be changed.
+
+        Cost O(nodes with pods) at first, then O(1).
+        """
+        kept = self._kept.get(resource)
+        if kept is None or len(kept) < node_count:
+            kept = self._kept[resource] = np.zeros(max(len(self._rows), node_count), np.int64)
+            for node, used in self._of.items():
+                row = self._rows.get(node)
+                if row is not None:
+                    kept[row] = min(used.get(resource, 0), _MOST_OF_NODE)
+            if len(self._kept) > _KEPT_QUESTIONS:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(resource)
+        return kept[:node_count]
+
+
 class Residents:
     """Pods by uid, and what they request of each node. Not thread-safe. A change costs O(resources of the pod)."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         """`names` are the configured nodes; arrays are in their order."""
         self.names = tuple(names)
-        self._rows = {name: row for row, name in enumerate(names)}
         self._pods: dict[str, Resident] = {}
         self._on: dict[str, dict[str, Resident]] = {}
         self._in: dict[str, dict[str, Resident]] = {}
         self._repelling: dict[str, Resident] = {}
         # asked[namespace, selector] == the pods of that namespace that meet it, kept for the latest questions
         self._asked: OrderedDict[tuple[str, Selector], dict[str, Resident]] = OrderedDict()
-        # used[resource][row] == sum over the pods of that node, in quantities.units
-        self._used: dict[str, npt.NDArray[np.int64]] = {}
-        self._lasting: dict[str, npt.NDArray[np.int64]] = {}  # the same of those without cells
+        self._used = _Usage(names)
+        self._lasting = _Usage(names)  # the same of those without cells
         self.lasting_changes = 0
         """How often a pod without cells came or went."""
 
@@ -110,36 +160,21 @@ class Residents:
         """The pods with required anti-affinity by uid."""
         return self._repelling
 
-    def used(self, node: str) -> dict[str, int]:
-        """How much of each resource the pods of a node request, and how many they are (`pods`)."""
-        row = self._rows.get(node)
-        if row is None:
-            return {}
-        return {resource: int(used[row]) for resource, used in self._used.items() if row < len(used)}
+    def used(self, node: str) -> Mapping[str, int]:
+        """How much of each resource the pods of a node request, and how many they are (`pods`). Not to be changed."""
+        return self._used.on(node)
 
     def requested(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:
         """int64, shape (node_count,): how much of a resource the pods of each configured node request."""
-        return _grown(self._used, resource, node_count)[:node_count].copy()
+        return self._used.array(resource, node_count).copy()
 
     def lasting(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:
         """The same of pods without cells, which nobody makes leave. Not to be changed."""
-        return _grown(self._lasting, resource, node_count)[:node_count]
+        return self._lasting.array(resource, node_count)
 
     def _use(self, resident: Resident, sign: int) -> None:
-        row = self._rows.setdefault(resident.node, len(self._rows))
-        for resource, count in ((PODS, 1), *resident.pod.demands.requests):
-            _grown(self._used, resource, row + 1)[row] += sign * count
-            if not resident.has_cells:
-                _grown(self._lasting, resource, row + 1)[row] += sign * count
-        self.lasting_changes += not resident.has_cells
-
-
-def _grown(table: dict[str, npt.NDArray[np.int64]], resource: str, size: int) -> npt.NDArray[np.int64]:
-    """The array of a resource, with at least so many rows."""
-    used = table.get(resource)
-    if used is None or len(used) < size:
-        more = np.zeros(max(64, size, 2 * size if used is not None else size), np.int64)
-        if used is not None:
-            more[: len(used)] = used
-        used = table[resource] = more
-    return used
+        requests = ((PODS, 1), *resident.pod.demands.requests)
+        self._used.add(resident.node, requests, sign)
+        if not resident.has_cells:
+            self._lasting.add(resident.node, requests, sign)
+            self.lasting_changes += 1

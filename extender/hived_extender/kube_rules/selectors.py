@@ -66,6 +66,11 @@ class RequirementSpec(msgspec.Struct):
     operator: str = ""
     values: list[str] | None = None
 
+    @property
+    def size(self) -> int:
+        """How many keys and values it has."""
+        return 1 + len(self.values or ())
+
     def read(self) -> Requirement:
         """The same as a value."""
         return Requirement(self.key, self.operator, tuple(self.values or ()))
@@ -76,6 +81,11 @@ class LabelSelectorSpec(msgspec.Struct, rename="camel"):
 
     match_labels: dict[str, str] | None = None
     match_expressions: list[RequirementSpec] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many keys and values it has."""
+        return len(self.match_labels or ()) + sum(each.size for each in self.match_expressions or ())
 
     def read(self) -> Selector:
         """The same as a value."""
@@ -88,6 +98,11 @@ class NodeTermSpec(msgspec.Struct, rename="camel"):
 
     match_expressions: list[RequirementSpec] | None = None
     match_fields: list[RequirementSpec] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many keys and values it has, and one for itself."""
+        return 1 + sum(each.size for said in (self.match_expressions, self.match_fields) for each in said or ())
 
     def read(self) -> NodeTerm | None:
         """The same as a value; None if no node meets it: it is empty, or asks what Kubernetes does not answer."""

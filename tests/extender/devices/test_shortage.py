@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 from collections.abc import Callable
 
 import pytest
@@ -301,3 +302,13 @@ def test_the_losses_are_the_same_in_whichever_order_facts_come() -> None:
         found.append((floor.core.lost, floor.losses.current))
     assert all(each == found[0] for each in found)
     assert found[0][0] == {("n0", "A"): (3, (1, 3)), ("n1", "A"): (4, ()), ("n2", "B"): (1, ()), ("n2", "C"): (1, ())}
+
+
+def test_pods_that_come_when_nothing_is_left_cost_little() -> None:
+    floor = Floor()
+    floor.node("n0", nvidia_com__gpu="4")
+    began = time.perf_counter()
+    for number in range(1500):
+        floor.pod(f"p{number}", "n0", 4)
+    assert time.perf_counter() - began < 2.0
+    assert floor.core.lost == {("n0", "A"): (4, ())}

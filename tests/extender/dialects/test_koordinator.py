@@ -1,5 +1,6 @@
 """Gangs by Koordinator's annotations."""
 
+import time
 from typing import Any
 
 import pytest
@@ -65,6 +66,7 @@ def test_the_name_is_that_of_labels_first(labels: dict[str, str], name: str) -> 
         (gang(waiting_time="9" * 400 + "h"), "9...': expected a duration above zero"),
         (gang(mode="strict"), "is 'strict': expected Strict or NonStrict"),
         (gang(groups='{"team/train": 1}'), "expected a JSON list of gangs with their namespaces"),
+        (gang(groups=str(["a/b"] * 65).replace("'", '"')), "expected at most 64 gangs that start together"),
         (gang(match_policy="some"), "is 'some': expected only-waiting, waiting-and-running,"),
     ],
 )
@@ -72,3 +74,11 @@ def test_bad_annotations_are_told(annotations: dict[str, str], message: str) -> 
     with pytest.raises(UserError) as error:
         describe({}, annotations)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["9" * 20_000, "9." * 10_000, "1s" * 10_000 + "x"])
+def test_a_long_waiting_time_is_read_at_once(text: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(UserError, match="expected a duration above zero"):
+        describe({}, gang(waiting_time=text))
+    assert time.perf_counter() - began < 2.0

@@ -81,6 +81,8 @@ def test_bad_labels_and_annotations_are_invalid(http: Http, config_maps: str, me
         b'{"metadata": {"name": "one"}, "x": ' + b"[" * 70 + b"]" * 70 + b"}",
         b'{"metadata": {"name": "one"}, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"metadata": {"name": "\xff"}}',
+        b'{"metadata": {"name": "one", "ownerReferences": [null]}}',
+        b'{"metadata": {"name": "one", "ownerReferences": [{"controller": "yes"}]}}',
     ],
 )
 def test_a_malformed_body_is_a_bad_request(http: Http, config_maps: str, body: bytes) -> None:

@@ -32,6 +32,12 @@ def test_an_impossible_pod_is_invalid(http: Http, pods: str, spec: dict[str, Any
     assert http.refused("POST", pods, pod("one", **spec))[:2] == (422, "Invalid")
 
 
+@pytest.mark.parametrize("spec", [{"workloadRef": {"name": 5}}, {"schedulingGroup": {"podGroupName": []}}])
+def test_a_pod_that_hived_could_not_read_is_a_bad_request(http: Http, pods: str, spec: dict[str, Any]) -> None:
+    body = {"metadata": {"name": "odd"}, "spec": {"containers": [{"name": "main"}], **spec}}
+    assert http.refused("POST", pods, body)[:2] == (400, "BadRequest")
+
+
 def test_all_mistakes_of_a_pod_are_named_at_once(http: Http, pods: str) -> None:
     _, answer = http.call("POST", pods, pod("Bad_Name", containers=[{"name": "a"}], restartPolicy="x"))
     fields = [cause["field"] for cause in answer["details"]["causes"]]

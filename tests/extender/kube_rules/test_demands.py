@@ -1,15 +1,26 @@
 """What is read of pods."""
 
+import time
 from typing import Any
 
 import msgspec
 import pytest
 
 from hived.errors import UserError
-from hived_extender.kube_rules.demands import ANY_IP, HostPort, needs_kube_scheduler
+from hived_extender.kube_rules.demands import (
+    ANY_IP,
+    MOST_PARTS,
+    MOST_RESOURCES,
+    TOO_LARGE,
+    Demands,
+    DemandsReader,
+    HostPort,
+    needs_kube_scheduler,
+)
+from hived_extender.kube_rules.quantities import MOST
 from hived_extender.wire import Pod
 
-from .objects import host_port, make_pod, node_affinity, pod_affinity, reader, spread
+from .objects import expression, host_port, make_pod, node_affinity, pod_affinity, reader, spread
 
 
 def container(cpu: str, **fields: Any) -> dict[str, Any]:
@@ -22,6 +33,17 @@ def cpu_of(**spec: Any) -> int:
 
 def test_containers_add_up() -> None:
     assert cpu_of(containers=[container("1"), container("500m")]) == 1500
+
+
+def test_containers_that_ask_for_more_than_any_node_has_add_up_to_so_much() -> None:
+    assert cpu_of(containers=[container("9223372036854775807")] * 10_000) == MOST
+
+
+def test_many_init_containers_and_resources_are_added_up_at_once() -> None:
+    many = {"resources": {"limits": {f"made.up/{number}": 1 for number in range(4000)}}, "restartPolicy": "Always"}
+    began = time.perf_counter()
+    assert cpu_of(containers=[], initContainers=[many, *[container("1")] * 4000]) == 1000
+    assert time.perf_counter() - began < 2.0
 
 
 def test_a_limit_stands_for_a_request_that_is_missing() -> None:
@@ -168,3 +190,39 @@ def test_only_pods_with_taints_and_resources_alone_do_without_kube_scheduler(
     spec: dict[str, Any], expected: str
 ) -> None:
     assert needs_kube_scheduler(make_pod(spec).demands) == expected
+
+
+TERMS = [{"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(MOST_PARTS // 2)]
+VALUES = [str(number) for number in range(MOST_PARTS)]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        node_affinity(*TERMS, TERMS[0]),
+        node_affinity({"matchExpressions": [expression("k", "NotIn", *VALUES)]}),
+        pod_affinity("podAffinity", namespaces=VALUES),
+        pod_affinity("podAntiAffinity", matchLabelKeys=VALUES),
+        spread(labelSelector={"matchExpressions": [expression("k", "In", *VALUES)]}),
+        {"nodeSelector": dict.fromkeys([*VALUES, "k"], "v")},
+        {"tolerations": [{"operator": "Exists"}] * (MOST_PARTS + 1)},
+        {"containers": [{"ports": [{"hostPort": 1}] * (MOST_PARTS + 1)}]},
+    ],
+)
+def test_rules_of_too_many_parts_are_left_to_kube_scheduler(spec: dict[str, Any]) -> None:
+    assert make_pod(spec).demands == Demands(beyond=TOO_LARGE)
+    pod = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, Pod)
+    assert not DemandsReader(is_unbounded=True).read(pod).demands.beyond
+
+
+def test_rules_of_just_few_enough_parts_are_read() -> None:
+    demands = make_pod(node_affinity(*TERMS)).demands
+    assert not demands.beyond
+    assert len(demands.node_terms or ()) == len(TERMS)
+
+
+def test_of_too_many_resources_those_of_kubernetes_count() -> None:
+    demands = make_pod(limits={f"a.made/{number}": "1" for number in range(MOST_RESOURCES)} | {"memory": "1"}).demands
+    assert demands.beyond == TOO_LARGE
+    assert len(demands.requests) == MOST_RESOURCES
+    assert dict(demands.requests)["memory"] == 1

@@ -21,6 +21,15 @@ class Model(msgspec.Struct, rename="camel", kw_only=True):
     """Base of all views; an absent field has its zero value, as in Go. Nobody changes a view."""
 
 
+class OwnerReference(Model):
+    """An object that another one belongs to."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
 class ObjectMeta(Model):
     """What all objects have."""
 
@@ -35,6 +44,7 @@ class ObjectMeta(Model):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     finalizers: list[str] = []
+    owner_references: list[OwnerReference] = []
 
 
 class KubeObject(Model):
@@ -97,6 +107,20 @@ class Toleration(Model):
     toleration_seconds: int | None = None
 
 
+class WorkloadRef(Model):
+    """The pod group of a Workload."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
+class SchedulingGroup(Model):
+    """The PodGroup of a pod."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Model):
     """What a pod shall be."""
 
@@ -120,6 +144,8 @@ class PodSpec(Model):
     volumes: list[dict[str, Any]] = []
     resource_claims: list[dict[str, Any]] = []
     host_network: bool = False
+    workload_ref: WorkloadRef = msgspec.field(default_factory=WorkloadRef)
+    scheduling_group: SchedulingGroup = msgspec.field(default_factory=SchedulingGroup)
 
 
 class StateReason(Model):

@@ -24,14 +24,17 @@ def _names(text: str) -> frozenset[str]:
 
 # Fields that Kubernetes knows in these objects and that no view reads. Objects that are not listed may have any field.
 _UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
-    ObjectMeta: frozenset({"generation", "managedFields", "ownerReferences", "selfLink"}),
+    ObjectMeta: frozenset({"generation", "managedFields", "selfLink"}),
+    models.OwnerReference: frozenset({"apiVersion", "blockOwnerDeletion"}),
     models.Pod: frozenset(),
     models.PodSpec: _names(
         "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks "
         "ephemeralContainers hostAliases hostIPC hostPID hostUsers hostname hostnameOverride "
-        "imagePullSecrets os readinessGates runtimeClassName schedulingGroup securityContext serviceAccount "
-        "setHostnameAsFQDN shareProcessNamespace subdomain workloadRef"
+        "imagePullSecrets os readinessGates runtimeClassName securityContext serviceAccount "
+        "setHostnameAsFQDN shareProcessNamespace subdomain"
     ),
+    models.WorkloadRef: frozenset(),
+    models.SchedulingGroup: frozenset(),
     models.Container: _names(
         "args command env envFrom imagePullPolicy lifecycle livenessProbe readinessProbe resizePolicy "
         "restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath "

@@ -1,0 +1,63 @@
+"""What the pods on nodes request of them."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from hived_extender.kube_rules.demands import Demands, RuledPod
+from hived_extender.kube_rules.quantities import MOST
+from hived_extender.kube_rules.residents import Residents
+
+NAMES = [f"n{number}" for number in range(10_000)]
+
+
+def pod(**requests: int) -> RuledPod:
+    return RuledPod("team", {}, Demands(requests=tuple(sorted(requests.items()))))
+
+
+@pytest.fixture
+def residents() -> Residents:
+    return Residents(NAMES)
+
+
+def test_a_question_about_a_resource_follows_the_pods(residents: Residents) -> None:
+    residents.put("a", "n1", pod(cpu=3))
+    residents.put("b", "n1", pod(cpu=4), has_cells=False)
+    for _ in range(2):  # found out, then remembered
+        assert residents.requested("cpu", 3).tolist() == [0, 7, 0]
+        assert residents.lasting("cpu", 3).tolist() == [0, 4, 0]
+    residents.put("c", "n2", pod(cpu=5), has_cells=False)
+    residents.remove("b")
+    assert residents.requested("cpu", 3).tolist() == [0, 3, 5]
+    assert residents.lasting("cpu", 3).tolist() == [0, 0, 5]
+    assert residents.used("n2") == {"cpu": 5, "pods": 1}
+
+
+def test_resources_that_nobody_asks_about_take_no_memory_for_each_node(residents: Residents) -> None:
+    made_up = pod(**{f"made.up/{number}": 1 for number in range(1000)})
+    tracemalloc.start()
+    residents.put("a", NAMES[-1], made_up, has_cells=False)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+def test_nodes_that_are_not_there_leave_nothing_behind(residents: Residents) -> None:
+    for number in range(1000):
+        residents.put("a", f"gone-{number}", pod(cpu=1))
+    residents.remove("a")
+    assert residents.used("gone-7") == {}
+    assert not residents._used._of
+
+
+def test_more_than_fits_into_64_bits_counts_as_very_much(residents: Residents) -> None:
+    everything = pod(memory=2**62)
+    for number in range(4):
+        residents.put(f"u{number}", "n0", everything)
+    assert residents.requested("memory", 2).tolist() == [2**62, 0]
+    residents.put("u4", "n0", pod(memory=MOST))
+    assert residents.requested("memory", 2).tolist() == [2**62, 0]
+    for number in range(4):
+        residents.remove(f"u{number}")
+    assert np.array_equal(residents.requested("memory", 2), [MOST, 0])
