@@ -72,7 +72,7 @@ def in_turn(found: Mapping[str, Waiting]) -> list[Waiting]:
 
 
 def refused_by(access: AccessRules, jobs: Iterable[Waiting]) -> list[Waiting]:
-    """The jobs, those marked as refused that rules of access do not allow. Rules by labels of namespaces refuse none."""
+    """The jobs, with those marked that rules of access refuse. Rules by labels of namespaces refuse none."""
     return [job if access.needs_labels else _allowed(access, job) for job in jobs]
 
 
