@@ -15,7 +15,7 @@ from hived.state import CellState, Group, State
 from hived.topology import NO_CELL, IntArray, Topology
 
 Json = dict[str, Any]
-STATE_NAMES = {
+STATE_NAMES: dict[int, str] = {
     CellState.FREE: "Free",
     CellState.USED: "Used",
     CellState.RESERVING: "Reserving",
@@ -197,20 +197,31 @@ def snapshot(state: State) -> tuple[Json, Json, Json]:
     shown = state.cells.shown_vc
     busy = (cells.state != 0) | (cells.bad != 0) | (cells.priority != -2) | (cells.bound != NO_CELL)
     busy[: topology.physical_count] |= shown != NO_CELL
-    for cell in busy.nonzero()[0].tolist():
-        bound = int(cells.bound[cell])
-        other = topology.address(bound) if bound != NO_CELL else ""
-        entry = [STATE_NAMES[CellState(cells.state[cell])], HEALTH_NAMES[cells.bad[cell]], int(cells.priority[cell])]
-        if cell < topology.physical_count:
-            vc = int(shown[cell])
-            physical[topology.address(cell)] = [*entry, state.vc_names[vc] if vc != NO_CELL else "", other]
-        else:
-            virtual[f"{topology.vc_names[arrays.vc[cell]]}|{topology.address(cell)}"] = [*entry, other]
+    members = busy.nonzero()[0]
+    cut = int(members.searchsorted(topology.physical_count))
+    entries = _entries(state, members)
+    for cell, vc, entry in zip(members[:cut].tolist(), shown[members[:cut]].tolist(), entries[:cut], strict=True):
+        entry.insert(-1, state.vc_names[vc] if vc != NO_CELL else "")
+        physical[topology.address(cell)] = entry
+    for cell, vc, entry in zip(members[cut:].tolist(), arrays.vc[members[cut:]].tolist(), entries[cut:], strict=True):
+        virtual[f"{topology.vc_names[vc]}|{topology.address(cell)}"] = entry
     for leaf in (cells.lent_to != NO_CELL).nonzero()[0].tolist():
         address = topology.address(leaf)
         key = f"{state.vc_names[cells.lent_to[leaf]]}|{address}-opp"
         virtual[key] = ["Used", HEALTH_NAMES[cells.lent_bad[leaf]], -1, address]
     return physical, virtual, {name: _group_entry(state, group) for name, group in state.groups.items()}
+
+
+def _entries(state: State, members: IntArray) -> list[list[Any]]:
+    """Of some cells: state, health, priority, and the address of the cell that each is bound to."""
+    address, columns = state.topology.address, state.cells
+    return [
+        [STATE_NAMES[used], HEALTH_NAMES[bad], priority, address(bound) if bound != NO_CELL else ""]
+        for used, bad, priority, bound in zip(
+            columns.state[members].tolist(), columns.bad[members].tolist(), columns.priority[members].tolist(),
+            columns.bound[members].tolist(), strict=True,
+        )
+    ]  # fmt: skip
 
 
 def _group_entry(state: State, group: Group) -> Json:

@@ -30,9 +30,10 @@ def lines_of(folder: Path, *options: str, is_compiling: bool = False) -> list[st
     """What pytest prints into a pipe about a quick and a slow test."""
     (folder / "conftest.py").write_text(CONFTEST.format(is_compiling=is_compiling))
     (folder / "test_some.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(folder)]
+    plugins = ["-p", "xdist", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, *options, str(folder)]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environ |= {"PYTHONPATH": str(ROOT)}
+    environ |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.splitlines()
 

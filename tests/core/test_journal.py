@@ -34,7 +34,7 @@ from tests.core.kernels import callable_kernel
 
 put = callable_kernel(put)
 
-CAPACITY_STEP = int(os.environ.get("HIVED_CAPACITIES", "3"))
+CAPACITY_STEP = int(os.environ.get("HIVED_CAPACITIES", "5"))
 """1 in `make soak`."""
 
 
@@ -140,7 +140,7 @@ def story_cluster() -> State:
 
 
 def test_a_journal_that_is_too_small_at_any_moment_changes_nothing() -> None:
-    """Capacities from 1 on, every third of them or as HIVED_CAPACITIES says, until none of the searches fills it."""
+    """Capacities from 1 on, every fifth of them or as HIVED_CAPACITIES says, until none of the searches fills it."""
     spacious = story_cluster()
     expected, _ = play(spacious, None)
     kinds = {type(decision) for decision in expected}

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ import pytest
 
 from hived import kernel_cache
 from hived.kernel_cache import KEPT_FOLDERS, find_folders
+from tests.core.forked import ROOT, Fork, Starter
 
-ROOT = Path(__file__).parent.parent.parent
 STRANGER = 12345
 
 DAMAGES = {
@@ -57,7 +57,8 @@ def flip_anywhere(content: bytes, seed: int) -> bytes:
 class Program:
     """A program with a few kernels of its own, and the folder where they are kept."""
 
-    def __init__(self, folder: Path, kernels: list[str]) -> None:
+    def __init__(self, starter: Starter, folder: Path, kernels: list[str]) -> None:
+        self._starter = starter
         self.kernels = kernels
         self.cache = folder / "cache"
         self.temporary = folder / "temporary"
@@ -70,30 +71,36 @@ class Program:
         lines += [f"print({name}(argument), sum({name}.stats.cache_hits.values()))" for name in kernels]
         self.path.write_text("\n".join(lines))
 
-    def start(self, argument: str = "2", before: str = "", **environ: str) -> subprocess.Popen[str]:
-        """Begin to run it; `before` is Python that runs first."""
-        command = [sys.executable, "-c", f"{before}\nimport runpy; runpy.run_path({str(self.path)!r})", argument]
-        environ = {
+    def environ(self) -> dict[str, str]:
+        """The environment in which it runs."""
+        return {
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "NUMBA_CACHE_DIR": str(self.cache),
             "NUMBA_DISABLE_JIT": "0",
             "TMPDIR": str(self.temporary),
-            **environ,
         }
-        return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def finish(self, process: subprocess.Popen[str], argument: float = 2) -> tuple[int, str]:
+    def start(self, argument: str = "2", before: str = "") -> Fork:
+        """Begin to run it; `before` is Python that runs first."""
+        folder = self.path.parent
+        return self._starter.start(folder, self.path, argument, before=before, environ=self.environ())
+
+    def finish(self, fork: Fork, argument: float = 2) -> tuple[int, str]:
         """(how many kernels came from disk, what was said on stderr); every result has to be right."""
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
+        code, out, err = fork.communicate()
+        assert code == 0, err
+        return self.hits(out, argument), err
+
+    def hits(self, out: str, argument: float = 2) -> int:
+        """How many kernels came from disk, from what was said on stdout; every result has to be right."""
         lines = [line.split() for line in out.splitlines()]
         assert [float(line[0]) for line in lines] == [argument * number + 1 for number in range(len(self.kernels))]
-        return sum(int(line[1]) for line in lines), err
+        return sum(int(line[1]) for line in lines)
 
-    def run(self, before: str = "", **environ: str) -> tuple[int, str]:
+    def run(self, before: str = "") -> tuple[int, str]:
         """(how many kernels came from disk, what was said on stderr)."""
-        return self.finish(self.start(before=before, **environ))
+        return self.finish(self.start(before=before))
 
     def file(self, name: str) -> Path:
         """The file of a kernel."""
@@ -106,10 +113,18 @@ class Program:
         return found
 
 
+@pytest.fixture(scope="module")
+def starter() -> Iterator[Starter]:
+    """Runs programs without starting Python anew."""
+    starter = Starter()
+    yield starter
+    starter.stop()
+
+
 @pytest.fixture
-def program(tmp_path: Path) -> Program:
+def program(starter: Starter, tmp_path: Path) -> Program:
     """A program whose kernels are compiled and kept."""
-    program = Program(tmp_path, ["one", "two"])
+    program = Program(starter, tmp_path, ["one", "two"])
     assert program.run() == (0, "")
     return program
 
@@ -133,19 +148,21 @@ def plant_bomb(program: Program) -> Path:
 
 
 def test_kernels_are_loaded_from_disk_by_the_next_process(program: Program) -> None:
-    assert program.run() == (2, "")
+    """Here a new Python, which shares nothing with the one that compiled them."""
+    command = [sys.executable, "-c", f"import runpy; runpy.run_path({str(program.path)!r})", "2"]
+    done = subprocess.run(command, env=program.environ(), capture_output=True, text=True, check=True)
+    assert (program.hits(done.stdout), done.stderr) == (2, "")
 
 
 def test_a_file_whose_digest_is_right_is_unpickled(program: Program) -> None:
     """So the tests that plant one show more than that it cannot be read."""
     exploded = plant_bomb(program)
-    process = program.start()
-    process.communicate(timeout=120)
+    program.start().communicate()
     assert exploded.exists()
 
 
-def test_damaged_files_are_named_and_compiled_anew(tmp_path: Path) -> None:
-    program = Program(tmp_path, list(DAMAGES))
+def test_damaged_files_are_named_and_compiled_anew(starter: Starter, tmp_path: Path) -> None:
+    program = Program(starter, tmp_path, list(DAMAGES))
     program.run()
     for name, damage in DAMAGES.items():
         file = program.file(name)
@@ -210,8 +227,8 @@ def test_a_file_of_another_user_is_not_loaded(program: Program) -> None:
     assert not exploded.exists()
 
 
-def test_the_innermost_folder_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
-    program = Program(tmp_path, ["one"])
+def test_the_innermost_folder_is_closed_to_others_whatever_the_umask(starter: Starter, tmp_path: Path) -> None:
+    program = Program(starter, tmp_path, ["one"])
     program.run(before="import os; os.umask(0)")
     made = [program.cache, *program.cache.rglob("*")]
     assert len(made) == 4
@@ -237,29 +254,27 @@ def test_nothing_is_loaded_from_a_folder_that_others_may_write(program: Program)
     assert program.run() == (1, "")
 
 
-def test_two_processes_that_compile_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    program = Program(tmp_path, [f"kernel_{number}" for number in range(8)])
-    processes = [(program.start(argument), float(argument)) for argument in ("2", "2", "2.0", "2.0")]
-    for process, argument in processes:
-        assert program.finish(process, argument)[1] == ""
+def test_two_processes_that_compile_at_once_do_not_disturb_each_other(starter: Starter, tmp_path: Path) -> None:
+    program = Program(starter, tmp_path, [f"kernel_{number}" for number in range(8)])
+    forks = [(program.start(argument), float(argument)) for argument in ("2", "2", "2.0", "2.0")]
+    for fork, argument in forks:
+        assert program.finish(fork, argument)[1] == ""
     for argument in ("2", "2.0"):
         assert program.finish(program.start(argument)) == (8, "")
     assert not list(program.cache.rglob("*.tmp"))
 
 
-def test_a_process_that_ends_amid_a_write_leaves_nothing_that_is_loaded(tmp_path: Path) -> None:
-    program = Program(tmp_path, ["one"])
+def test_a_process_that_ends_amid_a_write_leaves_nothing_that_is_loaded(starter: Starter, tmp_path: Path) -> None:
+    program = Program(starter, tmp_path, ["one"])
     die = "import os; os.replace = lambda *_: os._exit(7)"
-    process = program.start(before=die)
-    process.communicate(timeout=120)
-    assert process.returncode == 7
+    assert program.start(before=die).communicate()[0] == 7
     assert [path.suffix for path in program.folder().rglob("*.*") if path.is_file()] == [".tmp"]
     assert program.run() == (0, "")
     assert program.run() == (1, "")
 
 
-def test_a_full_disk_keeps_no_kernel_from_running(tmp_path: Path) -> None:
-    program = Program(tmp_path, ["one"])
+def test_a_full_disk_keeps_no_kernel_from_running(starter: Starter, tmp_path: Path) -> None:
+    program = Program(starter, tmp_path, ["one"])
     full = "import os, errno\ndef full(*_): raise OSError(errno.ENOSPC, 'No space left on device')\nos.replace = full"
     hits, err = program.run(before=full)
     assert hits == 0

@@ -1,14 +1,15 @@
-"""Counts the work of single operations at one size: `python -m tests.growth.count start|pods|service --nodes N`, prints
-JSON.
+"""Counts the work of single operations: `python -m tests.growth.count pods:1024 pods:4096`, prints JSON.
 
-Each size takes a process of its own, with kernels as plain Python (NUMBA_DISABLE_JIT=1). The cluster is the
-benchmark's, and so that sizes can be compared, it is in the same situation at each: beta and gamma are full, alpha has
-half of its pools full and the rest empty, and views are in order unless an operation is about their not being so. Of
-operations that are done more than once, the most that one took is kept.
+Each size takes a process of its own, with kernels as plain Python (NUMBA_DISABLE_JIT=1); all are forked from one that
+has imported everything. The cluster is the benchmark's, and so that sizes can be compared, it is in the same situation
+at each: beta and gamma are full, alpha has half of its pools full and the rest empty, and views are in order unless an
+operation is about their not being so. Of operations that are done more than once, the most that one took is kept.
 """
 
 import argparse
+import gc
 import json
+import multiprocessing
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -234,15 +235,23 @@ class Count(Meter):
         self.place("preemption, binding", pod)
 
 
+def run(name: str) -> dict[str, dict[str, int]]:
+    """The counts of a part at one size, by operation and meter."""
+    part, _, nodes = name.partition(":")
+    count = ServiceCount(int(nodes)) if part == "service" else Count(int(nodes))
+    getattr(count, part)()
+    return {operation: asdict(work) for operation, work in count.work.items()}
+
+
 def main() -> None:
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("start", "pods", "service"))
-    parser.add_argument("--nodes", type=int, required=True, help="a multiple of 128")
-    arguments = parser.parse_args()
-    count = ServiceCount(arguments.nodes) if arguments.part == "service" else Count(arguments.nodes)
-    getattr(count, arguments.part)()
-    print(json.dumps({name: asdict(work) for name, work in count.work.items()}))
+    parser.add_argument("runs", nargs="+", help="start, pods or service, a colon and a multiple of 128 nodes")
+    runs = parser.parse_args().runs
+    gc.freeze()
+    with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:
+        found = pool.map(run, runs, chunksize=1)
+    print(json.dumps(dict(zip(runs, found, strict=True))))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,22 +102,16 @@ SPARE = {"operations": 50, "elements": 50, "allocated": 1024}
 Counts = dict[str, dict[str, int]]  # by operation and meter
 
 
-def count(part: str, node_count: int) -> Counts:
-    """The counts of one size, in a process of its own."""
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    program = [sys.executable, "-m", "tests.growth.count", part, "--nodes", str(node_count)]
-    done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=590, check=False)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
-
-
 @pytest.fixture(scope="module")
 def counts() -> dict[str, tuple[Counts, Counts]]:
     """For each part the counts of the smaller and of the larger cluster."""
-    runs = [(part, size) for part, sizes in reversed(SIZES.items()) for size in reversed(sizes)]
-    with ThreadPoolExecutor(2) as pool:
-        found = dict(zip(runs, pool.map(lambda run: count(*run), runs), strict=True))
-    return {part: (found[part, small], found[part, large]) for part, (small, large) in SIZES.items()}
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    runs = [f"{part}:{size}" for part, sizes in reversed(SIZES.items()) for size in reversed(sizes)]
+    program = [sys.executable, "-m", "tests.growth.count", *runs]
+    done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=590, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Counts] = json.loads(done.stdout)
+    return {part: (found[f"{part}:{small}"], found[f"{part}:{large}"]) for part, (small, large) in SIZES.items()}
 
 
 def operations_of(table: Mapping[str, Iterable[str]]) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 import os
 
-PART = float(os.environ.get("HIVED_EXAMPLES", "0.4"))
+PART = float(os.environ.get("HIVED_EXAMPLES", "0.25"))
 """Of the full count; `make soak` tries many times that."""
 
 

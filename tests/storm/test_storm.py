@@ -15,7 +15,7 @@ from tests.storm.storm import Storm
 from tests.storm.witness import verdict_of
 
 SEED = 7
-VALID, INVALID = 6, 20
+VALID, INVALID = 4, 10
 
 
 def test_pushes_under_load_do_what_was_planned_and_refused_ones_change_nothing() -> None:
