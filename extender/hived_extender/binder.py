@@ -41,6 +41,10 @@ FORCE_WAITS_S = (0.0, 0.2, 1.0, 5.0)
 """Before each attempt to bind by force; after the last one, kube-scheduler is asked to try the pod again."""
 
 
+SILENT_S = 1.0
+"""After a wake without an answer, others are not tried: thousands of them would keep the service from its work."""
+
+
 class KubeApi(Protocol):
     """What is asked of the API server; `kube.KubeClient` is one. Every method raises KubeError."""
 
@@ -71,6 +75,7 @@ class Binder:
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "binder")
         self._wakes = ThreadPoolExecutor(BACKGROUND_THREADS, "wake")
         self._is_closing = threading.Event()
+        self._silent_until = 0.0
 
     def write(
         self, record: PodRecord, node: str, annotations: Mapping[str, str], origin: str, may_write: Callable[[], bool]
@@ -122,9 +127,14 @@ class Binder:
         def run() -> None:
             if self._is_closing.is_set():
                 return
+            if time.monotonic() < self._silent_until:
+                when_failed()
+                return
             try:
                 self._touch(record)
             except KubeError as error:
+                if error.status == 0:
+                    self._silent_until = time.monotonic() + SILENT_S
                 log.warning("retry not asked", extra={"fields": {"pod": record.key, "reason": str(error)}})
                 when_failed()
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 log = logging.getLogger(__name__)
 
-SLICE = 8
+SLICE = 4
 """Pods that are tried on the core at once, in half a millisecond."""
 
 REST = 9

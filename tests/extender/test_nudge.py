@@ -178,7 +178,7 @@ def test_many_pods_are_tried_a_few_at_a_time() -> None:
         nudger.refused(f"p{number}")
     nudger.room_made()
     wait_until(lambda: sum(sizes) == 150)
-    assert sizes == [8] * 18 + [6]
+    assert sizes == [4] * 37 + [2]
     nudger.close()
 
 

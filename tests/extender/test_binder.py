@@ -1,0 +1,54 @@
+"""Waking pods while the API server does not answer: few calls, and everybody is told."""
+
+from typing import Any
+
+import pytest
+
+from hived_extender import binder as writing
+from hived_extender.binder import Binder
+from hived_extender.kube import KubeError
+from hived_extender.metrics import Metrics
+from hived_extender.pods import PodRecord
+from hived_extender.proofs import Prover
+from tests.extender.world import FakeKube, wait_until
+
+
+class AwayKube(FakeKube):
+    """Nobody answers; `calls` counts who asked."""
+
+    calls = 0
+
+    def patch(self, *_: Any) -> Any:
+        self.calls += 1
+        raise KubeError(0, "NoAnswer", "connection refused")
+
+
+def waiting(number: int) -> PodRecord:
+    return PodRecord(f"u{number}", f"p{number}", "ns", "1")
+
+
+def wake(binder: Binder, count: int) -> None:
+    told: list[int] = []
+    for number in range(count):
+        binder.ask_retry_later(waiting(number), lambda number=number: told.append(number))
+    wait_until(lambda: len(told) == count)
+
+
+def test_while_the_api_server_is_away_few_of_many_pods_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "SILENT_S", 3600.0)
+    kube = AwayKube()
+    binder = Binder(kube, Metrics(), Prover())
+    wake(binder, 1)
+    wake(binder, 200)
+    binder.close()
+    assert kube.calls == 1
+
+
+def test_pods_are_tried_again_a_moment_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "SILENT_S", 0.0)
+    kube = AwayKube()
+    binder = Binder(kube, Metrics(), Prover())
+    wake(binder, 1)
+    wake(binder, 5)
+    binder.close()
+    assert kube.calls == 6
