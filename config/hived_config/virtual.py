@@ -46,6 +46,7 @@ class VirtualClusters:
         self._claims: list[_Claim] = []
         self._pin_users: dict[str, tuple[str, yaml.Node]] = {}
         self._namespaces = NamespaceReader(reader, access)
+        self._lists_all = access is Access.NAMESPACES
         self.access: dict[str, VirtualClusterAccess] = {}
         self.packed: set[str] = set()
         self.specs: dict[str, VirtualClusterSpec] = {}
@@ -71,7 +72,9 @@ class VirtualClusters:
         fields = reader.known_fields(node, _CLUSTER, VIRTUAL_CLUSTER_KEYS)
         cells = reader.items(fields.get("virtualCells"), "a list of virtual cells", _CELL)
         pins = reader.items(fields.get("pinnedCells"), "a list of pinned cells", _PIN)
-        self.access[vc] = self._namespaces.virtual_cluster(node, fields)
+        access = self._namespaces.virtual_cluster(node, fields)
+        if self._lists_all or access != VirtualClusterAccess():
+            self.access[vc] = access
         return VirtualClusterSpec(
             vc,
             tuple(self._read_cell(vc, cell) for cell in cells),

@@ -64,7 +64,7 @@ PASSES: dict[str, dict[str, dict[str, float]]] = {
         "filter that preempts": {"elements": 6, "allocated": 4},
         "filter while victims leave": NAMES | {"elements": 6},
         # for the first of many that ask alike, an offer too
-        "waiting pods tried on the core": {"elements": 4 * SLICE, "allocated": 1},
+        "waiting pods tried on the core": {"elements": 4 * SLICE + 2, "allocated": 1},
         "filter of a pod that is Binding": NAMES | {"elements": 1},
         # reads each name, eight bytes in a few lines, looks it up and marks it in a mask
         "filter with another list of nodes": {"operations": 110, "elements": 4, "allocated": 20},
