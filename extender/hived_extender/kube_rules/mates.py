@@ -244,15 +244,17 @@ def _shares(
     pods: Sequence[RuledPod], leaf_counts: Weights, templates: Sequence[Demands], around: Surroundings
 ) -> Iterator[Limit]:
     """Of each resource besides devices, where pods that the leaf cells of a node would be enough for could ask for more
-    of it than there is.
+    of it than there is. Pods may make up names of resources, and no array is made for one that no node has.
     """
     together = _most_together(leaf_counts, around.leaf_counts)
-    names = dict.fromkeys(name for each in templates for name, _ in each.requests)
-    for name in names:
-        if name in around.devices:
+    amounts: dict[str, dict[int, int]] = {}
+    for each in templates:
+        for name, count in each.requests:
+            amounts.setdefault(name, {})[id(each)] = count
+    for name, of_template in amounts.items():
+        if name in around.devices or around.nodes.most_allocatable(name) < min(of_template.values()):
             continue
-        amounts = {id(each): dict(each.requests).get(name, 0) for each in templates}
-        weight = np.array([amounts[id(pod.demands)] for pod in pods], np.int64)
+        weight = np.array([of_template.get(id(pod.demands), 0) for pod in pods], np.int64)
         room = _room(name, around)
         most = np.append(0, np.cumsum(np.sort(weight)[::-1]))[together]
         if ((most > room) & (together > 1) & (room >= weight[weight > 0].min())).any():

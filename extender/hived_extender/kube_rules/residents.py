@@ -39,40 +39,41 @@ class _Usage:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._rows = {name: row for row, name in enumerate(names)}
-        self._of: dict[str, dict[str, int]] = {}  # by node and resource; nothing is 0
+        self._of: dict[str, dict[str, int]] = {}  # by resource and node; nothing is 0
         self._kept: OrderedDict[str, npt.NDArray[np.int64]] = OrderedDict()
 
     def add(self, node: str, requests: Iterable[tuple[str, int]], sign: int) -> None:
         """A pod has come to a node, or, with -1, is gone. Cost O(its resources)."""
-        used, row = self._of.setdefault(node, {}), self._rows.get(node)
+        row = self._rows.get(node)
         for resource, count in requests:
-            amount = used.get(resource, 0) + sign * count
+            used = self._of.setdefault(resource, {})
+            amount = used.get(node, 0) + sign * count
             if amount:
-                used[resource] = amount
+                used[node] = amount
             else:
-                used.pop(resource, None)
+                used.pop(node, None)
+            if not used:
+                del self._of[resource]
             kept = self._kept.get(resource)
             if kept is not None and row is not None:
                 kept[row] = min(amount, _MOST_OF_NODE)
-        if not used:
-            del self._of[node]
 
     def on(self, node: str) -> Mapping[str, int]:
-        """What is requested of a node."""
-        return self._of.get(node, {})
+        """What is requested of a node. Cost O(resources that any pod requests)."""
+        return {resource: used[node] for resource, used in self._of.items() if node in used}
 
     def array(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:
         """int64, shape (node_count,): what is requested of the first configured nodes. Not to be changed.
 
-        Cost O(nodes with pods) at first, then O(1).
+        Cost O(nodes of which it is requested), and an array, at first; then O(1).
         """
         kept = self._kept.get(resource)
         if kept is None or len(kept) < node_count:
             kept = self._kept[resource] = np.zeros(max(len(self._rows), node_count), np.int64)
-            for node, used in self._of.items():
+            for node, amount in self._of.get(resource, {}).items():
                 row = self._rows.get(node)
                 if row is not None:
-                    kept[row] = min(used.get(resource, 0), _MOST_OF_NODE)
+                    kept[row] = min(amount, _MOST_OF_NODE)
             if len(self._kept) > _KEPT_QUESTIONS:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(resource)
@@ -161,7 +162,7 @@ class Residents:
         return self._repelling
 
     def used(self, node: str) -> Mapping[str, int]:
-        """How much of each resource the pods of a node request, and how many they are (`pods`). Not to be changed."""
+        """How much of each resource the pods of a node request, and how many they are (`pods`)."""
         return self._used.on(node)
 
     def requested(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:

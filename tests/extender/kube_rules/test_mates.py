@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from hived.errors import UserError
@@ -206,6 +207,22 @@ def test_a_node_that_has_no_room_for_any_of_them_is_no_reason_for_a_limit() -> N
     residents = Residents(NAMES)
     residents.put("u", "n1", make_pod(limits={"cpu": "60"}))
     assert rules_of(gang({}, cpu="8"), residents=residents) == ()
+
+
+def test_nothing_is_found_out_of_resources_that_no_node_has() -> None:
+    asked: list[str] = []
+
+    class Watched(Residents):
+        def requested(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:
+            asked.append(resource)
+            return super().requested(resource, node_count)
+
+    residents = Watched(NAMES)
+    residents.put("u", "n3", make_pod())
+    made_up = {f"made.up/{number}": "1" for number in range(100)}
+    (rule,) = rules_of(gang({}, cpu="40", **made_up), residents=residents)
+    assert said(rule)[1] == [40_000] * 3
+    assert asked == ["cpu"]
 
 
 def test_devices_and_pods_that_take_whole_nodes_need_no_limit() -> None:

@@ -1,6 +1,7 @@
 """What the pods on nodes request of them."""
 
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,33 @@ def test_resources_that_nobody_asks_about_take_no_memory_for_each_node(residents
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2_000_000
+
+
+def test_a_question_looks_only_at_nodes_of_which_the_resource_is_requested(residents: Residents) -> None:
+    for name in NAMES:
+        residents.put(name, name, pod(cpu=1))
+    residents.put("a", "n7", pod(**{"made.up/0": 2}))
+    looked_up: list[str] = []
+
+    class Rows(dict[str, int]):
+        def get(self, key: str, default: Any = None) -> Any:
+            looked_up.append(key)
+            return super().get(key, default)
+
+    residents._used._rows = Rows(residents._used._rows)
+    assert residents.requested("made.up/0", len(NAMES)).nonzero()[0].tolist() == [7]
+    assert not residents.requested("made.up/1", len(NAMES)).any()
+    assert looked_up == ["n7"]
+
+
+def test_more_resources_than_are_kept_are_counted_right(residents: Residents) -> None:
+    residents.put("a", "n1", pod(**{f"r/{number}": number for number in range(1, 200)}))
+    for _ in range(2):
+        for number in range(1, 200):
+            assert residents.requested(f"r/{number}", 2).tolist() == [0, number]
+    residents.put("a", "n0", pod(**{"r/1": 5}))
+    assert residents.requested("r/1", 2).tolist() == [5, 0]
+    assert residents.requested("r/199", 2).tolist() == [0, 0]
 
 
 def test_nodes_that_are_not_there_leave_nothing_behind(residents: Residents) -> None:

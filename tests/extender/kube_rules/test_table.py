@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hived_extender.kube_rules.nodes import static_refusal
+from hived_extender.kube_rules.quantities import MOST
 from hived_extender.kube_rules.table import NOT_THERE, NodeRules
 
 from .objects import HOSTNAME, LARGE, ZONE, expression, make_node, make_pod, node_affinity, spread, taint, wire_node
@@ -36,6 +37,17 @@ def test_a_mask_follows_the_node_that_changes() -> None:
     assert rules.mask(pod.demands).tolist() == [True, False, True, True]
     rules.put(wire_node("n1"))
     assert rules.mask(pod.demands).tolist() == before.tolist() == [True] * 4
+
+
+def test_the_most_that_a_node_has_follows_the_nodes() -> None:
+    rules = NodeRules(["n0", "n1"])
+    rules.put(wire_node("n0", allocatable={"cpu": "2"}))
+    rules.put(wire_node("n1", allocatable={"cpu": "3"}))
+    assert (rules.most_allocatable("cpu"), rules.most_allocatable("made.up/0")) == (3000, 0)
+    rules.remove("n1")
+    assert rules.most_allocatable("cpu") == 2000
+    rules.put(wire_node("n1", allocatable=None))
+    assert rules.most_allocatable("made.up/0") == MOST
 
 
 def test_labels_that_pods_ask_about_are_kept_in_bounds() -> None:
