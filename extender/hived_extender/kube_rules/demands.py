@@ -55,6 +55,10 @@ class Toleration(NamedTuple):
     effect: str
 
 
+EVERY_TAINT = Toleration("", "Exists", "", "")
+"""Bears all taints, as Kubernetes has it."""
+
+
 class HostPort(NamedTuple):
     """A port of the node itself; ANY_IP stands for all of its addresses."""
 
@@ -247,7 +251,7 @@ def _demands(pod: Pod, *, is_unbounded: bool) -> Demands:
     requests = _requests(spec)
     if not is_unbounded and (_size(spec, affinity, spread) > MOST_PARTS or len(requests) > MOST_RESOURCES):
         foremost = sorted(requests, key=lambda one: ("/" in one[0], one))[:MOST_RESOURCES]
-        return Demands(requests=tuple(sorted(foremost)), beyond=TOO_LARGE)
+        return Demands(tolerations=(EVERY_TAINT,), requests=tuple(sorted(foremost)), beyond=TOO_LARGE)
     required = affinity.node_affinity.required if affinity.node_affinity else None
     return Demands(
         tolerations=tuple(

@@ -9,6 +9,7 @@ import pytest
 from hived.errors import UserError
 from hived_extender.kube_rules.demands import (
     ANY_IP,
+    EVERY_TAINT,
     MOST_PARTS,
     MOST_RESOURCES,
     TOO_LARGE,
@@ -210,7 +211,7 @@ VALUES = [str(number) for number in range(MOST_PARTS)]
     ],
 )
 def test_rules_of_too_many_parts_are_left_to_kube_scheduler(spec: dict[str, Any]) -> None:
-    assert make_pod(spec).demands == Demands(beyond=TOO_LARGE)
+    assert make_pod(spec).demands == Demands(tolerations=(EVERY_TAINT,), beyond=TOO_LARGE)
     pod = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, Pod)
     assert not DemandsReader(is_unbounded=True).read(pod).demands.beyond
 

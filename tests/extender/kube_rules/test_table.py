@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hived_extender.kube_rules.demands import MOST_PARTS
 from hived_extender.kube_rules.nodes import static_refusal
 from hived_extender.kube_rules.quantities import MOST
 from hived_extender.kube_rules.table import NOT_THERE, NodeRules
@@ -37,6 +38,16 @@ def test_a_mask_follows_the_node_that_changes() -> None:
     assert rules.mask(pod.demands).tolist() == [True, False, True, True]
     rules.put(wire_node("n1"))
     assert rules.mask(pod.demands).tolist() == before.tolist() == [True] * 4
+
+
+def test_taints_keep_no_pod_away_whose_rules_have_too_many_parts() -> None:
+    rules = NodeRules(["n0"])
+    rules.put(wire_node("n0", taints=[taint()]))
+    avoided = [f"n{number}" for number in range(1, MOST_PARTS + 1)]
+    large = node_affinity({"matchExpressions": [expression(HOSTNAME, "NotIn", *avoided)]})
+    bearing = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
+    assert rules.mask(make_pod(bearing | large).demands).all()
+    assert not rules.mask(make_pod().demands).any()
 
 
 def test_the_most_that_a_node_has_follows_the_nodes() -> None:
