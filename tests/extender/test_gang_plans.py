@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from hived_extender.dialects.description import Description, GangKey, MatchPolicy
+from hived_extender.dialects.description import Description, GangKey, JobPart, MatchPolicy
 from hived_extender.gangs.gang import Ended
-from hived_extender.gangs.plans import Plan
+from hived_extender.gangs.plans import MOST_ABSENT, Plan
 from hived_extender.gangs.table import Gangs
 from hived_extender.pods import PodRecord, PodState
 from hived_extender.requests import Ask
@@ -142,6 +142,17 @@ def test_a_message_names_few_of_many_gangs_that_are_missing(namespace: str) -> N
     assert "g0" in forming
     assert forming.endswith("and 992 more")
     assert len(forming) < 3000
+
+
+def test_gangs_that_start_together_lack_no_more_pods_than_one_may() -> None:
+    keys = (KEY, GangKey("ns", "other"))
+    leader = JobPart("topology", "workers", "0", 1, is_leader=True)
+    gangs = Gangs()
+    for key in keys:
+        described = Description("test", gang=key, groups=keys, minimum=MOST_ABSENT, job_part=leader)
+        gangs.join(PodRecord(key.name, key.name, "ns", description=described, ask=Ask("a", 0, 1)))
+    refusal = gangs.plan(KEY).refusal
+    assert refusal.startswith(f"podgroup ns/other, ns/train lacks {2 * (MOST_ABSENT - 1)} pods that are created after")
 
 
 def test_a_gang_whose_pods_have_an_owner_each_is_planned_at_once() -> None:

@@ -21,7 +21,9 @@ NAMED = 8
 """Pods that a message names; of the others it says how many there are."""
 
 MOST_ABSENT = 2**14
-"""Pods of a gang that are created after their leaders: each has a request of its own as soon as these may start."""
+"""Pods of gangs that start together and that are created after their leaders: each has a request of its own as soon as
+these may start.
+"""
 
 _NUMBERED = re.compile(r"(.*[-._]|)(0|[1-9][0-9]{0,9})")
 """The name of a pod that has a number at its end. Names that Kubernetes makes up may end in digits as well."""
@@ -96,13 +98,13 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
             ]
             terms = gang.terms()
             led = followers_of(gang.present(), max(terms.minimum, sum(terms.task_minimums.values())))
-            _check_absent(key, sum(led.values()))
             members, lack = (_led(gang), "") if led else _starters(gang, terms)
             followers |= led
             if lack:
                 _check_namespaces(gang, terms)
                 missing.append(lack)
             chosen.extend(members)
+        _check_absent(keys, sum(followers.values()))
         asks = [(record, record.ask) for key in keys if key in gangs for record in gangs[key].present()]
         _check_agreement(keys[0], [(record, ask) for record, ask in asks if ask and ask.leaf_cell_count])
     except UserError as error:
@@ -118,11 +120,12 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
     return Plan(keys, round=Round(first, name, tuple(chosen), tuple(parts), uids))
 
 
-def _check_absent(key: GangKey, count: int) -> None:
-    """Raise UserError if leaders stand for more pods than that."""
+def _check_absent(keys: Sequence[GangKey], count: int) -> None:
+    """Raise UserError if leaders stand for more pods than MOST_ABSENT."""
     if count > MOST_ABSENT:
+        names = listed([str(key) for key in keys])
         raise UserError(
-            f"podgroup {key} lacks {count} pods that are created after their leaders, at most {MOST_ABSENT} are "
+            f"podgroup {names} lacks {count} pods that are created after their leaders, at most {MOST_ABSENT} are "
             "possible: set a lower minimum"
         )
 
