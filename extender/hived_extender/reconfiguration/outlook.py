@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from hived.decisions import Applied, Bind, Decision, Preempt
@@ -77,8 +78,8 @@ def refused_by(access: AccessRules, jobs: Iterable[Waiting]) -> list[Waiting]:
 
 
 def _allowed(access: AccessRules, job: Waiting) -> Waiting:
-    namespace = job.pods[0].partition("/")[0]
-    for request in job.requests:
+    namespaces = dict.fromkeys(pod.partition("/")[0] for pod in job.pods)
+    for namespace, request in product(namespaces, job.requests):
         spec = request.spec
         if why := access.refusal(namespace, {}, spec.virtual_cluster, spec.priority):
             return replace(job, why=why, is_refused=True)

@@ -5,11 +5,14 @@ from collections.abc import Mapping
 import pytest
 
 from hived.errors import UserError
+from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived.state import GroupState
+from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import Configuration, load_text
 from hived_extender import service
 from hived_extender.evictor import PreemptionPolicy
 from hived_extender.reconfiguration.change import Change, Disagreement, Outcome
+from hived_extender.reconfiguration.outlook import Waiting, refused_by
 from tests.extender.world import CONFIG, World, preempt_args, spec_text, wait_until
 
 BY_SERVICE = PreemptionPolicy(by_service=True)
@@ -183,6 +186,15 @@ def test_a_job_is_told_that_its_namespace_may_not_use_its_virtual_cluster_any_mo
     (entry,) = outcome.waiting
     assert (entry["name"], entry["verdict"], entry["priority"]) == ("ns/q", "neverStarts", 7)
     assert entry["reason"].startswith("namespace ns may not use virtual cluster b")
+
+
+def test_a_gang_of_two_namespaces_starts_only_if_both_may_use_its_virtual_cluster() -> None:
+    spec = PodSpec("b", 0, 1, GroupSpec("g", (MemberSpec(2, 1),)))
+    job = Waiting("g", "b", ("one/p", "two/q"), (PodRequest("g", "g", "one", spec),))
+    listed = VirtualClusterAccess((NamespaceEntry("one"),))
+    (refused,) = refused_by(AccessRules(Access.NAMESPACES, {"b": listed}), [job])
+    assert refused.is_refused
+    assert refused.why.startswith("namespace two may not use virtual cluster b")
 
 
 def test_others_are_served_while_the_jobs_that_wait_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
