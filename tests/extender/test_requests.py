@@ -300,9 +300,9 @@ def test_devices_that_mean_no_cells_or_several_are_refused(one: Pod, expected: s
 
 def test_few_of_many_devices_are_named() -> None:
     many = pod(*({f"made-up-{number}/gpu": 1} for number in range(4000)))
-    began = time.perf_counter()
+    began = time.thread_time()
     message = refusal(many)
-    assert time.perf_counter() - began < 2.0
+    assert time.thread_time() - began < 2.0
     assert message.startswith("asks for made-up-0/gpu and made-up-1/gpu and ")
     assert len(message) < 400
 

@@ -97,7 +97,7 @@ FLAT = {
 SLACK = 1.02
 LINEAR_SLACK = 1.05  # each of many pods is such a bisection
 DOUBLING_SLACK = 1.5  # lists fill arrays that are doubled when they are full
-SPARE = {"operations": 50, "elements": 50, "allocated": 1024}
+SPARE = {"operations": 50, "elements": 50, "allocated": 4096}
 
 Counts = dict[str, dict[str, int]]  # by operation and meter
 

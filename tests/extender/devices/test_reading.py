@@ -23,8 +23,8 @@ def test_a_pod_of_many_containers_and_resources_is_read_at_once() -> None:
     containers = [{"name": f"c{number}", "resources": {"limits": {"cpu": 1}}} for number in range(2000)]
     spec = {"nodeName": "n", "containers": [*containers, {"name": "many", "resources": many}]}
     pod = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, Pod)
-    began = time.perf_counter()
+    began = time.thread_time()
     use = use_of(pod)
-    assert time.perf_counter() - began < 2.0
+    assert time.thread_time() - began < 2.0
     assert use is not None
     assert len(use.requests) == 8000

@@ -307,8 +307,8 @@ def test_the_losses_are_the_same_in_whichever_order_facts_come() -> None:
 def test_pods_that_come_when_nothing_is_left_cost_little() -> None:
     floor = Floor()
     floor.node("n0", nvidia_com__gpu="4")
-    began = time.perf_counter()
+    began = time.thread_time()
     for number in range(1500):
         floor.pod(f"p{number}", "n0", 4)
-    assert time.perf_counter() - began < 2.0
+    assert time.thread_time() - began < 2.0
     assert floor.core.lost == {("n0", "A"): (4, ())}

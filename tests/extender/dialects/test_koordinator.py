@@ -78,7 +78,7 @@ def test_bad_annotations_are_told(annotations: dict[str, str], message: str) -> 
 
 @pytest.mark.parametrize("text", ["9" * 20_000, "9." * 10_000, "1s" * 10_000 + "x"])
 def test_a_long_waiting_time_is_read_at_once(text: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(UserError, match="expected a duration above zero"):
         describe({}, gang(waiting_time=text))
-    assert time.perf_counter() - began < 2.0
+    assert time.thread_time() - began < 2.0

@@ -42,9 +42,9 @@ def test_containers_that_ask_for_more_than_any_node_has_add_up_to_so_much() -> N
 
 def test_many_init_containers_and_resources_are_added_up_at_once() -> None:
     many = {"resources": {"limits": {f"made.up/{number}": 1 for number in range(4000)}}, "restartPolicy": "Always"}
-    began = time.perf_counter()
+    began = time.thread_time()
     assert cpu_of(containers=[], initContainers=[many, *[container("1")] * 4000]) == 1000
-    assert time.perf_counter() - began < 2.0
+    assert time.thread_time() - began < 2.0
 
 
 def test_a_limit_stands_for_a_request_that_is_missing() -> None:
