@@ -99,6 +99,8 @@ class _Status(msgspec.Struct):
 
 
 _line_decoder = msgspec.json.Decoder(_WatchLine)
+_version_decoder = msgspec.json.Decoder(_VersionOnly)
+_status_decoder = msgspec.json.Decoder(_Status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,9 +430,9 @@ class Watch(Generic[T]):
     def _event(self, line: bytes) -> WatchEvent[T] | None:
         envelope = _decode(_line_decoder, line)
         if envelope.type == "ERROR":
-            status = _decode(msgspec.json.Decoder(_Status), bytes(envelope.object))
+            status = _decode(_status_decoder, envelope.object)
             raise KubeError(status.code, status.reason, status.message)
-        version = _decode(msgspec.json.Decoder(_VersionOnly), bytes(envelope.object)).metadata.resourceVersion
+        version = _decode(_version_decoder, envelope.object).metadata.resourceVersion
         if envelope.type == "BOOKMARK":
             return WatchEvent("BOOKMARK", None, version)
         item = _decode_item(self._decoder, envelope.object, self._path)
@@ -481,7 +483,7 @@ def _refusal(status: int, answer: bytes) -> KubeError:
     return KubeError(status, detail.reason, detail.message)
 
 
-def _decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+def _decode(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(data)
     except (ValueError, RecursionError) as error:
