@@ -77,7 +77,7 @@ class Prover:
 
 
 def _written(annotations: Mapping[str, str]) -> Proof:
-    """What a pod says of its proof. An earlier version wrote none."""
+    """The proof in a pod's annotations, which nobody has checked yet. Earlier versions wrote none."""
     try:
         return _decoder.decode(annotations.get(PROOF, "")[:_PROOF_LIMIT])
     except (ValueError, RecursionError):

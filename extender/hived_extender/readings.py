@@ -29,7 +29,7 @@ from hived_extender.proofs import Proof, Prover
 from hived_extender.wire import PodMetadata
 
 SHARE = 0.05
-"""Of a core, for YAML: once for what is read at once of each namespace, once for what is read in turn."""
+"""The share of a core that YAML may take: for short texts of each namespace, and again for all long texts together."""
 
 MOST_PENDING = 256
 """Pods of a namespace whose texts wait to be read; one more is not read before somebody asks about it again."""
@@ -116,7 +116,7 @@ class Texts:
             self._thread.join()
 
     def _spec(self, text: str) -> PodSpec | UserError | None:
-        """What a text says if that takes microseconds to find out, else None."""
+        """The spec or the error in a text, None if reading it would take longer than microseconds."""
         try:
             found = read_json_spec(text)
         except UserError as error:

@@ -345,7 +345,8 @@ def test_what_stands_for_a_static_pod_passes_if_a_kubelet_creates_it(
     refusing: Admission, group: str, is_allowed: bool
 ) -> None:
     mirror = on_node(other(annotations={"kubernetes.io/config.mirror": "1"}), "a")
-    asked(refusing, mirror, is_allowed=is_allowed, userInfo={"username": "u", "groups": [group]})
+    answer = asked(refusing, mirror, is_allowed=is_allowed, userInfo={"username": "u", "groups": [group]})
+    assert answer["allowed"] is is_allowed
 
 
 def test_nothing_is_refused_unless_the_configuration_says_so(admission: Admission) -> None:

@@ -9,9 +9,9 @@ from hived_extender.requests import requested
 from hived_extender.wire import Pod
 
 MIRROR = "kubernetes.io/config.mirror"
-"""Annotation of what stands for a static pod: it runs whether or not the API server has an object for it.
+"""Annotation of mirror pods. A mirror pod shows a static pod, which runs whether or not the API server knows it.
 
-Anybody may write it. It counts on what a kubelet creates.
+Anybody may write the annotation. It counts only if a kubelet creates the pod.
 """
 
 

@@ -33,8 +33,8 @@ class Resident:
 class _Usage:
     """How much of each resource pods request of each node, in `quantities.units`.
 
-    Memory is as much as the pods say. Only `kept` has a number for each node: of the resources asked about last, since
-    whoever may create pods makes up names of resources.
+    Authors of pods make up names of resources. So memory grows with what pods request, not with names times nodes.
+    Only the resources asked about last have an array, with an amount for each node.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -59,11 +59,11 @@ class _Usage:
                 kept[row] = min(amount, _MOST_OF_NODE)
 
     def on(self, node: str) -> Mapping[str, int]:
-        """What is requested of a node. Cost O(resources that any pod requests)."""
+        """The amounts that pods request of a node, by resource. Cost O(resources that any pod requests)."""
         return {resource: used[node] for resource, used in self._of.items() if node in used}
 
     def array(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:
-        """int64, shape (node_count,): what is requested of the first configured nodes. Not to be changed.
+        """int64, shape (node_count,): the amounts requested of the first configured nodes. Not to be changed.
 
         Cost O(nodes of which it is requested), and an array, at first; then O(1).
         """

@@ -286,7 +286,7 @@ class Rest:
         return self._registry.update(resource, key, body, is_status, dry_run, check=check)
 
     def _check(self, request: Request, resource: ResourceType) -> Check:
-        """The policy for what this request stores."""
+        """The admission policy that the stored object has to meet."""
         return allow if resource is not PODS or self._is_of_hived(request) else pod_policy.check_pod
 
     def _is_of_hived(self, request: Request) -> bool:
