@@ -252,12 +252,12 @@ def test_a_condition_that_another_process_wrote_is_not_written_again(
 ) -> None:
     announcer.waiting(ref, "no room")
     assert eventually(lambda: ours(http, ref))
-    version = http.ok("GET", f"{PODS}/{ref.name}")["metadata"]["resourceVersion"]
     successor = Announcer(kube, Metrics(), pace=QUICK)
+    successor.observe(ref, PodCondition(CONDITION_TYPE, "False", "Waiting", "no room"))
     successor.waiting(ref, "no room")
     successor.close()
     assert eventually(lambda: sum(events(http, ref).values()) == 2)
-    assert http.ok("GET", f"{PODS}/{ref.name}")["metadata"]["resourceVersion"] == version
+    assert [path for _, path in kube.calls if path.endswith("/status")] == [f"{PODS}/{ref.name}/status"]
 
 
 def test_a_wait_that_another_process_wrote_is_taken_back(
