@@ -1,6 +1,7 @@
 """The job controller against the embedded API server: policies are carried out, whoever is stopped in between."""
 
 import random
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -90,6 +91,12 @@ def eventually(question) -> bool:
     return True
 
 
+def wait_ended(controller: JobController) -> Phase | None:
+    """Wait for the end of a job that was created after the controller had begun."""
+    assert eventually(lambda: controller._facts.record(KEY) is not None)
+    return controller.wait_ended(KEY, DEADLINE_S)
+
+
 def end_pod(kube, name: str, exit_code: int = 0) -> None:
     ended = {"name": "main", "state": {"terminated": {"exitCode": exit_code}}}
     status = {"phase": "Failed" if exit_code else "Succeeded", "containerStatuses": [ended]}
@@ -120,7 +127,7 @@ def test_a_job_is_not_restarted_more_often_than_it_says(kube, submit, controller
         kube.delete_pod("default", "vc-ps-0")
         assert eventually(lambda before=before: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
     kube.delete_pod("default", "vc-ps-0")
-    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.FAILED
+    assert wait_ended(controller) is Phase.FAILED
     assert eventually(lambda: uids(kube) == {})
     assert state(kube).reason.endswith("vc-ps-0 is gone, and its pods have been started again 2 times already")
 
@@ -129,14 +136,14 @@ def test_a_completed_task_completes_the_job_and_frees_the_others(kube, submit, c
     submit(VOLCANO)
     end_pod(kube, "vc-worker-0")
     end_pod(kube, "vc-worker-1")
-    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.COMPLETED
+    assert wait_ended(controller) is Phase.COMPLETED
     assert eventually(lambda: list(uids(kube)) == ["vc-worker-0", "vc-worker-1"])
 
 
 def test_an_aborted_job_can_be_resumed(kube, submit, controller):
     submit(VOLCANO)
     end_pod(kube, "vc-worker-0", exit_code=9)
-    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.ABORTED
+    assert wait_ended(controller) is Phase.ABORTED
     assert eventually(lambda: list(uids(kube)) == ["vc-worker-0"])
     failed = uids(kube)
     resume_job(kube, read_record(kube, *KEY))
@@ -150,7 +157,7 @@ def test_pods_that_have_succeeded_stay_when_an_aborted_job_is_resumed(kube, subm
     submit(VOLCANO)
     end_pod(kube, "vc-worker-1")
     end_pod(kube, "vc-worker-0", exit_code=9)
-    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.ABORTED
+    assert wait_ended(controller) is Phase.ABORTED
     before = uids(kube)
     resume_job(kube, read_record(kube, *KEY))
     assert sorted(uids(kube)) == NAMES
@@ -202,6 +209,26 @@ def test_a_restart_that_was_interrupted_is_gone_on_with(kube, submit):
     assert state(kube).retries == 1
 
 
+def test_nothing_is_done_before_all_pods_are_known(kube, submit, monkeypatch):
+    submit(VOLCANO)
+    before = uids(kube)
+    read_record(kube, *KEY).write(kube, State(Phase.RESTARTING, "somebody began", 1, dict(before)))
+    may_list, list_objects = threading.Event(), kube.list_objects
+
+    def list_late(path, *arguments, **options):
+        assert not path.endswith("/pods") or may_list.wait(DEADLINE_S)
+        return list_objects(path, *arguments, **options)
+
+    monkeypatch.setattr(kube, "list_objects", list_late)
+    with JobController(kube) as controller:
+        assert eventually(lambda: controller._facts.record(KEY) is not None)
+        time.sleep(0.2)
+        may_list.set()
+        monkeypatch.undo()
+        assert eventually(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+    assert state(kube).retries == 1
+
+
 def test_two_controllers_restart_a_job_once(kube, submit, controller):
     with JobController(kube):
         submit(VOLCANO)
@@ -219,7 +246,7 @@ def test_a_plain_job_goes_on_as_its_pods_succeed(kube, submit, controller):
     assert eventually(lambda: "vc-2" in uids(kube))
     end_pod(kube, "vc-0")
     end_pod(kube, "vc-2")
-    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.COMPLETED
+    assert wait_ended(controller) is Phase.COMPLETED
 
 
 def test_a_plain_job_replaces_failed_pods_as_often_as_it_says(kube, submit, controller):
@@ -228,7 +255,7 @@ def test_a_plain_job_replaces_failed_pods_as_often_as_it_says(kube, submit, cont
     end_pod(kube, "vc-0", exit_code=1)
     assert eventually(lambda: uids(kube).get("vc-0", before) != before and state(kube).phase is Phase.RUNNING)
     end_pod(kube, "vc-1", exit_code=1)
-    assert controller.wait_ended(KEY, DEADLINE_S) is Phase.FAILED
+    assert wait_ended(controller) is Phase.FAILED
 
 
 @pytest.mark.parametrize(

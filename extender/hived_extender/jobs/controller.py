@@ -70,7 +70,10 @@ class JobController:
         self.stop()
 
     def wait_ended(self, key: Key, timeout_s: float | None = None) -> Phase | None:
-        """Wait until nothing is left to do for a job, and tell how it ended; None if it was deleted, or at a stop."""
+        """Wait until nothing is left to do for a job, and tell how it ended; None if it was deleted, or at a stop.
+
+        The job was created before `start`: a later one counts as deleted until the watch has told of it.
+        """
         self._facts.wait(lambda: self._is_over(key), timeout_s)
         record = self._facts.record(key)
         return record.state.phase if record is not None and record.state.phase.is_final else None
@@ -122,7 +125,7 @@ class JobController:
         elif state.phase.is_final:
             delete_pods(self._kube, record, [pod for pod in seen.values() if not pod.is_finished])
 
-    def _react(self, record: Record, reaction: Reaction, seen: Mapping[str, SeenPod]) -> None:
+    def _react(self, record: Record, reaction: Reaction, seen: dict[str, SeenPod]) -> None:
         if not reaction.counts:
             return self._create(record, reaction.names)
         if reaction.action in END_OF:
@@ -137,8 +140,9 @@ class JobController:
         self._tell(f"job {record.name}: {reaction.reason}: {reaction.action.value} ({state.retries})")
         self._go_on_restarting(record, seen)
 
-    def _go_on_restarting(self, record: Record, seen: Mapping[str, SeenPod]) -> None:
+    def _go_on_restarting(self, record: Record, seen: dict[str, SeenPod]) -> None:
         going = record.state.going
+        self._forget_stale_absences(record, going, seen)
         old = [pod for pod in seen.values() if going.get(pod.name) == pod.uid]
         if old:
             return delete_pods(self._kube, record, old)
@@ -204,11 +208,11 @@ class JobController:
             unfinished += pod.name not in seen or not seen[pod.name].is_finished
         return due
 
-    def _forget_stale_absences(self, record: Record, tasks: Mapping[str, str], seen: dict[str, SeenPod]) -> None:
+    def _forget_stale_absences(self, record: Record, names: Iterable[str], seen: dict[str, SeenPod]) -> None:
         """Ask for pods that the watch does not know: it may be behind, and an absence may restart a whole job."""
         if not self._plan(record).rules.policies:
             return
-        for name in tasks:
+        for name in names:
             if name not in seen:
                 pod = read_pod(self._kube, record, name)
                 if pod is not None:

@@ -76,7 +76,7 @@ class JobFacts:
         self._pods: dict[Key, dict[str, JobPod]] = {}
         self._ended: dict[Key, Record] = {}
         self._due: dict[Key, None] = {}
-        self._has_synced = False
+        self._lists_missing = {"pods", "records"}
         self._is_stopping = False
         where = "/api/v1" if len(namespaces) != 1 else f"/api/v1/namespaces/{quote(next(iter(namespaces)), safe='')}"
         metrics = Metrics()
@@ -108,9 +108,12 @@ class JobFacts:
             self._changed.wait_for(lambda: self._is_stopping or is_enough(), timeout_s)
 
     def take_due(self) -> list[Key] | None:
-        """The jobs of which something has changed, waiting until there is one; None at a stop."""
+        """The jobs of which something has changed, waiting until there is one; None at a stop.
+
+        None is due before all pods and records have been listed: a pod that is not known yet would count as gone.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_stopping or bool(self._due))
+            self._changed.wait_for(lambda: self._is_stopping or bool(self._due and not self._lists_missing))
             keys = list(self._due)
             self._due.clear()
             return None if self._is_stopping else keys
@@ -126,9 +129,9 @@ class JobFacts:
             return self._records.get(key)
 
     def is_gone(self, key: Key) -> bool:
-        """Whether a job has no record, as far as is known by now."""
+        """Whether a job has no record, as far as is known by now; one that was created since may come by the watch."""
         with self._changed:
-            return self._has_synced and key not in self._records
+            return not self._lists_missing and key not in self._records
 
     def pods(self, record: Record) -> dict[str, SeenPod]:
         """The pods of a job, by name."""
@@ -158,6 +161,7 @@ class JobFacts:
             for pod in pods:
                 self._take_pod(pod)
             self._due.update(dict.fromkeys(self._pods))
+            self._lists_missing.discard("pods")
             self._changed.notify_all()
 
     def _pod_seen(self, pod: JobPod) -> None:
@@ -191,7 +195,7 @@ class JobFacts:
                     self._ended[key] = record
             self._due.update(dict.fromkeys([*self._records, *found]))
             self._records = found
-            self._has_synced = True
+            self._lists_missing.discard("records")
             self._changed.notify_all()
 
     def _record_seen(self, config_map: Manifest) -> None:
