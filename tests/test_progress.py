@@ -13,7 +13,7 @@ from tests.progress import Progress
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Progress(every_s=0.2, is_compiling=lambda: {is_compiling}))
+        config.pluginmanager.register(Progress(every_s={every_s}, is_compiling=lambda: {is_compiling}))
 """
 TESTS = """
 import time
@@ -26,9 +26,9 @@ def test_slow():
 """
 
 
-def lines_of(folder: Path, *options: str, is_compiling: bool = False) -> list[str]:
+def lines_of(folder: Path, *options: str, is_compiling: bool = False, every_s: float = 0.2) -> list[str]:
     """What pytest prints into a pipe about a quick and a slow test."""
-    (folder / "conftest.py").write_text(CONFTEST.format(is_compiling=is_compiling))
+    (folder / "conftest.py").write_text(CONFTEST.format(is_compiling=is_compiling, every_s=every_s))
     (folder / "test_some.py").write_text(TESTS)
     plugins = ["-p", "xdist", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, *options, str(folder)]
@@ -49,4 +49,4 @@ def test_it_says_that_kernels_are_compiled(tmp_path: Path) -> None:
 
 
 def test_nothing_is_said_where_tests_end_soon(tmp_path: Path) -> None:
-    assert not [line for line in lines_of(tmp_path, "-k", "quick") if line.startswith("... ")]
+    assert not [line for line in lines_of(tmp_path, "-k", "quick", every_s=60.0) if line.startswith("... ")]

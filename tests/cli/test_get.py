@@ -277,7 +277,7 @@ def test_what_is_no_answer_of_the_service_is_told(answer, message):
         player = threading.Thread(target=play, daemon=True)
         player.start()
         result = run("get", "cluster", "--server", f"127.0.0.1:{listener.getsockname()[1]}")
-        player.join(10)
+        player.join(60)
     assert (result.exit_code, message in result.stderr) == (1, True), result.output
 
 

@@ -649,7 +649,7 @@ def test_a_watched_job_is_looked_after_until_it_ends(run, kube, write, records):
     while pod_names(kube) != ["vc-worker-0", "vc-worker-1"] and time.monotonic() < until:
         time.sleep(0.02)
     kube.patch("/api/v1/namespaces/default/pods/vc-worker-1/status", {"status": {"phase": "Failed"}})
-    submitted.join(10)
+    submitted.join(60)
     [result] = results
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1] == ("job vc: PodFailed: vc-worker-1 has failed with exit code 0: Terminated")

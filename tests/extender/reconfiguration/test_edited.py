@@ -21,7 +21,6 @@ EVENTS = "/api/v1/namespaces/default/events"
 MORE_FOR_B = CONFIG.replace("cellNumber: 1}]", "cellNumber: 2}]")
 NOTHING_FOR_A = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]")
 BROKEN = CONFIG.replace("cellType: RACK\n", "cellType: RAKC\n")
-FILE_S = 3.0
 
 Json = dict[str, Any]
 
@@ -161,7 +160,7 @@ def test_a_changed_file_is_taken_up_within_seconds(filed: tuple[Edited, Path]) -
     one, file = filed
     one.run("p", "a")
     file.write_text(MORE_FOR_B)
-    wait_until(lambda: one.current["text"] == MORE_FOR_B, FILE_S)
+    wait_until(lambda: one.current["text"] == MORE_FOR_B)
     assert (one.current["version"], one.current["source"]) == (2, f"file {file}")
     assert one.place_of("p")["virtualPlacement"]
     one.run("q", "b")
@@ -170,7 +169,7 @@ def test_a_changed_file_is_taken_up_within_seconds(filed: tuple[Edited, Path]) -
 def test_a_broken_file_is_refused_and_the_old_one_stays_in_force(filed: tuple[Edited, Path]) -> None:
     one, file = filed
     file.write_text(BROKEN)
-    wait_until(lambda: one.metric("hived_config_changes_total", outcome="refused") == 1, FILE_S)
+    wait_until(lambda: one.metric("hived_config_changes_total", outcome="refused") == 1)
     wait_until(lambda: one.current["refused"])
     assert "RAKC" in one.current["refused"]["reason"]
     assert (one.current["version"], one.current["text"]) == (1, CONFIG)
@@ -178,7 +177,7 @@ def test_a_broken_file_is_refused_and_the_old_one_stays_in_force(filed: tuple[Ed
 
     file.unlink()
     file.write_text(MORE_FOR_B)
-    wait_until(lambda: one.current["text"] == MORE_FOR_B, FILE_S)
+    wait_until(lambda: one.current["text"] == MORE_FOR_B)
     assert one.current["refused"] is None
 
 
@@ -186,6 +185,6 @@ def test_a_file_that_locks_out_guaranteed_work_waits_for_a_restart(filed: tuple[
     one, file = filed
     one.run("p", "a")
     file.write_text(NOTHING_FOR_A)
-    wait_until(lambda: one.current["refused"], FILE_S)
+    wait_until(lambda: one.current["refused"])
     assert "restart the service" in one.current["refused"]["reason"]
     assert one.place_of("p")["virtualPlacement"]
