@@ -170,4 +170,4 @@ def serving(service: Service) -> Iterator[Service]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join()

@@ -107,6 +107,16 @@ def state(kube) -> State:
     return read_record(kube, *KEY).state
 
 
+def is_idle(controller: JobController, kube) -> bool:
+    """Whether a controller has seen the job and its pods as they are, and has nothing to do."""
+    facts = controller._facts
+    record = facts.record(KEY)
+    if record is None or record.state != state(kube):
+        return False
+    seen = {name: pod.uid for name, pod in facts.pods(record).items()}
+    return seen == uids(kube) and not facts._due and bool(facts._changed._waiters)
+
+
 def has_been_replaced(kube, before: dict[str, str]) -> bool:
     now = uids(kube)
     return now.keys() == before.keys() and not set(now.values()) & set(before.values())
@@ -221,8 +231,8 @@ def test_nothing_is_done_before_all_pods_are_known(kube, submit, monkeypatch):
 
     monkeypatch.setattr(kube, "list_objects", list_late)
     with JobController(kube) as controller:
-        assert eventually(lambda: controller._facts.record(KEY) is not None)
-        time.sleep(0.2)
+        facts = controller._facts
+        assert eventually(lambda: KEY in facts._due and facts._changed._waiters)  # the worker leaves the job waiting
         may_list.set()
         monkeypatch.undo()
         assert eventually(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
@@ -230,12 +240,12 @@ def test_nothing_is_done_before_all_pods_are_known(kube, submit, monkeypatch):
 
 
 def test_two_controllers_restart_a_job_once(kube, submit, controller):
-    with JobController(kube):
+    with JobController(kube) as other:
         submit(VOLCANO)
         before = uids(kube)
         kube.delete_pod("default", "vc-ps-0")
         assert eventually(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
-        time.sleep(0.5)
+        assert eventually(lambda: is_idle(controller, kube) and is_idle(other, kube))
         assert (state(kube).retries, state(kube).phase) == (1, Phase.RUNNING)
 
 
@@ -272,9 +282,10 @@ def test_a_record_that_somebody_has_spoilt_does_not_keep_others_from_care(kube, 
 
 def test_a_job_that_was_not_asked_for_is_left_alone(kube, submit):
     submit(VOLCANO)
-    with JobController(kube, only=[("default", "other")]):
+    with JobController(kube, only=[("default", "other")]) as controller:
         kube.delete_pod("default", "vc-ps-0")
-        time.sleep(0.5)
+        assert eventually(lambda: is_idle(controller, kube))
+    assert sorted(uids(kube)) == NAMES[1:]
     assert state(kube) == State(Phase.RUNNING)
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -303,7 +304,9 @@ def test_pods_wait_for_admission_to_hear_of_their_priority_class(
             refusals.append(error)
             raise
 
-    monkeypatch.setattr(creation, "ADMISSION_S", 0.5)
+    passed_s = [0.0]
+    clock = {"monotonic": lambda: passed_s[0], "sleep": lambda seconds: passed_s.append(passed_s.pop() + seconds)}
+    monkeypatch.setattr(creation, "time", SimpleNamespace(**clock))
     monkeypatch.setattr(KubeClient, "create", hear_late)
     result = run(job, "--config", configuration, "--priority", str(priority))
     assert len(refusals) >= 3

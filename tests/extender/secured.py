@@ -44,7 +44,7 @@ class ReviewServer(ThreadingHTTPServer):
         self.go_on = threading.Event()
         self.go_on.set()
         self.failure = 0
-        self.kube = KubeClient(load_configuration(f"http://127.0.0.1:{self.server_port}"), request_timeout_s=5)
+        self.kube = KubeClient(load_configuration(f"http://127.0.0.1:{self.server_port}"), request_timeout_s=TIMEOUT_S)
 
     @classmethod
     @contextmanager

@@ -13,7 +13,7 @@ from hived_extender import election
 from hived_extender.election import Elector, LeaseName
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.kube import KubeClient, KubeError
-from tests.extender.lease_clock import LeaseClock, LivedClock
+from tests.extender.lease_clock import LeaseClock, SteppedClock, SteppedEvent
 from tests.extender.world import cluster_spec, wait_until
 
 NAMESPACE = "default"
@@ -24,16 +24,17 @@ FORBIDDEN = KubeError(403, "Forbidden", 'leases "hived" is forbidden: User "x" c
 
 
 class Line:
-    """The way from one elector to the API server, on which things go wrong as told."""
+    """The way from one elector to the API server, on which things go wrong as told. `clock` has delays and waits."""
 
-    def __init__(self, kube: KubeClient) -> None:
+    def __init__(self, kube: KubeClient, clock: SteppedClock | None) -> None:
         self._kube = kube
+        self._clock = clock
+        self.call_count = 0
         self.is_cut = False
         self.refusal: KubeError | None = None
         self.lost_answers = 0
         self.delay_s = 0.0
-        self.is_open = threading.Event()
-        self.is_open.set()
+        self.is_open = True
 
     def get(self, path: str, item_type: type[Any]) -> Any:
         return self._call(lambda: self._kube.get(path, item_type), is_write=False)
@@ -45,14 +46,17 @@ class Line:
         return self._call(lambda: self._kube.replace(path, body), is_write=True)
 
     def _call(self, call: Callable[[], Any], is_write: bool) -> Any:
-        self.is_open.wait()
-        time.sleep(self.delay_s)
+        self.call_count += 1
+        if self._clock is not None:
+            self._clock.wait(lambda: self.is_open)
+            self._clock.sleep(self.delay_s)
         if self.is_cut:
             raise LOST
         if self.refusal is not None:
             raise self.refusal
         answer = call()
-        self.is_open.wait()
+        if self._clock is not None:
+            self._clock.wait(lambda: self.is_open)
         if is_write and self.lost_answers:
             self.lost_answers -= 1
             raise LOST
@@ -60,16 +64,21 @@ class Line:
 
 
 class Replica:
-    """An elector and what it told. `gains` counts its terms."""
+    """An elector and what it told. `gains` counts its terms; without `clock` it waits in real time."""
 
-    def __init__(self, kube: KubeClient, lease: str, identity: str, **options: Any) -> None:
-        self.line = Line(kube)
+    def __init__(
+        self, kube: KubeClient, lease: str, identity: str, clock: SteppedClock | None = None, **options: Any
+    ) -> None:
+        self.line = Line(kube, clock)
         self.identity = identity
         self.standing = ""
         self.gains = 0
         self.term: Callable[[], bool] = lambda: False
         name = LeaseName(NAMESPACE, lease, identity, DURATION_S)
         self.elector = Elector(self.line, name, self._gained, self._told, **options)
+        if clock is not None:
+            self.elector._stop = SteppedEvent(clock)
+            clock.add(self.elector._thread)
 
     @property
     def leads(self) -> bool:
@@ -85,7 +94,7 @@ class Replica:
         self.elector._stop.set()
 
     def end(self) -> None:
-        self.line.is_open.set()
+        self.line.is_open = True
         self.elector.stop()
 
     def _gained(self, holds: Callable[[], bool]) -> None:
@@ -97,32 +106,17 @@ class Replica:
 
 
 class Watchdog:
-    """Samples who leads as often as it can, until it is left; `doubles` has each moment at which two did."""
+    """Looks who leads each time before time passes; `doubles` has each moment at which two did."""
 
-    def __init__(self, replicas: list[Replica]) -> None:
+    def __init__(self, clock: SteppedClock, replicas: list[Replica]) -> None:
         self.replicas = replicas
         self.doubles: list[list[str]] = []
-        self.sample_count = 0
-        self._is_over = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        clock.before_step.append(self._look)
 
-    def __enter__(self) -> "Watchdog":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over = True
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._is_over:
-            holding = [(replica.identity, term) for replica in self.replicas if (term := replica.term)()]
-            # A term that is over stays over: those that hold on both readings held at the same time in between.
-            both = [identity for identity, term in holding if term()]
-            if len(both) > 1:
-                self.doubles.append(both)
-            self.sample_count += 1
-            time.sleep(0.002)
+    def _look(self) -> None:
+        holding = [replica.identity for replica in self.replicas if replica.leads]
+        if len(holding) > 1:
+            self.doubles.append(holding)
 
 
 @pytest.fixture(scope="module")
@@ -138,22 +132,24 @@ def kube(cluster: EmbeddedCluster) -> Iterator[KubeClient]:
     client.close()
 
 
-@pytest.fixture(autouse=True)
-def lived(monkeypatch: pytest.MonkeyPatch) -> LivedClock:
-    """Of tests that have none that is turned."""
+@pytest.fixture
+def stepped(monkeypatch: pytest.MonkeyPatch) -> SteppedClock:
+    """A clock that goes on by itself."""
     monkeypatch.setattr(election, "RENEW_INTERVAL_S", 0.15)
     monkeypatch.setattr(election, "POLL_INTERVAL_S", 0.1)
-    return LivedClock(monkeypatch)
+    return SteppedClock(monkeypatch)
 
 
 @pytest.fixture
 def replicas(kube: KubeClient, request: pytest.FixtureRequest) -> Iterator[Callable[..., list[Replica]]]:
-    """Starts replicas with a Lease of the test's own; the first leads."""
+    """Starts replicas with a Lease of the test's own; the first leads. They go by the clock of the test."""
+    is_turned = "clock" in request.fixturenames
+    stepped = None if is_turned else request.getfixturevalue("stepped")
     started: list[Replica] = []
 
     def start(count: int) -> list[Replica]:
         for number in range(count):
-            started.append(Replica(kube, lease_of(request), f"r{number}").start())
+            started.append(Replica(kube, lease_of(request), f"r{number}", stepped).start())
             wait_until(lambda: started[0].leads)
         return started
 
@@ -171,15 +167,11 @@ def lease_of(request: pytest.FixtureRequest) -> str:
     return request.node.name.replace("_", "-")[:60].strip("-").lower()
 
 
-def keeps_leading(replica: Replica, seconds: float) -> bool:
+def keeps_leading(clock: SteppedClock, replica: Replica, seconds: float) -> bool:
     """Was it one term, without a gap, for so long?"""
-    until = election.now() + seconds
     gains = replica.gains
-    while election.now() < until:
-        if not replica.leads:
-            return False
-        time.sleep(0.005)
-    return replica.gains == gains
+    clock.sleep(seconds)
+    return replica.leads and replica.gains == gains
 
 
 def test_the_first_leads_and_the_second_says_who(replicas: Callable[..., list[Replica]]) -> None:
@@ -215,7 +207,8 @@ def test_a_killed_leader_is_followed_when_its_lease_runs_out(
     first.kill()
     clock.turn(0.9 * DURATION_S)
     wait_until(lambda: not first.leads)
-    time.sleep(3 * election.POLL_INTERVAL_S)
+    look_count = second.line.call_count
+    wait_until(lambda: second.line.call_count >= look_count + 3)
     assert not second.leads
     clock.run_out(DURATION_S, lambda: second.leads)
 
@@ -229,12 +222,12 @@ def test_the_next_leader_is_counted(replicas: Callable[..., list[Replica]], kube
 
 
 def test_a_lease_that_is_deleted_by_hand_is_made_again(
-    replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
+    stepped: SteppedClock, replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
 ) -> None:
     first, second = replicas(2)
     wait_until(lambda: second.standing)
     kube.delete(lease_path)
-    assert keeps_leading(first, 1.5)
+    assert keeps_leading(stepped, first, 1.5)
     assert kube.get(lease_path)["spec"]["holderIdentity"] == "r0"
     assert second.gains == 0
 
@@ -251,31 +244,32 @@ def test_a_leader_obeys_when_somebody_gives_the_lease_to_another(
 
 
 def test_a_leader_keeps_the_lease_when_somebody_else_annotates_it(
-    replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
+    stepped: SteppedClock, replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
 ) -> None:
     first, second = replicas(2)
     for number in range(8):
         kube.patch(lease_path, {"metadata": {"annotations": {"note": str(number)}}})
-        assert keeps_leading(first, 0.12)
+        assert keeps_leading(stepped, first, 0.12)
     assert second.gains == 0
 
 
-def test_lost_answers_do_not_cost_leadership(replicas: Callable[..., list[Replica]]) -> None:
+def test_lost_answers_do_not_cost_leadership(stepped: SteppedClock, replicas: Callable[..., list[Replica]]) -> None:
     first, second = replicas(2)
     first.line.lost_answers = 2
-    assert keeps_leading(first, 1.5)
+    assert keeps_leading(stepped, first, 1.5)
     assert (first.line.lost_answers, second.gains) == (0, 0)
 
 
 def test_a_leader_without_its_api_server_stops_before_the_next_one_begins(
+    stepped: SteppedClock,
     replicas: Callable[..., list[Replica]],
 ) -> None:
     first, second = replicas(2)
-    with Watchdog([first, second]) as watchdog:
-        first.line.is_cut = True
-        wait_until(lambda: second.leads)
-        first.line.is_cut = False
-        wait_until(lambda: first.standing == "r1 leads")
+    watchdog = Watchdog(stepped, [first, second])
+    first.line.is_cut = True
+    wait_until(lambda: second.leads)
+    first.line.is_cut = False
+    wait_until(lambda: first.standing == "r1 leads")
     assert watchdog.doubles == []
 
 
@@ -301,41 +295,45 @@ def test_a_refusal_by_rbac_is_told(kube: KubeClient, request: pytest.FixtureRequ
 
 
 def test_a_wall_clock_that_jumps_by_hours_changes_nothing(
-    replicas: Callable[..., list[Replica]], monkeypatch: pytest.MonkeyPatch
+    stepped: SteppedClock, replicas: Callable[..., list[Replica]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = replicas(2)
     real_time = time.time
     for hours in (5, -5):
         monkeypatch.setattr("hived_extender.election.time.time", lambda hours=hours: real_time() + 3600 * hours)
-        assert keeps_leading(first, 0.7)
+        assert keeps_leading(stepped, first, 0.7)
     assert second.gains == 0
 
 
 def test_a_slow_api_server_does_not_cost_leadership(
+    stepped: SteppedClock,
     replicas: Callable[..., list[Replica]],
 ) -> None:
     """A quarter of the duration for each call, as one second is of the usual four."""
     first = replicas(1)[0]
     first.line.delay_s = 0.25 * DURATION_S
-    assert keeps_leading(first, 2.0)
+    assert keeps_leading(stepped, first, 2.0)
 
 
-def test_a_slow_api_server_elects(kube: KubeClient, request: pytest.FixtureRequest) -> None:
-    replica = Replica(kube, lease_of(request), "r0")
+def test_a_slow_api_server_elects(stepped: SteppedClock, kube: KubeClient, request: pytest.FixtureRequest) -> None:
+    replica = Replica(kube, lease_of(request), "r0", stepped)
     replica.line.delay_s = 0.25 * DURATION_S
     replica.start()
     wait_until(lambda: replica.leads)
-    lasts = keeps_leading(replica, 1.5)
+    lasts = keeps_leading(stepped, replica, 1.5)
     replica.end()
     assert lasts
 
 
-def test_a_renewal_that_comes_too_late_begins_another_term(replicas: Callable[..., list[Replica]]) -> None:
+def test_a_renewal_that_comes_too_late_begins_another_term(
+    stepped: SteppedClock, replicas: Callable[..., list[Replica]]
+) -> None:
     first = replicas(1)[0]
     ended = first.term
-    first.line.is_open.clear()
-    wait_until(lambda: not first.leads)
-    first.line.is_open.set()
+    first.line.is_open = False
+    stepped.sleep(DURATION_S)
+    assert not first.leads
+    first.line.is_open = True
     wait_until(lambda: first.leads)
     assert (first.gains, ended()) == (2, False)
 
@@ -363,29 +361,30 @@ def test_an_elector_that_has_ended_by_itself_is_noticed(
 
 
 @pytest.mark.parametrize("batch", [0, 1])
-def test_never_two_lead_whatever_happens(kube: KubeClient, batch: int) -> None:
+def test_never_two_lead_whatever_happens(stepped: SteppedClock, kube: KubeClient, batch: int) -> None:
     """Ten seeds side by side, each with three replicas and a Lease of its own."""
     seeds = range(10 * batch, 10 * (batch + 1))
     with ThreadPoolExecutor(len(seeds)) as pool:
-        outcomes = list(pool.map(lambda seed: trouble(kube, seed), seeds))
+        outcomes = list(pool.map(lambda seed: trouble(stepped, kube, seed), seeds))
     assert [doubles for doubles, _ in outcomes] == [[] for _ in seeds]
     assert all(terms >= 2 for _, terms in outcomes)
 
 
-def trouble(kube: KubeClient, seed: int) -> tuple[list[list[str]], int]:
+def trouble(clock: SteppedClock, kube: KubeClient, seed: int) -> tuple[list[list[str]], int]:
     """Kill, stop, pause and cut off replicas for some seconds; returns when two led, and how many terms there were."""
     chance = random.Random(seed)
     everybody: list[Replica] = []
 
     def another() -> Replica:
-        everybody.append(Replica(kube, f"trouble-{seed}", f"r{len(everybody)}").start())
+        everybody.append(Replica(kube, f"trouble-{seed}", f"r{len(everybody)}", clock).start())
         return everybody[-1]
 
-    alive = [another() for _ in range(3)]
-    until = election.now() + 4.0
-    with Watchdog(everybody) as watchdog:
+    watchdog = Watchdog(clock, everybody)
+    with clock.taken_part():
+        alive = [another() for _ in range(3)]
+        until = election.now() + 4.0
         while election.now() < until:
-            time.sleep(chance.uniform(0.05, 0.4))
+            clock.sleep(chance.uniform(0.05, 0.4))
             leaders = [replica for replica in alive if replica.leads]
             victim = chance.choice(leaders or alive)
             match chance.choice(("kill", "stop", "pause", "cut", "lose", "heal", "heal")):
@@ -396,7 +395,7 @@ def trouble(kube: KubeClient, seed: int) -> tuple[list[list[str]], int]:
                     victim.end()
                     alive[alive.index(victim)] = another()
                 case "pause":
-                    victim.line.is_open.clear()
+                    victim.line.is_open = False
                 case "cut":
                     victim.line.is_cut = True
                 case "lose":
@@ -404,7 +403,7 @@ def trouble(kube: KubeClient, seed: int) -> tuple[list[list[str]], int]:
                 case _:
                     for replica in alive:
                         replica.line.is_cut = False
-                        replica.line.is_open.set()
+                        replica.line.is_open = True
     for replica in everybody:
         replica.end()
     return watchdog.doubles, sum(replica.gains for replica in everybody)

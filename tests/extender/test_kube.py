@@ -13,6 +13,8 @@ import pytest
 
 from hived_extender.kube import NODES, PODS, KubeClient, KubeError, load_configuration
 
+PATIENCE_S = 60.0
+
 
 class Thing(msgspec.Struct):
     metadata: dict[str, Any]
@@ -66,7 +68,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server) -> KubeClient:
-    return KubeClient(load_configuration(f"http://127.0.0.1:{server.server_port}"), request_timeout_s=5)
+    return KubeClient(load_configuration(f"http://127.0.0.1:{server.server_port}"), request_timeout_s=PATIENCE_S)
 
 
 def thing(name: str, **more: object) -> dict[str, object]:
@@ -241,7 +243,7 @@ def test_calls_go_through_the_proxy_that_is_configured(server: Server) -> None:
     configuration.no_proxy = ""
     server.will_answer({"kind": "Status", "reason": "NotFound", "message": "no"}, status=404)
     server.will_answer({})
-    client = KubeClient(configuration, request_timeout_s=5)
+    client = KubeClient(configuration, request_timeout_s=PATIENCE_S)
     with pytest.raises(KubeError, match="NotFound"):
         client.get("/api")
     assert client.get("/api") == {}

@@ -6,7 +6,6 @@ import os
 import resource
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -17,13 +16,16 @@ from prometheus_client import CollectorRegistry, Counter
 from hived_extender import listening
 from hived_extender.answers import Answer
 from hived_extender.bodies import Body, Budget, Receive, Scope, Send, Share, send_answer
-from hived_extender.listening import Limits, limits_of_process
-from hived_extender.server import PIPELINE_LIMIT, HttpServer, listen
+from hived_extender.listening import Limits, Port, limits_of_process
+from hived_extender.server import PIPELINE_LIMIT, Application, HttpServer, listen
 from hived_extender.tls import ServerTls
 from tests.extender.secured import Files
 from tests.extender.world import PATIENCE_S, wait_until
 
-QUICK = Limits(handshake_s=0.3, head_s=0.3, goodbye_s=0.3, sweep_s=0.05, log_s=0.1)
+TIMED = Limits(sweep_s=0.01, log_s=0.1)
+LATER_S = 11.0
+"""Longer than a handshake or headers may take, shorter than a connection may be idle."""
+
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 SHARE = Share(Budget(10_000), Budget(10_000), 1)
 LONG = Limits(handshake_s=1000, head_s=1000, sweep_s=0.05, log_s=0.1)
@@ -48,16 +50,43 @@ class Echo:
         """Nothing is left to be done."""
 
 
-class Served:
-    """A server with these limits, and how many connections it has dropped by reason."""
+class Refusing:
+    """Answers every request before its body has arrived."""
 
-    def __init__(self, limits: Limits, tls: ServerTls | None = None) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_answer(send, Answer(b'"no"', 401))
+
+    def close(self) -> None:
+        """Nothing is left to be done."""
+
+
+class Served:
+    """A server with these limits, and how many connections it has dropped by reason.
+
+    Tests put its clock forward: a limit that real time reaches would also end what a busy machine is slow to send.
+    """
+
+    def __init__(self, limits: Limits, tls: ServerTls | None = None, application: Application | None = None) -> None:
         self.echo = Echo()
         self._counter = Counter("dropped", "x", ["port", "reason"], registry=CollectorRegistry())
-        self.server = HttpServer(self.echo, listen("127.0.0.1:0"), tls, limits=limits)
+        self.server = HttpServer(application or self.echo, listen("127.0.0.1:0"), tls, limits=limits)
         self.server.count_drops(self._counter)
         self.server.start()
         self.port = int(self.server.url.rsplit(":", 1)[1])
+        wait_until(lambda: self.server._server.started)
+        self._accepting: Port = self.server._server.servers[0]  # type: ignore[assignment]  # uvicorn takes it for its own
+        self._ahead_s = 0.0
+        self._time = self._accepting.loop.time
+        self._accepting.loop.time = lambda: self._time() + self._ahead_s  # type: ignore[method-assign]
+
+    def put_forward(self, seconds: float = LATER_S) -> None:
+        """So much time has passed for all connections."""
+        self._ahead_s += seconds
+
+    def has(self, count: int, *, opened: bool = True) -> bool:
+        """Whether there are so many connections, with their handshakes over unless `opened` is False."""
+        there = list(self._accepting._all)
+        return len(there) == count and all((each.transport is not None) is opened for each in there)
 
     def dropped(self, reason: str) -> int:
         return int(self._counter.labels("http", reason)._value.get())
@@ -77,8 +106,8 @@ class Served:
 
 
 @contextmanager
-def serving(limits: Limits, tls: ServerTls | None = None) -> Iterator[Served]:
-    served = Served(limits, tls)
+def serving(limits: Limits, tls: ServerTls | None = None, application: Application | None = None) -> Iterator[Served]:
+    served = Served(limits, tls, application)
     try:
         yield served
     finally:
@@ -98,11 +127,11 @@ def is_over(connection: socket.socket) -> bool:
     return True
 
 
-def trickles_to_the_end(connection: socket.socket, piece: bytes, patience_s: float = PATIENCE_S) -> bool:
-    """Sends a piece again and again until the server ends the connection; False if it never does."""
-    deadline = time.monotonic() + patience_s
-    connection.settimeout(0.02)
-    while time.monotonic() < deadline:
+def trickles_to_the_end(served: Served, connection: socket.socket, piece: bytes) -> bool:
+    """Sends a piece twice a second until the server ends the connection; False if it never does."""
+    connection.settimeout(0.01)
+    for _ in range(1000):
+        served.put_forward(0.5)
         try:
             connection.send(piece)
             if not connection.recv(1000):
@@ -120,14 +149,18 @@ def answered(connection: socket.socket, request: bytes = REQUEST) -> bytes:
 
 
 def test_a_silent_connection_has_little_time() -> None:
-    with serving(QUICK) as served, closing(served.connect()) as silent:
+    with serving(TIMED) as served, closing(served.connect()) as silent:
+        wait_until(lambda: served.has(1))
+        served.put_forward()
         assert is_over(silent)
         wait_until(lambda: served.dropped(listening.REQUEST) == 1)
 
 
 def test_a_silent_handshake_has_little_time(tmp_path: Path) -> None:
     files = Files(tmp_path)
-    with serving(QUICK, ServerTls(files.certificate, files.key)) as served, closing(served.connect()) as silent:
+    with serving(TIMED, ServerTls(files.certificate, files.key)) as served, closing(served.connect()) as silent:
+        wait_until(lambda: served.has(1, opened=False))
+        served.put_forward()
         assert is_over(silent)
         wait_until(lambda: served.dropped(listening.HANDSHAKE) == 1)
         assert served.health(files.context()) == 200
@@ -136,61 +169,55 @@ def test_a_silent_handshake_has_little_time(tmp_path: Path) -> None:
 def test_silence_after_the_handshake_has_little_time(tmp_path: Path) -> None:
     files = Files(tmp_path)
     with (
-        serving(QUICK, ServerTls(files.certificate, files.key)) as served,
+        serving(TIMED, ServerTls(files.certificate, files.key)) as served,
         files.context().wrap_socket(served.connect(), server_hostname="localhost") as silent,
     ):
+        wait_until(lambda: served.has(1))
+        served.put_forward()
         assert is_over(silent)
         wait_until(lambda: served.dropped(listening.REQUEST) == 1)
 
 
 @pytest.mark.parametrize("first", [b"", REQUEST, REQUEST * 2], ids=["first", "second", "third"])
 def test_headers_that_trickle_have_no_more_time(first: bytes) -> None:
-    with serving(QUICK) as served, closing(served.connect()) as slow:
+    with serving(TIMED) as served, closing(served.connect()) as slow:
         if first:
             assert answered(slow, first)
         slow.send(b"GET / HTTP/1.1\r\n")
-        assert trickles_to_the_end(slow, b"X: y\r\n")
+        assert trickles_to_the_end(served, slow, b"X: y\r\n")
 
 
 @pytest.mark.parametrize("first", [b"", REQUEST], ids=["first", "second"])
 def test_blank_lines_before_a_request_have_no_more_time(first: bytes) -> None:
-    with serving(QUICK) as served, closing(served.connect()) as slow:
+    with serving(TIMED) as served, closing(served.connect()) as slow:
         if first:
             assert answered(slow, first)
-        assert trickles_to_the_end(slow, b"\r\n")
+        assert trickles_to_the_end(served, slow, b"\r\n")
 
 
 def test_the_rest_of_a_request_that_is_answered_already_has_little_time() -> None:
-    class Refusing(Echo):
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            await send_answer(send, Answer(b'"no"', 401))
-
-    server = HttpServer(Refusing(), listen("127.0.0.1:0"), limits=QUICK)
-    server.start()
-    try:
-        address = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
-        with closing(socket.create_connection(address, PATIENCE_S)) as slow:
-            slow.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
-            assert b"401" in slow.recv(1000)
-            assert trickles_to_the_end(slow, b"x")
-    finally:
-        server.stop()
+    with serving(TIMED, application=Refusing()) as served, closing(served.connect()) as slow:
+        slow.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+        assert b"401" in slow.recv(1000)
+        assert trickles_to_the_end(served, slow, b"x")
 
 
 def test_a_connection_that_has_had_an_answer_stays_open() -> None:
-    with serving(QUICK) as served, closing(served.connect()) as idle, closing(served.connect()) as silent:
+    with serving(TIMED) as served, closing(served.connect()) as idle, closing(served.connect()) as silent:
         assert answered(idle)
+        wait_until(lambda: served.has(2))
+        served.put_forward()
         assert is_over(silent)  # so the time for headers is over
-        time.sleep(QUICK.head_s + 2 * QUICK.sweep_s)
         assert answered(idle)
 
 
 def test_a_held_request_stays_open() -> None:
-    with serving(QUICK) as served, closing(served.connect()) as held, closing(served.connect()) as silent:
+    with serving(TIMED) as served, closing(served.connect()) as held, closing(served.connect()) as silent:
         held.sendall(REQUEST.replace(b"/healthz", b"/held"))
         wait_until(lambda: served.echo.held_count == 1)
+        wait_until(lambda: served.has(2))
+        served.put_forward()
         assert is_over(silent)
-        time.sleep(QUICK.head_s + 2 * QUICK.sweep_s)
         served.echo.may_go = True
         assert b"200" in held.recv(1000)
 
@@ -305,15 +332,15 @@ def test_a_client_that_does_not_take_its_goodbye_is_cut_off(tmp_path: Path) -> N
     """Over TLS a closed connection waits for the client's own goodbye, and for what it has not read."""
     files = Files(tmp_path)
     with (
-        serving(QUICK, ServerTls(files.certificate, files.key)) as served,
+        serving(LONG, ServerTls(files.certificate, files.key)) as served,
         files.context().wrap_socket(served.connect(), server_hostname="localhost") as client,
     ):
         client.sendall(b"nonsense\r\n\r\n")
-        wait_until(lambda: served.dropped(listening.UNREAD) == 1)
+        wait_until(lambda: served.put_forward(0.1) or served.dropped(listening.UNREAD) == 1)
 
 
 def test_many_requests_ahead_of_their_answers_are_refused() -> None:
-    with serving(QUICK) as served, closing(served.connect()) as greedy:
+    with serving(LONG) as served, closing(served.connect()) as greedy:
         with suppress(OSError):
             greedy.sendall(REQUEST * 10 * PIPELINE_LIMIT)
         answers = b""

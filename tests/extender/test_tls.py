@@ -4,17 +4,18 @@ import http.client
 import os
 import socket
 import ssl
-import time
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization as form
 
 from hived.errors import UserError
+from hived_extender import server
 from hived_extender.certificates import Authority
-from hived_extender.server import DRAIN_TIMEOUT_S
+from hived_extender.listening import Limits
 from hived_extender.tls import ServerTls
 from hived_extender.wire import FILTER_PATH
 from tests.extender.secured import HOSTS, Files, Secured, call_on
@@ -22,6 +23,7 @@ from tests.extender.world import PATIENCE_S, filter_body
 
 REFUSED = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
 LONG_AGO = -1
+NEVER_S = 3600
 
 
 @pytest.fixture
@@ -174,29 +176,31 @@ class TestMisbehaviour:
         assert secured.call("GET", "/healthz")[0] == 200
         assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
 
-    def test_clients_that_begin_a_handshake_and_fall_asleep(self, secured: Secured) -> None:
+    def test_clients_that_begin_a_handshake_and_fall_asleep(
+        self, files: Files, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(server, "limits_of_process", lambda: Limits(handshake_s=NEVER_S))
         hello = ssl.MemoryBIO()
-        client = secured.files.context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
+        client = files.context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
         with pytest.raises(ssl.SSLWantReadError):
             client.do_handshake()
         first = hello.read()
-        asleep = [socket.create_connection(("127.0.0.1", secured.port)) for _ in range(50)]
-        for i, connection in enumerate(asleep):
-            connection.sendall(first[: i * len(first) // 50])
-        started = time.monotonic()
-        assert filter_status(secured, "scheduler") == 200
-        assert time.monotonic() - started < DRAIN_TIMEOUT_S
-        for connection in asleep:
-            connection.close()
+        with Secured.running(files) as secured, ExitStack() as asleep:
+            for i in range(50):
+                connection = asleep.enter_context(socket.create_connection(("127.0.0.1", secured.port)))
+                connection.sendall(first[: i * len(first) // 50])
+            assert filter_status(secured, "scheduler") == 200
 
-    def test_an_idle_connection_whose_client_is_asleep_does_not_hold_up_the_end(self, files: Files) -> None:
-        with Secured.running(files) as secured:
-            connection = secured.connect("scheduler")
+    def test_an_idle_connection_whose_client_is_asleep_does_not_hold_up_the_end(
+        self, files: Files, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(server, "DRAIN_TIMEOUT_S", NEVER_S)
+        with Secured.running(files) as secured, closing(secured.connect("scheduler")) as connection:
             call_on(connection, "GET", "/healthz")
-            started = time.monotonic()
-            secured.server.stop()
-            assert time.monotonic() - started < DRAIN_TIMEOUT_S
-            connection.close()
+            stopping = threading.Thread(target=secured.server.stop)
+            stopping.start()
+            stopping.join(PATIENCE_S)
+            assert not secured.server.is_alive
 
 
 def test_an_https_server_without_a_ca_for_clients_asks_for_none(files: Files) -> None:

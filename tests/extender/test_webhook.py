@@ -29,7 +29,6 @@ from tests.extender.secured import Files
 from tests.extender.world import CONFIG, PATIENCE_S, cluster_spec, spec_text, wait_until
 
 GPU = "nvidia.com/gpu"
-BODY_TIMEOUT_S = 0.3
 
 
 def pod(count: int = 2, **metadata: Any) -> dict[str, Any]:
@@ -54,9 +53,11 @@ def tls(files: Files) -> ServerTls:
 
 
 @pytest.fixture
-def served(tls: ServerTls) -> Iterator[HttpServer]:
+def served(tls: ServerTls, request: pytest.FixtureRequest) -> Iterator[HttpServer]:
+    """The webhook; a parameter is how many seconds a body may take."""
     configuration = load_text(CONFIG, "hivedscheduler.yaml")
-    application = Webhook(Admission(configuration.cluster, configuration.rules), body_timeout_s=BODY_TIMEOUT_S)
+    timeout_s = getattr(request, "param", PATIENCE_S)
+    application = Webhook(Admission(configuration.cluster, configuration.rules), body_timeout_s=timeout_s)
     server = HttpServer(application, listen("127.0.0.1:0"), tls, name="webhook")
     server.start()
     yield server
@@ -120,14 +121,18 @@ def test_who_speaks_in_the_clear_is_not_answered(served: HttpServer) -> None:
         assert b"HTTP" not in connection.recv(1000)
 
 
-def test_a_body_that_is_too_large_or_never_comes_ends_its_connection(connect: Connect) -> None:
-    for length, expected in ((BODY_LIMIT + 1, 413), (10, 408)):
-        with closing(connect()) as connection:
-            connection.putrequest("POST", MUTATE_PATH)
-            connection.putheader("Content-Length", str(length))
-            connection.endheaders()
-            response = connection.getresponse()
-            assert (response.status, response.getheader("Connection")) == (expected, "close")
+@pytest.mark.parametrize(
+    ("served", "length", "expected"), [(PATIENCE_S, BODY_LIMIT + 1, 413), (0.1, 10, 408)], indirect=["served"]
+)
+def test_a_body_that_is_too_large_or_never_comes_ends_its_connection(
+    connect: Connect, length: int, expected: int
+) -> None:
+    with closing(connect()) as connection:
+        connection.putrequest("POST", MUTATE_PATH)
+        connection.putheader("Content-Length", str(length))
+        connection.endheaders()
+        response = connection.getresponse()
+        assert (response.status, response.getheader("Connection")) == (expected, "close")
 
 
 def test_a_renewed_certificate_is_shown(connect: Connect, files: Files) -> None:
@@ -157,7 +162,7 @@ def test_the_extender_serves_it_from_its_start_on_whether_it_leads_or_not(
             assert call(connection, "POST", MUTATE_PATH, review(pod()))[0] == 200
         assert extender.is_serving
     with pytest.raises((OSError, ssl.SSLError)):
-        socket.create_connection(("127.0.0.1", port), timeout=1)
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
 
 
 def test_a_port_that_is_taken_is_an_error(tls: ServerTls, tmp_path: Path) -> None:

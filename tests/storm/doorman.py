@@ -75,7 +75,7 @@ class Doorman:
         """Close everything."""
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
+        self._thread.join()
         self._loop.close()
 
     def expect(self, order: Order) -> None:
@@ -102,7 +102,7 @@ class Doorman:
         return self._met.wait(timeout_s)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _renew(self) -> None:
         self._released.clear()

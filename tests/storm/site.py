@@ -24,7 +24,7 @@ CONFIG_MAP = f"/api/v1/namespaces/{CONFIG_MAP_NAMESPACE}/configmaps/{CONFIG_MAP_
 GROUPS = "/v1/inspect/affinitygroups/"
 TIMEOUT_S = 60.0
 STILL_S = 0.2
-SETTLE_S = 40.0
+SETTLE_S = 120.0
 
 Json = dict[str, Any]
 

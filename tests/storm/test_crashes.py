@@ -16,7 +16,7 @@ from hived_extender.reconfiguration import configurations, stores
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored, Version
 from hived_extender.running import ConfigMapName, Extender, start_extender
-from tests.extender.world import wait_until
+from tests.extender.world import PATIENCE_S, wait_until
 from tests.storm.crashes import CONFIG_MAP, Ward
 from tests.storm.documents import first_document, text_of, vcs
 from tests.storm.doorman import Doorman, Fate, Moment, Order
@@ -26,7 +26,9 @@ from tests.storm.site import CONFIG, call
 
 SEED = 5
 TIMEOUT_S = 1.0
-"""How long the service waits for the API server here; else half a minute."""
+"""How long the service waits for the API server where an answer is held; else a minute."""
+
+held = pytest.mark.parametrize("reached", [TIMEOUT_S], indirect=True, ids=["held"])
 
 
 def test_a_service_that_is_killed_amid_a_push_has_the_old_or_the_new_configuration_wholly() -> None:
@@ -67,14 +69,14 @@ class Reached:
 
 
 @pytest.fixture
-def reached() -> Iterator[Reached]:
-    """Version 1 is stored and in force; nothing runs."""
-    with running(text_of(first_document())) as reached:
+def reached(request: pytest.FixtureRequest) -> Iterator[Reached]:
+    """Version 1 is stored and in force; nothing runs. A parameter is how long the service waits for an answer."""
+    with running(text_of(first_document()), getattr(request, "param", PATIENCE_S)) as reached:
         yield reached
 
 
 @contextmanager
-def running(text: str) -> Iterator[Reached]:
+def running(text: str, timeout_s: float) -> Iterator[Reached]:
     """A cluster, a doorman and an extender."""
     with ExitStack() as stack:
         cluster = stack.enter_context(EmbeddedCluster(load_text(text, "first.yaml").cluster))
@@ -85,11 +87,11 @@ def running(text: str) -> Iterator[Reached]:
         doorman = Doorman(int(cluster.api_url.rpartition(":")[2]))
         doorman.start()
         stack.callback(doorman.stop)
-        near = KubeClient.connect(doorman.url, str(cluster.hived_kubeconfig), request_timeout_s=TIMEOUT_S)
+        near = KubeClient.connect(doorman.url, str(cluster.hived_kubeconfig), request_timeout_s=timeout_s)
         extender = stack.enter_context(
             start_extender(ConfigMapName(NAMESPACE, NAME), near, listen="127.0.0.1:0", serves_every_name=True)
         )
-        assert extender.wait_ready(30)
+        assert extender.wait_ready(PATIENCE_S)
         yield Reached(extender, doorman, kube)
 
 
@@ -125,6 +127,7 @@ def test_somebody_who_writes_between_reading_and_committing_wins(reached: Reache
     wait_until(lambda: reached.in_force() == (2, other(3)))
 
 
+@held
 @pytest.mark.parametrize("fate", [Fate.DROP, Fate.HOLD], ids=lambda fate: fate.name.lower())
 def test_a_commit_that_happens_and_is_not_answered_comes_into_force(reached: Reached, fate: Fate) -> None:
     reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.AFTER, fate=fate))
@@ -142,6 +145,7 @@ def test_a_commit_that_got_lost_changes_nothing(reached: Reached) -> None:
     assert reached.push(other(1))[0] == 200
 
 
+@held
 def test_a_commit_that_was_said_not_to_have_happened_comes_too_late_afterwards(reached: Reached) -> None:
     reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.BEFORE, fate=Fate.HOLD))
     code, answer = reached.push(other(1))

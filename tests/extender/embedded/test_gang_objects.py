@@ -12,7 +12,7 @@ from hived_extender.kube import KubeClient
 from hived_extender.metrics import Metrics
 from hived_extender.objects import Objects
 
-from .helpers import Http, eventually
+from .helpers import PATIENCE_S, Http, eventually
 
 X_K8S = "/apis/scheduling.x-k8s.io/v1alpha1"
 
@@ -31,7 +31,7 @@ def followed(server: ApiServer) -> Iterator[tuple[Objects, list[ObjectRef]]]:
     yield objects, told
     objects.stop()
     kube.close()
-    objects.join(5)
+    objects.join(PATIENCE_S)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -39,7 +39,7 @@ def test_an_object_of_every_kind_is_followed(
     kind: Kind, followed: tuple[Objects, list[ObjectRef]], http: Http, namespace: str
 ) -> None:
     objects, told = followed
-    assert objects.wait_until_listed(10)
+    assert objects.wait_until_listed(PATIENCE_S)
     ref = kind.ref(namespace, "train")
     http.ok("POST", path_of(kind, namespace), {"metadata": {"name": "train"}, "spec": {}})
     eventually(lambda: ref in told)

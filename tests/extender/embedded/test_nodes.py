@@ -1,10 +1,12 @@
 """Nodes that become Ready, run pods, fail and go, watched by plain HTTP."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from hived_extender.embedded.apiserver.server import ApiServer
 from hived_extender.embedded.lifetimes import EXIT_CODE, RUN_SECONDS, STOP_SECONDS
 from hived_extender.embedded.machines import Machine
 from hived_extender.embedded.nodes import READY, Nodes, Timing
@@ -14,16 +16,38 @@ from .helpers import Http, api_server, eventually, pod
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+ORPHAN_S = 40.0
+
+
+class Cluster(Http):
+    """A client of an API server whose nodes can be made to believe that time has passed."""
+
+    def __init__(self, server: ApiServer, nodes: Nodes) -> None:
+        super().__init__(server.port)
+        self._server = server
+        self._nodes = nodes
+
+    def pass_time(self, seconds: float) -> None:
+        """Put the clock forward, and have everything done that is due by then."""
+
+        def turn() -> None:
+            loop = asyncio.get_running_loop()
+            time = loop.time
+            loop.time = lambda: time() + seconds  # type: ignore[method-assign]
+            for key in list(self._nodes._clocks):
+                self._nodes._pod_seen(key)
+
+        self._server.call(turn)
 
 
 @pytest.fixture(scope="module", params=[2_000, 2], ids=["usual history", "hardly any history"])
-def nodes(request: pytest.FixtureRequest) -> Iterator[Http]:
+def nodes(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A client of a cluster with the nodes n1 and n2; it must not matter whether the nodes miss changes."""
     with api_server(history_limit=request.param) as server:
-        made = Nodes(server.registry, Timing(heartbeat_s=0.05, orphan_s=0.3))
+        made = Nodes(server.registry, Timing(heartbeat_s=0.05, orphan_s=ORPHAN_S))
         server.call(lambda: made.register([Machine("n1", {"cpu": "8", "nvidia.com/gpu": "4"}), Machine("n2", {})]))
         server.spawn(made.run)
-        yield Http(server.port)
+        yield Cluster(server, made)
 
 
 @pytest.fixture
@@ -58,12 +82,13 @@ def test_nodes_are_ready_from_the_start(nodes: Http) -> None:
     assert {address["type"] for address in node["status"]["addresses"]} == {"InternalIP", "Hostname"}
 
 
-def test_leases_are_renewed(nodes: Http) -> None:
-    def renewed() -> str:
-        return str(nodes.ok("GET", f"{LEASES}/n1")["spec"]["renewTime"])
+def renewed(http: Http, node: str) -> str:
+    return str(http.ok("GET", f"{LEASES}/{node}")["spec"]["renewTime"])
 
-    first = renewed()
-    assert eventually(lambda: renewed() > first)
+
+def test_leases_are_renewed(nodes: Http) -> None:
+    first = renewed(nodes, "n1")
+    assert eventually(lambda: renewed(nodes, "n1") > first)
 
 
 def test_a_bound_pod_runs_until_it_is_deleted(nodes: Http, name: str) -> None:
@@ -124,18 +149,19 @@ def test_a_pod_whose_annotations_cannot_be_read_fails_and_says_why(
     assert repr(value) in status["message"]
 
 
-def test_a_deleted_pod_stops_in_its_own_time(nodes: Http, name: str) -> None:
-    create(nodes, name, annotations={STOP_SECONDS: "0.4"})
+def test_a_deleted_pod_stops_in_its_own_time(nodes: Cluster, name: str) -> None:
+    create(nodes, name, annotations={STOP_SECONDS: "20"})
     eventually(lambda: phase(nodes, name) == "Running")
     nodes.ok("DELETE", f"{PODS}/{name}")
     assert "deletionTimestamp" in nodes.ok("GET", f"{PODS}/{name}")["metadata"]
+    nodes.pass_time(20)
     eventually(lambda: phase(nodes, name) == "gone")
 
 
-def test_a_grace_period_bounds_the_time_to_stop(nodes: Http, name: str) -> None:
+def test_a_grace_period_bounds_the_time_to_stop(nodes: Cluster, name: str) -> None:
     create(nodes, name, annotations={STOP_SECONDS: "1000"})
     nodes.ok("DELETE", f"{PODS}/{name}", gracePeriodSeconds=1)
-    assert eventually(lambda: phase(nodes, name) == "gone")
+    assert eventually(lambda: nodes.pass_time(1) or phase(nodes, name) == "gone")
 
 
 def test_a_deleted_pod_with_unreadable_annotations_goes_at_once(nodes: Http, name: str) -> None:
@@ -168,22 +194,25 @@ def test_a_node_that_is_not_ready_still_runs_and_stops_pods(nodes: Http, name: s
     eventually(lambda: ready(nodes, "n2") == "True")
 
 
-def test_on_a_lost_node_nothing_happens_until_it_is_back(nodes: Http, name: str) -> None:
-    create(nodes, f"{name}-ends", "n2", annotations={RUN_SECONDS: "0.2"})
+def test_on_a_lost_node_nothing_happens_until_it_is_back(nodes: Cluster, name: str) -> None:
+    create(nodes, f"{name}-ends", "n2", annotations={RUN_SECONDS: "1000"})
     create(nodes, f"{name}-leaves", "n2")
     for suffix in ("ends", "leaves"):
         eventually(lambda suffix=suffix: phase(nodes, f"{name}-{suffix}") == "Running")
     annotate(nodes, f"{NODES}/n2", **{READY: "unknown"})
     eventually(lambda: ready(nodes, "n2") == "Unknown")
-    lease = nodes.ok("GET", f"{LEASES}/n2")["spec"]["renewTime"]
+    lease, others_lease = renewed(nodes, "n2"), renewed(nodes, "n1")
     nodes.ok("DELETE", f"{PODS}/{name}-leaves")
     create(nodes, f"{name}-new", "n2")
-    create(nodes, f"{name}-elsewhere", annotations={RUN_SECONDS: "0.3"})
+    create(nodes, f"{name}-elsewhere", annotations={RUN_SECONDS: "1000"})
+    eventually(lambda: phase(nodes, f"{name}-elsewhere") == "Running")
+    nodes.pass_time(1000)
     eventually(lambda: phase(nodes, f"{name}-elsewhere") == "Succeeded")
+    eventually(lambda: renewed(nodes, "n1") > others_lease)
     assert phase(nodes, f"{name}-ends") == "Running"
     assert phase(nodes, f"{name}-leaves") == "Running"
     assert phase(nodes, f"{name}-new") == "Pending"
-    assert nodes.ok("GET", f"{LEASES}/n2")["spec"]["renewTime"] == lease
+    assert renewed(nodes, "n2") == lease
     annotate(nodes, f"{NODES}/n2", **{READY: "true"})
     eventually(lambda: phase(nodes, f"{name}-ends") == "Succeeded")
     eventually(lambda: phase(nodes, f"{name}-leaves") == "gone")
@@ -201,7 +230,7 @@ def test_the_moment_of_a_change_is_kept_while_nothing_changes(nodes: Http) -> No
     assert transition() == before
 
 
-def test_a_new_node_becomes_ready_and_a_deleted_one_takes_its_pods_along(nodes: Http, name: str) -> None:
+def test_a_new_node_becomes_ready_and_a_deleted_one_takes_its_pods_along(nodes: Cluster, name: str) -> None:
     node = f"node-{name}"
     nodes.ok("POST", NODES, {"metadata": {"name": node}})
     eventually(lambda: ready(nodes, node) == "True")
@@ -209,17 +238,17 @@ def test_a_new_node_becomes_ready_and_a_deleted_one_takes_its_pods_along(nodes: 
     eventually(lambda: phase(nodes, name) == "Running")
     nodes.ok("DELETE", f"{NODES}/{node}")
     assert phase(nodes, name) == "Running"
-    eventually(lambda: phase(nodes, name) == "gone")
+    eventually(lambda: nodes.pass_time(ORPHAN_S) or phase(nodes, name) == "gone")
     assert nodes.refused("GET", f"{LEASES}/{node}")[0] == 404
 
 
-def test_a_node_that_comes_back_in_time_keeps_its_pods(nodes: Http, name: str) -> None:
+def test_a_node_that_comes_back_in_time_keeps_its_pods(nodes: Cluster, name: str) -> None:
     node = f"node-{name}"
     nodes.ok("POST", NODES, {"metadata": {"name": node}})
     create(nodes, name, node)
     eventually(lambda: phase(nodes, name) == "Running")
     nodes.ok("DELETE", f"{NODES}/{node}")
     nodes.ok("POST", NODES, {"metadata": {"name": node}})
-    create(nodes, f"{name}-later", annotations={RUN_SECONDS: "0.5"})
-    eventually(lambda: phase(nodes, f"{name}-later") == "Succeeded")
+    eventually(lambda: ready(nodes, node) == "True")
+    nodes.pass_time(2 * ORPHAN_S)
     assert phase(nodes, name) == "Running"

@@ -9,11 +9,11 @@ import pytest
 
 from hived_extender.embedded.cluster import EmbeddedCluster
 from hived_extender.kube import KubeClient, pod_path
-from hived_extender.reconfiguration import configurations
+from hived_extender.reconfiguration import configurations, stores
 from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, REFUSED, TEXT_KEY
 from hived_extender.running import ConfigMapName, Extender, start_extender
 from tests.e2e.pods import POD_LIST, pod
-from tests.extender.world import CONFIG, cluster_spec, wait_until
+from tests.extender.world import CONFIG, PATIENCE_S, cluster_spec, wait_until
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 CONFIG_MAP = f"{CONFIG_MAPS}/hived-config"
@@ -64,13 +64,14 @@ class Edited:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configurations, "LONGEST_RETRY_S", 0.2)
+    monkeypatch.setattr(stores, "POLL_S", 0.05)
 
 
 @contextmanager
 def edited(config: Path | ConfigMapName, cluster: EmbeddedCluster) -> Iterator[Edited]:
     kube, client = KubeClient.connect(cluster.api_url), KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
     with start_extender(config, client, listen="127.0.0.1:0", serves_every_name=True) as on:
-        assert on.wait_ready(20)
+        assert on.wait_ready(PATIENCE_S)
         cluster.start_scheduler(on.url)
         yield Edited(kube, on)
         cluster.stop_scheduler()
@@ -156,7 +157,7 @@ def test_locking_out_guaranteed_work_takes_an_annotation_which_counts_once(store
     assert stored.current["version"] == 3
 
 
-def test_a_changed_file_is_taken_up_within_seconds(filed: tuple[Edited, Path]) -> None:
+def test_a_changed_file_is_taken_up_without_a_restart(filed: tuple[Edited, Path]) -> None:
     one, file = filed
     one.run("p", "a")
     file.write_text(MORE_FOR_B)
