@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 from hived_extender import listening
 from hived_extender.answers import Answer
 from hived_extender.bodies import Body, Budget, Receive, Scope, Send, Share, send_answer
-from hived_extender.listening import Limits, Port, limits_of_process
+from hived_extender.listening import Limits, limits_of_process
 from hived_extender.server import PIPELINE_LIMIT, Application, HttpServer, listen
 from hived_extender.tls import ServerTls
 from tests.extender.secured import Files
@@ -74,10 +74,10 @@ class Served:
         self.server.start()
         self.port = int(self.server.url.rsplit(":", 1)[1])
         wait_until(lambda: self.server._server.started)
-        self._accepting: Port = self.server._server.servers[0]  # type: ignore[assignment]  # uvicorn takes it for its own
+        self._accepting = self.server._server.servers[0]  # the `Port`, which uvicorn takes for its own
         self._ahead_s = 0.0
         self._time = self._accepting.loop.time
-        self._accepting.loop.time = lambda: self._time() + self._ahead_s  # type: ignore[method-assign]
+        self._accepting.loop.time = lambda: self._time() + self._ahead_s
 
     def put_forward(self, seconds: float = LATER_S) -> None:
         """So much time has passed for all connections."""

@@ -110,7 +110,7 @@ class JobFacts:
     def take_due(self) -> list[Key] | None:
         """The jobs of which something has changed, waiting until there is one; None at a stop.
 
-        None is due before all pods and records have been listed: a pod that is not known yet would count as gone.
+        No job is due before all pods and records have been listed: a pod that is not known yet would count as gone.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_stopping or bool(self._due and not self._lists_missing))
