@@ -37,7 +37,7 @@ test: $(READY) ## all tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/test_node_names.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/pods/test_node_names.py
 
 test-image: $(READY) ## the tests of what the image is made of, which compile all kernels once more
 	HIVED_IMAGE=1 $(BIN)/python -m pytest tests/test_packaging.py
@@ -83,8 +83,8 @@ bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets a
 
 soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and whatever else is random, at length
 	$(BIN)/python -m tests.property.soak --ops 200000
-	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/test_any_edit.py
-	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/test_sync.py
+	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/text/test_any_edit.py
+	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/generating/test_sync.py
 	HIVED_CAPACITIES=1 $(BIN)/python -m pytest tests/core/test_journal.py
 	HIVED_EXAMPLES=10 $(BIN)/python -m pytest $$(grep -rl 'examples(' tests --include='test_*.py')
 

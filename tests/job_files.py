@@ -1,6 +1,6 @@
 """A job file of every kind that another controller has, for whoever submits them."""
 
-from hived_extender.dialects.koordinator import PREFIX as GANG
+from hived_extender.pods.dialects.koordinator import PREFIX as GANG
 
 TEMPLATE = """\
 template:

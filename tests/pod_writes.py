@@ -8,19 +8,19 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from hived_extender.annotations import (
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.pods.annotations import (
     BIND_INFO,
     LEAF_CELL_ISOLATION,
     OLD_LEAF_CELL_ISOLATION,
     PREFIX,
     SCHEDULING_SPEC,
 )
-from hived_extender.binder import RETRY_ANNOTATION
-from hived_extender.gangs.annotations import POD_GANG
-from hived_extender.kube import KubeClient, KubeError
-from hived_extender.proofs import PROOF
-from hived_extender.requests import DEVICE_REQUESTS, PRIORITY, VIRTUAL_CLUSTER
-from hived_extender.wire import ENABLE_LIMIT
+from hived_extender.pods.asks import DEVICE_REQUESTS, PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.pods.gang_annotations import POD_GANG
+from hived_extender.pods.proofs import PROOF
+from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_extender.service.writes.binder import RETRY_ANNOTATION
 
 HIVED, TENANT, ADMIN = "hived", "tenant", "admin"
 """Users: with hived's rights; with every right to pods of one namespace; a cluster-admin, whom policies let pass."""

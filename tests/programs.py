@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-HIVED = [sys.executable, "-c", "from hived_extender.cli import main; main()"]
+HIVED = [sys.executable, "-c", "from hived_cli import main; main()"]
 
 
 @contextmanager

@@ -14,19 +14,38 @@ from typing import TypeGuard
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.places import ROOT
+
 PACKAGES = {
     "hived": ROOT / "hived",
     "hived_config": ROOT / "config" / "hived_config",
     "hived_extender": ROOT / "extender" / "hived_extender",
+    "hived_jobs": ROOT / "extender" / "hived_jobs",
+    "hived_lab": ROOT / "extender" / "hived_lab",
+    "hived_cli": ROOT / "extender" / "hived_cli",
 }
 
-# A package may import from itself and from these.
-ALLOWED_PACKAGES: dict[str, set[str]] = {
-    "hived": set(),
-    "hived_config": {"hived"},
-    "hived_extender": {"hived", "hived_config"},
-}
+# All rooms, lowest first. A module may import from its own room and from lower ones. Rooms of one line do not know each
+# other. A room is a package or a folder; what lies in no deeper room belongs to the package.
+ROOMS: tuple[tuple[str, ...], ...] = (
+    ("hived",),
+    ("hived_config",),
+    ("hived_config.text",),
+    ("hived_config.generating",),
+    ("hived_extender.kube", "hived_extender.deploy"),
+    ("hived_extender.pods",),
+    ("hived_extender.kube_rules", "hived_extender.recording", "hived_extender.client"),
+    ("hived_extender.service",),
+    ("hived_extender.reconfiguration",),
+    ("hived_extender.http",),
+    ("hived_extender",),
+    ("hived_jobs",),
+    ("hived_lab.embedded",),
+    ("hived_lab",),
+    ("hived_cli.helpers",),
+    ("hived_cli",),
+)
+FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 
 # The core, lowest layer first. A module may import from lower layers, never from its own or a higher one, except that
 # the plain values of the first layer may use each other.
@@ -62,11 +81,10 @@ CORE_EXCEPTIONS = {
 
 # Third-party packages that only these modules may import.
 ONLY_IN = {
-    "kubernetes": {"hived_extender.kube"},
-    "yaml": {"hived_config", "hived_extender"},
+    "kubernetes": {"hived_extender.kube.client"},
     "numba": {"hived.jit", "hived.kernel_cache", "hived.blocks"},
     "llvmlite": {"hived.jit", "hived.kernel_cache", "hived.blocks"},
-    "cryptography": {"hived_extender.certificates"},
+    "cryptography": {"hived_extender.deploy.certificates"},
 }
 
 # What we use of libraries beside their public interface, all of it. Another version may lack it, so pyproject.toml has
@@ -76,7 +94,7 @@ INTERNALS = {
     "hived.jit": {"numba.core"},
     "hived.kernel_cache": {"numba.core.caching", "numba.core.serialize"},
     "hived.blocks": {"numba.core", "numba.core.typing.templates", "numba.np.arrayobj"},
-    "hived_extender.server": {"uvicorn.protocols.http.httptools_impl"},
+    "hived_extender.http.server": {"uvicorn.protocols.http.httptools_impl"},
 }
 INTERNAL_PARTS = ("numba.core", "numba.np", "numba.misc", "uvicorn.")
 BOUNDED = {"numba", "llvmlite", "uvicorn"}
@@ -129,13 +147,20 @@ def layer_of(module: str) -> int:
     return next((layer for layer, names in enumerate(CORE_LAYERS) if name in names), -1)
 
 
+def room_of(module: str) -> str:
+    """The deepest room that a module lies in."""
+    parts = module.split(".")
+    rooms = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next(room for room in rooms if room in FLOOR)
+
+
 @pytest.mark.parametrize("module", MODULES)
-def test_a_package_imports_only_the_packages_below_it(module: str) -> None:
-    package = module.split(".", maxsplit=1)[0]
+def test_a_module_imports_only_from_its_room_and_from_lower_ones(module: str) -> None:
+    room = room_of(module)
     wrong = [
         f"{module}:{line} imports {name}"
         for name, line in imports(module)
-        if (target := name.split(".")[0]) in PACKAGES and target not in {package, *ALLOWED_PACKAGES[package]}
+        if name.split(".")[0] in PACKAGES and room_of(name) != room and FLOOR[room_of(name)] >= FLOOR[room]
     ]
     assert not wrong
 
@@ -279,8 +304,20 @@ def test_everything_public_is_documented(module: str) -> None:
     assert not list(undocumented(module))
 
 
-@pytest.mark.parametrize("folder", ["hived", "config", "config/hived_config",
-                                    "config/hived_config/generating", "extender", "extender/hived_extender",
-                                    "tests", "examples"])  # fmt: skip
+SOURCE_FOLDERS = sorted({path.parent.relative_to(ROOT).as_posix() for path in MODULES.values()})
+TESTS_OF = {
+    "hived": "core", "config/hived_config": "config", "extender/hived_extender": "extender",
+    "extender/hived_jobs": "jobs", "extender/hived_lab": "lab", "extender/hived_cli": "cli",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", ["config", "extender", "tests", "examples", *SOURCE_FOLDERS])
 def test_every_folder_says_what_may_live_there(folder: str) -> None:
     assert (ROOT / folder / "README.md").read_text().strip()
+
+
+@pytest.mark.parametrize("folder", SOURCE_FOLDERS)
+def test_tests_lie_in_a_folder_like_that_of_what_they_test(folder: str) -> None:
+    package = next(each for each in TESTS_OF if folder == each or folder.startswith(each + "/"))
+    tests = ROOT / "tests" / TESTS_OF[package] / folder.removeprefix(package).strip("/")
+    assert list(tests.glob("test_*.py"))

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parent.parent
+from tests.places import ROOT
+
 TODAY = datetime.date(2026, 6, 1)
 HASHES = ("sha256:" + "a" * 64,)
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,14 +10,15 @@ from hived.specs import MAX_GUARANTEED_PRIORITY, MIN_GUARANTEED_PRIORITY
 from hived_config import chains, loader, size, skus, trees, virtual
 from hived_config.rules import GPU_RESOURCE, PRIORITY_WORDS, SCHEDULER_NAMES
 from hived_config.settings import Settings
-from hived_extender import annotations, requests
-from hived_extender.annotation_yaml import OLD_SPELLINGS
-from hived_extender.annotations import PREFIX
-from hived_extender.announcements import BOARD_LIMIT
-from hived_extender.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
-from hived_extender.pod_events import MESSAGE_LIMIT
+from hived_extender.kube.events import MESSAGE_LIMIT
+from hived_extender.pods import annotations
+from hived_extender.pods import asks as requests
+from hived_extender.pods.annotation_yaml import OLD_SPELLINGS
+from hived_extender.pods.annotations import PREFIX
+from hived_extender.service.writes.announcer import BOARD_LIMIT
+from hived_extender.service.writes.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
+from tests.places import ROOT
 
-ROOT = Path(__file__).parent.parent
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
 PODS = (ROOT / "docs" / "pods.md").read_text()
 EVENTS = (ROOT / "docs" / "events.md").read_text()

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from hived import __version__
+from tests.places import ROOT
 
-ROOT = Path(__file__).parent.parent
 PACKAGES = {"hived": "hived", "hived_config": "config/hived_config", "hived_extender": "extender/hived_extender"}
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 

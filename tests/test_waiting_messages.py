@@ -8,20 +8,22 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.places import ROOT
+
 PAGE = (ROOT / "docs/waiting.md").read_text()
 PACKAGE = ROOT / "extender/hived_extender"
 CORE = ("agreement", "bind_info", "chains", "complete", "fitting", "groups", "near", "scheduler", "search", "within")
 MODULES = (
-    *sorted((PACKAGE / "dialects").glob("*.py")),
-    *sorted((PACKAGE / "gangs").glob("*.py")),
-    *(PACKAGE / f"{name}.py" for name in ("acceptance", "annotation_yaml", "annotations", "evictor", "facts")),
-    *(PACKAGE / f"{name}.py" for name in ("interpreter", "offers", "pods", "preemptions", "requests")),
-    *(PACKAGE / f"{name}.py" for name in ("readings", "service", "waiting")),
+    *sorted((PACKAGE / "pods" / "dialects").glob("*.py")),
+    *sorted((PACKAGE / "service" / "gangs").glob("*.py")),
+    *(PACKAGE / "pods" / f"{name}.py" for name in ("annotation_yaml", "annotations", "asks", "gang_annotations")),
+    *(PACKAGE / "pods" / f"{name}.py" for name in ("interpreter", "readings")),
+    *(PACKAGE / "service" / f"{name}.py" for name in ("acceptance", "facts", "offers", "pods", "preemptions")),
+    *(PACKAGE / "service" / f"{name}.py" for name in ("service", "waiting")),
     ROOT / "config" / "hived_config" / "access.py",
-    PACKAGE / "devices" / "guarantees.py",
+    PACKAGE / "service" / "writes" / "evictor.py",
+    PACKAGE / "service" / "devices" / "guarantees.py",
     PACKAGE / "kube_rules" / "mates.py",
     *(ROOT / "hived" / f"{name}.py" for name in CORE),
 )

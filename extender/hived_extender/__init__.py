@@ -1,1 +1,1 @@
-"""The shell around the core: Kubernetes, HTTP, the embedded cluster and the command line."""
+"""The scheduling service around the core: Kubernetes, HTTP, and the decisions between them."""

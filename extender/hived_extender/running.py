@@ -1,54 +1,50 @@
-"""Putting the parts together: a running extender, alone or with an embedded cluster of its own."""
+"""Putting the parts together: a running extender."""
 
 import logging
 import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from socket import socket
-from typing import Any
 
 from hived.errors import UserError
 from hived.warm import ready_count
 from hived_config.loader import Configuration, load, load_text
-from hived_extender import server
-from hived_extender.access import Security
-from hived_extender.admission import Admission, Admitted
-from hived_extender.announcements import COMPONENT
-from hived_extender.app import create_app
-from hived_extender.binding_secret import KEY_BYTES, BindingSecret
-from hived_extender.devices.following import DeviceObjects
-from hived_extender.election import LeaseName
-from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
-from hived_extender.jobs.controller import JobController
-from hived_extender.kube import KubeClient, KubeError
-from hived_extender.leadership import Leadership
-from hived_extender.metrics import Metrics
-from hived_extender.namespaces import Namespaces
-from hived_extender.notices import Pace
-from hived_extender.objects import Objects
-from hived_extender.pod_events import EventRecorder, timestamp
-from hived_extender.proofs import Prover
+from hived_extender.http import server
+from hived_extender.http.access import Security
+from hived_extender.http.app import create_app
+from hived_extender.http.desk import ConfigDesk
+from hived_extender.http.server import HttpServer
+from hived_extender.http.shim import Shim
+from hived_extender.http.tls import ServerTls
+from hived_extender.http.webhook import Webhook
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.events import EventRecorder, timestamp
+from hived_extender.kube.lease import LeaseName
+from hived_extender.kube.metrics import Metrics
+from hived_extender.pods.admission import Admission
+from hived_extender.pods.namespaces import Namespaces
+from hived_extender.pods.podgroups import Objects
+from hived_extender.pods.proofs import Prover
 from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.desk import ConfigDesk
 from hived_extender.reconfiguration.node_sync import NodeSync, NodeSyncing
 from hived_extender.reconfiguration.reading import read_apart
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store, read_configuration
-from hived_extender.reconfiguration.versions import Stored, Version
-from hived_extender.record import Recorder
-from hived_extender.server import HttpServer
-from hived_extender.service import Patience, Service, policy_of
-from hived_extender.shim import Shim
-from hived_extender.status_writer import StatusWriter
-from hived_extender.tls import ServerTls
+from hived_extender.reconfiguration.versions import Version
+from hived_extender.recording.record import Recorder
+from hived_extender.service.devices.following import DeviceObjects
+from hived_extender.service.leadership import Leadership
+from hived_extender.service.service import Patience, Service, policy_of
+from hived_extender.service.writes.announcer import COMPONENT
+from hived_extender.service.writes.binding_secret import BindingSecret
+from hived_extender.service.writes.notices import Pace
+from hived_extender.service.writes.status_writer import StatusWriter
 from hived_extender.warm import compile_kernels
-from hived_extender.webhook import Webhook
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +63,6 @@ LOADING = (
     "{} of {} are ready"
 )
 UNPROTECTED = Security()
-
-PROMPT = Pace(hold_s=0.1, change_s=0.3)
-"""On an embedded cluster people watch single pods, and there is no backlog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,13 +300,6 @@ def _recorder(directory: Path, config_text: str, metrics: Metrics) -> Recorder:
         raise UserError(f"cannot record to {directory}: {error.strerror}; --record wants a folder") from error
 
 
-def _admitted(admission: Admission, pod: Mapping[str, Any]) -> Admitted:
-    try:
-        return admission.admit(pod)
-    except UserError:
-        return Admitted(pod)  # the API server says what is wrong with it
-
-
 def file_origin(file: Path) -> Origin:
     """A file that its owner changes. Raises UserError if it cannot be used."""
     text = read_configuration(file)  # first: what is written in between is taken up as a change
@@ -420,78 +406,3 @@ def start_extender(
             yield extender
         finally:
             extender.stop()
-
-
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """An embedded cluster and the extender that schedules it."""
-
-    cluster: EmbeddedCluster
-    extender: Extender
-
-
-@contextmanager
-def start_embedded(
-    config_file: Path,
-    *,
-    listen: str = f"{LOOPBACK}:0",
-    record_dir: Path | None = None,
-    stop: threading.Event | None = None,
-    has_webhook: bool = False,
-    syncing: NodeSyncing | None = None,
-    on_answering: Callable[[Embedded], None] = lambda running: None,
-) -> Iterator[Embedded]:
-    """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
-
-    Ready when entered, gone at the end. With `has_webhook` pods are changed when they are created, as the admission
-    webhook does. Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to do with
-    it. Its configuration is what the file says at the beginning, and is kept in a ConfigMap from then on.
-    `on_answering` is called as soon as API server and extender answer; to be ready may take the extender a minute more.
-    Raises UserError for a configuration, an address or a record directory that cannot be used.
-    """
-    first = file_origin(config_file)
-    configuration = first.configuration
-
-    def labels_of(namespace: str) -> Mapping[str, str]:
-        return cluster.namespace_labels(namespace)  # which needs the admission to begin with
-
-    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True, labels_of=labels_of)
-    cluster = EmbeddedCluster(
-        configuration.cluster,
-        rules=configuration.rules,
-        admit_pod=(lambda pod: _admitted(admission, pod)) if has_webhook else None,
-    )
-
-    def taken_up(configuration: Configuration) -> None:
-        admission.configure(configuration.cluster, configuration.rules)
-        cluster.add_machines(configuration.cluster, configuration.rules)
-
-    cluster.start()
-    try:
-        kube = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
-        store = ConfigMapStore(kube, CONFIG_MAP_NAMESPACE, CONFIG_MAP_NAME, Metrics())
-        store.create(Stored(first.version.text, (first.version,)))
-        origin = Origin(store, configuration, first.version)
-        with start_extender(
-            origin,
-            kube,
-            listen=listen,
-            record_dir=record_dir,
-            serves_every_name=True,
-            on_configuration=taken_up,
-            syncing=syncing,
-            pace=PROMPT,
-            prover=Prover([os.urandom(KEY_BYTES)]),
-        ) as extender:
-            running = Embedded(cluster, extender)
-            on_answering(running)
-            if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
-                raise UserError("the extender has not become ready; see the log")
-            cluster.start_scheduler(extender.url)
-            try:
-                with closing(KubeClient.connect(cluster.api_url)) as jobs_kube, JobController(jobs_kube):
-                    yield running
-            finally:
-                cluster.stop_scheduler()
-    finally:
-        cluster.stop()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from hived import warm
-from hived_extender.node_names import NodeNames
+from hived_extender.pods.node_names import NodeNames
 
 
 def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -> int:

@@ -10,10 +10,10 @@ from pathlib import Path
 from shutil import copy
 from typing import Any, cast
 
+from hived_cli.helpers.signals import stop_signal
 from hived_config.loader import load_cluster
-from hived_extender.cli.signals import stop_signal
-from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from hived_extender.http.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from hived_lab.embedded.cluster import EmbeddedCluster
 
 Json = dict[str, Any]
 Send = Callable[[Json], Awaitable[None]]

@@ -18,20 +18,20 @@ from hived.scheduler import check_invariants
 from hived_config.access import Access
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
-from hived_extender import dialects
-from hived_extender.admission import REVIEW_VERSION, Admission, review
-from hived_extender.devices.reading import use_of
-from hived_extender.dialects.kinds import NoObjects
-from hived_extender.kube import KubeError
+from hived_extender.kube.client import KubeError
 from hived_extender.kube_rules.demands import DemandsReader
-from hived_extender.requests import Resolver
-from hived_extender.wire import FilterArgs, Pod, WhatIfArgs, decode_args
+from hived_extender.pods import dialects
+from hived_extender.pods.admission import REVIEW_VERSION, Admission, review
+from hived_extender.pods.asks import Resolver
+from hived_extender.pods.dialects.kinds import NoObjects
+from hived_extender.pods.wire import FilterArgs, Pod, WhatIfArgs, decode_args
+from hived_extender.service.devices.reading import use_of
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import Hostile, Json
 from tests.attacks.site import Site
 from tests.benchmarks.process import resident_mb
 from tests.e2e.pods import POD_LIST
-from tests.extender.world import CONFIG, NODES, World, to_pod
+from tests.extender.service.world import CONFIG, NODES, World, to_pod
 
 FULL_COUNT = 100_000
 THROUGH_API = 2_000

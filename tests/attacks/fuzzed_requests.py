@@ -11,9 +11,9 @@ from contextlib import suppress
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 
-from hived_extender.config_routes import CONFIG_ROUTES
-from hived_extender.kube import KubeError
-from hived_extender.routes import INTERNAL_ERROR, ROUTES
+from hived_extender.http.config_routes import CONFIG_ROUTES
+from hived_extender.http.routes import INTERNAL_ERROR, ROUTES
+from hived_extender.kube.client import KubeError
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import DEEP, INTEGERS, LONG_DIGITS, STRUCTURED, Hostile, Json
 from tests.attacks.site import NODE_NAMES, Site

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from hived_extender import dialects
-from hived_extender.annotations import BIND_INFO, LEAF_CELL_ISOLATION, PREFIX, SCHEDULING_SPEC
-from hived_extender.dialects import coscheduling_labels, jobset, koordinator, yunikorn
-from hived_extender.gangs.annotations import POD_GANG
-from hived_extender.proofs import PROOF
-from hived_extender.requests import DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
-from hived_extender.wire import ENABLE_LIMIT
+from hived_extender.pods import dialects
+from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, PREFIX, SCHEDULING_SPEC
+from hived_extender.pods.asks import DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.pods.dialects import coscheduling_labels, jobset, koordinator, yunikorn
+from hived_extender.pods.gang_annotations import POD_GANG
+from hived_extender.pods.proofs import PROOF
+from hived_extender.pods.wire import ENABLE_LIMIT
 
 Json = dict[str, Any]
 

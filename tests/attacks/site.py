@@ -13,17 +13,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hived_extender.kube import KubeClient
-from hived_extender.routes import HEALTH_PATH, READINESS_PATH
-from hived_extender.wire import FILTER_PATH
+from hived_extender.http.routes import HEALTH_PATH, READINESS_PATH
+from hived_extender.kube.client import KubeClient
+from hived_extender.pods.wire import FILTER_PATH
 from tests.attacks.attack import Latency, Outcome, Run
 from tests.benchmarks.process import cpu_ms, resident_mb
 from tests.e2e import guard
 from tests.e2e.pods import POD_LIST, Json, configuration, create, pod
 from tests.e2e.processes import Process, StartError, free_port
-from tests.extender.secured import Files
+from tests.extender.http.secured import Files
 
-SERVE = "from hived_extender.cli import main; main(prog_name='hived')"
+SERVE = "from hived_cli import main; main(prog_name='hived')"
 READY_S = 180.0
 STOP_S = 15.0
 LATER_S = 60.0

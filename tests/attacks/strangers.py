@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import product
 
-from hived_extender.access import OPEN_PATHS
-from hived_extender.certificates import Authority
-from hived_extender.config_routes import CONFIG_ROUTES
-from hived_extender.routes import ROUTES
+from hived_extender.deploy.certificates import Authority
+from hived_extender.http.access import OPEN_PATHS
+from hived_extender.http.config_routes import CONFIG_ROUTES
+from hived_extender.http.routes import ROUTES
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import Hostile
 from tests.attacks.site import Site

@@ -10,8 +10,8 @@ import pytest
 
 from tests.attacks import __main__ as program
 from tests.attacks.attack import Attack, Latency, Outcome, Run
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 SHORT = ("annotations",)
 
 

@@ -7,7 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.places import ROOT
+
 MEASURED = ("hived", "config", "extender", "tests/benchmarks")
 
 

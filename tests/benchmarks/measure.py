@@ -16,7 +16,7 @@ from hived.events import NodeHealthChanged, PodAllocated
 from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived.state import State
-from hived_extender.server import settle_process, tune_process
+from hived_extender.http.server import settle_process, tune_process
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, cluster_spec
 from tests.benchmarks.driver import Driver
 from tests.benchmarks.figures import Figures

@@ -14,14 +14,14 @@ from pathlib import Path
 import msgspec
 
 from hived_config.loader import load_cluster
-from hived_extender import logs
-from hived_extender.app import create_app
-from hived_extender.kube import KubeClient
-from hived_extender.server import HttpServer, listen, settle_process, tune_process
-from hived_extender.service import Service
-from hived_extender.shim import Shim
+from hived_extender.http.app import create_app
+from hived_extender.http.server import HttpServer, listen, settle_process, tune_process
+from hived_extender.http.shim import Shim
+from hived_extender.kube import logs
+from hived_extender.kube.client import KubeClient
+from hived_extender.pods.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
+from hived_extender.service.service import Service
 from hived_extender.warm import compile_kernels
-from hived_extender.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
 from tests.benchmarks.process import resident_mb
 
 NOWHERE = "http://127.0.0.1:1"

@@ -13,17 +13,17 @@ import msgspec
 
 from hived.specs import PodRequest
 from hived_config.loader import load_text
+from hived_extender.http.server import settle_process, tune_process
+from hived_extender.pods.wire import FilterArgs, Pod, decode_args
 from hived_extender.reconfiguration.change import Change, Disagreement
-from hived_extender.server import settle_process, tune_process
-from hived_extender.service import Patience, Service
-from hived_extender.wire import FilterArgs, Pod, decode_args
+from hived_extender.service.service import Patience, Service
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text
 from tests.benchmarks.figures import Figures
 from tests.benchmarks.measure import Measurement
 from tests.benchmarks.serve import healthy_node
 from tests.benchmarks.web import names_text, pod_text
 from tests.benchmarks.workload import KINDS, LOW_PRIORITY, SMALLEST, Job, JobKind
-from tests.extender.world import FakeKube
+from tests.extender.service.world import FakeKube
 
 CHANGES = 6
 PART = 0.78

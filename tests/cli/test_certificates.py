@@ -10,8 +10,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from hived.errors import UserError
-from hived_extender.certificates import Authority
-from hived_extender.cli import main
+from hived_cli import main
+from hived_extender.deploy.certificates import Authority
 
 PAIRS = ("ca", "tls", "client")
 FILES = {f"{name}.{ending}" for name in PAIRS for ending in ("crt", "key")}

@@ -1,13 +1,12 @@
 """docs/commands.md has every command, subcommand and option."""
 
-from pathlib import Path
-
 import click
 import pytest
 
-from hived_extender.cli import SUMMARIES, main
+from hived_cli import SUMMARIES, main
+from tests.places import ROOT
 
-PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
 
 
 def section(name: str) -> str:

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import pytest
 from click.testing import CliRunner
 
-from hived_extender.cli import main
-from hived_extender.pictures import letters
+from hived_cli import main
+from hived_extender.client.pictures import letters
 
 
 def leaf(address, priority=-2, state="Free", healthiness="Healthy", **more):

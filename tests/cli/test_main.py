@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from hived import __version__
-from hived_extender.cli import SUMMARIES, config, main
+from hived_cli import SUMMARIES, config, main
 
 
 def every_command() -> list[tuple[str, click.Command]]:
@@ -52,10 +52,8 @@ def test_the_summary_of_a_command_is_the_first_line_of_its_help(words):
 
 
 def test_help_imports_no_command():
-    code = "import sys; from hived_extender.cli import main; main(['--help'], standalone_mode=False); "
-    code += (
-        "print([name for name in ('flask', 'numba', 'kubernetes', 'hived_extender.cli.serve') if name in sys.modules])"
-    )
+    code = "import sys; from hived_cli import main; main(['--help'], standalone_mode=False); "
+    code += "print([name for name in ('flask', 'numba', 'kubernetes', 'hived_cli.serve') if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
 

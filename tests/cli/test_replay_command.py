@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hived_extender.cli import main
+from hived_cli import main
+from tests.places import ROOT
 
-RECORDED = Path(__file__).parents[1] / "parity" / "recorded"
+RECORDED = ROOT / "tests" / "parity" / "recorded"
 SCENARIO = RECORDED / "scenarios" / "extra-m1.jsonl"
 CONFIGS = RECORDED / "configs"
 

@@ -14,14 +14,14 @@ import yaml
 from click.testing import CliRunner
 
 from hived.errors import UserError
-from hived_extender.annotations import SCHEDULING_SPEC
-from hived_extender.cli import main
-from hived_extender.embedded.apiserver.server import ApiServer
-from hived_extender.inspection import Inspector
-from hived_extender.jobs import creation
-from hived_extender.jobs.configuration import publish
-from hived_extender.kube import PODS, KubeClient, KubeError
-from hived_extender.running import Embedded, start_embedded
+from hived_cli import main
+from hived_extender.client.inspection import Inspector
+from hived_extender.kube.client import PODS, KubeClient, KubeError
+from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_jobs import creation
+from hived_jobs.configuration import publish
+from hived_lab.embedded.apiserver.server import ApiServer
+from hived_lab.start import Embedded, start_embedded
 
 CONFIGURATION = """\
 physicalCluster:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sound_file import SOUND, changed, mistakes_of
 
 from hived.specs import MAX_GUARANTEED_PRIORITY
 from hived_config.access import (
@@ -18,6 +17,7 @@ from hived_config.access import (
 )
 from hived_config.compare import compare
 from hived_config.loader import load_text
+from tests.config.sound_file import SOUND, changed, mistakes_of
 from tests.property.examples import examples
 
 NAMED = {"kubernetes.io/metadata.name": "x"}

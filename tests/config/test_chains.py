@@ -1,10 +1,10 @@
 """Cell types: counts, cycles, and the node level of each chain (SEMANTICS 2.1, 2.3)."""
 
 import pytest
-from sound_file import SOUND, changed, cluster_of, mistakes_of
 
 from hived.specs import CellTypeSpec
 from hived_config.chains import MAX_LEVELS, Chain
+from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 
 PAIR = "PAIR: {childCellType: GPU, childCellNumber: 2}"
 RACK = "RACK: {childCellType: NODE, childCellNumber: 2}"

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sound_file import SOUND, changed
 
 from hived.layout import build_topology
 from hived_config.changes import CellCount, Changes, ExplainedChanges, NamedChanges, SettingChange, Shape
 from hived_config.compare import compare
 from hived_config.loader import Configuration, load_text
+from tests.config.sound_file import SOUND, changed
+from tests.places import ROOT
 
-SAMPLES = sorted((Path(__file__).parents[2] / "config" / "samples").glob("*.yaml"))
+SAMPLES = sorted((ROOT / "config" / "samples").glob("*.yaml"))
 
 RACKS = """\
 physicalCluster:

@@ -3,12 +3,12 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sound_file import SOUND, cluster_of
 
 from hived.layout import build_topology
 from hived.specs import ClusterSpec
 from hived_config.division import divide
 from hived_config.errors import ConfigError
+from tests.config.sound_file import SOUND, cluster_of
 
 RACKS = """\
 physicalCluster:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sound_file import SOUND, mistakes_of
 
 from hived_config.document import (
     MAX_ALIASED_NODES,
@@ -20,6 +19,7 @@ from hived_config.document import (
 )
 from hived_config.errors import ConfigError
 from hived_config.loader import load
+from tests.config.sound_file import SOUND, mistakes_of
 
 
 def mistake_in(content: bytes, folder: Path) -> str:

@@ -8,17 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sound_file import SOUND, cluster_of, mistakes_of
 
 from hived.scheduler import check_invariants, new_state
 from hived.specs import ClusterSpec
 from hived_config.errors import ConfigError
 from hived_config.loader import load, load_cluster, load_text
+from tests.config.sound_file import SOUND, cluster_of, mistakes_of
+from tests.places import ROOT, SHARED
 from tests.property.examples import examples
 
-ROOT = Path(__file__).parents[2]
 SAMPLES = sorted((ROOT / "config" / "samples").glob("*.yaml"))
-SHARED = ROOT.parent / "shared"
 RECORDED = sorted(
     path
     for pattern in ("parity/configs/*.yaml", "parity/robust/configs/*.yaml", "lab/hived-*.yaml")

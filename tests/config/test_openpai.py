@@ -3,7 +3,8 @@
 import textwrap
 
 import pytest
-from sound_file import SOUND, changed, cluster_of, mistakes_of
+
+from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 
 OUTER = """\
 cluster:

@@ -1,9 +1,9 @@
 """What no two physical cells may share: nodes, devices, addresses."""
 
 import pytest
-from sound_file import SOUND, changed, cluster_of, mistakes_of
 
 from hived_config.chains import MAX_CHILD_COUNT
+from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 
 CELLS = "physicalCluster.physicalCells"
 RULE = "expected each node once in a chain, and each of its devices once"

@@ -1,10 +1,10 @@
 """How pods of other dialects are read: scheduler names, PriorityClasses, levels of the topology."""
 
 import pytest
-from sound_file import SOUND, mistakes_of
 
 from hived_config.loader import load_text
 from hived_config.rules import SCHEDULER_NAMES, Foreign, PodRules
+from tests.config.sound_file import SOUND, mistakes_of
 
 A_NAME = "a name that pods have as schedulerName, such as hived or gpus-{vc}"
 A_WORD = "occupy or ignore or refuse"

@@ -1,10 +1,10 @@
 """Keys, kinds of values and numbers: what is the same wherever it stands in the file."""
 
 import pytest
-from sound_file import SOUND, changed, cluster_of, mistakes_of
 
 from hived_config.errors import ConfigError
 from hived_config.loader import load_text
+from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 
 COUNT = "PAIR: {childCellType: GPU, childCellNumber: 2}"
 CELL_TYPE = "physicalCluster.cellTypes.PAIR"

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from jsonschema import Draft7Validator
-from sound_file import SOUND, changed, mistakes_of
 
+from hived_cli import main
 from hived_config import access_reader, chains, loader, reference, skus, trees, virtual
 from hived_config.document import PLAIN, compose
 from hived_config.errors import ConfigError
@@ -18,9 +18,9 @@ from hived_config.loader import load_text
 from hived_config.openpai import inner_text
 from hived_config.reader import NULLS
 from hived_config.schema import SCHEMA
-from hived_extender.cli import main
+from tests.config.sound_file import SOUND, changed, mistakes_of
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 SAMPLES = sorted((ROOT / "config" / "samples").glob("*.yaml"))
 RECORDED = sorted((ROOT.parent / "shared").glob("parity/configs/*.yaml"))
 VALIDATOR = Draft7Validator(SCHEMA)

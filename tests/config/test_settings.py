@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from sound_file import SOUND, mistakes_of
 
 from hived_config.loader import load_text
 from hived_config.settings import Budgets, PreemptBy, Settings, config_path
+from tests.config.sound_file import SOUND, mistakes_of
 
 
 def settings_of(lines: str, environ: dict[str, str] | None = None) -> Settings:

@@ -1,11 +1,11 @@
 """SKU types: what one leaf cell stands for when jobs are submitted (SEMANTICS 2.1)."""
 
 import pytest
-from sound_file import changed, cluster_of, mistakes_of
 
 from hived.specs import SkuTypeSpec
 from hived_config.loader import load_text
 from hived_config.skus import SKU_TYPE_KEYS
+from tests.config.sound_file import changed, cluster_of, mistakes_of
 
 A_RESOURCE = "a device resource of Kubernetes, such as nvidia.com/gpu"
 A_LABEL = "the name of a label, such as example.com/gpu-model"

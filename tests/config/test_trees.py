@@ -1,9 +1,9 @@
 """Physical cells as they are written: what is kept, what is inferred, what contradicts (SEMANTICS 2.2)."""
 
 import pytest
-from sound_file import SOUND, changed, cluster_of, mistakes_of
 
 from hived.specs import PhysicalCellSpec
+from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 
 FIRST = "    - cellAddress: n0\n"
 CELL = "physicalCluster.physicalCells[0].cellChildren[0]"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from sound_file import SOUND
 
-from hived_extender.cli import main
+from hived_cli import main
+from tests.config.sound_file import SOUND
 
 BAD = SOUND.replace("cellAddress: n0", "cellAdress: n0").replace("childCellNumber: 2}", "childCellNumber: 0}", 1)
 

@@ -1,10 +1,10 @@
 """Virtual clusters: names, paths, pinned cells, and whether the promised cells exist (SEMANTICS 2.4, 2.5)."""
 
 import pytest
-from sound_file import SOUND, changed, cluster_of, mistakes_of
 
 from hived.specs import VirtualCellSpec, VirtualClusterSpec
 from hived_config.loader import load_text
+from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 
 A_CELL = "{cellType: RACK.NODE, cellNumber: 1}"
 B_CELL = "{cellType: NODE.PAIR, cellNumber: 2}"

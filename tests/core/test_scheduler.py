@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,8 @@ from tests.core.builders import (
     run,
     set_nodes,
 )
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAIR = ((2, 2),)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.places import ROOT
+
 NODES, CELLS = 128, 3343
 """Of the cluster that statements see as `state`; cells are physical and virtual ones."""
 

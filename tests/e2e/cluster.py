@@ -16,10 +16,10 @@ from typing import TypeVar
 from hived.specs import ClusterSpec
 from hived_config.loader import load_cluster
 from hived_extender.deploy.installation import NAMESPACE
-from hived_extender.embedded.machines import machines_of
-from hived_extender.jobs.configuration import publish
-from hived_extender.kube import KubeClient, KubeError
+from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.reconfiguration.versions import TEXT_KEY
+from hived_jobs.configuration import publish
+from hived_lab.embedded.machines import machines_of
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.plane import SCHEDULER, ControlPlane
 from tests.e2e.processes import Process, free_port
@@ -27,7 +27,7 @@ from tests.e2e.rights import grant_rights, scheduler_kubeconfig, service_kubecon
 from tests.e2e.scheduling import scheduler_configuration
 from tests.e2e.service_proxy import ServiceProxy
 
-SERVE = "from hived_extender.cli import main; main(prog_name='hived')"
+SERVE = "from hived_cli import main; main(prog_name='hived')"
 SYNCHRONOUS_PREEMPTION = "--feature-gates=SchedulerAsyncPreemption=false"
 """What docs/preemption.md asks for where kube-scheduler deletes the victims."""
 

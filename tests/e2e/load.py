@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hived_config.rules import GPU_RESOURCE
-from hived_extender.dialects import coscheduling_labels, koordinator, kueue
-from hived_extender.jobs.roles import SCHEDULER
-from hived_extender.requests import VIRTUAL_CLUSTER
+from hived_extender.pods.asks import VIRTUAL_CLUSTER
+from hived_extender.pods.dialects import coscheduling_labels, koordinator, kueue
+from hived_jobs.roles import SCHEDULER
 
 Json = dict[str, Any]
 

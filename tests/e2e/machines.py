@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
-from hived_extender.embedded.machines import Machine
-from hived_extender.embedded.nodes import READY
-from hived_extender.kube import NODES, KubeClient, KubeError
-from hived_extender.wire import ENABLE_LIMIT
+from hived_extender.kube.client import NODES, KubeClient, KubeError
+from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_lab.embedded.machines import Machine
+from hived_lab.embedded.nodes import READY
 
 KUBELET = "embedded.hived/kubelet"
 PRESENT, GONE = "present", "gone"

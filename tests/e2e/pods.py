@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from hived_extender.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.submission import Submission
-from hived_extender.kube import KubeClient, KubeError, pod_path
-from hived_extender.wire import ENABLE_LIMIT
+from hived_extender.kube.client import KubeClient, KubeError, pod_path
+from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_jobs.submission import Submission
 
 POD_LIST = "/api/v1/namespaces/default/pods"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

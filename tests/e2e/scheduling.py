@@ -6,10 +6,11 @@ from typing import Any
 
 import yaml
 
-from hived_extender.jobs.roles import SCHEDULER
-from hived_extender.jobs.submission import Submission
+from hived_jobs.roles import SCHEDULER
+from hived_jobs.submission import Submission
+from tests.places import ROOT
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = ROOT
 SHIPPED = Path("config") / "deploy" / "base" / "kube-scheduler-config.yaml"
 
 

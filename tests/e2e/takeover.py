@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from hived_extender.kube import pod_path
+from hived_extender.kube.client import pod_path
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from hived.errors import UserError
-from hived_extender.config_client import ConfigClient, Push
+from hived_extender.client.config_client import ConfigClient, Push
+from hived_extender.client.inspection import Inspector
 from hived_extender.deploy.installation import NAMESPACE
-from hived_extender.inspection import Inspector
-from hived_extender.kube import KubeClient
+from hived_extender.kube.client import KubeClient
 from hived_extender.reconfiguration.versions import REFUSED, TEXT_KEY, VERSIONS_KEY
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster

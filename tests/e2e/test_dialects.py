@@ -10,15 +10,15 @@ from typing import Any
 import click
 import pytest
 
-from hived_extender.annotations import LEAF_CELL_ISOLATION
-from hived_extender.embedded.machines import machines_of
-from hived_extender.embedded.nodes import READY
-from hived_extender.jobs.records import KIND
-from hived_extender.kube import NODES, KubeError, pod_path
-from hived_extender.lab.experiment import Loaded, experiments_folder, load_experiments
-from hived_extender.lab.report import Report
-from hived_extender.lab.runner import run_experiment
-from hived_extender.requests import PRIORITY
+from hived_extender.kube.client import NODES, KubeError, pod_path
+from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
+from hived_extender.pods.asks import PRIORITY
+from hived_jobs.records import KIND
+from hived_lab.demo.experiment import Loaded, experiments_folder, load_experiments
+from hived_lab.demo.report import Report
+from hived_lab.demo.runner import run_experiment
+from hived_lab.embedded.machines import machines_of
+from hived_lab.embedded.nodes import READY
 from tests.e2e.cluster import RealCluster
 from tests.e2e.failures.arena import redirected
 from tests.e2e.failures.http_proxy import HttpProxy, Side

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hived_extender import objects
-from hived_extender.dialects.description import ObjectRef
-from hived_extender.dialects.kinds import Kind
-from hived_extender.kube import KubeClient, KubeError
-from hived_extender.metrics import Metrics
-from hived_extender.objects import Objects
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.metrics import Metrics
+from hived_extender.pods import podgroups as objects
+from hived_extender.pods.dialects.description import ObjectRef
+from hived_extender.pods.dialects.kinds import Kind
+from hived_extender.pods.podgroups import Objects
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import CUSTOM, DEFINITIONS, definition, path_of
 from tests.e2e.rights import grant_rights, service_kubeconfig

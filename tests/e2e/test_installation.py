@@ -13,17 +13,18 @@ import yaml
 
 from hived_extender.deploy.installation import CONFIG, NAMESPACE, OVERLAYS, SCHEDULER
 from hived_extender.deploy.kustomize import build
-from hived_extender.election import LeaseName
-from hived_extender.embedded.machines import Machine
-from hived_extender.kube import PODS, KubeClient
+from hived_extender.kube.client import PODS, KubeClient
+from hived_extender.kube.lease import LeaseName
 from hived_extender.running import ConfigMapName, start_extender
-from tests.deploy.rules import of_kind, scheduler_configurations
+from hived_lab.embedded.machines import Machine
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, pod
 from tests.e2e.processes import Process, StartError, free_port
 from tests.e2e.rights import HIVED, grant_rights, scheduler_kubeconfig, service_kubeconfig
+from tests.extender.deploy.rules import of_kind, scheduler_configurations
+from tests.places import ROOT
 
-DEPLOY = Path(__file__).parents[2] / "config" / "deploy"
+DEPLOY = ROOT / "config" / "deploy"
 
 
 FOLLOWED = ConfigMapName(NAMESPACE, CONFIG)

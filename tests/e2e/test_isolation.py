@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
-from hived_extender.admission import VARIABLES
-from hived_extender.annotations import LEAF_CELL_ISOLATION
-from hived_extender.kube import pod_path
-from hived_extender.requests import DEVICE_REQUESTS
-from hived_extender.webhook import MUTATE_PATH
-from hived_extender.wire import ENABLE_LIMIT
-from tests.deploy.rules import of_kind
+from hived_extender.http.webhook import MUTATE_PATH
+from hived_extender.kube.client import pod_path
+from hived_extender.pods.admission import VARIABLES
+from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
+from hived_extender.pods.asks import DEVICE_REQUESTS
+from hived_extender.pods.wire import ENABLE_LIMIT
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import SERVE, RealCluster
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, Json, configuration, is_bound, pod
 from tests.e2e.processes import free_port
+from tests.extender.deploy.rules import of_kind
 
 GPU = "nvidia.com/gpu"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hived"

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hived_extender.cli import main
-from hived_extender.jobs.controller import JobController
-from hived_extender.jobs.policies import Phase
-from hived_extender.jobs.records import KIND, read_record
-from hived_extender.jobs.roles import JOB
-from hived_extender.kube import KubeClient
+from hived_cli import main
+from hived_extender.kube.client import KubeClient
+from hived_jobs.controller import JobController
+from hived_jobs.policies import Phase
+from hived_jobs.records import KIND, read_record
+from hived_jobs.roles import JOB
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import Json
 from tests.job_files import ALL, VOLCANO

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hived_extender.kube import PODS, KubeClient, KubeError, pod_path
+from hived_extender.kube.client import PODS, KubeClient, KubeError, pod_path
 from tests.e2e.cluster import RealCluster
 from tests.e2e.machines import node_path
 from tests.e2e.plane import ControlPlane

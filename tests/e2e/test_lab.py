@@ -5,9 +5,9 @@ import time
 import click
 import pytest
 
-from hived_extender.lab.experiment import Loaded, experiments_folder, load_experiments
-from hived_extender.lab.report import Report, Result
-from hived_extender.lab.runner import run_experiment
+from hived_lab.demo.experiment import Loaded, experiments_folder, load_experiments
+from hived_lab.demo.report import Report, Result
+from hived_lab.demo.runner import run_experiment
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
 from tests.e2e.scenarios import SCENARIOS

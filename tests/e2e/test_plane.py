@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from hived_extender.embedded.lifetimes import EXIT_CODE, RUN_SECONDS, STOP_SECONDS
-from hived_extender.embedded.machines import Machine
-from hived_extender.embedded.nodes import READY
-from hived_extender.kube import NODES, PODS, KubeClient, KubeError, pod_path
+from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError, pod_path
+from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS, STOP_SECONDS
+from hived_lab.embedded.machines import Machine
+from hived_lab.embedded.nodes import READY
 from tests.e2e.machines import node_path
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, pod

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from hived_extender.deploy.installation import NAMESPACE
-from hived_extender.kube import KubeClient
+from hived_extender.kube.client import KubeClient
 from tests.e2e.plane import ControlPlane
 from tests.e2e.rights import HIVED as ACCOUNT
 from tests.e2e.rights import grant_rights, service_kubeconfig

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.embedded.nodes import READY
-from hived_extender.kube import NODES, PODS, KubeClient, pod_path
+from hived_extender.kube.client import NODES, PODS, KubeClient, pod_path
+from hived_lab.embedded.nodes import READY
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import BUSY_S, POD_LIST, configuration, create, is_bound, pod, priority_class, wait_until

@@ -2,8 +2,9 @@
 
 import pytest
 
-from hived_extender import election, leadership
-from tests.extender.lease_clock import LeaseClock
+from hived_extender.kube import lease as election
+from hived_extender.service import leadership
+from tests.extender.kube.lease_clock import LeaseClock
 
 
 @pytest.fixture

@@ -20,11 +20,12 @@ import hived_extender
 from hived.scheduler import check_invariants, new_state
 from hived.specs import BindInfo, PodRequest, VirtualCellSpec, VirtualClusterSpec
 from hived.state import State
-from hived_extender import logs, routes
-from hived_extender.kube import KubeClient
-from hived_extender.nudge import SLICE
-from hived_extender.service import Service
-from hived_extender.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
+from hived_extender.http import routes
+from hived_extender.kube import logs
+from hived_extender.kube.client import KubeClient
+from hived_extender.pods.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
+from hived_extender.service.nudge import SLICE
+from hived_extender.service.service import Service
 from tests.benchmarks.clusters import NODES_PER_RACK, cluster_spec
 from tests.benchmarks.driver import Driver
 from tests.benchmarks.measure import add_all_nodes

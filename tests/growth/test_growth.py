@@ -9,14 +9,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import pytest
 
 from hived.state import INITIAL_JOURNAL_LENGTH
-from hived_extender.nudge import SLICE
+from hived_extender.service.nudge import SLICE
+from tests.places import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 METERS = ("operations", "elements", "allocated")
 SIZES = {"start": (128, 512), "pods": (1024, 4096), "service": (256, 512)}
 

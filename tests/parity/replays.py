@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hived_config.loader import load_cluster
-from hived_extender.replay import CoreScheduler, Json, Replay, StateDetail, encode_record, read_scenario
+from hived_extender.recording.replay import CoreScheduler, Json, Replay, StateDetail, encode_record, read_scenario
 
 
 def replay_on_core(folder: Path, name: str) -> Iterator[Json]:

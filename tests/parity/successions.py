@@ -6,10 +6,10 @@ from pathlib import Path
 
 from hived.specs import ClusterSpec
 from hived_config.loader import load_cluster
-from hived_extender.holdings import Holdings, Placed
-from hived_extender.reconfiguration.successor import Successor
-from hived_extender.reconfiguration.verdicts import Verdict, Verdicts
-from hived_extender.replay import CoreScheduler, Json, Replay, Restart, Snapshot, StateDetail, read_scenario
+from hived_extender.recording.replay import CoreScheduler, Json, Replay, Restart, Snapshot, StateDetail, read_scenario
+from hived_extender.service.holdings import Holdings, Placed
+from hived_extender.service.successor import Successor
+from hived_extender.service.verdicts import Verdict, Verdicts
 
 PREEMPTING = "Preempting"
 

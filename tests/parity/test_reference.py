@@ -7,9 +7,10 @@ from types import ModuleType
 
 import pytest
 
+from tests import places
 from tests.parity.replays import replay_on_core, scenario_names
 
-SHARED = Path(__file__).parents[3] / "shared" / "parity"
+SHARED = places.SHARED / "parity"
 
 pytestmark = pytest.mark.skipif(
     not (SHARED / "compare.py").is_file(),

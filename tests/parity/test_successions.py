@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from hived_extender.replay import Json
+from hived_extender.recording.replay import Json
+from tests import places
 from tests.parity.replays import scenario_names
 from tests.parity.successions import Restarted, recorded_verdicts, restarts, told_verdicts
 
 RECORDED = Path(__file__).parent / "recorded"
-SHARED = Path(__file__).parents[3] / "shared" / "parity"
+SHARED = places.SHARED / "parity"
 FOLDERS = [SHARED, SHARED / "robust"] if SHARED.is_dir() else [RECORDED]
 """What is recorded here is a part of what is in the shared folder."""
 

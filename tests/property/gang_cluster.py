@@ -13,14 +13,14 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from hived_extender.dialects.description import ObjectRef
-from hived_extender.evictor import PreemptionPolicy
-from hived_extender.kube import KubeError
-from hived_extender.ledger import Ledger
-from hived_extender.service import Service
-from hived_extender.wire import Node, Pod
-from tests.extender.gang_world import RULES
-from tests.extender.world import NODES, FakeKube, Json, cluster_spec, to_pod
+from hived_extender.kube.client import KubeError
+from hived_extender.pods.dialects.description import ObjectRef
+from hived_extender.pods.wire import Node, Pod
+from hived_extender.service.ledger import Ledger
+from hived_extender.service.service import Service
+from hived_extender.service.writes.evictor import PreemptionPolicy
+from tests.extender.service.gang_world import RULES
+from tests.extender.service.world import NODES, FakeKube, Json, cluster_spec, to_pod
 
 
 class Api(FakeKube):

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hived_extender.annotations import SCHEDULING_SPEC
-from hived_extender.dialects import native_podgroup, podgroup, volcano, yunikorn
-from hived_extender.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
-from hived_extender.dialects.description import MatchPolicy, ObjectRef
-from hived_extender.dialects.kinds import Kind
-from tests.extender.gang_world import koordinator
-from tests.extender.world import Json, spec_text
+from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods.dialects import native_podgroup, podgroup, volcano, yunikorn
+from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
+from hived_extender.pods.dialects.description import MatchPolicy, ObjectRef
+from hived_extender.pods.dialects.kinds import Kind
+from tests.extender.service.gang_world import koordinator
+from tests.extender.service.world import Json, spec_text
 from tests.property.choices import Choices
 
 NAMESPACES = {"ns": "a", "other": "b"}

@@ -8,12 +8,12 @@ from hived.errors import UserError
 from hived.scheduler import check_invariants
 from hived.specs import BindInfo
 from hived.state import GroupState
-from hived_extender.annotations import bind_info
-from hived_extender.dialects.description import GangKey, MatchPolicy, ObjectRef
-from hived_extender.gangs.plans import Round
-from hived_extender.gangs.rounds import Alone
-from hived_extender.pods import PodRecord, PodState
-from tests.extender.world import Json, to_pod
+from hived_extender.pods.annotations import bind_info
+from hived_extender.pods.dialects.description import GangKey, MatchPolicy, ObjectRef
+from hived_extender.service.gangs.plans import Round
+from hived_extender.service.gangs.rounds import Alone
+from hived_extender.service.pods import PodRecord, PodState
+from tests.extender.service.world import Json, to_pod
 from tests.property.gang_cluster import Api, Replica
 from tests.property.gang_jobs import NAMESPACES, NODE_SIZE, Gang, Job, Template
 from tests.property.gang_scheduler import KubeScheduler

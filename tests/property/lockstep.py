@@ -10,9 +10,16 @@ import yaml
 from hived.groups import bind_info_of_slot
 from hived.specs import ClusterSpec, PhysicalCellSpec
 from hived.state import GroupState, State
-from hived_extender.annotations import BIND_INFO, bind_annotations
-from hived_extender.record import spec_fields
-from hived_extender.replay import CoreScheduler, Json, Operation, Replay, Scheduler, StateDetail, decode_operation
+from hived_extender.pods.annotations import BIND_INFO, bind_annotations, spec_fields
+from hived_extender.recording.replay import (
+    CoreScheduler,
+    Json,
+    Operation,
+    Replay,
+    Scheduler,
+    StateDetail,
+    decode_operation,
+)
 from tests.core.naive import NaiveScheduler
 from tests.property.operations import Op
 

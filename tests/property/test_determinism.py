@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.property.soak import make_run
 
-PROGRAM = "import sys; from hived_extender.cli import main; main(sys.argv[1:])"
+PROGRAM = "import sys; from hived_cli import main; main(sys.argv[1:])"
 OP_COUNT = 120
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from tests.extender.gang_world import koordinator
+from tests.extender.service.gang_world import koordinator
 from tests.property.choices import Choices, Drawn, Seeded
 from tests.property.examples import examples
 from tests.property.gang_jobs import NAMESPACES, NODE_SIZE, Gang, Job, Template, make_job

@@ -9,10 +9,10 @@ from hived.errors import UserError
 from hived_config.loader import load_text
 from hived_extender.deploy.installation import CONFIG as CONFIG_MAP
 from hived_extender.deploy.installation import NAMESPACE
-from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.kube import KubeClient
+from hived_extender.kube.client import KubeClient
 from hived_extender.reconfiguration.versions import TEXT_KEY
 from hived_extender.running import LOOPBACK, ConfigMapName, Extender, start_extender
+from hived_lab.embedded.cluster import EmbeddedCluster
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 READY_S = 30.0

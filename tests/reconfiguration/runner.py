@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hived_extender.config_answers import read_report
-from hived_extender.config_client import ConfigClient, Push, PushAnswer
-from hived_extender.inspection import GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS, Inspector
-from hived_extender.kube import PODS, pod_path
+from hived_extender.client.config_answers import read_report
+from hived_extender.client.config_client import ConfigClient, Push, PushAnswer
+from hived_extender.client.inspection import GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS, Inspector
+from hived_extender.kube.client import PODS, pod_path
 from tests.e2e.pods import POD_LIST
 from tests.reconfiguration.arena import CONFIG_MAP, CONFIG_MAPS, Arena
 from tests.reconfiguration.cases import RESERVES, RUNS, Base, Case, Expected, Job, Rest

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hived_extender.gangs.names import written_name
-from hived_extender.inspection import Cell, Group, Inspector
-from hived_extender.kube import PODS, KubeClient
-from hived_extender.lab.observer import SeenPod
-from hived_extender.reconfiguration.verdicts import Verdict
+from hived_extender.client.inspection import Cell, Group, Inspector
+from hived_extender.kube.client import PODS, KubeClient
+from hived_extender.service.gangs.names import written_name
+from hived_extender.service.verdicts import Verdict
+from hived_lab.demo.observer import SeenPod
 
 NAMESPACE = "default"
 """Where all pods of the cases are."""

@@ -20,14 +20,14 @@ from typing import Any
 
 from hived import status
 from hived_config.loader import load_text
-from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.kube import NODES, KubeClient
-from hived_extender.metrics import Metrics
+from hived_extender.kube.client import NODES, KubeClient
+from hived_extender.kube.metrics import Metrics
+from hived_extender.pods.wire import Node, Pod
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored
-from hived_extender.service import Service
-from hived_extender.wire import Node, Pod
-from tests.extender.world import FakeKube, wait_until
+from hived_extender.service.service import Service
+from hived_lab.embedded.cluster import EmbeddedCluster
+from tests.extender.service.world import FakeKube, wait_until
 from tests.property.choices import Choices, Seeded
 from tests.storm.changes import changed
 from tests.storm.documents import Document, first_document, text_of

@@ -8,7 +8,7 @@ from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
-from tests.extender.world import wait_until
+from tests.extender.service.world import wait_until
 from tests.programs import HIVED
 from tests.storm.rules import Broken
 from tests.storm.site import call

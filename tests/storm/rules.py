@@ -5,7 +5,7 @@ from typing import Any
 
 from hived.scheduler import check_invariants
 from hived.state import State
-from hived_extender.annotations import LEAF_CELL_ISOLATION
+from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
 from tests.storm.traffic import is_running
 from tests.storm.witness import groups_of, leaves
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hived_extender.embedded.lifetimes import RUN_SECONDS
-from hived_extender.jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
-from hived_extender.kube import KubeClient
-from hived_extender.running import Embedded, start_embedded
+from hived_extender.kube.client import KubeClient
+from hived_jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
+from hived_lab.embedded.lifetimes import RUN_SECONDS
+from hived_lab.start import Embedded, start_embedded
 from tests.storm.documents import first_document, text_of
 from tests.storm.rules import Broken, check_accounted, check_state
 from tests.storm.traffic import Traffic, is_running

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 
 from hived_config.loader import load_text
-from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.kube import KubeClient
-from hived_extender.metrics import Metrics
+from hived_extender.kube.client import KubeClient
+from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration import configurations, stores
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored, Version
 from hived_extender.running import ConfigMapName, Extender, start_extender
-from tests.extender.world import PATIENCE_S, wait_until
+from hived_lab.embedded.cluster import EmbeddedCluster
+from tests.extender.service.world import PATIENCE_S, wait_until
 from tests.storm.crashes import CONFIG_MAP, Ward
 from tests.storm.documents import first_document, text_of, vcs
 from tests.storm.doorman import Doorman, Fate, Moment, Order

@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hived_extender.annotations import SCHEDULING_SPEC
-from hived_extender.dialects import podgroup
-from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.embedded.lifetimes import RUN_SECONDS
-from hived_extender.kube import KubeClient, KubeError, pod_path
-from hived_extender.wire import ENABLE_LIMIT
+from hived_extender.kube.client import KubeClient, KubeError, pod_path
+from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods.dialects import podgroup
+from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_lab.embedded.cluster import EmbeddedCluster
+from hived_lab.embedded.lifetimes import RUN_SECONDS
 from tests.property.choices import Choices, Seeded
 from tests.storm.documents import Document, nodes, types, vcs
 

@@ -9,11 +9,11 @@ from hived import status
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import State
 from hived_config.loader import Configuration
-from hived_extender.holdings import Holdings
-from hived_extender.reconfiguration.successor import Successor
-from hived_extender.reconfiguration.verdicts import Verdict
-from hived_extender.service import Service
-from hived_extender.wire import PreemptArgs, PreemptResult
+from hived_extender.pods.wire import PreemptArgs, PreemptResult
+from hived_extender.service.holdings import Holdings
+from hived_extender.service.service import Service
+from hived_extender.service.successor import Successor
+from hived_extender.service.verdicts import Verdict
 
 Json = dict[str, Any]
 Groups = Mapping[str, Json]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import yaml
 
 from hived_config.generating.writing import scalar
-from hived_config.splices import Splice
+from hived_config.text.splices import Splice
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from hived_config.generating.naming import Names
 from hived_config.generating.nodes import Reading, labels_of, machines_of, name_of
 from hived_config.generating.places import Group, Place, read_trees
 from hived_config.loader import Configuration, load_text
-from hived_config.splices import EditedText, Splice, UneditableError
+from hived_config.text.splices import EditedText, Splice, UneditableError
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,8 @@ from hived_extender.kube_rules.selectors import (
     matches,
     of_labels,
 )
-from hived_extender.wire import ENABLE_LIMIT, Container, Pod, PodSpec, Resources
-
-NAMESPACE_NAME = "kubernetes.io/metadata.name"
-"""The label that every namespace has: its own name."""
+from hived_extender.pods.namespaces import NAMESPACE_NAME
+from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, PodSpec, Resources
 
 ANY_IP = "0.0.0.0"
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hived_extender.kube_rules.demands import Demands, Toleration
 from hived_extender.kube_rules.quantities import MOST, PODS, units
 from hived_extender.kube_rules.selectors import matches, node_matches
-from hived_extender.wire import Node
+from hived_extender.pods.wire import Node
 
 UNSCHEDULABLE = "node(s) were unschedulable"
 NO_MATCH = "node(s) didn't match Pod's node affinity/selector"

@@ -17,7 +17,7 @@ from hived_extender.kube_rules.demands import Demands, SpreadConstraint
 from hived_extender.kube_rules.nodes import Gate, RuledNode, amount_of, fits_empty, static_refusal
 from hived_extender.kube_rules.quantities import MOST
 from hived_extender.kube_rules.selectors import NodeTerm, Requirement
-from hived_extender.wire import Node
+from hived_extender.pods.wire import Node
 
 Mask = npt.NDArray[np.bool_]
 Allocatable = tuple[tuple[str, int], ...] | None

@@ -11,12 +11,12 @@ from hived_config.changes import Changes
 from hived_config.compare import compare
 from hived_config.loader import Configuration
 from hived_config.rules import names_for
-from hived_extender.holdings import Holdings
-from hived_extender.reconfiguration.outlook import Waiting, outlook, refused_by
-from hived_extender.reconfiguration.successor import Successor
-from hived_extender.reconfiguration.verdicts import HARM, Affected, Verdict, Verdicts, as_json
-from hived_extender.record import Draft
-from hived_extender.service import Service
+from hived_extender.recording.record import Draft
+from hived_extender.service.holdings import Holdings
+from hived_extender.service.outlook import Waiting, outlook, refused_by
+from hived_extender.service.service import Service
+from hived_extender.service.successor import Successor
+from hived_extender.service.verdicts import HARM, Affected, Verdict, Verdicts, as_json
 
 log = logging.getLogger(__name__)
 

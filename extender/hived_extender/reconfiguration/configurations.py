@@ -18,12 +18,12 @@ from hived.errors import HivedError, UserError
 from hived.state import State
 from hived_config.errors import ConfigError
 from hived_config.loader import Configuration, load_text
-from hived_extender.kube import KubeError
-from hived_extender.pod_events import NORMAL, WARNING
+from hived_extender.kube.client import KubeError
+from hived_extender.kube.events import NORMAL, WARNING
 from hived_extender.reconfiguration.change import DOWNGRADE_REMEDY, Agreed, Change, Disagreement, Outcome, check_agreed
 from hived_extender.reconfiguration.stores import CommitConflict, NoAnswer, Snapshot, Store
 from hived_extender.reconfiguration.versions import Refusal, Stored, Version, with_version
-from hived_extender.service import NotLeadingError, Service
+from hived_extender.service.service import NotLeadingError, Service
 
 log = logging.getLogger(__name__)
 

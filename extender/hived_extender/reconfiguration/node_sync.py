@@ -14,9 +14,9 @@ from hived.errors import UserError
 from hived_config.errors import ConfigError
 from hived_config.generating.nodes import Reading
 from hived_config.generating.sync import synced
-from hived_extender.kube import NODES, KubeError, Listing
+from hived_extender.kube.client import NODES, KubeError, Listing
 from hived_extender.reconfiguration.configurations import Configurations, Push, Refused
-from hived_extender.service import Service
+from hived_extender.service.service import Service
 
 log = logging.getLogger(__name__)
 

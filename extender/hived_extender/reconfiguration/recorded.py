@@ -10,11 +10,11 @@ from hived.specs import BindInfo, ClusterSpec
 from hived.state import State
 from hived_config.errors import ConfigError
 from hived_config.loader import Configuration, load, load_text
-from hived_extender.holdings import Holdings, Placed, reservations, without_place
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.configurations import invalid
-from hived_extender.reconfiguration.outlook import Waiting
-from hived_extender.replay import CoreScheduler, Operation, Replay, StateDetail, read_scenario
+from hived_extender.recording.replay import CoreScheduler, Operation, Replay, StateDetail, read_scenario
+from hived_extender.service.holdings import Holdings, Placed, reservations, without_place
+from hived_extender.service.outlook import Waiting
 
 
 def plan_recorded(record_dir: Path, text: str, file: str) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from hived.errors import UserError
 from hived_config.document import read_text
 from hived_config.errors import ConfigError
 from hived_config.openpai import inner_text
-from hived_extender.kube import KubeClient, KubeError
-from hived_extender.metrics import Metrics
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.metrics import Metrics
+from hived_extender.kube.watch import Reflector, Resource
 from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, PREFIX, TEXT_KEY, Stored, decode, encode
-from hived_extender.watch import Reflector, Resource
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived_extender.dialects import podgroup, volcano
+from hived_extender.pods.dialects import podgroup, volcano
 from tests.e2e.controllers.installing import await_served
 from tests.e2e.controllers.site import Site, running_site
 from tests.e2e.plane import ControlPlane

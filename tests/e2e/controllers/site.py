@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from hived_extender.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
-from hived_extender.inspection import GROUPS, VIRTUAL_CLUSTERS
-from hived_extender.kube import NODES, KubeClient, KubeError, pod_path
+from hived_extender.client.inspection import GROUPS, VIRTUAL_CLUSTERS
+from hived_extender.kube.client import NODES, KubeClient, KubeError, pod_path
+from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
 from tests.e2e.cluster import RealCluster
 from tests.e2e.observer import Observer, Seen, is_in_default
 from tests.e2e.plane import ControlPlane

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.dialects import podgroup, volcano
-from hived_extender.dialects.kinds import Kind
+from hived_extender.pods.dialects import podgroup, volcano
+from hived_extender.pods.dialects.kinds import Kind
 from tests.e2e.controllers.site import Site, pod
 from tests.e2e.podgroups import path_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.kube import pod_path
+from hived_extender.kube.client import pod_path
 from tests.e2e.controllers.site import RACK, STAYS_S, Site, pod
 from tests.e2e.observer import Seen
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hived_extender.dialects import volcano
-from hived_extender.embedded.lifetimes import STOP_SECONDS
-from hived_extender.kube import KubeError
+from hived_extender.kube.client import KubeError
+from hived_extender.pods.dialects import volcano
+from hived_lab.embedded.lifetimes import STOP_SECONDS
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import TRAINING_OPERATOR
 from tests.e2e.controllers.site import SCHEDULER, Site, container

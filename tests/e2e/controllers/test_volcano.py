@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.dialects import volcano
-from hived_extender.kube import pod_path
+from hived_extender.kube.client import pod_path
+from hived_extender.pods.dialects import volcano
 from tests.e2e.controllers.installing import await_served
 from tests.e2e.controllers.site import SCHEDULER, Site, pod, template
 from tests.e2e.plane import ControlPlane

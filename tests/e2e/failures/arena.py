@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import yaml
 
-from hived_extender.embedded.lifetimes import RUN_SECONDS
-from hived_extender.kube import KubeClient
+from hived_extender.kube.client import KubeClient
+from hived_lab.embedded.lifetimes import RUN_SECONDS
 from tests.e2e.cluster import RealCluster
 from tests.e2e.failures.http_proxy import HttpProxy
 from tests.e2e.failures.rebuild import Rebuilt, differences, leader_view

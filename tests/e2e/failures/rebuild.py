@@ -10,11 +10,11 @@ import msgspec
 
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived.status import iter_physical_cluster, iter_virtual_cluster
-from hived_extender.evictor import PreemptionPolicy
-from hived_extender.inspection import GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS
-from hived_extender.kube import LIVE_PODS, NODES, PODS, KubeClient
-from hived_extender.service import Patience, Service
-from hived_extender.wire import WAITING_KEY, FilterArgs, Node, Pod
+from hived_extender.client.inspection import GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS
+from hived_extender.kube.client import LIVE_PODS, NODES, PODS, KubeClient
+from hived_extender.pods.wire import WAITING_KEY, FilterArgs, Node, Pod
+from hived_extender.service.service import Patience, Service
+from hived_extender.service.writes.evictor import PreemptionPolicy
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.processes import free_port
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from hived_config.rules import GPU_RESOURCE
-from hived_extender.annotations import SCHEDULING_SPEC
-from hived_extender.dialects import koordinator
-from hived_extender.embedded.lifetimes import RUN_SECONDS
-from hived_extender.jobs.roles import SCHEDULER
-from hived_extender.requests import PRIORITY as ASKED_PRIORITY
-from hived_extender.requests import VIRTUAL_CLUSTER
-from hived_extender.wire import ENABLE_LIMIT
+from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods.asks import PRIORITY as ASKED_PRIORITY
+from hived_extender.pods.asks import VIRTUAL_CLUSTER
+from hived_extender.pods.dialects import koordinator
+from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_jobs.roles import SCHEDULER
+from hived_lab.embedded.lifetimes import RUN_SECONDS
 from tests.e2e.mixed import facts
 
 Json = dict[str, Any]

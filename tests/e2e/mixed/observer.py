@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from hived_extender.kube import NODES, PODS, KubeClient, KubeError
+from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError
 from tests.e2e.mixed.facts import Json, PodSeen, Seen, node_seen, pod_seen
 
 RETRY_S = 0.1

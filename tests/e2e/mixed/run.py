@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from hived_extender.kube import KubeClient
+from hived_extender.kube.client import KubeClient
 from tests.e2e.cluster import RealCluster
 from tests.e2e.mixed.breaking import FOREVER, Breaker
 from tests.e2e.mixed.checks import happened, violations

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any
 
 from hived_config.rules import GPU_RESOURCE
-from hived_extender.embedded.lifetimes import RUN_SECONDS
-from hived_extender.kube import KubeClient, KubeError, pod_path
+from hived_extender.kube.client import KubeClient, KubeError, pod_path
+from hived_lab.embedded.lifetimes import RUN_SECONDS
 from tests.e2e.machines import node_path
 from tests.e2e.mixed import objects
 from tests.e2e.mixed.objects import Job, Json

@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from hived_extender.lab.experiment import load_experiments
+from hived_lab.demo.experiment import load_experiments
 
 SCENARIOS = load_experiments(Path(__file__).parent)

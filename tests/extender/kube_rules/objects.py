@@ -6,7 +6,7 @@ import msgspec
 
 from hived_extender.kube_rules.demands import DemandsReader, RuledPod
 from hived_extender.kube_rules.nodes import RuledNode
-from hived_extender.wire import Node, Pod
+from hived_extender.pods.wire import Node, Pod
 
 LARGE = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
 HOSTNAME = "kubernetes.io/hostname"

@@ -19,9 +19,16 @@ from hived_extender.kube_rules.demands import (
     needs_kube_scheduler,
 )
 from hived_extender.kube_rules.quantities import MOST
-from hived_extender.wire import Pod
-
-from .objects import expression, host_port, make_pod, node_affinity, pod_affinity, reader, spread
+from hived_extender.pods.wire import Pod
+from tests.extender.kube_rules.objects import (
+    expression,
+    host_port,
+    make_pod,
+    node_affinity,
+    pod_affinity,
+    reader,
+    spread,
+)
 
 
 def container(cpu: str, **fields: Any) -> dict[str, Any]:

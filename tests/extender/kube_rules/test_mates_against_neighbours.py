@@ -14,8 +14,7 @@ from hived_extender.kube_rules.mates import Rule, Surroundings, mate_rules
 from hived_extender.kube_rules.neighbours import refusals
 from hived_extender.kube_rules.residents import Residents
 from hived_extender.kube_rules.table import NodeRules
-
-from .objects import HOSTNAME, ZONE, host_port, make_node, make_pod, pod_affinity, spread
+from tests.extender.kube_rules.objects import HOSTNAME, ZONE, host_port, make_node, make_pod, pod_affinity, spread
 
 NAMES = ("n0", "n1", "n2")
 SPECS: list[dict[str, Any]] = [

@@ -17,8 +17,7 @@ from hived_extender.kube_rules.neighbours import (
 )
 from hived_extender.kube_rules.nodes import NO_MATCH, UNSCHEDULABLE, RuledNode
 from hived_extender.kube_rules.residents import Residents
-
-from .objects import LARGE, ZONE, host_port, make_node, make_pod, pod_affinity, spread, taint
+from tests.extender.kube_rules.objects import LARGE, ZONE, host_port, make_node, make_pod, pod_affinity, spread, taint
 
 MATE = make_pod(labels={"app": "train"})
 

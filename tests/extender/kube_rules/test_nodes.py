@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from hived_extender.kube_rules.nodes import NO_MATCH, UNSCHEDULABLE, static_refusal
-
-from .objects import LARGE, expression, make_node, make_pod, node_affinity, taint
+from tests.extender.kube_rules.objects import LARGE, expression, make_node, make_pod, node_affinity, taint
 
 TAINTED = "node(s) had untolerated taint {gpu: maintenance}"
 

@@ -10,8 +10,18 @@ from hived_extender.kube_rules.demands import MOST_PARTS
 from hived_extender.kube_rules.nodes import static_refusal
 from hived_extender.kube_rules.quantities import MOST
 from hived_extender.kube_rules.table import NOT_THERE, NodeRules
-
-from .objects import HOSTNAME, LARGE, ZONE, expression, make_node, make_pod, node_affinity, spread, taint, wire_node
+from tests.extender.kube_rules.objects import (
+    HOSTNAME,
+    LARGE,
+    ZONE,
+    expression,
+    make_node,
+    make_pod,
+    node_affinity,
+    spread,
+    taint,
+    wire_node,
+)
 
 NAMES = ("n0", "n1", "n2", "n3")
 

@@ -9,11 +9,11 @@ from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived.state import GroupState
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import Configuration, load_text
-from hived_extender import service
-from hived_extender.evictor import PreemptionPolicy
 from hived_extender.reconfiguration.change import Change, Disagreement, Outcome
-from hived_extender.reconfiguration.outlook import Waiting, refused_by
-from tests.extender.world import CONFIG, World, preempt_args, spec_text, wait_until
+from hived_extender.service import service
+from hived_extender.service.outlook import Waiting, refused_by
+from hived_extender.service.writes.evictor import PreemptionPolicy
+from tests.extender.service.world import CONFIG, World, preempt_args, spec_text, wait_until
 
 BY_SERVICE = PreemptionPolicy(by_service=True)
 

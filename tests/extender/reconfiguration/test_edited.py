@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.kube import KubeClient, pod_path
+from hived_extender.kube.client import KubeClient, pod_path
 from hived_extender.reconfiguration import configurations, stores
 from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, REFUSED, TEXT_KEY
 from hived_extender.running import ConfigMapName, Extender, start_extender
+from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
-from tests.extender.world import CONFIG, PATIENCE_S, cluster_spec, wait_until
+from tests.extender.service.world import CONFIG, PATIENCE_S, cluster_spec, wait_until
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 CONFIG_MAP = f"{CONFIG_MAPS}/hived-config"

@@ -5,8 +5,8 @@ import pytest
 from hived.errors import UserError
 from hived_config.loader import Configuration, load_text
 from hived_extender.reconfiguration.change import Change
-from tests.extender.gang_world import GangWorld, koordinator
-from tests.extender.world import CONFIG, node, to_pod
+from tests.extender.service.gang_world import GangWorld, koordinator
+from tests.extender.service.world import CONFIG, node, to_pod
 
 MAPPED = CONFIG.replace("  a:\n", "  a:\n    namespaces: [ns]\n").replace("  b:\n", "  b:\n    namespaces: [other]\n")
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from hived_extender.annotations import SCHEDULING_SPEC
-from hived_extender.kube import NODES, KubeClient, Listing
+from hived_extender.kube.client import NODES, KubeClient, Listing
+from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.reconfiguration.node_sync import AUTHOR, NodeSync, NodeSyncing
-from hived_extender.running import Embedded, start_embedded
-from hived_extender.wire import ENABLE_LIMIT
-from tests.extender.world import wait_until
+from hived_lab.start import Embedded, start_embedded
+from tests.extender.service.world import wait_until
 
 CONFIG = """\
 physicalCluster:

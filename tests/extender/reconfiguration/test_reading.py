@@ -10,18 +10,19 @@ from hived.errors import UserError
 from hived_config.errors import ConfigError
 from hived_config.loader import Configuration, load_text
 from hived_config.reader import MAX_MISTAKES
-from hived_extender.app import create_app
-from hived_extender.config_routes import CONFIG_TEXT_LIMIT
+from hived_extender.http.app import create_app
+from hived_extender.http.config_routes import CONFIG_TEXT_LIMIT
+from hived_extender.http.desk import ConfigDesk
 from hived_extender.reconfiguration import reading
 from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.desk import ConfigDesk
 from hived_extender.reconfiguration.reading import MOST_NODES, read_apart
 from hived_extender.reconfiguration.stores import FileStore
 from hived_extender.reconfiguration.versions import Version
 from tests.benchmarks.clusters import config_text
-from tests.extender.world import CONFIG, World
+from tests.extender.service.world import CONFIG, World
+from tests.places import ROOT
 
-SAMPLES = sorted((Path(__file__).parents[3] / "config" / "samples").glob("*.yaml"))
+SAMPLES = sorted((ROOT / "config" / "samples").glob("*.yaml"))
 TYPES = "physicalCluster:\n  cellTypes:\n    R: {childCellType: G, childCellNumber: 2, isNodeLevel: true}\n"
 
 HOSTILE = {

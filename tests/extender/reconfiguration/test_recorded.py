@@ -8,9 +8,9 @@ from hived.errors import UserError
 from hived_config.loader import load, load_text
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.recorded import plan_recorded
-from hived_extender.record import Recorder
-from hived_extender.replay import CoreScheduler, Replay, StateDetail, read_scenario
-from tests.extender.world import CONFIG, World, preempt_args, spec_text
+from hived_extender.recording.record import Recorder
+from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail, read_scenario
+from tests.extender.service.world import CONFIG, World, preempt_args, spec_text
 
 SHRUNK = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]")
 

@@ -11,18 +11,18 @@ from urllib.request import Request, urlopen
 import pytest
 
 from hived.errors import UserError
-from hived_extender.config_client import ConfigClient, Push, PushAnswer
-from hived_extender.election import LeaseName
-from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.inspection import Inspector
-from hived_extender.kube import KubeClient, KubeError
+from hived_extender.client.config_client import ConfigClient, Push, PushAnswer
+from hived_extender.client.inspection import Inspector
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.lease import LeaseName
 from hived_extender.reconfiguration import configurations
 from hived_extender.reconfiguration.versions import TEXT_KEY, decode
 from hived_extender.running import ConfigMapName, Extender, start_extender
+from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
-from tests.extender.lease_clock import LeaseClock
-from tests.extender.test_leadership import Line
-from tests.extender.world import CONFIG, NODES, cluster_spec, wait_until
+from tests.extender.kube.lease_clock import LeaseClock
+from tests.extender.service.test_leadership import Line
+from tests.extender.service.world import CONFIG, NODES, cluster_spec, wait_until
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 NAME = "hived-config"

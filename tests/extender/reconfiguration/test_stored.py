@@ -8,16 +8,16 @@ import pytest
 
 from hived.errors import InvariantError, UserError
 from hived_config.loader import load_text
-from hived_extender.embedded.cluster import EmbeddedCluster
-from hived_extender.kube import KubeClient, KubeError
-from hived_extender.metrics import Metrics
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration import stores, versions
 from hived_extender.reconfiguration.configurations import Configurations, Push, Refused
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Snapshot
 from hived_extender.reconfiguration.versions import KEPT, SIZE_LIMIT, TEXT_KEY, Stored, Version, with_version
 from hived_extender.running import file_origin
+from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.reconfiguration.test_versions import noise
-from tests.extender.world import CONFIG, World, cluster_spec, spec_text
+from tests.extender.service.world import CONFIG, World, cluster_spec, spec_text
 
 FIRST = Version(1, "then", "", "first", CONFIG)
 WITHOUT_A = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]")

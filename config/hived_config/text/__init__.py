@@ -1,0 +1,1 @@
+"""Editing configuration files as text: all bytes that an edit does not mean stay."""

@@ -1,0 +1,64 @@
+"""The `hived` command: one file per command, each loaded only when it is asked for.
+
+`hived --help` and shell completion must answer at once, so the list of commands with its one-line summaries stands here
+and a command's module is imported when the command runs. A mistake of the user's and a refusal of a server, wherever
+they were found, end every command the same way: one clear message on stderr, exit code 1. A bug of ours is not hidden.
+"""
+
+import os
+
+import click
+
+from hived import __version__
+from hived.errors import HivedError, InvariantError
+from hived_cli.helpers.lazy import LazyGroup
+
+SUMMARIES = {
+    "serve": "Run the scheduler extender, or a whole embedded cluster.",
+    "demo": "Run the lab: HiveD's guarantees, shown and checked on an embedded cluster.",
+    "submit": "Turn jobs and pod manifests into pods and create them.",
+    "resume": "Create the pods of a job that was submitted suspended, or that was aborted.",
+    "get": "Show the cluster, the virtual clusters or the affinity groups.",
+    "config": "Check, explain and change configurations.",
+    "certificates": "Make certificates for TLS between kube-scheduler and the extender.",
+    "manifests": "Print the manifests that install hived in a cluster, with your configuration.",
+    "replay": "Feed a log of operations to the scheduler core and write one record per operation.",
+    "version": "Show the version of hived and of what it runs on.",
+    "completion": "Print the script that completes hived in your shell.",
+}
+
+
+class Main(LazyGroup):
+    """The group of all commands, which tells users what went wrong."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; an expected error becomes a message on stderr and exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except InvariantError:
+            raise
+        except HivedError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(
+    cls=Main,
+    package=__name__,
+    summaries=SUMMARIES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "-V", "--version", prog_name="hived", message="%(prog)s %(version)s")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """HiveD: guaranteed GPU cells for every team that shares a Kubernetes cluster.
+
+    \b
+    Examples:
+      hived demo                                  see the guarantees at work, no Kubernetes needed
+      hived serve --embedded hivedscheduler.yaml  a whole cluster on this machine
+      hived submit job.yaml --vc research         create the pods of a job
+      hived get cluster                           who uses which GPU
+      hived COMMAND --help                        options and examples of one command
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False

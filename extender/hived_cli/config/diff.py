@@ -1,0 +1,76 @@
+"""`hived config diff`: how the text of a configuration differs from the one in force, or two versions."""
+
+import os
+from difflib import unified_diff
+from pathlib import Path
+
+import click
+
+from hived.errors import HivedError, InvariantError, UserError
+from hived_cli.config.helpers.files import Source, read_source
+from hived_cli.helpers.connecting import asks_service
+from hived_config.settings import config_path
+from hived_extender.client.config_client import ConfigClient
+from hived_extender.client.inspection import Inspector
+
+TROUBLE = 2
+
+
+class Trouble(click.ClickException):
+    """An error of this command: 1 means that there are differences."""
+
+    exit_code = TROUBLE
+
+
+@click.command("diff")
+@click.argument("path", metavar="[FILE|DIR]", type=click.Path(path_type=Path), required=False)
+@click.option("--versions", nargs=2, type=int, metavar="A B", help="Two versions of the history, instead of a file.")
+@asks_service
+def command(inspector: Inspector, path: Path | None, versions: tuple[int, int] | None) -> None:
+    """Show how a configuration differs, line by line, from the one in force; or two versions from each other.
+
+    Without FILE, $CONFIG or hivedscheduler.yaml is compared. The exit code is that of diff: 0 if they are equal, 1 if
+    not, 2 in case of trouble.
+
+    \b
+    Examples:
+      hived config diff hivedscheduler.yaml
+      hived config diff /cluster-configuration
+      hived config diff --versions 6 7
+    """
+    if path is not None and versions:
+        raise click.UsageError("expected either a file or --versions, found both")
+    try:
+        old, new = _two(ConfigClient(inspector), path, versions)
+    except InvariantError:
+        raise
+    except HivedError as error:
+        raise Trouble(str(error)) from error
+    lines = list(unified_diff(old.text.splitlines(), new.text.splitlines(), old.file, new.file, lineterm=""))
+    if old.text == new.text:
+        return
+    for line in lines or ["the last line's end differs, or how lines end"]:
+        click.echo(_colored(line))
+    raise SystemExit(1)
+
+
+def _two(service: ConfigClient, path: Path | None, versions: tuple[int, int] | None) -> tuple[Source, Source]:
+    if versions:
+        old, new = (Source(f"version {number}", service.version(number).text) for number in versions)
+        return old, new
+    given = read_source(path or _default())
+    current = service.current()
+    return Source(f"version {current.version}", current.text), given
+
+
+def _default() -> Path:
+    path = config_path(os.environ)
+    if not path.exists():
+        raise UserError(f"no {click.format_filename(path)} here: name the file or folder to compare, or --versions A B")
+    return path
+
+
+def _colored(line: str) -> str:
+    is_header = line.startswith(("+++", "---", "@@"))
+    color = {"+": "green", "-": "red"}.get(line[:1])
+    return click.style(line, bold=True) if is_header else click.style(line, fg=color)

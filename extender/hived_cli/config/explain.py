@@ -1,0 +1,100 @@
+"""`hived config explain`: the chains of a cluster, and how the virtual clusters divide them."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from hived_cli.config.helpers.access_tables import access_as_json, draw_access
+from hived_cli.config.helpers.division_tables import draw
+from hived_cli.config.helpers.files import find_file
+from hived_cli.config.helpers.report import format_option
+from hived_cli.helpers.connecting import asks_service
+from hived_config.division import DividedChain, divide
+from hived_config.document import read_text
+from hived_config.loader import load_text
+from hived_extender.client.config_client import ConfigClient
+from hived_extender.client.inspection import Inspector
+
+
+@click.command("explain")
+@click.argument("path", metavar="[FILE|DIR]", required=False, type=click.Path(path_type=Path))
+@asks_service
+@format_option
+def command(path: Path | None, inspector: Inspector, form: str) -> None:
+    """Draw the cell chains, and how the virtual clusters divide them.
+
+    For every level of a chain: how many cells there are, the leaves below each, how many of them each virtual cluster
+    is promised (with * pinned ones), and how many whole cells are spare. A list of who may use each virtual cluster
+    follows. A FILE is a configuration, a DIR one of OpenPAI's with a services-configuration.yaml; without either, the
+    configuration of the running service is drawn.
+
+    \b
+    Examples:
+      hived config explain hivedscheduler.yaml
+      hived config explain
+      hived config explain --format json | jq '.chains[].virtualClusters'
+    """
+    name, text = _read(path, inspector)
+    configuration = load_text(text, name, lenient=True)
+    for warning in configuration.warnings:
+        click.echo(str(warning), err=True)
+    chains = divide(configuration.cluster)
+    vcs = list(configuration.cluster.virtual_clusters)
+    if form == "json":
+        answer = {
+            "source": name,
+            "chains": [_as_json(chain, vcs) for chain in chains],
+            "access": access_as_json(configuration.rules.access, vcs),
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)))
+    else:
+        click.echo(draw(chains, vcs))
+        click.echo("\n" + draw_access(configuration.rules.access, vcs))
+
+
+def _read(path: Path | None, inspector: Inspector) -> tuple[str, str]:
+    """What messages call the configuration, and its text."""
+    if path is None:
+        current = ConfigClient(inspector).current()
+        return current.source, current.text
+    file = find_file(path)
+    name = click.format_filename(file)
+    return name, read_text(file, name)
+
+
+def _as_json(chain: DividedChain, vcs: list[str]) -> dict[str, Any]:
+    def share(leaves: int) -> dict[str, Any]:
+        return {"leafCells": leaves, "share": round(leaves / chain.leaf_count, 6)}
+
+    return {
+        "chain": chain.name,
+        "nodes": chain.node_count,
+        "leafCells": chain.leaf_count,
+        "cells": list(chain.tops),
+        "levels": [
+            {
+                "level": level.level,
+                "cellType": level.cell_type,
+                "cells": level.cell_count,
+                "leafCellsEach": level.leaf_count,
+                "isNodeLevel": level.is_node_level,
+                "virtualCells": dict(level.promised),
+                "pinnedCells": dict(level.pinned),
+                "spare": level.spare,
+            }
+            for level in chain.levels
+        ],
+        "pinnedCells": [
+            {
+                "pinnedCellId": pin.pin_id,
+                "cellType": chain.levels[pin.depth].cell_type,
+                "cellAddress": pin.address,
+                "vc": pin.vc,
+            }
+            for pin in chain.pinned_cells
+        ],
+        "virtualClusters": {vc: share(chain.leaves_of(vc)) for vc in vcs},
+        "spare": share(chain.spare_leaf_count),
+    }

@@ -1,0 +1,1 @@
+"""Functions that several subcommands of `hived config` share."""

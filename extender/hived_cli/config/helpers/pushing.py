@@ -1,0 +1,162 @@
+"""How commands bring a configuration into force: the plan is shown, somebody agrees to it, and that is what is done."""
+
+import getpass
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+import msgspec
+
+from hived.errors import UserError
+from hived_cli.config.helpers.asking import ask
+from hived_cli.config.helpers.report import draw, format_option
+from hived_config.reader import printable
+from hived_extender.client.config_answers import CurrentConfiguration, read_report
+from hived_extender.client.config_client import ConfigClient, Push, PushAnswer
+from hived_extender.client.inspection import Inspector
+
+TRIES = 5
+"""How often a push that needs no answer is tried while what runs changes."""
+
+_OPTIONS = (
+    click.option("--cluster-id", default="", help="Push only to the cluster with this id."),
+    click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+    click.option("--message", default="", metavar="TEXT", help="Why, for the history."),
+    click.option("--allow-downgrade", is_flag=True, help="Running work may lose what it is guaranteed."),
+    format_option,
+)
+
+
+def pushes(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of commands that push: `cluster_id`, `yes`, `message`, `allow_downgrade` and `form`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def push_text(
+    inspector: Inspector,
+    text: str,
+    *,
+    file: str,
+    message: str,
+    yes: bool,
+    allow_downgrade: bool,
+    cluster_id: str,
+    base_version: int | None = None,
+    form: str = "text",
+) -> None:
+    """Show what a configuration would do, ask, bring it into force and say which version it is.
+
+    Parameters
+    ----------
+    file : what messages call the text
+    base_version : the version that the text was made from; None for the one in force
+    form : with "json", only the service's answer goes to stdout; the plan and the question go to stderr
+
+    Where running work would be affected otherwise than was agreed to, it is asked again; with `yes`, tried again.
+    Raises UserError if it is refused, or another version came first. Exits with 1 if somebody says no.
+    """
+    service = ConfigClient(inspector)
+    current = service.current()
+    _refuse_target(current, cluster_id)
+    base = current.version if base_version is None else base_version
+    if current.version < base:
+        raise UserError(f"there is no version {base} yet, version {current.version} is in force: nothing was pushed")
+    if current.version != base:
+        raise _conflict(current, base)
+    names_cluster = bool(cluster_id) and not current.cluster_id
+    if text == current.text and current.refused is None and not names_cluster:
+        answer = {"version": current.version, "outcome": None}
+        _tell(form, msgspec.json.encode(answer), f"Nothing to do: identical to version {current.version}")
+        return
+    pushing = _Pushing(service, yes, allow_downgrade, form)
+    pushing.run(Push(text, file, message, _login_name(), base, {}, allow_downgrade, cluster_id))
+
+
+class _Pushing:
+    """One push, as often as it takes."""
+
+    def __init__(self, service: ConfigClient, yes: bool, allow_downgrade: bool, form: str) -> None:
+        self._service = service
+        self._yes = yes
+        self._allow_downgrade = allow_downgrade
+        self._form = form
+
+    def run(self, push: Push) -> None:
+        plan: Mapping[str, Any] = self._service.plan(push.text, push.file)
+        tries = 0
+        while not self._yes or tries < TRIES:
+            tries += 1
+            self._agree(plan, push.base_version)
+            click.echo("waiting until it is in force ...", err=True)
+            answer = self._service.push(replace(push, agreed=read_report(plan).verdicts))
+            if answer.version:
+                _tell(self._form, answer.raw, f"version {answer.version} is in force")
+                return
+            plan = self._next_plan(answer, push.base_version)
+            click.echo(f"{answer.message}\n", err=True)
+        raise UserError(f"what runs changed {TRIES} times while this was pushed, and nothing was: push again later")
+
+    def _agree(self, plan: Mapping[str, Any], base: int) -> None:
+        """Show a plan and have somebody agree to it."""
+        report = read_report(plan)
+        if report.base_version != base:
+            raise _conflict(self._service.current(), base)
+        self._show(plan)
+        if report.is_refused:
+            raise UserError("refused: nothing was pushed")
+        if report.needs_allow_downgrade and not self._allow_downgrade:
+            raise UserError(
+                "running work would lose what it is guaranteed: nothing was pushed; if that is meant, push with "
+                "--allow-downgrade"
+            )
+        if not self._yes:
+            ask("Push this?", "pushed", self._form == "json")
+
+    def _next_plan(self, answer: PushAnswer, base: int) -> Mapping[str, Any]:
+        """The plan of a push that met something else than was planned. Raises UserError if it was refused."""
+        if answer.is_conflict:
+            current = self._service.current()
+            if current.version != base:
+                raise _conflict(current, base)
+        if answer.is_conflict and answer.plan:
+            return answer.plan
+        if answer.plan:
+            self._show(answer.plan)
+        raise UserError(f"nothing was pushed: {answer.message}")
+
+    def _show(self, plan: Mapping[str, Any]) -> None:
+        click.echo(draw(plan), err=self._form == "json")
+
+
+def _refuse_target(current: CurrentConfiguration, cluster_id: str) -> None:
+    if not current.is_pushable:
+        raise UserError(
+            f"the service takes no pushes: its configuration is the {current.source}, to be changed there; it takes "
+            "them if that is a ConfigMap and it asks who calls (hived serve --authorize)"
+        )
+    if cluster_id and current.cluster_id and cluster_id != current.cluster_id:
+        raise UserError(f"the id of this cluster is {current.cluster_id}, not {cluster_id}: nothing was pushed")
+
+
+def _conflict(current: CurrentConfiguration, base: int) -> UserError:
+    why = f" ({printable(current.why)})" if current.why else ""
+    who = printable(current.who) or "somebody"
+    return UserError(
+        f"{who} pushed version {current.version} at {current.when}{why}, and this was made from "
+        f"version {base}: nothing was pushed. `hived config diff --versions {base} {current.version}` shows what came; "
+        "take it with `hived config pull`, merge, and push again"
+    )
+
+
+def _login_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in containers
+        return ""
+
+
+def _tell(form: str, answer: bytes, text: str) -> None:
+    click.echo(msgspec.json.format(answer).decode() if form == "json" else text)

@@ -1,0 +1,195 @@
+"""A report of the service as text: what is refused, whom it hits, what changes, what waiting jobs get of it."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import click
+
+from hived_extender.client.config_answers import (
+    Counted,
+    Named,
+    Report,
+    ReportedChanges,
+    ReportedGroup,
+    Setting,
+    read_report,
+)
+
+LINES = 10
+NAMES = 8
+"""How many lines of a kind, and how many names in a line, are shown unless all are asked for."""
+
+GROUP_VERDICTS = {
+    "unaccounted": "no longer accounted for: none of their cells is configured any more",
+    "partlyUnaccounted": "partly no longer accounted for: some of their cells are not configured any more",
+    "lazilyPreempted": "lazily preempted: they go on, but opportunistically",
+    "preemptionCancelled": "lose their reservation, and ask again",
+    "restored": "get their place in their virtual cluster back",
+}
+WAITING_VERDICTS = {"neverStarts": "can never start", "couldStart": "could start", "waits": "keep waiting"}
+format_option = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="Form of the answer.",
+)  # fmt: skip
+
+HARMLESS = ("preemptionCancelled", "restored")
+
+
+def draw(report: Mapping[str, Any], *, full: bool = False) -> str:
+    """The report, most important first; with `full`, no list is shortened. Raises UserError for what is no report."""
+    return "\n".join(_Drawing(read_report(report), full).lines())
+
+
+class _Drawing:
+    def __init__(self, report: Report, full: bool) -> None:
+        self._report = report
+        self._full = full
+
+    def lines(self) -> Iterator[str]:
+        report = self._report
+        if report.refusals:
+            yield _heading("Refused" if report.is_refused else "Needs --allow-downgrade", "red")
+            yield from self._listed(report.refusals)
+        if report.is_refused:
+            return
+        against = f" against version {report.base_version}" if report.base_version else ""  # none of a recorded run
+        if report.identical and not report.groups.affected:
+            yield f"identical: nothing changes{against}"
+        else:
+            yield from self._running()
+            changes = list(self._changes(report.changes))
+            yield _heading(f"Changes{against}")
+            yield from changes or ["  none"]
+            yield from self._waiting()
+        if report.warnings:
+            yield _heading("Warnings", "yellow")
+            yield from self._listed(report.warnings)
+
+    # ---- groups
+
+    def _running(self) -> Iterator[str]:
+        groups, report = self._report.groups, self._report
+        harmed = sum(group.verdict not in HARMLESS for group in groups.affected)
+        total = groups.unaffected + len(groups.affected)
+        if harmed:
+            yield _heading(f"Running work: {_count(harmed, 'group')} of {total:,} affected", "red")
+        else:
+            yield _heading(f"Running work: not affected ({_count(total, 'group')})", "green")
+        yield from self._by_verdict(groups.affected, GROUP_VERDICTS)
+        if report.needs_allow_downgrade and not report.refusals:
+            yield "  Some lose what they are guaranteed: to push this takes --allow-downgrade"
+
+    def _waiting(self) -> Iterator[str]:
+        waiting = self._report.waiting
+        if waiting:
+            yield _heading(f"Waiting jobs: {len(waiting):,}")
+            yield from self._by_verdict(waiting, WAITING_VERDICTS, brief=() if self._full else ("waits",))
+
+    def _by_verdict(
+        self, groups: Sequence[ReportedGroup], words: Mapping[str, str], brief: Sequence[str] = ()
+    ) -> Iterator[str]:
+        """The groups below their verdicts, worst first; of those in `brief` only the number."""
+        order = {verdict: i for i, verdict in enumerate(words)}
+        ranked = sorted(groups, key=lambda group: (order.get(group.verdict, -1), group.verdict))
+        for verdict, found in groupby(ranked, key=lambda group: group.verdict):
+            named = list(found)
+            is_brief = verdict in brief
+            yield f"  {len(named):,} {words.get(verdict, verdict)}{'' if is_brief else ':'}"
+            if not is_brief:
+                yield from self._listed((_group(group) for group in named), indent=4)
+
+    # ---- changes
+
+    def _changes(self, changes: ReportedChanges) -> Iterator[str]:
+        for what, named in (
+            ("nodes", changes.nodes),
+            ("cell types", changes.cell_types),
+            ("pinned cells", changes.pinned_cells),
+            ("virtual clusters", changes.virtual_clusters),
+        ):
+            yield from self._named(what, named)
+        if changes.cells:
+            yield f"  cells: {', '.join(map(_counted, changes.cells))}"
+        yield from self._shapes(changes.shapes)
+        if changes.settings:
+            yield "  settings:"
+            yield from self._listed(map(_setting, changes.settings), indent=4)
+
+    def _named(self, what: str, named: Named) -> Iterator[str]:
+        for verb, names in (("removed", named.removed), ("added", named.added)):
+            if names:
+                yield f"  {what} {verb}: {self._names(names)}"
+        plain = [each for each in named.changed if isinstance(each, str)]
+        if plain:
+            yield f"  {what} changed: {self._names(plain)}"
+        yield from self._explained(what, [each for each in named.changed if not isinstance(each, str)])
+
+    def _explained(self, what: str, changed: Sequence[Mapping[str, str]]) -> Iterator[str]:
+        """What has changed with an explanation; those with the same one together."""
+        by_reason: dict[str, list[str]] = {}
+        for each in changed:
+            name = next((value for key, value in each.items() if key != "what"), "")
+            by_reason.setdefault(each.get("what", ""), []).append(name)
+        if by_reason:
+            yield f"  {what} changed: {sum(map(len, by_reason.values())):,}"
+            yield from self._listed((f"{self._names(names)}: {why}" for why, names in by_reason.items()), indent=4)
+
+    def _shapes(self, shapes: Sequence[Counted]) -> Iterator[str]:
+        """A line for each virtual cluster and chain, virtual clusters that lose something first."""
+        by_vc: dict[str, dict[str, list[Counted]]] = {}
+        for shape in shapes:
+            chain = shape.cell_type.partition(".")[0]
+            by_vc.setdefault(shape.vc, {}).setdefault(chain, []).append(shape)
+        losers = dict.fromkeys(shape.vc for shape in shapes if shape.new < shape.old)
+        if by_vc:
+            yield "  guaranteed:"
+            ordered = [(vc, chain) for vc in {**losers, **by_vc} for chain in by_vc[vc]]
+            yield from self._listed((f"{vc}, {chain}: {_levels(by_vc[vc][chain])}" for vc, chain in ordered), indent=4)
+
+    # ---- lists
+
+    def _listed(self, lines: Iterable[str], indent: int = 2) -> Iterator[str]:
+        """The lines, indented; further lines of one are below it."""
+        every = list(lines)
+        shown = every if self._full or len(every) <= LINES + 1 else every[:LINES]
+        for line in shown:
+            yield " " * indent + line.replace("\n", "\n" + " " * (indent + 2))
+        if len(shown) < len(every):
+            yield f"{' ' * indent}and {len(every) - len(shown):,} more"
+
+    def _names(self, names: Sequence[str]) -> str:
+        if self._full or len(names) <= NAMES + 1:
+            return ", ".join(names)
+        return f"{', '.join(names[:NAMES])} and {len(names) - NAMES:,} more"
+
+
+def _heading(text: str, color: str | None = None) -> str:
+    return click.style(text, bold=True, fg=color)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def _group(group: ReportedGroup) -> str:
+    priority = "opportunistic" if group.priority < 0 else f"priority {group.priority}"
+    who = f"{group.name} ({group.vc}, {priority}, {_count(len(group.pods), 'pod')})"
+    return f"{who}: {group.reason}" if group.reason else who
+
+
+def _counted(count: Counted) -> str:
+    difference = count.new - count.old
+    return f"{count.cell_type} {count.old:,} -> {count.new:,} ({difference:+,})"
+
+
+def _levels(shapes: Iterable[Counted]) -> str:
+    """What changes at each level of a chain, by the names of its types alone."""
+    return ", ".join(f"{each.cell_type.rpartition('.')[2]} {each.old:,} -> {each.new:,}" for each in shapes)
+
+
+def _setting(setting: Setting) -> str:
+    was, now = ("none" if value is None else json.dumps(value) for value in (setting.old, setting.new))
+    restart = ", once the service is started again" if setting.needs_restart else ""
+    return f"{setting.key}: {was} -> {now}{restart}"

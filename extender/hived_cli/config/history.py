@@ -1,0 +1,44 @@
+"""`hived config history`: which configurations were in force, and who pushed them."""
+
+import click
+import msgspec
+
+from hived_cli.config.helpers.report import format_option
+from hived_cli.helpers.connecting import asks_service
+from hived_cli.helpers.tables import table
+from hived_config.reader import printable
+from hived_extender.client.config_client import VERSIONS, ConfigClient
+from hived_extender.client.inspection import Inspector
+
+
+@click.command("history")
+@format_option
+@asks_service
+def command(inspector: Inspector, form: str) -> None:
+    """List the versions of the configuration that are kept, newest first: when, who and why.
+
+    \b
+    Examples:
+      hived config history
+      hived config history --format json | jq '.items[0].who'
+    """
+    if form == "json":
+        click.echo(msgspec.json.format(inspector.fetch(VERSIONS)).decode())
+        return
+    service = ConfigClient(inspector)
+    current = service.current()
+    rows = [
+        [
+            str(each.version),
+            "*" if each.version == current.version else "",
+            each.when,
+            printable(each.who) or "-",
+            printable(each.why),
+        ]
+        for each in service.versions()
+    ]
+    click.echo(table([">VERSION", "", "WHEN", "WHO", "WHY"], rows))
+    click.echo("\n" + click.style(f"* in force, from {current.source}", dim=True))
+    if current.refused is not None:
+        refused = current.refused
+        click.echo(click.style(f"A change of {refused.when} is not in force: {refused.reason}", fg="red"))

@@ -1,0 +1,89 @@
+"""`hived config plan`: what a configuration would do to whom, without doing it."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from hived_cli.config.helpers.answering import AnsweringCommand
+from hived_cli.config.helpers.files import read_sound_source, tell_mistakes
+from hived_cli.config.helpers.report import draw, format_option
+from hived_cli.helpers.connecting import asks_service
+from hived_config.changes import Changes
+from hived_config.errors import ConfigError
+from hived_extender.client.config_answers import read_report
+from hived_extender.client.config_client import ConfigClient
+from hived_extender.client.inspection import Inspector
+from hived_extender.reconfiguration.recorded import plan_recorded
+
+AFFECTED = 2
+"""The exit code where running work is affected."""
+
+
+@click.command("plan", cls=AnsweringCommand)
+@click.argument("path", metavar="FILE|DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--record", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
+    help="Instead of a service, the last state of a run that was recorded there.",
+)  # fmt: skip
+@click.option("--full", is_flag=True, help="Shorten no list.")
+@format_option
+@asks_service
+def command(inspector: Inspector, path: Path, record: Path | None, full: bool, form: str) -> None:
+    """Show what a configuration would do to whom, and change nothing.
+
+    FILE is a scheduler configuration or OpenPAI's services-configuration.yaml; DIR is a folder with such a file. The
+    exit code is 0 if no running work is affected, 2 if some is, and 1 if the configuration is refused.
+
+    \b
+    Examples:
+      hived config plan hivedscheduler.yaml
+      hived config plan /cluster-configuration
+      hived config plan hivedscheduler.yaml --record /var/log/hived
+      hived config plan hivedscheduler.yaml --format json | jq .groups.affected
+    """
+    try:
+        source = read_sound_source(path)
+    except ConfigError as error:
+        if form == "json":
+            _print_json(_refused(error))
+        tell_mistakes(error)
+        raise SystemExit(1) from error
+    if record is not None:
+        report: dict[str, Any] = plan_recorded(record, source.text, source.file)
+    else:
+        report = ConfigClient(inspector).plan(source.text, source.file)
+    tell_plan(report, form, full)
+
+
+def tell_plan(report: dict[str, Any], form: str, full: bool = False) -> None:
+    """Print a report, shortened unless `full`; exits with 2 if running work is affected, with 1 if it is refused."""
+    if form == "json":
+        _print_json(report)
+    else:
+        click.echo(draw(report, full=full))
+    answer = read_report(report)
+    if answer.is_refused:
+        raise SystemExit(1)
+    if answer.affects_running:
+        raise SystemExit(AFFECTED)
+
+
+def _print_json(report: dict[str, Any]) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+
+
+def _refused(error: ConfigError) -> dict[str, Any]:
+    """A report that says no more than that a file is not sound."""
+    return {
+        "baseVersion": 0,
+        "identical": False,
+        "refusals": [str(each) for each in error.mistakes if not each.is_warning],
+        "warnings": [str(each) for each in error.mistakes if each.is_warning],
+        "changes": Changes().as_json(),
+        "groups": {"unaffected": 0, "affected": []},
+        "waiting": [],
+        "affectsRunning": False,
+        "needsAllowDowngrade": False,
+    }

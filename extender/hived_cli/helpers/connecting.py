@@ -1,0 +1,97 @@
+"""How commands find a service and the API server, and the options that say so."""
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from hived.errors import UserError
+from hived_extender.client import inspection
+from hived_extender.client.inspection import Credentials, Inspector
+from hived_extender.kube.client import KubeClient, KubeError
+
+_OPTIONS = (
+    click.option(
+        "--kubeconfig",
+        envvar="KUBECONFIG",
+        show_envvar=True,
+        default="",
+        help="How to reach the API server.  [default: ~/.kube/config, else the pod's own account]",
+    ),
+    click.option(
+        "--api-server", envvar="KUBE_APISERVER_ADDRESS", show_envvar=True, default="", help="Address of the API server."
+    ),
+)
+
+
+def asks_api_server(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where the API server is; the command gets a `connect` that takes `may_fail`."""
+
+    @wraps(function)
+    def ask(kubeconfig: str, api_server: str, **options: Any) -> None:
+        is_inherited = click.get_current_context().get_parameter_source("kubeconfig") is ParameterSource.ENVIRONMENT
+        if api_server and is_inherited and not any(map(os.path.isfile, kubeconfig.split(os.pathsep))):
+            kubeconfig = ""  # left over from a cluster that is gone; the address is enough
+
+        def connect(may_fail: bool = False) -> KubeClient | None:
+            return _connect(api_server, kubeconfig, may_fail)
+
+        function(connect=connect, **options)
+
+    for option in reversed(_OPTIONS):
+        ask = option(ask)
+    return ask
+
+
+def _connect(api_server: str, kubeconfig: str, may_fail: bool) -> KubeClient | None:
+    try:
+        return KubeClient.connect(api_server, kubeconfig)
+    except KubeError as error:
+        if may_fail:
+            return None
+        reason = error.message.rstrip(".")
+        raise UserError(f"{reason}; give --kubeconfig FILE or --api-server URL") from error
+
+
+def _file_option(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    envvar = f"HIVED_{name.removeprefix('--').replace('-', '_').upper()}"
+    kind = click.Path(path_type=Path, dir_okay=False)
+    return click.option(name, metavar="FILE", type=kind, envvar=envvar, show_envvar=True, help=help_text)
+
+
+SERVICE_OPTIONS = (
+    click.option(
+        "--server",
+        envvar="HIVED_SERVER",
+        default=inspection.DEFAULT_SERVER,
+        show_default=True,
+        show_envvar=True,
+        help="Address of the service.",
+    ),
+    click.option(
+        "--token", envvar="HIVED_TOKEN", default="", show_envvar=True,
+        help="A token of the cluster, for a service that asks; others on this machine can read command lines.",
+    ),
+    _file_option("--token-file", "A file with such a token."),
+    _file_option("--certificate-authority", "The CA of a service that speaks https."),
+    _file_option("--client-certificate", "A client certificate, instead of a token."),
+    _file_option("--client-key", "Its key, unless it is in the same file."),
+)  # fmt: skip
+
+
+def asks_service(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say whom to ask and how; the command gets an `inspector` for them."""
+
+    @wraps(function)
+    def ask(server: str, **options: Any) -> None:
+        names = ("token", "token_file", "certificate_authority", "client_certificate", "client_key")
+        credentials = Credentials(**{name: options.pop(name) for name in names})
+        function(inspector=Inspector(server, credentials), **options)
+
+    for option in reversed(SERVICE_OPTIONS):
+        ask = option(ask)
+    return ask

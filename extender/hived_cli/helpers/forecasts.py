@@ -1,0 +1,88 @@
+"""What a running service says of pods before they are created: where each would run, or that it takes them at all."""
+
+from collections.abc import Sequence
+
+import click
+
+from hived.errors import UserError
+from hived_cli.helpers.tables import table
+from hived_config.generating.machines import listed
+from hived_config.loader import Configuration
+from hived_extender.client.inspection import Inspector, NoAnswerError
+from hived_extender.pods.wire import PodOutcome
+from hived_jobs.refusals import submission_refusals
+from hived_jobs.submission import Manifest, PlannedJob
+
+UNCHECKED = "--unchecked"
+
+_OUTCOMES = {"bind": "run", "refused": "be refused", "not-ours": "not be for hived"}
+
+
+def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> None:
+    """A row for every pod that would be created. Raises UserError if the service does not say."""
+    for job in jobs:
+        if job.is_suspended:
+            click.echo(f"job {job.name} is suspended: no pod would be created")
+        for each in job.objects if job.document is None else ():
+            click.echo(f"{each['kind'].lower()}/{each['metadata']['name']} would be created")
+    manifests = _manifests(jobs, namespace)
+    if not manifests:
+        return
+    try:
+        told = inspector.what_if(manifests)
+    except NoAnswerError as error:
+        raise UserError(f"{error.message}; name it with --server, or print the objects alone: -o yaml") from error
+    except UserError as error:
+        raise UserError(f"{error.message}; -o yaml prints the objects alone") from error
+    rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]
+            for one in told]  # fmt: skip
+    click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
+
+
+def check_taken(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> str:
+    """Ask the service whether it takes the pods. Returns why it could not be asked, "" if it could.
+
+    Raises UserError, with the reason for each pod, if it refuses some: they would never run.
+    """
+    manifests = _manifests(jobs, namespace)
+    if not manifests:
+        return ""
+    try:
+        told = inspector.what_if(manifests)
+    except NoAnswerError as error:
+        return f"{error.message} Name it with --server."
+    except UserError as error:
+        return error.message
+    refused = [one for one in told if one.outcome == "refused"]
+    if refused:
+        count = f"{len(refused)} of {len(told)} pods" if len(told) > 1 else "the pod"
+        raise UserError(
+            f"nothing was created, because {inspector.server} refuses {count}:\n{_by_reason(refused)}\n"
+            f"Correct that, name the cluster's own service with --server, or create them all the same with {UNCHECKED}"
+        )
+    return ""
+
+
+def check_access(configuration: Configuration, jobs: Sequence[PlannedJob], namespace: str) -> None:
+    """Raise UserError for pods that may not use their virtual cluster, by a configuration that may be another's."""
+    refused = submission_refusals(_manifests(jobs, namespace), configuration.rules, configuration.cluster)
+    if refused:
+        listing = "\n".join(f"  {one}" for one in refused)
+        raise UserError(
+            f"nothing was created, because the configuration does not allow it:\n{listing}\n"
+            f"Correct that, or create the pods all the same with {UNCHECKED}"
+        )
+
+
+def _by_reason(refused: Sequence[PodOutcome]) -> str:
+    """A line for each reason, with the pods that it is told of."""
+    pods: dict[str, list[str]] = {}
+    for one in refused:
+        pods.setdefault(one.reason, []).append(f"{one.namespace}/{one.name}")
+    return "\n".join(f"  {listed(names)}: {reason}" for reason, names in pods.items())
+
+
+def _manifests(jobs: Sequence[PlannedJob], namespace: str) -> list[Manifest]:
+    """The pods that would be created now, each with its namespace."""
+    pods = [pod.manifest for job in jobs for pod in job.first_pods()]
+    return [{**pod, "metadata": {"namespace": namespace, **pod["metadata"]}} for pod in pods]

@@ -1,0 +1,145 @@
+"""`hived manifests`: everything that a cluster needs to run hived, as YAML for kubectl."""
+
+import os
+import ssl
+from pathlib import Path
+
+import click
+
+from hived.errors import UserError
+from hived_cli.helpers.documents import as_yaml
+from hived_cli.helpers.refusals import refused_in_vain
+from hived_config.loader import load
+from hived_config.openpai import inner_text
+from hived_config.rules import names_for
+from hived_config.settings import config_path
+from hived_extender.deploy.installation import FAILURE_POLICIES, NAMESPACE, OVERLAYS, Installation
+from hived_extender.pods.wire import ENABLE_LIMIT
+
+LEFT_OVER = """\
+# Applying this removes nothing. kube-schedulers that were made before for other virtual clusters, if there are any:
+#   kubectl -n {namespace} get deployments,poddisruptionbudgets,configmaps -l '{selector}'"""
+
+
+@click.command()
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="Configuration file. [default: $CONFIG or hivedscheduler.yaml]"
+)
+@click.option(
+    "--overlay", type=click.Choice(OVERLAYS), default="ha", show_default=True,
+    help="One replica of everything, two, or two with TLS and token checks.",
+)  # fmt: skip
+@click.option("-n", "--namespace", default=NAMESPACE, show_default=True, help="Namespace; is created.")
+@click.option("--image", default="", help="hived's image, with tag or digest.  [default: hived of this version]")
+@click.option(
+    "--kube-scheduler-image", default="", help="Take the version of your cluster.  [default: of config/deploy]"
+)
+@click.option("--replicas", type=click.IntRange(1, 9), help="Of hived.  [default: the overlay's]")
+@click.option(
+    "--scheduler-name", "scheduler_names", multiple=True, metavar="NAME",
+    help="schedulerName to serve; {vc} stands for each virtual cluster; may be given again.  "
+    "[default: schedulerNames of the configuration, else hived, hived-{vc}, hivedscheduler-ds-{vc}]",
+)  # fmt: skip
+@click.option(
+    "--scheduler-per-vc/--one-scheduler", default=True, show_default=True,
+    help="A kube-scheduler, and so a queue, for each virtual cluster, or one for all.",
+)  # fmt: skip
+@click.option(
+    "--webhook", metavar="CA-FILE", type=click.Path(path_type=Path),
+    help="Add the admission webhook that isolates devices; CA-FILE has signed the certificate of hived-extender-tls.",
+)  # fmt: skip
+@click.option(
+    "--webhook-failure-policy", type=click.Choice(FAILURE_POLICIES), default="Fail", show_default=True,
+    help="Whether pods for hived can be created while no webhook answers.",
+)  # fmt: skip
+@click.option(
+    "--without-config", is_flag=True,
+    help="Leave the ConfigMap with the configuration out: the one in the cluster stays as it is.",
+)  # fmt: skip
+@click.option("--service-monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator.")
+def command(
+    *,
+    config: Path | None,
+    overlay: str,
+    namespace: str,
+    image: str,
+    kube_scheduler_image: str,
+    replicas: int | None,
+    scheduler_names: tuple[str, ...],
+    scheduler_per_vc: bool,
+    webhook: Path | None,
+    webhook_failure_policy: str,
+    without_config: bool,
+    service_monitor: bool,
+) -> None:
+    """Print the manifests that install hived in a cluster, with your configuration.
+
+    The same as `kubectl kustomize config/deploy` with your values and a kube-scheduler for each virtual cluster; needs
+    neither a checkout nor kubectl. The configuration is checked first. It is what the cluster starts with; applied
+    again, a changed one is tried like any other edit, without a restart. To upgrade, take the one in force or
+    --without-config.
+
+    \b
+    Examples:
+      hived manifests --config hivedscheduler.yaml | kubectl apply --server-side -f -
+      hived manifests --overlay single --image registry.example/hived:0.1.0
+      hived manifests --overlay tls --service-monitor
+      hived manifests --without-config --image registry.example/hived:0.2.0
+      hived manifests --webhook certificates/ca.crt
+      hived manifests --one-scheduler --kube-scheduler-image registry.k8s.io/kube-scheduler:v1.33.13
+    """
+    path = config or config_path(os.environ)
+    # What the file leaves to the environment comes from the pod's environment, not from this one.
+    configuration = load(path, environ={"KUBECONFIG": os.devnull})
+    for warning in configuration.warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    if webhook is None and (in_vain := refused_in_vain(configuration, "--webhook CA-FILE")):
+        click.echo(f"Warning: {in_vain}", err=True)
+    settings = configuration.settings
+    for key, value in (
+        ("kubeApiServerAddress", settings.kube_api_server_address),
+        ("kubeConfigFilePath", settings.kube_config_file_path),
+    ):
+        if value:
+            raise UserError(f"{path}: {key}: found {value!r}; remove it, a pod uses its service account")
+    virtual_clusters = tuple(configuration.cluster.virtual_clusters)
+    rules = configuration.rules
+    for name in names_for(scheduler_names, virtual_clusters):
+        if not rules.serves(name, virtual_clusters):
+            click.echo(
+                f"Warning: {name} is not among schedulerNames of {path}: of its pods only those with the limit "
+                f"{ENABLE_LIMIT} are scheduled; add it there",
+                err=True,
+            )
+    installation = Installation(
+        configuration=inner_text(path.read_text(encoding="utf-8"), str(path)),
+        virtual_clusters=virtual_clusters,
+        overlay=overlay,
+        namespace=namespace,
+        image=image,
+        scheduler_image=kube_scheduler_image,
+        replicas=replicas,
+        scheduler_names=scheduler_names or rules.scheduler_names,
+        is_scheduler_per_vc=scheduler_per_vc,
+        has_configuration=not without_config,
+        has_service_monitor=service_monitor,
+        webhook_ca=_authority(webhook) if webhook else "",
+        webhook_failure_policy=webhook_failure_policy,
+        refused_resources=rules.refused_in(configuration.cluster),
+    )
+    objects = as_yaml(installation.objects())
+    click.echo(LEFT_OVER.format(namespace=namespace, selector=installation.left_over()))
+    click.echo(objects)
+
+
+def _authority(file: Path) -> str:
+    """The text of a CA's certificate. Raises UserError if it is none."""
+    try:
+        text = file.read_text(encoding="ascii")
+        ssl.create_default_context(cadata=text)
+    except (OSError, ValueError) as error:
+        found = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(
+            f"--webhook {file}: expected the PEM certificate of a CA, such as hived certificates makes, found: {found}"
+        ) from error
+    return text

@@ -1,0 +1,195 @@
+"""`hived submit`: jobs and pod manifests become pods of the cluster."""
+
+import getpass
+import re
+from collections.abc import Callable, Sequence
+
+import click
+import msgspec
+
+from hived.errors import UserError
+from hived_cli.helpers.connecting import asks_api_server, asks_service
+from hived_cli.helpers.documents import as_yaml
+from hived_cli.helpers.forecasts import UNCHECKED, check_access, check_taken, print_forecasts
+from hived_config.loader import Configuration
+from hived_extender.client.inspection import Inspector
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.pods.priorities import parse_priority
+from hived_jobs.configuration import find_configuration, is_embedded
+from hived_jobs.controller import JobController
+from hived_jobs.creation import Created, create_jobs, refuse_equal_names
+from hived_jobs.kinds import plan_jobs
+from hived_jobs.policies import Phase, summary
+from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, priority_classes
+
+_USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
+@click.option("--vc", help="Virtual cluster; wins over the file's.")
+@click.option(
+    "--priority", metavar="PRIORITY", help="crit, prod, test, oppo or a number from -1 to 1000; wins over the file's."
+)
+@click.option("--user", default=getpass.getuser, show_default="your login name", help="Whose job it is.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pods.")
+@click.option("--scheduler-name", help="schedulerName of the pods.  [default: hivedscheduler-ds-<vc>, or hived]")
+@click.option(
+    "--config",
+    envvar="CONFIG",
+    show_envvar=True,
+    default="",
+    help="The cluster's configuration, for SKU types and quotas.  [default: what an embedded cluster publishes, "
+    "else ./hivedscheduler.yaml]",
+)
+@click.option("--dry-run", is_flag=True, help="Create nothing; say where each pod would run, or print the objects.")
+@click.option(UNCHECKED, is_flag=True, help="Create pods without asking the service first whether it refuses them.")
+@click.option("--watch", is_flag=True, help="Stay, and run the policies of the jobs until they have ended.")
+@click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", help="Form of the answer.")
+@asks_api_server
+@asks_service
+def command(
+    *,
+    files: tuple[str, ...],
+    vc: str | None,
+    priority: str | None,
+    user: str,
+    namespace: str,
+    scheduler_name: str | None,
+    config: str,
+    connect: Callable[..., KubeClient | None],
+    inspector: Inspector,
+    dry_run: bool,
+    unchecked: bool,
+    watch: bool,
+    output: str,
+) -> None:
+    """Turn jobs and pod manifests into pods and create them.
+
+    Takes jobs of OpenPAI, Kubeflow, Volcano, DLRover and Kubernetes itself, and plain Pod manifests, several documents
+    to a file if you like; "-" reads standard input. Objects beside them, such as a Service, are created as they are.
+    All files are checked before the first pod is created, and the service is asked: if it refuses a pod, as it does
+    where there is no such virtual cluster, nothing is created. With --dry-run nothing is created: the service is asked
+    where each pod would run or why it would wait, or with -o yaml the objects are printed, for which no cluster is
+    needed.
+
+    \b
+    Examples:
+      hived submit job.yaml
+      hived submit job.yaml --vc research --priority prod
+      hived submit job.yaml --dry-run
+      hived submit job.yaml --dry-run -o yaml --config hivedscheduler.yaml
+      hived submit volcano-job.yaml --watch
+      hived submit notebook-pod.yaml --vc research --priority oppo
+      hived submit *.yaml --kubeconfig ./kubeconfig -o json
+    """
+    if dry_run and watch:
+        raise click.UsageError("--dry-run and --watch exclude each other: there would be nothing to watch")
+    if not _USER.fullmatch(user):
+        raise UserError(f"user {user!r}: expected at most 63 letters, digits, '-', '_' and '.'")
+    kube = connect(may_fail=dry_run)
+    found = _find_configuration(config, kube, may_fail=dry_run)
+    submission = Submission(
+        user=user,
+        virtual_cluster=vc,
+        priority=None if priority is None else parse_priority(priority),
+        scheduler_name=scheduler_name,
+        cluster=found.cluster if found is not None else None,
+        namespace=namespace,
+    )
+    jobs: list[PlannedJob] = []
+    for file in files:
+        planned, warnings = plan_jobs(file, submission)
+        jobs += planned
+        for warning in warnings:
+            click.echo(f"Warning: {warning}", err=True)
+    if kube is None or dry_run:
+        refuse_equal_names(namespace, jobs)
+        if output == "text":
+            print_forecasts(inspector, jobs, namespace)
+        else:
+            _print(_objects(jobs), output)
+        return
+    unasked = "" if unchecked else check_taken(inspector, jobs, namespace)
+    if unasked and found is not None:
+        check_access(found, jobs, namespace)
+    created = create_jobs(kube, submission, jobs)
+    if output == "text":
+        print_created(created)
+        is_alone = not watch and not is_embedded(kube)
+        for job in jobs:
+            _tell_of(job, is_alone)
+    else:
+        _print([*created.others, *created.pods], output)
+    if unasked:
+        click.echo(f"Not checked whether hived takes these pods: {unasked}", err=True)
+    if watch:
+        watch_jobs(kube, [(job.namespace, job.name) for job in jobs if job.document and not job.is_suspended])
+
+
+def watch_jobs(kube: KubeClient, keys: Sequence[tuple[str, str]]) -> None:
+    """Run the policies of these jobs until they have ended. Raises UserError unless all are complete."""
+    phases = {}
+    with JobController(kube, keys, _echo) as controller:
+        for key in keys:
+            phases[key] = controller.wait_ended(key)
+    for (namespace, name), phase in phases.items():
+        if phase is not Phase.COMPLETED:
+            raise UserError(f"job {namespace}/{name} is {phase.value if phase else 'gone'}, not Completed")
+
+
+def print_created(created: Created) -> None:
+    """A line for everything that was created, and for what was not."""
+    for one in [*created.others, *created.pods]:
+        click.echo(f"{one['kind'].lower()}/{one['metadata']['name']} created")
+    for what in created.unchanged:
+        click.echo(f"{what} unchanged")
+    for what, count in created.left_out.items():
+        click.echo(f"Warning: {what} left out ({count}): this cluster has none", err=True)
+
+
+def _echo(line: str) -> None:
+    click.echo(line)
+
+
+def _tell_of(job: PlannedJob, is_alone: bool) -> None:
+    """What happens to a job from now on; `is_alone`: nobody runs its policies."""
+    if job.document is None:
+        return
+    where = "" if job.namespace == "default" else f" -n {job.namespace}"
+    if job.is_suspended:
+        click.echo(f"job {job.name} is suspended, no pod was created: hived resume {job.name}{where}")
+    if job.rules.policies:
+        click.echo(f"job {job.name}: {summary(job.rules.policies)}")
+    if is_alone and not job.is_suspended:
+        click.echo(f"job {job.name}: nobody replaces its pods until you run hived resume {job.name}{where} --watch")
+
+
+def _pods(jobs: Sequence[PlannedJob]) -> list[PlannedPod]:
+    """The pods that would be created now."""
+    return [pod for job in jobs for pod in job.first_pods()]
+
+
+def _objects(jobs: Sequence[PlannedJob]) -> list[Manifest]:
+    """Everything that would be created now, the jobs' records aside."""
+    pods = _pods(jobs)
+    others = [each for job in jobs if not job.is_suspended for each in job.objects]
+    return [*priority_classes(pods), *others, *(pod.manifest for pod in pods)]
+
+
+def _print(objects: Sequence[Manifest], output: str) -> None:
+    click.echo(_as_json(objects) if output == "json" else as_yaml(objects))
+
+
+def _find_configuration(config: str, kube: KubeClient | None, may_fail: bool) -> Configuration | None:
+    try:
+        return find_configuration(config, kube)
+    except KubeError:
+        if not may_fail:
+            raise
+        return find_configuration(config, None)
+
+
+def _as_json(objects: Sequence[Manifest]) -> str:
+    listing = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+    return msgspec.json.format(msgspec.json.encode(listing)).decode()

@@ -1,0 +1,1 @@
+"""Reading the service's own HTTP answers, for commands."""

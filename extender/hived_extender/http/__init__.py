@@ -1,0 +1,1 @@
+"""The HTTP side: who calls, whether they may, what they ask, and the answer."""

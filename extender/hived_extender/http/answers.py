@@ -1,0 +1,45 @@
+"""What a path is asked, and what it answers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hived_extender.http.identities import Identity
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request: its body, the last part of its path, "" if the path has none, and who asks, where that is known.
+
+    `is_from_page`: a page in somebody's browser asks, of whatever site. Who asks on the event loop must not wait for
+    others to be served: `may_wait` is False then.
+    """
+
+    body: bytes = b""
+    name: str = ""
+    caller: Identity | None = None
+    is_from_page: bool = False
+    may_wait: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer. A body that is an iterator is sent piece by piece; `delay_s` is to pass before it is sent.
+
+    `is_premature` tells that the pod may become known in a moment: kube-scheduler was quicker than our watch.
+    `is_busy` tells that others are served, and that the question was not to wait for them.
+    `is_growing` tells that its gang may be complete in a moment.
+    `is_elsewhere` tells that this replica cannot answer now and another may: the connection is closed after the answer,
+    so that a client with keep-alive comes back through the Service.
+    """
+
+    body: bytes | Iterator[bytes]
+    status: int = 200
+    content_type: str = JSON
+    delay_s: float = 0.0
+    is_premature: bool = False
+    is_busy: bool = False
+    is_growing: bool = False
+    is_elsewhere: bool = False
+    headers: tuple[tuple[str, str], ...] = ()

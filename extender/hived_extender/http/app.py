@@ -1,0 +1,114 @@
+"""The Flask application: every path, working alone under the test client or any WSGI server.
+
+In production `shim.py` stands before it and answers the hot verbs itself, from the same functions and behind the same
+gate.
+"""
+
+import time
+from collections.abc import Callable
+
+from flask import Flask, Response, current_app, g, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import PathConverter
+
+from hived_extender.http.access import Gate
+from hived_extender.http.answers import JSON, Answer, Question
+from hived_extender.http.callers import CALLER, Call
+from hived_extender.http.config_routes import CONFIG_ROUTES, ConfigHandler
+from hived_extender.http.desk import ConfigDesk
+from hived_extender.http.routes import ROUTES, Handler, answer, attempt, explain
+from hived_extender.pods.wire import encode
+from hived_extender.service.service import Service
+
+BODY_LIMIT = 8 * 1024 * 1024
+"""Bytes, of any body. A filter call for 16,000 nodes with names of the longest kind is 4 MB."""
+
+CLOSE = "hived.close"
+"""Set in the WSGI environment by an answer after which the connection is to be closed; the header itself is the
+server's affair."""
+
+_GATE = "hived.gate"
+
+
+class _RestOfPath(PathConverter):
+    """Any text at all: names of affinity groups may contain, begin or end with slashes."""
+
+    regex = ".+"
+    part_isolating = False
+
+
+def create_app(service: Service, gate: Gate | None = None, desk: ConfigDesk | None = None) -> Flask:
+    """An application that serves `service` to those whom `gate` lets in; without one, to everybody. Cheap.
+
+    `desk` answers for its configuration; without one, those paths do not exist.
+    """
+    app = Flask(__name__, static_folder=None)
+    app.extensions[_GATE] = gate or Gate()
+    app.before_request(_refuse)
+    app.config["MAX_CONTENT_LENGTH"] = BODY_LIMIT
+    app.url_map.strict_slashes = False
+    app.url_map.merge_slashes = False
+    app.url_map.converters["rest"] = _RestOfPath
+    for number, route in enumerate(ROUTES):
+        view = _view(route.handler, service)
+        app.add_url_rule(route.path.replace("{name}", "<rest:name>"), str(number), view, methods=[route.method])
+    if desk is not None:
+        for asked in CONFIG_ROUTES:
+            rule = asked.path.replace("{name}", "<rest:name>")
+            shown = _config_view(asked.handler, desk)
+            app.add_url_rule(rule, f"{asked.method} {rule}", shown, methods=[asked.method])
+    app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(Exception, _unforeseen_error)
+    return app
+
+
+def gate_of(app: Flask) -> Gate:
+    """The gate that an application was made with: the shim uses the same."""
+    gate: Gate = app.extensions.get(_GATE) or Gate()
+    return gate
+
+
+def _refuse() -> Response | None:
+    """Runs before Flask says whether the path exists."""
+    call = Call(request.method, request.path, request.environ.get(CALLER), request.headers.get("Authorization"))
+    verdict = gate_of(current_app).decide(call)
+    g.caller = verdict.caller
+    return _respond(verdict.refusal) if verdict.refusal is not None else None
+
+
+def _view(handler: Handler, service: Service) -> Callable[..., Response]:
+    def view(name: str = "") -> Response:
+        return _respond(answer(handler, service, request.get_data(), name))
+
+    return view
+
+
+def _config_view(handler: ConfigHandler, desk: ConfigDesk) -> Callable[..., Response]:
+    def view(name: str = "") -> Response:
+        question = Question(request.get_data(), name, g.caller, "Origin" in request.headers)
+        return _respond(attempt(lambda: handler(desk, question)))
+
+    return view
+
+
+def _respond(reply: Answer) -> Response:
+    if reply.delay_s:
+        time.sleep(reply.delay_s)
+    if reply.is_elsewhere:
+        request.environ[CLOSE] = True
+    return Response(reply.body, reply.status, reply.headers, content_type=reply.content_type)
+
+
+def _http_error(error: HTTPException) -> Response:
+    """Unknown path, wrong method, body too large: a JSON string, like every other error."""
+    message = f"{error.name}: {request.method} {request.path}"
+    response = Response(encode(message), error.code or 500, content_type=JSON)
+    for name, value in error.get_headers():
+        if name != "Content-Type":
+            response.headers[name] = value
+    return response
+
+
+def _unforeseen_error(error: Exception) -> Response:
+    message, status = explain(error)
+    return Response(encode(message), status, content_type=JSON)

@@ -1,0 +1,49 @@
+"""Who calls what, and what they are told if they may not: the values that the gate and the reviews share."""
+
+from dataclasses import dataclass, field
+
+from hived_extender.http.answers import Answer
+from hived_extender.http.identities import Identity
+from hived_extender.pods.wire import encode
+
+CALLER = "hived.caller"
+"""The key of WSGI environments under which a server that has verified a client certificate passes its `Identity`. No
+header can set it: those become HTTP_*."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is known of a request before its body: `certificate` tells whose verified client certificate came with the
+    connection, `authorization` is the header.
+    """
+
+    method: str
+    path: str
+    certificate: Identity | None = None
+    authorization: str | None = field(default=None, repr=False)
+
+    @property
+    def place(self) -> str:
+        """The path as Flask reads it, which takes many slashes at its beginning for one."""
+        return "/" + self.path.lstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to answer instead of the path's own answer; None lets the call in, of `caller` if that is known."""
+
+    refusal: Answer | None = None
+    caller: Identity | None = field(default=None, compare=False)
+
+
+GRANTED = Verdict()
+
+
+def refused(status: int, message: str, *headers: tuple[str, str]) -> Verdict:
+    """A JSON string with this status."""
+    return Verdict(Answer(encode(message), status, headers=headers))
+
+
+def unauthenticated(message: str, challenge: str = 'Bearer realm="hived"') -> Verdict:
+    """Nobody has shown who they are."""
+    return refused(401, f"who is calling? {message}", ("WWW-Authenticate", challenge))

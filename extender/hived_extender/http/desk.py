@@ -1,0 +1,60 @@
+"""Where callers of the HTTP API ask for configurations: who may push one, and in whose name it is pushed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from hived.errors import UserError
+from hived_extender.http.identities import Identity
+from hived_extender.kube.client import KubeError
+from hived_extender.reconfiguration.configurations import Configurations, Json, Push
+from hived_extender.reconfiguration.stores import ConfigMapStore
+from hived_extender.reconfiguration.versions import Version
+
+MayDo = Callable[[Identity, Mapping[str, str]], bool]
+
+
+class ConfigDesk:
+    """`may_do` asks the API server for somebody's rights, None where callers are not known; then only a service that
+    `is_private`, which nobody but this machine's users can call, takes pushes.
+    """
+
+    def __init__(self, configurations: Configurations, may_do: MayDo | None, *, is_private: bool) -> None:
+        self.configurations = configurations
+        self._may_do = may_do
+        self._is_private = is_private
+
+    @property
+    def is_pushable(self) -> bool:
+        """Can anybody push here?"""
+        is_open = self._may_do is not None or self._is_private
+        return is_open and self.configurations.store.is_shared
+
+    def push(self, push: Push, caller: Identity | None) -> tuple[Version, Json]:
+        """Push in the caller's name. Raises UserError (403) if they may not, and what `Configurations.push` does."""
+        return self.configurations.push(self._signed(push, caller))
+
+    def _signed(self, push: Push, caller: Identity | None) -> Push:
+        store = self.configurations.store
+        if self._may_do is None:
+            if not self._is_private:
+                raise UserError(
+                    "this service does not ask who calls, so it takes no configurations: run it with --authorize, or "
+                    f"change the {store.source} with kubectl",
+                    403,
+                )
+            return push
+        if caller is None:
+            raise UserError("nobody is known to call", 403)
+        if isinstance(store, ConfigMapStore):
+            self._check_right(caller, store, self._may_do)
+        return replace(push, who=caller.name)
+
+    def _check_right(self, caller: Identity, store: ConfigMapStore, may_do: MayDo) -> None:
+        """Who pushes has to have the right to change the ConfigMap."""
+        wanted = {"verb": "update", "resource": "configmaps", "namespace": store.namespace, "name": store.name}
+        try:
+            is_allowed = may_do(caller, wanted)
+        except KubeError as error:
+            raise UserError(f"cannot check who may push: {error}; try again", 503) from error
+        if not is_allowed:
+            raise UserError(f"{caller.name} may not push: no role of theirs allows 'update' on the {store.source}", 403)

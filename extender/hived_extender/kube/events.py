@@ -1,0 +1,207 @@
+"""Events about pods, folded: the same message about the same pod counts up one event instead of adding another.
+
+An event's name follows from what it says about which pod. So another replica, or this process after a restart, counts
+up the event that is there already, and a creation whose answer was lost can be repeated.
+"""
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from hived_extender.kube.client import KubeError
+
+NORMAL = "Normal"
+WARNING = "Warning"
+
+NODE = "Node"
+"""The kind of a `NodeRef`."""
+
+MESSAGE_LIMIT = 1024
+"""Bytes; what Kubernetes allows the note of an event."""
+
+REMEMBERED_EVENTS = 16_384
+_NAME_LIMIT = 253
+_DIGEST_LENGTH = 16
+
+
+class PodRef(Protocol):
+    """Which pod an event is about."""
+
+    @property
+    def uid(self) -> str:
+        """Its identity."""
+
+    @property
+    def namespace(self) -> str:
+        """Where it lives, and its events with it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """A node as something to tell about, in the way of kubelet: known by its name, its events in one namespace."""
+
+    name: str
+    namespace: str = "default"
+
+    @property
+    def uid(self) -> str:
+        """Its name."""
+        return self.name
+
+
+class EventsApi(Protocol):
+    """What is asked of the API server; `kube.KubeClient` is one. Every method raises KubeError."""
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Create an object in a collection."""
+
+    def get(self, path: str, item_type: type[Any]) -> Any:
+        """Read one object."""
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Merge into one object."""
+
+
+class _Counted(msgspec.Struct):
+    count: int | None = None
+
+
+class EventRecorder:
+    """Writes events as `component`. Thread-safe, as long as no two threads write the same message about the same pod.
+
+    Remembers the counts of the last REMEMBERED_EVENTS events; a count that is forgotten is read again.
+    """
+
+    def __init__(self, kube: EventsApi, component: str, instance: str = "") -> None:
+        self._kube = kube
+        self._component = component
+        self._instance = instance or component
+        self._lock = threading.Lock()
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def record(
+        self,
+        pod: PodRef,
+        event_type: str,
+        reason: str,
+        message: str,
+        *,
+        times: int = 1,
+        since_s: float | None = None,
+        about: str = "Pod",
+    ) -> bool:
+        """Say something about `pod` that happened `times` times, first at `since_s` (seconds of the epoch).
+
+        `about` is the kind of object, where it is no pod.
+
+        `event_type` is NORMAL or WARNING. Returns True if this is a new event, False if one was counted up. Raises
+        KubeError; then it is not known whether the event was written.
+        """
+        message = clipped(message)
+        collection = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/events"
+        name = _event_name(pod, self._component, event_type, reason, message)
+        path = f"{collection}/{quote(name, safe='')}"
+        known = self._recall(path)
+        if known is not None and self._count_up(path, known + times):
+            return False
+        event = self._event(pod, name, event_type, reason, message, times, since_s)
+        event["involvedObject"]["kind"] = about
+        if about == NODE:
+            del event["involvedObject"]["namespace"]
+        try:
+            self._kube.create(collection, event)
+        except KubeError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            stored: _Counted = self._kube.get(path, _Counted)
+            if not self._count_up(path, (stored.count or 1) + times):
+                raise  # it has expired in this very moment
+            return False
+        self._remember(path, times)
+        return True
+
+    def forget_counts(self) -> None:
+        """Others may count the same events up from now on; each is read again before it is counted."""
+        with self._lock:
+            self._counts.clear()
+
+    def _count_up(self, path: str, count: int) -> bool:
+        """Return False if the event has expired on the server."""
+        try:
+            self._kube.patch(path, {"count": count, "lastTimestamp": timestamp()})
+        except KubeError as error:
+            if error.is_not_found:
+                return False
+            raise
+        self._remember(path, count)
+        return True
+
+    def _recall(self, path: str) -> int | None:
+        with self._lock:
+            return self._counts.get(path)
+
+    def _remember(self, path: str, count: int) -> None:
+        with self._lock:
+            self._counts[path] = count
+            self._counts.move_to_end(path)
+            while len(self._counts) > REMEMBERED_EVENTS:
+                self._counts.popitem(last=False)
+
+    def _event(
+        self, pod: PodRef, name: str, event_type: str, reason: str, message: str, times: int, since_s: float | None
+    ) -> dict[str, Any]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": pod.namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "uid": pod.uid,
+            },
+            "type": event_type,
+            "reason": reason,
+            "message": message,
+            "count": times,
+            "firstTimestamp": timestamp(since_s),
+            "lastTimestamp": timestamp(),
+            # Optional here, but clients of events.k8s.io, which shows the same objects, count on these two.
+            "eventTime": f"{timestamp(since_s)[:-1]}.000000Z",
+            "action": "Scheduling",
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._instance,
+        }
+
+
+def timestamp(seconds: float | None = None) -> str:
+    """A moment (seconds of the epoch; None is now) as Kubernetes writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def clipped(message: str) -> str:
+    """A message of at most MESSAGE_LIMIT bytes, whatever is in it."""
+    if message.isascii() and len(message) <= MESSAGE_LIMIT:
+        return message
+    data = message.encode("utf-8", "replace")
+    if len(data) <= MESSAGE_LIMIT:
+        return data.decode()
+    return data[: MESSAGE_LIMIT - 3].decode("utf-8", "ignore") + "..."
+
+
+def _event_name(pod: PodRef, *saying: str) -> str:
+    digest = hashlib.sha256("\0".join((pod.uid, *saying)).encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{pod.name[: _NAME_LIMIT - _DIGEST_LENGTH - 1].rstrip('-.')}.{digest}"

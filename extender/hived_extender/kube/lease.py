@@ -1,0 +1,282 @@
+"""Who leads: the holder of a Lease (coordination.k8s.io/v1) in the API server.
+
+The leader writes its name and the time into the Lease every `RENEW_INTERVAL_S`. It trusts in the Lease for `TRUST` of
+its duration, counted from before the last successful write was sent, and leads no longer than that. The others count
+from when they last saw the Lease change, for all of its duration, so that they never begin before the leader has
+stopped. Each counts on its own clock, one that no clock adjustment moves; the times in the Lease are for people.
+
+That is exact only as long as processes are not paused. What a paused leader may still send when it wakes up is refused
+by the API server, see `binder`.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from hived_extender.kube.client import KubeError
+
+log = logging.getLogger(__name__)
+
+DURATION_S = 4
+RENEW_INTERVAL_S = 0.5
+POLL_INTERVAL_S = 0.15
+TRUST = 0.8
+LATE = "the Lease was not renewed in time"
+
+
+class LeaseApi(Protocol):
+    """What is asked of the API server; `kube.KubeClient` is one. Everything raises KubeError."""
+
+    def get(self, path: str, item_type: type[Any]) -> Any:
+        """Read one object."""
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object in a collection."""
+
+    def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace an object if its version is still the one given."""
+
+
+class _LeaseSpec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _LeaseMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Lease(msgspec.Struct):
+    metadata: _LeaseMetadata = msgspec.field(default_factory=_LeaseMetadata)
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseName:
+    """Which Lease, and who we are: `identity` is unique among the replicas, also after a restart."""
+
+    namespace: str
+    name: str
+    identity: str
+    duration_s: int = DURATION_S
+
+
+class Elector:
+    """Tries to hold a Lease, on a thread of its own, from `start` to `stop`.
+
+    `on_gained` is called with a function that tells at any time whether that term goes on; `on_standing`, when a term
+    ends and whenever the reason changes, with why this replica does not lead. Both are called on the elector's thread
+    and must return at once. `may_lead` is asked before each round: a replica that is broken lets go.
+    """
+
+    def __init__(
+        self,
+        kube: LeaseApi,
+        lease: LeaseName,
+        on_gained: Callable[[Callable[[], bool]], None],
+        on_standing: Callable[[str], None],
+        may_lead: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._kube = kube
+        self._lease = lease
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{quote(lease.namespace, safe='')}/leases"
+        self._path = f"{self._collection}/{quote(lease.name, safe='')}"
+        self._on_gained = on_gained
+        self._on_standing = on_standing
+        self._may_lead = may_lead
+        self._seen = _Lease()
+        self._seen_at = -math.inf
+        self._exists = False
+        self._is_current = False  # is `_seen` what the API server has, as far as we know?
+        self._term: _Term | None = None
+        self._standing = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="election", daemon=True)
+
+    def start(self) -> None:
+        """Begin to stand for election."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stand no more, and if this replica leads, let the next one lead at once. Waits for a call under way."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            self._resign("this replica is stopping")
+
+    @property
+    def is_alive(self) -> bool:
+        """False if the thread has ended by itself; this replica will never lead again then."""
+        return self._thread.ident is None or self._thread.is_alive() or self._stop.is_set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if self._may_lead():
+                self._stand()
+            else:
+                self._resign("this replica is broken")
+            self._stop.wait(RENEW_INTERVAL_S if self._term is not None else self._until_next_look())
+
+    def _stand(self) -> None:
+        """One round: look at the Lease unless we know it, write it if it is ours or free."""
+        trusted_until = -math.inf
+        try:
+            if self._term is None or not self._is_current:
+                self._look()
+            if self._is_ours or now() >= self._seen_at + self._duration_s:
+                sent = now()
+                self._write()
+                trusted_until = sent + TRUST * self._lease.duration_s
+                standing = LATE
+            else:
+                standing = f"{self._holder} leads"
+                if self._term is not None:
+                    self._term.end()
+        except KubeError as error:
+            # Written by us after all, although no answer came, or by somebody else: the next look tells.
+            self._is_current = False
+            standing = f"the Lease {self._lease.namespace}/{self._lease.name} is out of reach: {error}"
+        self._conclude(trusted_until, standing)
+
+    def _conclude(self, trusted_until: float, standing: str) -> None:
+        if self._term is not None and not self._term.holds():
+            self._lose(standing)
+        if trusted_until > now():
+            if self._term is None:
+                self._gain(trusted_until)
+            else:
+                self._term.prolong(trusted_until)
+        elif self._term is None and standing != self._standing:
+            self._tell(standing)
+
+    def _gain(self, trusted_until: float) -> None:
+        self._term = _Term(trusted_until)
+        log.info("elected", extra={"fields": {"identity": self._lease.identity}})
+        self._on_gained(self._term.holds)
+
+    def _lose(self, standing: str) -> None:
+        if self._term is not None:
+            self._term.end()
+            self._term = None
+        self._tell(standing)
+
+    def _resign(self, standing: str) -> None:
+        if self._term is not None:
+            self._lose(standing)
+            self._release()
+
+    def _tell(self, standing: str) -> None:
+        self._standing = standing
+        log.warning("not leading", extra={"fields": {"identity": self._lease.identity, "reason": standing}})
+        self._on_standing(standing)
+
+    def _until_next_look(self) -> float:
+        """Seconds; a Lease that runs out before the next look is looked at in that moment."""
+        left_s = self._seen_at + self._duration_s - now()
+        return left_s if 0 < left_s < POLL_INTERVAL_S else POLL_INTERVAL_S
+
+    @property
+    def _holder(self) -> str:
+        return self._seen.spec.holder_identity or ""
+
+    @property
+    def _is_ours(self) -> bool:
+        return self._holder == self._lease.identity
+
+    @property
+    def _duration_s(self) -> float:
+        """How long the Lease as last seen has to be respected after it last changed; a Lease let go of, not at all."""
+        return (self._seen.spec.lease_duration_seconds or 0) if self._holder else 0.0
+
+    def _look(self) -> None:
+        try:
+            lease: _Lease = self._kube.get(self._path, _Lease)
+        except KubeError as error:
+            if not error.is_not_found:
+                raise
+            if self._exists:  # taken away: its holder may not know yet
+                self._exists, self._seen_at = False, now()
+        else:
+            if lease.metadata.resource_version != self._seen.metadata.resource_version:
+                self._seen, self._seen_at = lease, now()
+            self._exists = True
+        self._is_current = True
+
+    def _write(self) -> None:
+        moment = _micro_time()
+        spec = self._seen.spec
+        transitions = spec.lease_transitions or 0
+        self._put(
+            {
+                "holderIdentity": self._lease.identity,
+                "leaseDurationSeconds": self._lease.duration_s,
+                "acquireTime": (spec.acquire_time if self._is_ours else None) or moment,
+                "renewTime": moment,
+                "leaseTransitions": transitions if self._is_ours else transitions + 1,
+            }
+        )
+
+    def _release(self) -> None:
+        """Let go of the Lease, so that nobody waits for it to run out. Best effort."""
+        moment = _micro_time()
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": moment, "renewTime": moment}
+        try:
+            if not self._is_current:
+                self._look()
+            if self._exists and self._is_ours:
+                self._put(spec | {"leaseTransitions": self._seen.spec.lease_transitions or 0})
+        except KubeError as error:
+            log.warning("the Lease runs out by itself", extra={"fields": {"reason": str(error)}})
+
+    def _put(self, spec: Mapping[str, Any]) -> None:
+        metadata = {"name": self._lease.name, "namespace": self._lease.namespace}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        if self._exists:
+            metadata["resourceVersion"] = self._seen.metadata.resource_version
+            stored = self._kube.replace(self._path, body)
+        else:
+            stored = self._kube.create(self._collection, body)
+        self._seen, self._seen_at, self._exists = msgspec.convert(stored, _Lease), now(), True
+        self._is_current = True
+
+
+class _Term:
+    """A time of leading. It is over for good once it was found to be: whoever saw that may have stopped working."""
+
+    def __init__(self, trusted_until: float) -> None:
+        self._trusted_until = trusted_until
+        self._is_over = False
+
+    def holds(self) -> bool:
+        """True while the term goes on; from any thread."""
+        if now() >= self._trusted_until:
+            self._is_over = True
+        return not self._is_over
+
+    def prolong(self, trusted_until: float) -> None:
+        """The Lease was renewed; too late for a term that is over."""
+        self._trusted_until = trusted_until
+
+    def end(self) -> None:
+        """The Lease is not ours any more, or will not be in a moment."""
+        self._is_over = True
+
+
+def now() -> float:
+    """Seconds on a clock that only goes forward, and goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _micro_time() -> str:
+    moment = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment)) + f".{int(moment % 1 * 1e6):06d}Z"

@@ -1,0 +1,302 @@
+"""What the admission webhook makes of pods that are created: their devices become HiveD's to give.
+
+A device plugin picks any free devices of the node for a pod that asks for its resource. So the resource is taken out of
+the pod, the counts are kept in an annotation, and the containers get the devices of the pod's cells by a variable that
+reads the annotation written when the pod is bound. Nothing happens beside the change of the pod: what cannot be changed
+soundly stays as it is, if need be with a warning to its creator. A second review changes nothing. Two kinds of pods are
+refused: those that ask for more than their namespace may have, and those of other schedulers that ask for a resource of
+which the configuration says so.
+"""
+
+import base64
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec
+from hived_config.rules import PodRules, names_for
+from hived_extender.pods.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
+from hived_extender.pods.asks import DEVICE_REQUESTS
+from hived_extender.pods.device_refusals import Refusals
+from hived_extender.pods.dialects import describe, is_marked
+from hived_extender.pods.dialects.kinds import NoObjects
+from hived_extender.pods.permissions import LabelsOf, Permissions
+from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, encode, is_positive
+
+VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "HIVED_VISIBLE_DEVICES")
+"""What containers with devices get. They are read from the pod's annotation when the container starts."""
+
+REVIEW_VERSION = "admission.k8s.io/v1"
+MAX_COUNT = 10**10 - 1
+"""Devices of a container. Greater counts are not read: no cluster has so many, and Python refuses to convert some."""
+
+MOST_PARTS = 2**18
+"""Of a review: commas and brackets, those in texts included. A pod has thousands. Millions take seconds to read."""
+
+KUBELETS = frozenset({"system:nodes", "system:masters"})
+"""Groups of users; kubelets of clusters without node authorization may be of the second."""
+
+_COUNT = re.compile(r"[0-9]{1,10}")
+
+CONTAINER_LISTS = ("initContainers", "containers")
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A pod as it is to be stored, and what to tell its creator; with a `refusal`, why it is not to be."""
+
+    pod: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+class DeviceRequests(msgspec.Struct):
+    """The content of the annotation `DEVICE_REQUESTS`.
+
+    `total` is as Kubernetes counts a pod, whose init containers end before the others begin.
+    """
+
+    resource: str
+    total: int
+    containers: dict[str, int]
+
+
+class Admission:
+    """Changes pods that are for the scheduler of this cluster, and no others.
+
+    `serves_every_name`: there is no other scheduler that pods could be for. `labels_of` has the labels of namespaces.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        rules: PodRules,
+        *,
+        serves_every_name: bool = False,
+        labels_of: LabelsOf | None = None,
+    ) -> None:
+        self._serves_every_name = serves_every_name
+        self._labels_of = labels_of
+        self.configure(cluster, rules)
+
+    def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
+        """Go by another configuration from now on."""
+        self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
+        self._resources = frozenset(rules.resources_in(cluster).values())
+        self._refusals = Refusals(cluster, rules)
+        self._permissions = Permissions(cluster, rules, self._labels_of)
+
+    def admit(self, pod: Mapping[str, Any], namespace: str = "", *, is_by_kubelet: bool = False) -> Admitted:
+        """The pod with the limit that makes it ours and with the variables, without the resource of devices.
+
+        `namespace` is where it is created, if that is not written in it; `is_by_kubelet` says who creates it. Raises
+        UserError for what is no pod.
+        """
+        view: Pod = _decoded(pod, Pod)
+        view.metadata.namespace = view.metadata.namespace or namespace
+        spec = view.spec
+        if spec is None:
+            return Admitted(pod)
+        is_ours = view.is_ours or self._serves(spec.scheduler_name or "")
+        refusal = self._refusals.refusal(view, is_ours=is_ours, is_by_kubelet=is_by_kubelet)
+        if not refusal and self._permissions.concerns(view, is_served=self._serves(spec.scheduler_name or "")):
+            refusal = self._permissions.refusal(view)
+        if refusal:
+            return Admitted(pod, refusal=refusal)
+        if view.node or not self._serves(spec.scheduler_name or ""):
+            return Admitted(pod)
+        warnings = _mistakes(view)
+        containers = [*(spec.init_containers or ()), *(spec.containers or ())]
+        named = sorted(self._resources & {name for each in containers for name in _limits(each)})
+        asked = {resource: counts for resource in named if (counts := _counts(containers, resource)) != {}}
+        if None in asked.values():
+            return Admitted(pod, warnings)  # the API server refuses it, in its own words
+        if len(asked) > 1:
+            return Admitted(pod, (*warnings, f"it asks for {' and '.join(asked)}; leave one"))
+        for resource, counts in asked.items():
+            pod, replaced = _isolated(pod, view, resource, counts or {})
+            warnings = (*warnings, *replaced)
+        is_enabled = (
+            asked or is_marked(view) or not view.annotations.keys().isdisjoint((SCHEDULING_SPEC, DEVICE_REQUESTS))
+        )
+        return Admitted(_enabled(pod) if is_enabled else pod, warnings)
+
+    def _serves(self, scheduler_name: str) -> bool:
+        return self._serves_every_name or scheduler_name in self._names
+
+
+class _User(msgspec.Struct):
+    groups: list[str] | None = None
+
+
+class _Request(msgspec.Struct):
+    uid: str
+    object: dict[str, Any] | None = None
+    namespace: str = ""
+    operation: str = ""
+    sub_resource: str = msgspec.field(name="subResource", default="")
+    user: _User = msgspec.field(name="userInfo", default_factory=_User)
+
+
+class _Review(msgspec.Struct):
+    api_version: str = msgspec.field(name="apiVersion")
+    kind: str
+    request: _Request
+
+
+_review_decoder = msgspec.json.Decoder(_Review)
+
+
+def review(admission: Admission, body: bytes) -> bytes:
+    """The answer to an AdmissionReview of the API server. Raises UserError for anything else."""
+    parts = sum(map(body.count, (b",", b"[", b"{")))
+    if parts > MOST_PARTS:
+        raise UserError(f"the review has {parts} commas and brackets, at most {MOST_PARTS} are read")
+    try:
+        asked = _review_decoder.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"expected an AdmissionReview, found JSON that is none: {error}") from None
+    if (asked.api_version, asked.kind) != (REVIEW_VERSION, "AdmissionReview"):
+        raise UserError(f"expected an AdmissionReview of {REVIEW_VERSION}, found {asked.api_version} {asked.kind}")
+    request = asked.request
+    answer: dict[str, Any] = {"uid": request.uid, "allowed": True}
+    if request.object is not None and request.operation == "CREATE" and not request.sub_resource:
+        is_by_kubelet = not KUBELETS.isdisjoint(request.user.groups or ())
+        admitted = admission.admit(request.object, request.namespace, is_by_kubelet=is_by_kubelet)
+        patch = list(_patch(request.object, admitted.pod))
+        if patch:
+            answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(encode(patch)).decode()}
+        if admitted.refusal:
+            answer |= {"allowed": False, "status": {"code": 403, "message": f"hived: {admitted.refusal}"}}
+        if admitted.warnings:
+            answer["warnings"] = [f"hived: {warning}" for warning in admitted.warnings]
+    return encode({"apiVersion": REVIEW_VERSION, "kind": "AdmissionReview", "response": answer})
+
+
+def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """JSON Patch from one to the other, of what `Admission` changes; "add" replaces what is there."""
+    annotations = new["metadata"].get("annotations")
+    if annotations != old["metadata"].get("annotations"):
+        yield {"op": "add", "path": "/metadata/annotations", "value": annotations}
+    for key in CONTAINER_LISTS:
+        both = zip(old["spec"].get(key) or (), new["spec"].get(key) or (), strict=True)
+        for index, (before, after) in enumerate(both):
+            for part in ("env", "resources"):
+                if before.get(part) != after.get(part):
+                    yield {"op": "add", "path": f"/spec/{key}/{index}/{part}", "value": after[part]}
+
+
+def _mistakes(pod: Pod) -> tuple[str, ...]:
+    """What is wrong with how a pod speaks of its gang: told now, its creator need not look for events."""
+    try:
+        describe(pod, NoObjects())  # whether the object that describes the gang exists does not matter yet
+    except UserError as error:
+        return (error.message,)
+    return ()
+
+
+def _decoded(value: Any, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"expected a pod, found one that cannot be read: {error}") from None
+
+
+def _limits(container: Container) -> Mapping[str, str | int | float]:
+    return (container.resources.limits if container.resources else None) or {}
+
+
+def _counts(containers: Iterable[Container], resource: str) -> dict[str, int] | None:
+    """How many devices each container asks for, where any; None if Kubernetes would not have it that way."""
+    counts = {}
+    for container in containers:
+        limit = str(_limits(container).get(resource, 0))
+        requests = (container.resources.requests if container.resources else None) or {}
+        if not _COUNT.fullmatch(limit) or str(requests.get(resource, limit)) != limit:
+            return None
+        if int(limit):
+            counts[container.name] = int(limit)
+    return counts
+
+
+def _isolated(
+    pod: Mapping[str, Any], view: Pod, resource: str, counts: dict[str, int]
+) -> tuple[Mapping[str, Any], list[str]]:
+    """(the pod with the devices of its cells in place of any devices, what of it was replaced)."""
+    # Another webhook may have added a container since the first time.
+    counts = _saved_counts(view, resource) | counts
+    requests = DeviceRequests(resource, _total(view, counts), counts)
+    annotations = dict(view.annotations) | {DEVICE_REQUESTS: encode(requests).decode()}
+    spec, replaced = dict(pod["spec"]), list[str]()
+    for key in CONTAINER_LISTS:
+        if key in spec:
+            spec[key] = [
+                _isolated_container(each, resource, replaced) if each.get("name", "") in counts else each
+                for each in spec[key] or ()
+            ]
+    return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}, "spec": spec}, replaced
+
+
+def _saved_counts(pod: Pod, resource: str) -> dict[str, int]:
+    """What `DEVICE_REQUESTS` says of the pod's containers, nothing if it is not sound: anybody may have written it."""
+    try:
+        saved = msgspec.json.decode(pod.annotations.get(DEVICE_REQUESTS, ""), type=DeviceRequests)
+    except (ValueError, RecursionError):
+        return {}
+    spec = pod.spec
+    names = {each.name for each in (*(spec.init_containers or ()), *(spec.containers or ()))} if spec else set()
+    known = saved.containers.items() if saved.resource == resource else ()
+    return {name: count for name, count in known if name in names and 0 < count <= MAX_COUNT}
+
+
+def _total(pod: Pod, counts: Mapping[str, int]) -> int:
+    """How many devices the pod needs at once if its containers need so many."""
+    spec = pod.spec
+    assert spec is not None  # else nobody has counted
+    beside = most = 0
+    for container in spec.init_containers or ():
+        count = counts.get(container.name, 0)
+        most = max(most, beside + count)
+        if container.restart_policy == "Always":
+            beside += count
+    return max(most, beside + sum(counts.get(container.name, 0) for container in spec.containers or ()))
+
+
+class _Variable(msgspec.Struct):
+    name: str
+
+
+def _isolated_container(container: Mapping[str, Any], resource: str, replaced: list[str]) -> dict[str, Any]:
+    """The container without the resource and with the variables, before its own, which may refer to them."""
+    source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{LEAF_CELL_ISOLATION}']"}}
+    ours = [{"name": name, "valueFrom": source} for name in VARIABLES]
+    env: list[dict[str, Any]] = container.get("env") or []
+    names = [each.name for each in _decoded(env, list[_Variable])]
+    for name, variable in zip(names, env, strict=True):
+        if name in VARIABLES and variable not in ours:
+            replaced.append(f"container {container.get('name')}: {name} now names the devices of the pod's cells")
+    others = [each for each, name in zip(env, names, strict=True) if name not in VARIABLES]
+    resources = {
+        key: {name: quantity for name, quantity in (value or {}).items() if name != resource}
+        if key in ("limits", "requests")
+        else value
+        for key, value in (container.get("resources") or {}).items()
+    }
+    return {**container, "env": [*ours, *others], "resources": resources}
+
+
+def _enabled(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The pod with the limit that makes it ours, on its first container unless one has it."""
+    containers = [each for key in CONTAINER_LISTS for each in pod["spec"].get(key) or ()]
+    limits = [((each.get("resources") or {}).get("limits") or {}) for each in containers]
+    main = pod["spec"].get("containers")
+    if not main or any(is_positive(limit.get(ENABLE_LIMIT, 0)) for limit in limits):
+        return pod
+    resources = main[0].get("resources") or {}
+    limit = {**(resources.get("limits") or {}), ENABLE_LIMIT: 1}
+    first = {**main[0], "resources": {**resources, "limits": limit}}
+    return {**pod, "spec": {**pod["spec"], "containers": [first, *main[1:]]}}

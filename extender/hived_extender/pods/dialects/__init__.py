@@ -1,0 +1,135 @@
+"""What pods of other schedulers and job controllers say of their gangs, in one common description.
+
+Adding a dialect: one module here with the parts of `Dialect`, its line in the table, and one table-driven test. Whoever
+has our own annotation is not asked.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from hived.errors import UserError
+from hived_extender.pods.dialects import (
+    coscheduling_labels,
+    jobset,
+    kai,
+    koordinator,
+    kueue,
+    native_podgroup,
+    own,
+    podgroup,
+    podgroup_old,
+    volcano,
+    workload,
+    yunikorn,
+)
+from hived_extender.pods.dialects.description import Description, ObjectRef, merged
+from hived_extender.pods.dialects.kinds import Lookup
+from hived_extender.pods.wire import Pod, PodSpec
+
+
+class Dialect(Protocol):
+    """A module of this folder.
+
+    `KEYS` are the labels and annotations without which it has nothing to say, `WAITING_S` the waiting time of a gang
+    that has none itself.
+    """
+
+    NAME: str
+    KEYS: frozenset[str]
+    WAITING_S: float | None
+
+    def describe(self, pod: Pod, _objects: Lookup, /) -> Description | None:
+        """What the dialect says of the pod, None if nothing. UserError if the pod or its object is no good."""
+
+
+DIALECTS: tuple[Dialect, ...] = (
+    coscheduling_labels,
+    koordinator,
+    podgroup,
+    podgroup_old,
+    volcano,
+    native_podgroup,
+    workload,
+    yunikorn,
+    kueue,
+    kai,
+    own,
+)
+KINDS = (podgroup.KIND, podgroup_old.KIND, volcano.KIND, native_podgroup.KIND, workload.KIND)
+
+_KEYS = frozenset().union(*(dialect.KEYS for dialect in DIALECTS))
+_WAITING_S = {dialect.NAME: dialect.WAITING_S for dialect in DIALECTS}
+
+
+def is_marked(pod: Pod) -> bool:
+    """Does any dialect have something to say of the pod? Costs less than 2 us."""
+    metadata, spec = pod.metadata, pod.spec
+    return not (_KEYS.isdisjoint(metadata.labels or ()) and _KEYS.isdisjoint(metadata.annotations or ())) or (
+        spec is not None and (spec.scheduling_group is not None or spec.workload_ref is not None)
+    )
+
+
+def is_marked_by_author(pod: Pod) -> bool:
+    """The same, where what Volcano's controller writes onto every pod does not count."""
+    if not is_marked(pod):
+        return False
+    spec = pod.spec or PodSpec()
+    marks = (pod.labels.keys() | pod.annotations.keys()) & _KEYS - set(volcano.GROUP_NAMES)
+    has_field = spec.scheduling_group is not None or spec.workload_ref is not None
+    return bool(marks) or has_field or not volcano.is_made(pod)
+
+
+def describe(pod: Pod, objects: Lookup) -> Description | None:
+    """What all dialects say of the pod, None if it is marked by none.
+
+    Raises UserError if two of them disagree, if a value is not what it should be, or if something is said of a gang
+    that has no name. `missing` only remains where nothing but the object that is not there could say the minimum.
+    """
+    if not is_marked(pod):
+        return None
+    said = [each for dialect in DIALECTS if (each := dialect.describe(pod, objects)) is not None]
+    said = own.prevail(volcano.give_way(pod, said))
+    result = merged(said)
+    if result is not None and result.missing and result.minimum is not None:
+        result = merged(replace(each, source=None, missing=None) if each.missing else each for each in said)
+    return None if result is None else _completed(pod, result, [_WAITING_S[each.dialect] for each in said])
+
+
+def objects_of(pod: Pod) -> frozenset[ObjectRef]:
+    """The objects that the pod names: its description may change when one of them does."""
+    asked = _Asked()
+    if is_marked(pod):
+        for dialect in DIALECTS:
+            with suppress(UserError):
+                dialect.describe(pod, asked)
+    return frozenset(asked.refs)
+
+
+class _Asked:
+    """Has no objects, and notes which were asked for."""
+
+    def __init__(self) -> None:
+        self.refs: list[ObjectRef] = []
+
+    def get(self, kind: str, namespace: str, name: str, /) -> Mapping[str, Any] | None:
+        self.refs.append(ObjectRef(kind, namespace, name))
+        return None
+
+
+def _completed(pod: Pod, said: Description, waiting_s: list[float | None]) -> Description:
+    if said.gang is None:
+        if said.minimum or said.total or said.groups or said.match_policy:
+            raise UserError(
+                f"it says something of a gang ({said.dialect}), but not which: set label "
+                f"{coscheduling_labels.GROUP_NAME}, annotation {koordinator.GANG_NAME}, or what else names one there"
+            )
+        return said
+    return replace(
+        said,
+        total=None if said.total is None else max(said.total, said.minimum or 1),
+        groups=None if said.groups is None else tuple(sorted({*said.groups, said.gang})),
+        job_part=jobset.part_of(pod),
+        waiting_s=said.waiting_s or next((each for each in waiting_s if each is not None), None),
+    )

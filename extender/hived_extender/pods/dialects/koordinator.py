@@ -1,0 +1,53 @@
+"""Koordinator's annotations, which ACK and DLRover use as well.
+
+The name of the gang is that of the coscheduling labels if the pod has them.
+"""
+
+from dataclasses import replace
+
+from hived.errors import UserError
+from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
+from hived_extender.pods.dialects.description import Description, GangKey
+from hived_extender.pods.dialects.kinds import Lookup
+from hived_extender.pods.dialects.words import Words, count, duration_s, gangs, match_policy, name, one_of
+from hived_extender.pods.wire import Pod
+
+NAME = "Koordinator"
+PREFIX = "gang.scheduling.koordinator.sh/"
+GANG_NAME = PREFIX + "name"
+MINIMUM = PREFIX + "min-available"
+TOTAL = PREFIX + "total-number"
+WAITING_TIME = PREFIX + "waiting-time"
+MODE = PREFIX + "mode"
+GROUPS = PREFIX + "groups"
+MATCH_POLICY = PREFIX + "match-policy"
+PODGROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+KEYS = frozenset({GANG_NAME, MINIMUM, TOTAL, WAITING_TIME, MODE, GROUPS, MATCH_POLICY})
+WAITING_S: float | None = 600.0
+
+
+def describe(pod: Pod, _objects: Lookup) -> Description | None:
+    """What the annotations say, if there are any. UserError for a name without a minimum."""
+    if KEYS.isdisjoint(pod.annotations):
+        return None
+    labels, annotations = Words("label ", pod.labels), Words("annotation ", pod.annotations)
+    said = replace(options(annotations), minimum=annotations.read(MINIMUM, count))
+    group = labels.read(PODGROUP_LABEL, name) or labels.read(GROUP_NAME, name)
+    if group is None:
+        group = annotations.read(GANG_NAME, name)
+        if group is not None and said.minimum is None and not labels.has(MIN_AVAILABLE):
+            raise UserError(f"annotation {GANG_NAME} is there, but no minimum: set annotation {MINIMUM} as well")
+    return said if group is None else replace(said, gang=GangKey(pod.metadata.namespace, group))
+
+
+def options(annotations: Words) -> Description:
+    """What the annotations of a pod or a PodGroup say of its gang, name and minimum left aside."""
+    mode = annotations.read(MODE, one_of("Strict", "NonStrict"))
+    return Description(
+        NAME,
+        total=annotations.read(TOTAL, count),
+        groups=annotations.read(GROUPS, gangs),
+        match_policy=annotations.read(MATCH_POLICY, match_policy),
+        is_strict=None if mode is None else mode == "Strict",
+        waiting_s=annotations.read(WAITING_TIME, duration_s),
+    )

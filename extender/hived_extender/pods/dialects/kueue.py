@@ -1,0 +1,26 @@
+"""Kueue: groups of plain pods, and topology wishes, whose levels are labels of nodes."""
+
+from hived_extender.pods.dialects.description import Description, GangKey
+from hived_extender.pods.dialects.kinds import Lookup
+from hived_extender.pods.dialects.words import Words, count, name, wish
+from hived_extender.pods.wire import Pod
+
+NAME = "Kueue"
+GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
+TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+KEYS = frozenset({GROUP_NAME, TOTAL, REQUIRED, PREFERRED})
+WAITING_S: float | None = None
+
+
+def describe(pod: Pod, _objects: Lookup) -> Description | None:
+    """What labels and annotations say; all pods of a group start together."""
+    annotations = Words("annotation ", pod.annotations)
+    group = Words("label ", pod.labels).read(GROUP_NAME, name)
+    total = annotations.read(TOTAL, count)
+    within = wish(annotations, REQUIRED, PREFERRED)
+    if group is None and total is None and within is None:
+        return None
+    gang = None if group is None else GangKey(pod.metadata.namespace, group)
+    return Description(NAME, gang=gang, minimum=total, within=within)

@@ -1,0 +1,39 @@
+"""PodGroups of Kubernetes 1.36 and later, which pods name in their spec.
+
+Pods of a group with the basic policy start one by one; they are a gang only to be placed near each other. Whether pods
+are disrupted one by one or all together is not read: a gang keeps its minimum or leaves as a whole.
+"""
+
+from hived_extender.pods.dialects.description import Description, GangKey, Within
+from hived_extender.pods.dialects.kinds import Kind, Lookup, find
+from hived_extender.pods.dialects.words import Words, count, level, name
+from hived_extender.pods.wire import Pod
+
+NAME = "PodGroup (scheduling.k8s.io)"
+KIND = Kind("scheduling.k8s.io", "podgroups", ("v1beta1", "v1alpha3", "v1alpha2"))
+KEYS: frozenset[str] = frozenset()
+WAITING_S: float | None = None
+
+
+def describe(pod: Pod, objects: Lookup) -> Description | None:
+    """What the PodGroup says that is the pod's `spec.schedulingGroup`."""
+    group = pod.spec.scheduling_group.pod_group_name if pod.spec and pod.spec.scheduling_group else None
+    if not group:
+        return None
+    gang = GangKey(pod.metadata.namespace, group)
+    source = KIND.ref(gang.namespace, gang.name)
+    found = find(objects, source)
+    if found is None:
+        return Description(NAME, gang=gang, source=source, missing=True)
+    spec = Words(f"{source}: spec.", found.get("spec"))
+    minimum = spec.part("schedulingPolicy").part("gang").read("minCount", count)
+    keys = [each.read("key", level) for each in spec.part("schedulingConstraints").parts("topology")]
+    within = next((Within(key, is_required=True) for key in keys if key is not None), None)
+    return Description(
+        NAME,
+        gang=None if minimum is None and within is None else gang,
+        minimum=minimum,
+        within=within,
+        priority_class=spec.read("priorityClassName", name),
+        source=source,
+    )

@@ -1,0 +1,40 @@
+"""PodGroups of scheduler-plugins, of the group `scheduling.x-k8s.io`; Kubeflow's operators make them too."""
+
+from dataclasses import replace
+
+from hived_extender.pods.dialects import coscheduling_labels, koordinator
+from hived_extender.pods.dialects.description import Description, GangKey, merged
+from hived_extender.pods.dialects.kinds import Kind, Lookup, find
+from hived_extender.pods.dialects.words import Words, count, name, whole
+from hived_extender.pods.wire import Pod
+
+NAME = "PodGroup (scheduling.x-k8s.io)"
+LABEL = "scheduling.x-k8s.io/pod-group"
+KIND = Kind("scheduling.x-k8s.io", "podgroups", ("v1alpha1",))
+KEYS = frozenset({LABEL})
+WAITING_S: float | None = 60.0
+
+
+def describe(pod: Pod, objects: Lookup) -> Description | None:
+    """What the PodGroup says that the pod's label names."""
+    group = Words("label ", pod.labels).read(LABEL, name)
+    return None if group is None else read(NAME, KIND, GangKey(pod.metadata.namespace, group), objects)
+
+
+def read(dialect: str, kind: Kind, gang: GangKey, objects: Lookup) -> Description:
+    """What a PodGroup of either kind says, the labels and annotations on it included."""
+    source = kind.ref(gang.namespace, gang.name)
+    found = find(objects, source)
+    if found is None:
+        return Description(dialect, gang=gang, source=source, missing=True)
+    spec, metadata = (Words(f"{source}: {part}.", found.get(part)) for part in ("spec", "metadata"))
+    labels, annotations = metadata.part("labels"), metadata.part("annotations")
+    own = Description(
+        dialect,
+        gang=gang,
+        minimum=spec.read("minMember", count),
+        waiting_s=spec.read("scheduleTimeoutSeconds", whole) or None,
+        source=source,
+    )
+    said = merged([own, coscheduling_labels.options(labels, annotations), koordinator.options(annotations)])
+    return own if said is None else replace(said, dialect=dialect)

@@ -1,0 +1,24 @@
+"""PodGroups of the group `scheduling.sigs.k8s.io`: of earlier scheduler-plugins, and of Koordinator."""
+
+from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
+from hived_extender.pods.dialects.description import Description, GangKey
+from hived_extender.pods.dialects.kinds import Kind, Lookup
+from hived_extender.pods.dialects.koordinator import PODGROUP_LABEL
+from hived_extender.pods.dialects.podgroup import read
+from hived_extender.pods.dialects.words import Words, name
+from hived_extender.pods.wire import Pod
+
+NAME = "PodGroup (scheduling.sigs.k8s.io)"
+KIND = Kind("scheduling.sigs.k8s.io", "podgroups", ("v1alpha1",))
+KEYS = frozenset({PODGROUP_LABEL, GROUP_NAME})
+WAITING_S: float | None = 60.0
+
+
+def describe(pod: Pod, objects: Lookup) -> Description | None:
+    """What the PodGroup says that one of the labels names; none is needed where labels have the minimum too."""
+    labels = Words("label ", pod.labels)
+    group = labels.read(PODGROUP_LABEL, name) or labels.read(GROUP_NAME, name)
+    if group is None:
+        return None
+    said = read(NAME, KIND, GangKey(pod.metadata.namespace, group), objects)
+    return None if said.missing and labels.has(MIN_AVAILABLE) else said

@@ -1,0 +1,82 @@
+"""Which pods are ours, and what those ask for that do not speak HiveD's own words."""
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec
+from hived_config.rules import PodRules, names_for
+from hived_extender.pods import dialects
+from hived_extender.pods.asks import Ask, Resolver, no_labels
+from hived_extender.pods.dialects.description import Description, ObjectRef
+from hived_extender.pods.dialects.kinds import Lookup
+from hived_extender.pods.permissions import LabelsOf
+from hived_extender.pods.wire import Pod
+
+
+class AccessRefused(UserError):
+    """The configuration does not allow the namespace of a pod what the pod asks for."""
+
+
+class Interpreter:
+    """Reads pods by the `rules` of one configuration.
+
+    `serves_every_name`: there is no other scheduler that pods could be for. `labels_of` has the labels of namespaces.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        rules: PodRules,
+        objects: Lookup,
+        *,
+        serves_every_name: bool = False,
+        labels_of: LabelsOf = no_labels,
+    ) -> None:
+        self._labels_of = labels_of
+        self.configure(cluster, rules)
+        self._objects = objects
+        self._serves_every_name = serves_every_name
+
+    def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
+        """Read pods by another configuration from now on."""
+        self.rules = rules
+        self._resolver = Resolver(cluster, rules, self._labels_of)
+        self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """The resources that leaf cells stand for."""
+        return self._resolver.devices
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Does the pod have the enabling limit (SEMANTICS 3.1), or name our scheduler and ask for devices or a gang?
+
+        Cost for a pod of another scheduler: 1 us.
+        """
+        if pod.is_ours:
+            return True
+        spec = pod.spec
+        if spec is None or not self.serves(spec.scheduler_name or ""):
+            return False
+        return dialects.is_marked_by_author(pod) or self._resolver.asks_for_devices(pod)
+
+    def serves(self, scheduler_name: str) -> bool:
+        """Is this one of our names?"""
+        return self._serves_every_name or scheduler_name in self._names
+
+    def describe(self, pod: Pod) -> Description | None:
+        """Its gang and wishes, None if it has none. Raises UserError if they cannot be made out."""
+        return dialects.describe(pod, self._objects)
+
+    def ask(self, pod: Pod, description: Description | None) -> Ask:
+        """What it asks for. Raises UserError, which says what to set, where that is open."""
+        return self._resolver.resolve(pod, description)
+
+    def check_access(self, namespace: str, virtual_cluster: str, priority: int) -> None:
+        """Raise UserError if pods of a namespace may not use a virtual cluster at this priority."""
+        access = self.rules.access
+        labels = self._labels_of(namespace) if access.needs_labels else {}
+        if refusal := access.refusal(namespace, labels, virtual_cluster, priority):
+            raise AccessRefused(refusal)
+
+    def objects_of(self, pod: Pod) -> frozenset[ObjectRef]:
+        """The objects that its description depends on."""
+        return dialects.objects_of(pod)

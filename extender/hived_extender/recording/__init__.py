@@ -1,0 +1,1 @@
+"""Writing every decision down, and deciding anew what was written down."""

@@ -1,0 +1,222 @@
+"""The record of a run: every event that reached the core, as a scenario that `hived replay` repeats.
+
+A run is a chain of files `RUN-0001.jsonl`, `RUN-0002.jsonl`, ... beside a copy of its configuration, `RUN.yaml`. Only
+the first has the header, and a `new` line begins each term of leadership; the parts joined in order are one scenario.
+A part cannot stand alone, because free lists and reservations depend on the whole history. Pods are named by uid and
+their specs are written out with all defaults, so that a replay sees exactly what the core saw.
+
+When another configuration is taken up without a restart, what its state is built from is written beside the run, as a
+`Draft`; the draft becomes the next part when that state replaces the old one, with a copy of its configuration,
+`RUN.2.yaml` and so on.
+
+A line is on its way to the disk before the next event is handled, so a record ends with the event that broke something.
+A record that cannot be written is given up, with an error in the log: recording never stops scheduling.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from hived.events import Offer, Phase
+from hived.specs import PodRequest
+from hived_extender.pods.annotations import spec_fields
+from hived_extender.recording.recorded_offer import to_text
+
+log = logging.getLogger(__name__)
+
+PART_SIZE = 64 * 1024 * 1024
+
+_encoder = msgspec.json.Encoder()
+
+
+class Operations:
+    """Writes down what a core is told, one line for each operation."""
+
+    _config: str
+
+    def _write(self, op: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def began(self) -> None:
+        """The core starts anew from an empty state, as it does whenever a replica begins to lead."""
+        self._write({"op": "new", "config": self._config})
+
+    def node_changed(self, node: str, is_healthy: bool) -> None:
+        """A configured node turned healthy or bad."""
+        self._write({"op": "updateNode", "node": node, "old": not is_healthy, "new": is_healthy})
+
+    def leaves_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int]) -> None:
+        """So many leaf cells of a node cannot be had from now on, those with `known` device indices among them."""
+        self._write({"op": "loseLeaves", "node": node, "leafType": leaf_type, "count": count, "known": [*known]})
+
+    def scheduled(
+        self, pod: PodRequest, phase: Phase, offer: Offer | None, node_names: Sequence[str], commit: bool
+    ) -> None:
+        """A pod was to be placed on nodes of `offer`, None for any; `commit` says that a bind was carried out."""
+        fields = {
+            "op": "schedule",
+            "pod": pod.uid,
+            "spec": spec_fields(pod.spec),
+            "phase": phase.value,
+            "suggested": "all",
+            "commit": commit,
+        }
+        self._write(fields if offer is None else fields | {"offer": to_text(offer, node_names)})
+
+    def bound(self, pod: PodRequest, node: str, bind_info: str) -> None:
+        """A pod was found bound; `bind_info` is its annotation."""
+        self._write(
+            {"op": "addBound", "pod": pod.uid, "node": node, "spec": spec_fields(pod.spec), "bindInfo": bind_info}
+        )
+
+    def split(self, group: str, pods: Sequence[PodRequest]) -> None:
+        """The pods of an allocated group go on as groups of their own, one per slot."""
+        parts = [{"pod": pod.uid, "spec": spec_fields(pod.spec)} for pod in pods]
+        self._write({"op": "split", "group": group, "pods": parts})
+
+    def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str) -> None:
+        """A group had reserved cells before this state began; `bind_info` is what its first pod would be bound with."""
+        waiting = [{"pod": pod.uid, "spec": spec_fields(pod.spec)} for pod in pods]
+        self._write({"op": "reserve", "pods": waiting, "node": node, "bindInfo": bind_info})
+
+    def deleted(self, uid: str) -> None:
+        """A pod is gone."""
+        self._write({"op": "delete", "pod": uid})
+
+
+class Draft(Operations):
+    """What the core of a configuration to come is told, in a file of its own until `Recorder.take_over`."""
+
+    def __init__(self, path: Path | None, config: str, config_text: str) -> None:
+        """Nothing is written where `path` is None. `config` is what the copy of the configuration will be called."""
+        self.path = path
+        self.config_text = config_text
+        self.is_broken = False
+        self._config = config
+        self._file: BinaryIO | None = None
+        if path is not None:
+            try:
+                self._file = path.open("wb", buffering=0)
+            except OSError:
+                self.is_broken = True
+
+    def drop(self) -> None:
+        """It is not needed: another configuration stays in force."""
+        self.finish()
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def finish(self) -> None:
+        """Everything is written."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, op: dict[str, Any]) -> None:
+        if self._file is not None and not self.is_broken:
+            try:
+                self._file.write(_encoder.encode(op) + b"\n")
+            except OSError:
+                self.is_broken = True
+
+
+class Recorder(Operations):
+    """Writes one run. Not thread-safe: its owner calls it under the lock that orders the events."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config_text: str,
+        on_failure: Callable[[], None] = lambda: None,
+        *,
+        run: str = "",
+        part_size: int = PART_SIZE,
+    ) -> None:
+        """Start a run in `directory`, made if need be; raises OSError if that fails.
+
+        `on_failure` is called once, when a line could not be written; `run` names the run (default: the time in UTC);
+        `part_size` in bytes.
+        """
+        self._directory = directory
+        self._part_size = part_size
+        self._on_failure = on_failure
+        now = time.time()
+        self.run = run or time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{int(now % 1 * 1000):03d}Z"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._config = f"{self.run}.yaml"
+        self._config_count = 1
+        (directory / self._config).write_text(config_text, encoding="utf-8")
+        self._part = 0
+        self._file: BinaryIO | None = self._next_part()
+        self._write({"op": "header", "name": self.run, "config": self._config})
+
+    def close(self) -> None:
+        """Finish the run."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def draft(self, config_text: str) -> Draft:
+        """Where to write what the core of another configuration is told. A file that cannot be made ends the record
+        when the draft is taken over.
+        """
+        path = None if self._file is None else self._directory / f"{self.run}.draft"
+        return Draft(path, self._next_config(), config_text)
+
+    def take_over(self, draft: Draft) -> None:
+        """The draft's core takes the place of ours: the record goes on with what that was told."""
+        draft.finish()
+        self.configured(draft.config_text)
+        if self._file is None or draft.path is None:
+            return
+        try:
+            if draft.is_broken:
+                raise OSError(f"{draft.path} could not be written")
+            self._file.close()
+            self._part += 1
+            path = self._part_path()
+            draft.path.rename(path)
+            self._file = path.open("ab", buffering=0)
+        except OSError:
+            self._give_up()
+
+    def configured(self, config_text: str) -> None:
+        """Terms that begin from now on do so with this configuration."""
+        if self._file is None:
+            return
+        name = self._next_config()
+        try:
+            (self._directory / name).write_text(config_text, encoding="utf-8")
+        except OSError:
+            self._give_up()
+        self._config, self._config_count = name, self._config_count + 1
+
+    def _next_config(self) -> str:
+        return f"{self.run}.{self._config_count + 1}.yaml"
+
+    def _part_path(self) -> Path:
+        return self._directory / f"{self.run}-{self._part:04d}.jsonl"
+
+    def _next_part(self) -> BinaryIO:
+        self._part += 1
+        return self._part_path().open("xb", buffering=0)
+
+    def _write(self, op: dict[str, Any]) -> None:
+        if self._file is None:
+            return
+        try:
+            if self._file.tell() >= self._part_size:
+                self._file.close()
+                self._file = self._next_part()
+            self._file.write(_encoder.encode(op) + b"\n")
+        except OSError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        log.exception("the record of this run ends here: it cannot be written")
+        self.close()
+        self._on_failure()

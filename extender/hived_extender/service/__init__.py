@@ -1,0 +1,1 @@
+"""The scheduling service: the state, its lock, and every decision."""

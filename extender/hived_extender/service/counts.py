@@ -1,0 +1,71 @@
+"""Numbers read off the core's state for `/metrics`."""
+
+from collections.abc import Iterable
+
+from hived.state import Group, GroupState, State
+from hived.topology import NO_CELL
+from hived_extender.service.devices.guarantees import shared_shortages
+
+
+def count_groups(groups: Iterable[Group]) -> dict[str, int]:
+    """How many groups are in each state, by its name."""
+    counts = dict.fromkeys((group_state.value for group_state in GroupState), 0)
+    for group in groups:
+        counts[group.state.value] += 1
+    return counts
+
+
+def count_preempting_pods(groups: Iterable[Group]) -> int:
+    """How many pods wait for the victims of their group's preemption."""
+    return sum(len(group.preempting_pods) for group in groups)
+
+
+def count_bad_nodes(state: State) -> int:
+    """Configured nodes that are not healthy."""
+    return int(state.cells.node_bad.sum())
+
+
+def count_leaf_cells(state: State) -> dict[tuple[str, str], int]:
+    """Leaf cells by virtual cluster and use ("used", "free"); opportunistic pods use nobody's in particular.
+
+    Cost O(preassigned cells), in numpy.
+    """
+    topology = state.topology
+    counts = {(vc, use): 0 for vc in topology.vc_names for use in ("used", "free")}
+    for forest in topology.forests:
+        if forest.vc == NO_CELL:
+            continue
+        vc = topology.vc_names[forest.vc]
+        first = forest.bases[forest.top_level]
+        used = int(state.cells.used[first : first + forest.tree_count].sum())
+        total = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
+        counts[vc, "used"] += used
+        counts[vc, "free"] += total - used
+    return counts
+
+
+def count_short_leaf_cells(state: State) -> dict[str, int]:
+    """By virtual cluster, the leaf cells of its guarantee that stand for bad ones: it cannot have them now.
+
+    Cost O(virtual leaf cells), in numpy.
+    """
+    topology = state.topology
+    counts = dict.fromkeys(topology.vc_names, 0)
+    for forest in topology.forests:
+        if forest.vc != NO_CELL:
+            first = forest.bases[1]
+            count = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
+            counts[topology.vc_names[forest.vc]] += int(state.cells.bad[first : first + count].sum())
+    return counts
+
+
+def count_shared_short_cells(state: State) -> dict[tuple[str, str], int]:
+    """By chain and cell type, the cells that VCs are promised together and that cannot be had.
+
+    Cost O(chain levels x VCs).
+    """
+    return {
+        (shared.chain, cell_type): count
+        for shared in shared_shortages(state)
+        for cell_type, count in shared.cells.items()
+    }

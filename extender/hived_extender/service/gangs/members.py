@@ -1,0 +1,120 @@
+"""Reading pods that ask in the words of other schedulers, and keeping them in their gangs as they change.
+
+A pod is read when it is seen first, when what it says has changed, and when an object that it names has. One that is
+over is remembered until it is deleted, as some gangs count it. Not thread-safe.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from hived.errors import UserError
+from hived_extender.pods.annotations import PREFIX
+from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef
+from hived_extender.pods.interpreter import Interpreter
+from hived_extender.pods.wire import Pod, PodSpec
+from hived_extender.service.gangs.gang import Ended
+from hived_extender.service.gangs.table import Gangs
+from hived_extender.service.pods import PodRecord
+
+_WRITTEN_BY_US = PREFIX + "pod-"
+
+
+class Members:
+    """`on_change` is called with a gang that has changed, and whether others may start for it."""
+
+    def __init__(self, interpreter: Interpreter, gangs: Gangs, on_change: Callable[[GangKey, bool], None]) -> None:
+        self._interpreter = interpreter
+        self._gangs = gangs
+        self._on_change = on_change
+        self._naming: defaultdict[ObjectRef, dict[str, Pod]] = defaultdict(dict)
+        self._rules_count = 0
+
+    def forget_readings(self) -> None:
+        """Pods may mean something else from now on: each is read anew when it is seen next."""
+        self._rules_count += 1
+
+    def read(self, record: PodRecord, pod: Pod, *, is_changed: bool = False) -> None:
+        """Make out what a pod asks for and put it into its gang, unless it reads as it did before.
+
+        `is_changed`: an object that it names is another now.
+        """
+        marks = hash((self._rules_count, _marks(pod)))
+        if marks == record.marks and not is_changed:
+            return
+        was_known = record.is_of_dialect
+        self.leave(record)
+        record.marks, record.owner = marks, pod.owner
+        try:
+            record.description = self._interpreter.describe(pod)
+            ask = self._interpreter.ask(pod, record.description)
+            if not pod.node:
+                self._interpreter.check_access(record.namespace, ask.virtual_cluster, ask.priority)
+            record.ask = ask
+            says_nothing = pod.is_ours and record.gang is None and not record.ask.leaf_cell_count
+            if says_nothing and record.reading is not None and isinstance(record.reading.spec, UserError):
+                raise UserError(record.reading.spec.message)
+        except UserError as error:
+            record.mistake = error.message
+        record.objects = self._interpreter.objects_of(pod)
+        for ref in record.objects:
+            self._naming[ref][record.uid] = pod
+        self._gangs.join(record)
+        if record.gang is not None:
+            self._on_change(record.gang, was_known)
+
+    def leave(self, record: PodRecord) -> None:
+        """The pod is gone, or asks in our own words from now on. Harmless for one that never did otherwise."""
+        gang = record.gang
+        self._gangs.leave(record)
+        record.description, record.ask, record.mistake, record.marks = None, None, "", None
+        self._unname(record.uid, record.objects)
+        record.objects = frozenset()
+        if gang is not None:
+            self._on_change(gang, True)
+
+    def end(self, pod: Pod, description: Description | None) -> None:
+        """A pod is over, but still there; `description` is None if it was not known before."""
+        uid, is_leaving = pod.metadata.uid, bool(pod.metadata.deletion_timestamp)
+        known = self._gangs.ended.get(uid)
+        if known is not None and known.is_leaving == is_leaving:
+            return
+        if known is not None:
+            description = known.description
+        if description is None:
+            with suppress(UserError):
+                description = self._interpreter.describe(pod)
+        if description is None or description.gang is None:
+            return
+        if description.missing and description.source is not None:
+            self._naming[description.source][uid] = pod
+        ended = Ended(description, pod.has_succeeded, pod.metadata.created or "", pod.owner, is_leaving)
+        self._gangs.end(uid, ended)
+        self._on_change(description.gang, True)
+
+    def forget_end(self, uid: str) -> None:
+        """A pod that was over is deleted."""
+        ended = self._gangs.ended.get(uid)
+        self._gangs.forget(uid)
+        if ended is not None and ended.description.gang is not None:
+            self._unname(uid, [ended.description.source] if ended.description.source is not None else [])
+            self._on_change(ended.description.gang, True)
+
+    def naming(self, ref: ObjectRef) -> list[tuple[str, Pod]]:
+        """(uid, pod) of those that name an object, as they were when they were read."""
+        return sorted(self._naming.get(ref, {}).items())
+
+    def _unname(self, uid: str, refs: Iterable[ObjectRef]) -> None:
+        for ref in refs:
+            self._naming[ref].pop(uid, None)
+            if not self._naming[ref]:
+                del self._naming[ref]
+
+
+def _marks(pod: Pod) -> int:
+    """Of all that a pod may say, but what we write onto it ourselves: equal for equal pods."""
+    spec = pod.spec or PodSpec()
+    said = [*pod.labels.items(), *pod.annotations.items(), *(spec.node_selector or {}).items()]
+    owner = pod.owner.uid if pod.owner is not None else ""
+    words = frozenset(item for item in said if not item[0].startswith(_WRITTEN_BY_US))
+    return hash((str(spec.affinity), owner, words))

@@ -1,0 +1,64 @@
+"""Pods that name an affinity group in our own words, until they are gone: which of them would have which of its slots.
+
+The core is asked about the whole group with its first pod. Each of its pods may be offered other nodes, so that those
+that are there already have to be known.
+"""
+
+from hived.specs import GroupSpec, PodRequest
+from hived_extender.service.pods import PodRecord, PodState
+
+MOST_SLOTS = 4096
+"""A group of more pods is asked about as if all were like the first."""
+
+
+class NamedGroups:
+    """Not thread-safe. A change costs O(1)."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, dict[str, PodRecord]] = {}  # by group and uid
+        self._name_of: dict[str, str] = {}
+
+    def put(self, record: PodRecord, group: GroupSpec) -> None:
+        """The pod names this group. One that is of a single pod is of no interest."""
+        self.remove(record.uid)
+        if _count(group) > 1:
+            self._pods.setdefault(group.name, {})[record.uid] = record
+            self._name_of[record.uid] = group.name
+
+    def remove(self, uid: str) -> None:
+        """The pod is gone."""
+        name = self._name_of.pop(uid, None)
+        if name is not None:
+            del self._pods[name][uid]
+            if not self._pods[name]:
+                del self._pods[name]
+
+    def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
+        """For each slot of a group that has no cells yet the pod that would have it, in canonical order. `record`,
+        which is asked about, is the first of its size, and stands for pods that are not there yet.
+
+        The pod alone if there are no others. Cost O(pods of the group).
+        """
+        group = request.spec.group
+        named = self._pods.get(group.name, {})
+        if record.uid not in named or len(named) < 2 or _count(group) > MOST_SLOTS:
+            return [record]
+        by_size: dict[int, list[PodRecord]] = {request.spec.leaf_cell_count: [record]}
+        for one in named.values():
+            if one is not record and _waits_for(one, group) and one.request is not None:
+                by_size.setdefault(one.request.spec.leaf_cell_count, []).append(one)
+        slots: list[PodRecord] = []
+        for member in group.members:
+            pods = by_size.get(member.leaf_cell_count, [])[: member.pod_count]
+            slots += pods + [record] * (member.pod_count - len(pods))
+        return slots
+
+
+def _count(group: GroupSpec) -> int:
+    return sum(member.pod_count for member in group.members)
+
+
+def _waits_for(record: PodRecord, group: GroupSpec) -> bool:
+    """Would the pod have a slot if the group were placed now? One that is leaving or held would not."""
+    is_waiting = record.state is PodState.WAITING and not (record.is_leaving or record.is_held)
+    return is_waiting and record.request is not None and record.request.spec.group == group

@@ -1,0 +1,322 @@
+"""Which waiting pods of gangs that start together do so now, or what is missing for that.
+
+A plan follows from the pods that exist alone, in whatever order they came; a restart finds the same.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from hived.errors import UserError
+from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived_extender.pods.asks import Ask
+from hived_extender.pods.dialects.description import GangKey, MatchPolicy
+from hived_extender.service.gangs.gang import Ended, Gang, Terms, age, is_placed, is_ready, task_of
+from hived_extender.service.gangs.leaders import followers_of, has_only_led
+from hived_extender.service.pods import PodRecord
+
+NAMED = 8
+"""Pods that a message names; of the others it says how many there are."""
+
+MOST_ABSENT = 2**14
+"""Pods of gangs that start together and that are created after their leaders: each has a request of its own as soon as
+these may start.
+"""
+
+_NUMBERED = re.compile(r"(.*[-._]|)(0|[1-9][0-9]{0,9})")
+"""The name of a pod that has a number at its end. Names that Kubernetes makes up may end in digits as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Pods of a round that ask for the same kind of cells: one request of the core, whose slots are `members`.
+
+    Slots after those are for pods that are created only when a member has its node: the first one, with which `absent`
+    has them. Nothing is held for them once the round has started.
+    """
+
+    request: PodRequest
+    members: tuple[PodRecord, ...]
+    absent: tuple[PodRequest, ...] = ()
+
+    @property
+    def slots(self) -> tuple[PodRecord, ...]:
+        """The pod whose nodes each slot heeds, in order."""
+        return self.members + self.members[:1] * len(self.absent)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """Pods that start together: `members`, in order, those without devices among them; `parts`, of those with."""
+
+    key: GangKey
+    name: str
+    members: tuple[PodRecord, ...]
+    parts: tuple[Part, ...]
+    uids: frozenset[str]
+
+    @property
+    def doubted(self) -> list[PodRecord]:
+        """Members that kube-scheduler did not ask about when they had a place; it may find no node for them."""
+        return [record for record in self.members if record.is_doubted]
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """What becomes of the waiting pods of gangs that start together.
+
+    At most one is set of `refusal`, a mistake in the pods; `forming`, what is missing before any of them may start; and
+    `round`. Pods that are not in the round wait for it; without one, every pod may start alone. `is_told` is for who
+    tells the pods of it.
+    """
+
+    keys: tuple[GangKey, ...]
+    refusal: str = ""
+    forming: str = ""
+    round: Round | None = None
+    is_told: bool = False
+
+
+def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
+    """The plan for these gangs, which start together; of some there may be no pods. Cost O(pods x log)."""
+    chosen: list[PodRecord] = []
+    followers: dict[str, int] = {}
+    missing: list[str] = []
+    together = set(keys)
+    try:
+        for key in keys:
+            gang = gangs.get(key)
+            if gang is None:
+                others = listed([str(other) for other in islice(keys, NAMED + 1) if other != key], len(keys) - 1)
+                missing.append(f"rejected by podgroup {key}, which starts together with {others}: no pods created")
+                continue
+            missing += [
+                f"rejected by podgroup {other} of another namespace: none of its pods has {key} among its groups"
+                for other in sorted(gang.lists.keys() - together)
+            ]
+            terms = gang.terms()
+            led = followers_of(gang.present(), max(terms.minimum, sum(terms.task_minimums.values())))
+            members, lack = (_led(gang), "") if led else _starters(gang, terms)
+            followers |= led
+            if lack:
+                _check_namespaces(gang, terms)
+                missing.append(lack)
+            chosen.extend(members)
+        _check_absent(keys, sum(followers.values()))
+        asks = [(record, record.ask) for key in keys if key in gangs for record in gangs[key].present()]
+        _check_agreement(keys[0], [(record, ask) for record, ask in asks if ask and ask.leaf_cell_count])
+    except UserError as error:
+        return Plan(keys, refusal=error.message)
+    if missing:
+        return Plan(keys, forming=_in_short(missing[:NAMED], len(missing), separator="; "))
+    if not chosen:
+        return Plan(keys)
+    first = next(record.gang for record in chosen if record.gang is not None)
+    name = f"podgroup/{first}"
+    uids = frozenset(record.uid for record in chosen)
+    parts = _parts(name, first, chosen, followers)
+    return Plan(keys, round=Round(first, name, tuple(chosen), tuple(parts), uids))
+
+
+def _check_absent(keys: Sequence[GangKey], count: int) -> None:
+    """Raise UserError if leaders stand for more pods than MOST_ABSENT."""
+    if count > MOST_ABSENT:
+        names = listed([str(key) for key in keys])
+        raise UserError(
+            f"podgroup {names} lacks {count} pods that are created after their leaders, at most {MOST_ABSENT} are "
+            "possible: set a lower minimum"
+        )
+
+
+def _check_namespaces(gang: Gang, terms: Terms) -> None:
+    """Pods of one gang in two namespaces are two gangs, neither of which is ever complete."""
+    count = len(gang.present())
+    for other in [other for key, other in sorted(gang.namesakes.items()) if key != gang.key]:
+        try:
+            is_same = other.terms().minimum == terms.minimum
+        except UserError:
+            continue
+        others = len(other.present())
+        if is_same and others < terms.minimum <= count + others:
+            raise UserError(
+                f"podgroup {gang.key} has {count} of {terms.minimum} pods, and {others} pods in "
+                f"namespace {other.key.namespace} name a podgroup {gang.key.name} too: a gang is of one namespace; "
+                "create all its pods in one, or give the two different names"
+            )
+
+
+def _led(gang: Gang) -> list[PodRecord]:
+    """The waiting pods that start with their leaders: all there are."""
+    return [record for record in gang.present() if not is_placed(record)]
+
+
+def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
+    """The waiting pods that have to start together, in order; or what is missing for that."""
+    members = gang.present()
+    ready = [record for record in members if is_ready(record)]
+    if terms.is_missing:
+        return [], f"rejected by podgroup {gang.key}: there is no {terms.source}"
+    placed = [record for record in members if is_placed(record)]
+    succeeded = _succeeded(gang, terms)
+    policy = terms.match_policy
+    has_begun = bool(placed or succeeded) and not has_only_led(members, list(gang.ended.values()))
+    if policy is MatchPolicy.ONCE_SATISFIED and has_begun:
+        return [], ""
+    if policy is MatchPolicy.ONLY_WAITING:
+        placed = [record for record in placed if not record.is_running]
+    tasks = Counter(task_of(record) for record in placed)
+    counted = len(placed)
+    if policy is MatchPolicy.WAITING_RUNNING_SUCCEED:
+        tasks.update(ended.description.task for ended in succeeded)
+        counted += len(succeeded)
+    chosen: dict[str, PodRecord] = {}
+    by_task: dict[str | None, list[PodRecord]] = {}
+    for record in ready:
+        by_task.setdefault(task_of(record), []).append(record)
+    for task, minimum in sorted(terms.task_minimums.items()):
+        of_task = by_task.get(task, [])
+        needed = max(0, minimum - tasks[task])
+        if needed > len(of_task):
+            have = tasks[task] + sum(task_of(record) == task and not is_placed(record) for record in members)
+            return [], _lacking(gang, terms, have, minimum, f"pods of task {task}")
+        chosen |= {record.uid: record for record in of_task[:needed]}
+    needed = terms.minimum - counted
+    if needed > len(ready):
+        have = counted + sum(not is_placed(record) for record in members)
+        return [], _lacking(gang, terms, have, terms.minimum, "pods")
+    for record in ready:
+        if len(chosen) >= needed:
+            break
+        chosen[record.uid] = record
+    return sorted(chosen.values(), key=age), ""
+
+
+def _succeeded(gang: Gang, terms: Terms) -> list[Ended]:
+    """Pods that have ended well and count for those that wait: none if they were the whole gang before these came."""
+    succeeded, members = gang.succeeded(), gang.present()
+    if not members or any(is_placed(record) for record in members):
+        return succeeded
+    owners = {record.owner for record in members if record.owner is not None}
+    oldest = min(record.created for record in members)
+    if len(succeeded) < (terms.total or terms.minimum) or any(ended.created >= oldest for ended in succeeded):
+        return succeeded
+    return succeeded if any(ended.owner in owners for ended in gang.ended.values()) else []
+
+
+def _lacking(gang: Gang, terms: Terms, have: int, minimum: int, what: str) -> str:
+    """Why a gang cannot start: what is not created yet, and what stands in the way of those that are."""
+    notes = []
+    members = gang.present()
+    absent = _absent([record.name for record in members], terms.total or terms.minimum)
+    if absent and have < minimum:
+        notes.append(f"missing {absent}")
+    gated = [record.name for record in members if record.is_held]
+    if gated:
+        notes.append(f"{listed(gated)} held by a scheduling gate")
+    wrong = [record.name for record in members if record.ask is None and not is_placed(record)]
+    if wrong:
+        notes.append(f"{listed(wrong)} refused (see the events there)")
+    if terms.match_policy is MatchPolicy.ONLY_WAITING and any(record.is_running for record in members):
+        notes.append(f"pods that run do not count by match policy {terms.match_policy.value}")
+    text = f"rejected by podgroup {gang.key}: {have} of {minimum} {what} created"
+    return f"{text} ({', '.join(notes)})" if notes else text
+
+
+def _absent(names: Sequence[str], total: int) -> str:
+    """Which names numbered pods of one prefix leave out, "" if the pods are not so named: x-0, x-2 of 3 lack x-1."""
+    found = [_NUMBERED.fullmatch(name) for name in names]
+    prefixes = {match[1] for match in found if match is not None}
+    numbers = {int(match[2]) for match in found if match is not None}
+    first = 1 if total in numbers else 0
+    if None in found or len(prefixes) != 1 or not all(first <= number < first + total for number in numbers):
+        return ""
+    prefix = prefixes.pop()
+    absent = (f"{prefix}{number}" for number in range(first, first + total) if number not in numbers)
+    return _in_short(list(islice(absent, NAMED)), total - len(numbers))
+
+
+def listed(names: Sequence[str], count: int = 0) -> str:
+    """Names in a message, the first few of them; `count` is how many there are, if these are not all."""
+    return _in_short(names[:NAMED], count or len(names))
+
+
+def _in_short(shown: Sequence[str], count: int, separator: str = ", ") -> str:
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return separator.join(shown) + more
+
+
+def _check_agreement(key: GangKey, asks: Sequence[tuple[PodRecord, Ask]]) -> None:
+    """Raise UserError unless all pods that take cells are of one VC and priority."""
+    for name, what in (("virtual_cluster", "virtual cluster"), ("priority", "priority")):
+        for record, ask in asks[1:]:
+            first, value = getattr(asks[0][1], name), getattr(ask, name)
+            if value != first:
+                raise UserError(
+                    f"the pods of podgroup {key} disagree: the {what} of {asks[0][0].name} is {first}, of "
+                    f"{record.name} {value}; a gang has one {what}: make them equal"
+                )
+
+
+def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Mapping[str, int]) -> list[Part]:
+    """One request for each kind of cells that the pods ask for.
+
+    A leader is of a kind of its own; `followers` says how many pods it stands for besides itself, by its uid.
+    """
+    kinds: dict[tuple[str, str, str, bool, str], list[tuple[Ask, PodRecord]]] = {}
+    for record in members:
+        ask = record.ask
+        if ask is not None and ask.leaf_cell_count:
+            leader = record.uid if record.uid in followers else ""
+            kind = (ask.leaf_cell_type, ask.pinned_cell_id, ask.within_cell, ask.within_is_required, leader)
+            kinds.setdefault(kind, []).append((ask, record))
+    parts = []
+    places = {record.uid: place for place, record in enumerate(members)}
+    for number, kind in enumerate(sorted(kinds, key=lambda kind: (kind[:4], places.get(kind[4], -1)))):
+        pods = sorted(kinds[kind], key=lambda one: one[0].leaf_cell_count)  # stable: by age within a size
+        parts.append(_part(f"{name}#{number}" if number else name, key, pods, followers.get(kind[4], 0)))
+    return parts
+
+
+def _part(name: str, key: GangKey, pods: Sequence[tuple[Ask, PodRecord]], absent_count: int) -> Part:
+    """One request for pods of one kind, ascending by size, and for as many absent ones like the first."""
+    first = pods[0][0]
+    sizes = Counter(ask.leaf_cell_count for ask, _ in pods)
+    sizes[first.leaf_cell_count] += absent_count
+    group = GroupSpec(name, tuple(MemberSpec(count, size) for size, count in sorted(sizes.items())))
+    spec = replace(
+        spec_of(first, group),
+        within_is_required=first.within_is_required and not all(ask.prefers_near for ask, _ in pods),
+        lazy_preemption=all(ask.lazy_preemption for ask, _ in pods),
+    )
+    if absent_count and not spec.within_cell:
+        spec = replace(spec, within_cell=first.job_cell, within_is_required=bool(first.job_cell))
+    request = PodRequest(uid=name, name=key.name, namespace=key.namespace, spec=spec)
+    absent = tuple(_absent_pod(request, first, index) for index in range(absent_count))
+    return Part(request, tuple(record for _, record in pods), absent)
+
+
+def _absent_pod(part: PodRequest, ask: Ask, index: int) -> PodRequest:
+    """What stands for a pod that is not created yet."""
+    name = f"{part.uid}+{index}"
+    group = GroupSpec(name, (MemberSpec(1, ask.leaf_cell_count),))
+    return PodRequest(
+        name, part.name, part.namespace, replace(part.spec, group=group, leaf_cell_count=ask.leaf_cell_count)
+    )
+
+
+def spec_of(ask: Ask, group: GroupSpec) -> PodSpec:
+    """What a pod asks the core for, as a member of this group."""
+    return PodSpec(
+        virtual_cluster=ask.virtual_cluster,
+        priority=ask.priority,
+        leaf_cell_count=ask.leaf_cell_count,
+        group=group,
+        pinned_cell_id=ask.pinned_cell_id,
+        leaf_cell_type=ask.leaf_cell_type,
+        lazy_preemption=ask.lazy_preemption,
+        ignore_suggested_nodes=False,
+        within_cell=ask.within_cell,
+        within_is_required=ask.within_is_required and not ask.prefers_near,
+    )

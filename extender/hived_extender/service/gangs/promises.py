@@ -1,0 +1,84 @@
+"""Places that an earlier leader decided for pods of a gang, and wrote onto those of their mates that it had bound.
+
+They are read at all times, as another replica may lead before all of them are kept, and given when a term begins. A pod
+speaks for its own gang and those that start together with it, and for no other. Not thread-safe.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from hived.errors import UserError
+from hived_extender.pods.dialects.description import GangKey
+from hived_extender.pods.gang_annotations import Promise, promise
+from hived_extender.pods.readings import Reading, ready
+from hived_extender.service.gangs.gang import is_placed
+from hived_extender.service.gangs.rounds import single_request
+from hived_extender.service.gangs.table import Gangs
+from hived_extender.service.ledger import Ledger
+from hived_extender.service.pods import PodRecord, PodState, PodTable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Promised:
+    """A pod's place, by the uid and gang of the bound pod that has it."""
+
+    place: Promise
+    by: str
+    gang: GangKey
+
+
+class Promises:
+    """See the module."""
+
+    def __init__(self, pods: PodTable, gangs: Gangs) -> None:
+        self._pods = pods
+        self._gangs = gangs
+        self._places: dict[str, _Promised] = {}
+
+    def take(self, record: PodRecord, reading: Reading) -> None:
+        """A bound pod has the places of its gang that had not been confirmed by then. UserError if they are no good."""
+        gang = record.gang
+        if gang is None:
+            return
+        for one in ready(reading.peers):
+            peer = self._pods.get(one.uid)
+            if not self._pods.has_ended(one.uid) and (peer is None or peer.state is not PodState.BOUND):
+                self._places[one.uid] = _Promised(one, record.uid, gang)
+                if peer is not None and is_placed(peer) and promise(peer.uid, peer.bind_info) == one:
+                    peer.promised_by = record.uid
+
+    def drop(self, uid: str) -> None:
+        """The pod is bound, or gone."""
+        self._places.pop(uid, None)
+
+    def keep_all(self, ledger: Ledger) -> None:
+        """Give the waiting pods their places, where these are still to be had."""
+        self._places = {uid: one for uid, one in self._places.items() if self._pods.get(uid) is not None}
+        for record in self._pods.records(PodState.WAITING):
+            promised = self._places.get(record.uid)
+            if promised is not None and record.gang in self._gangs.together(promised.gang):
+                self._keep(ledger, record, promised)
+
+    def _keep(self, ledger: Ledger, record: PodRecord, promised: _Promised) -> None:
+        place = promised.place
+        if record.ask is None:
+            return
+        if not place.node or not record.ask.leaf_cell_count:
+            self._pods.let_go(record)
+            record.promised_by = promised.by
+            return
+        request = single_request(record)
+        try:
+            ledger.adopt(request, place.bind_info)
+        except UserError as error:
+            log.warning("promised place not kept", extra={"fields": {"pod": record.key, "reason": error.message}})
+            return
+        if not ledger.has_all_cells(request.spec.group.name):
+            ledger.delete(request)
+            return
+        record.request, record.is_told = request, True
+        record.node, record.bind_info = place.node, place.bind_info
+        self._pods.move(record, PodState.BINDING)
+        record.promised_by = promised.by

@@ -1,0 +1,268 @@
+"""Starting gangs: what becomes of a pod that asks in the words of other schedulers, and all pods of a round at once.
+
+A round is asked of the core as one group. When there is room, and kube-scheduler has found a node for each of its pods,
+the group is allocated and split in the same step: each pod goes on as a group of its own, so that it may leave, be
+replaced or be joined by others without any of the rest being moved. Until then nothing is held, but what a preemption
+reserves. Not thread-safe: the service calls everything under its lock.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from hived.decisions import Bind, Preempt, Wait
+from hived.errors import InvariantError, UserError
+from hived.events import Offer, Phase
+from hived.scheduler import Asked
+from hived.specs import GroupSpec, MemberSpec, PodRequest
+from hived_extender.pods.annotations import SCHEDULING_SPEC, bind_annotations
+from hived_extender.pods.dialects.description import GangKey
+from hived_extender.pods.gang_annotations import gang_annotations, promise
+from hived_extender.pods.readings import as_asked
+from hived_extender.service.gangs.plans import Part, Round, spec_of
+from hived_extender.service.gangs.table import Gangs
+from hived_extender.service.ledger import Ledger
+from hived_extender.service.offers import Offers
+from hived_extender.service.pods import PodRecord, PodState, PodTable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The pod needs nobody else to start. `request` is None if it takes no cells."""
+
+    request: PodRequest | None
+
+
+class Rounds:
+    """See the module."""
+
+    def __init__(self, pods: PodTable, gangs: Gangs, offers: Offers) -> None:
+        """`offers` may be replaced when the nodes of the configuration change."""
+        self.offers = offers
+        self._pods = pods
+        self._gangs = gangs
+        self._planned: tuple[object, list[Bind | Preempt | Wait]] = None, []
+        self._told: dict[str, tuple[GangKey, PodRequest]] = {}  # rounds that the core may reserve cells for
+        self._alone: dict[str, PodRecord] = {}  # pods of gangs that it may do so for by themselves, by uid
+
+    def step(self, record: PodRecord) -> Alone | Round | Wait:
+        """What comes next for a waiting pod: by itself, with others, or not yet. Raises UserError if it is refused."""
+        if record.mistake:
+            raise UserError(record.mistake)
+        key = record.gang
+        if key is None:
+            return Alone(self._single(record))
+        plan = self._gangs.plan(key)
+        if plan.refusal:
+            raise UserError(plan.refusal)
+        if plan.forming:
+            return Wait(plan.forming)
+        if plan.round is None:
+            return Alone(self._single(record))
+        if record.uid in plan.round.uids:
+            return plan.round
+        return Wait(f"podgroup {key} starts with {len(plan.round.members)} other pods first")
+
+    def offer(self, part: Part, *, exact: PodRecord | None = None) -> Offer | None:
+        """The nodes that Kubernetes offers to each pod of a part; see `Offers.of`."""
+        return self.offers.of(part.request, part.slots, exact=exact)
+
+    def room(self, ledger: Ledger, round_: Round) -> list[Bind | Preempt | Wait]:
+        """What the core would say of each part if Kubernetes offered every node; the same until something changes.
+
+        Cost: a look into a table but for the first of many pods that ask. UserError as `decide`.
+        """
+        self._check_names(ledger, round_)
+        if len(round_.parts) == 1:
+            request = round_.parts[0].request
+            return [ledger.try_waiting(request, self.offers.everywhere(request))]
+        moment = (ledger, ledger.change_count, [part.request for part in round_.parts])
+        if moment != self._planned[0]:
+            self._planned = moment, _planned(ledger, [Asked(part.request) for part in round_.parts])
+        return self._planned[1]
+
+    def decide(
+        self, ledger: Ledger, round_: Round, phase: Phase, *, exact: PodRecord | None = None
+    ) -> list[Bind | Preempt | Wait]:
+        """What the core says of each part, in order, each with the ones before in place. Parts that could only wait
+        let go of what they reserve. UserError if other pods have taken a name that the round needs.
+        """
+        self._check_names(ledger, round_)
+        asks = [Asked(part.request, offer=self.offer(part, exact=exact)) for part in round_.parts]
+        for asked in asks:
+            if ledger.has_lost_cells(asked.pod):
+                ledger.decide(asked.pod, Phase.PREEMPTING, asked.offer, commit=False)
+        if len(asks) > 1:
+            found = _planned(ledger, asks)
+        else:
+            found = [ledger.decide(asked.pod, phase, asked.offer, commit=False) for asked in asks]
+        if any(isinstance(one, Wait) and not one.is_emptied for one in found):
+            self._take_back(ledger, [asked.pod for asked in asks])
+        elif phase is Phase.PREEMPTING and len(asks) > 1:
+            found = [
+                ledger.decide(asked.pod, phase, asked.offer, commit=False) if isinstance(one, Preempt) else one
+                for asked, one in zip(asks, found, strict=True)
+            ]
+        self.note_reserved(ledger, round_)
+        return found
+
+    def _check_names(self, ledger: Ledger, round_: Round) -> None:
+        """Raise UserError if there is an affinity group, which anybody may name, where one of the round's is to be."""
+        for part in round_.parts:
+            name = part.request.spec.group.name
+            is_ours = name in self._told and ledger.reserves(part.request)
+            absent = (one.spec.group.name for one in part.absent)
+            for taken in (*(() if is_ours else (name,)), *(record.key for record in part.members), *absent):
+                if ledger.has_group(taken):
+                    raise UserError(
+                        f"podgroup {round_.key} cannot start: other pods are in an affinity group {taken}; "
+                        "delete them, or give their group another name"
+                    )
+
+    def note_reserved(self, ledger: Ledger, round_: Round) -> None:
+        """The core may have reserved cells for parts of this round."""
+        for part in round_.parts:
+            if ledger.reserves(part.request):
+                self._told[part.request.spec.group.name] = round_.key, part.request
+
+    def start(self, ledger: Ledger, round_: Round, exact: PodRecord) -> bool:
+        """Allocate all parts, which the core had room for, and let every pod go on by itself: as Binding, or as one
+        that may go.
+
+        False, and nothing is changed, if the core would not say so again. It looks first at the nodes that it looked at
+        first for others, so that what it finds may depend on what was asked in between.
+        """
+        asks = [Asked(part.request, offer=self.offer(part, exact=exact)) for part in round_.parts]
+        (found,) = ledger.plan([asks])
+        if isinstance(found, UserError) or not all(isinstance(one, Bind) for one in found):
+            self._planned = None, []
+            ledger.forget_answers()
+            return False
+        for part in round_.parts:
+            self._start_part(ledger, part, exact)
+        for record in round_.members:
+            if record.ask is not None and not record.ask.leaf_cell_count:
+                record.may_go = True
+        self._gangs.changed(round_.key)
+        log.info("gang started", extra={"fields": {"gang": round_.name, "pods": len(round_.members)}})
+        return True
+
+    def asked_alone(self, record: PodRecord) -> None:
+        """The core is asked about a pod by itself, and may reserve cells for it."""
+        if record.gang is not None:
+            self._alone[record.uid] = record
+
+    def reconcile(self, ledger: Ledger, key: GangKey) -> list[PodRecord]:
+        """Pods of a gang came, changed or went: nothing stays reserved for a round that is not to be any more.
+
+        Returns the pods that cells are reserved for, but that are not to start by themselves any more.
+        """
+        together = self._gangs.together(key)
+        self._alone = {uid: one for uid, one in self._alone.items() if one.state is PodState.WAITING}
+        reserving = [of for of, _ in self._told.values()] + [one.gang for one in self._alone.values()]
+        if not any(of in together for of in reserving):
+            return []  # a plan costs more, and pods of a large gang come one by one
+        plan = self._gangs.plan(key)
+        wanted = [part.request for part in plan.round.parts] if plan.round is not None else []
+        for of, request in list(self._told.values()):
+            if of in plan.keys and request not in wanted:
+                self._take_back(ledger, [request])
+        if not (plan.refusal or plan.forming or plan.round):
+            return []
+        waiting = [self._alone.pop(uid) for uid, one in list(self._alone.items()) if one.gang in plan.keys]
+        return [one for one in waiting if one.is_told and one.request is not None and ledger.reserves(one.request)]
+
+    def gone(self, uid: str) -> None:
+        """A pod is not there any more."""
+        self._alone.pop(uid, None)
+
+    def forget(self) -> None:
+        """The term is over."""
+        self._told.clear()
+        self._alone.clear()
+
+    def annotations(self, record: PodRecord) -> dict[str, str]:
+        """What to write onto a pod that is being bound: its place, and those of its gang that are not written yet."""
+        place = bind_annotations(record.bind_info) if record.bind_info is not None else {}
+        if not record.is_of_dialect:
+            # What was decided is what it asked for then; it may have been changed since.
+            asked = as_asked(record.reading) if record.reading is not None else ""
+            return ({SCHEDULING_SPEC: asked} if asked else {}) | place
+        mates = self._gangs.placed_with(record.gang) if record.gang is not None else ()
+        peers = [
+            promise(mate.uid, mate.bind_info)
+            for mate in mates
+            if mate.uid != record.uid
+            and (mate.state is PodState.BINDING or (mate.may_go and not mate.node))
+            and self._pods.get(mate.promised_by) is None
+        ]
+        return place | gang_annotations(record.request, str(record.gang or ""), peers)
+
+    def _single(self, record: PodRecord) -> PodRequest | None:
+        """A pod's own request. One that its gang does not need is elastic; a wish is for where the others are."""
+        if record.ask is None or not record.ask.leaf_cell_count:
+            return None
+        mate = self._gangs.mate_with_cells(record)
+        beside = mate.request.spec.group.name if mate is not None and mate.request is not None else ""
+        request = single_request(record)
+        return replace(request, spec=replace(request.spec, elastic=self._gangs.is_surplus(record), beside=beside))
+
+    def _start_part(self, ledger: Ledger, part: Part, exact: PodRecord) -> None:
+        decision = ledger.decide(part.request, Phase.FILTERING, self.offer(part, exact=exact), commit=True)
+        if not isinstance(decision, Bind):
+            raise InvariantError(f"{part.request.label} had room, and then {decision}")
+        pods = [_as_in(part, single_request(record)) for record in part.members]
+        ledger.split(part.request.spec.group.name, [*pods, *part.absent])
+        for absent in part.absent:
+            ledger.delete(absent)
+        self._told.pop(part.request.spec.group.name, None)
+        for record, request in zip(part.members, pods, strict=True):
+            record.request, record.is_told = request, True
+            record.bind_info = ledger.bind_info_of(request.spec.group.name)
+            record.node = record.bind_info.node
+            record.repeat_count = 0
+            self._pods.move(record, PodState.BINDING)
+
+    def _take_back(self, ledger: Ledger, requests: Iterable[PodRequest]) -> None:
+        for request in requests:
+            if self._told.pop(request.spec.group.name, None) is not None:
+                ledger.delete(request)
+
+
+def _planned(ledger: Ledger, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
+    (found,) = ledger.plan([asks])
+    if isinstance(found, UserError):
+        raise found
+    return found
+
+
+def single_request(record: PodRecord) -> PodRequest:
+    """What a pod of a dialect asks for as a group of its own. It must take cells."""
+    if record.ask is None:
+        raise InvariantError(f"{record.key} asks for nothing")
+    group = GroupSpec(record.key, (MemberSpec(1, record.ask.leaf_cell_count),))
+    return PodRequest(record.uid, record.name, record.namespace, spec_of(record.ask, group))
+
+
+def _as_in(part: Part, request: PodRequest) -> PodRequest:
+    """A pod's own request, with what all pods of the part have in common."""
+    common = part.request.spec
+    spec = replace(request.spec, lazy_preemption=common.lazy_preemption)
+    return replace(request, spec=spec)
+
+
+def merged(decisions: list[Bind | Preempt | Wait]) -> Bind | Preempt | Wait | None:
+    """One answer for a whole round: its first wait, else all victims, else a bind; None if no part takes cells."""
+    for decision in decisions:
+        if isinstance(decision, Wait):
+            return decision
+    victims: dict[str, tuple[str, ...]] = {}
+    for decision in decisions:
+        if isinstance(decision, Preempt):
+            for node, uids in decision.victims_by_node.items():
+                victims[node] = tuple(sorted({*victims.get(node, ()), *uids}))
+    if victims:
+        return Preempt(dict(sorted(victims.items())))
+    return decisions[0] if decisions else None

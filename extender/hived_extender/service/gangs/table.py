@@ -1,0 +1,199 @@
+"""All gangs: which pods belong to which, which start together, and what can go on without whom.
+
+Nothing is decided or held here. A plan is worked out when somebody asks, and kept until one of the pods changes. Not
+thread-safe.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+
+from hived.errors import UserError
+from hived_extender.pods.dialects.description import GangKey
+from hived_extender.service.gangs.gang import Ended, Gang, is_placed
+from hived_extender.service.gangs.plans import Plan, make_plan
+from hived_extender.service.pods import PodRecord
+
+
+class Gangs:
+    """All gangs, by key. `ended` has pods that are over, by uid; `change_count` grows with every change of any pod.
+
+    `on_change` is called with each gang that is not what it was.
+    """
+
+    def __init__(self, on_change: Callable[[GangKey], None] = lambda key: None) -> None:
+        self._on_change = on_change
+        self.ended: dict[str, Ended] = {}
+        self.change_count = 0
+        self._gangs: dict[GangKey, Gang] = {}
+        self._listed_by: defaultdict[GangKey, Counter[GangKey]] = defaultdict(Counter)
+        self._by_name: dict[str, dict[GangKey, Gang]] = {}
+        self._plans: dict[GangKey, Plan] = {}
+
+    # Facts
+
+    def join(self, record: PodRecord) -> None:
+        """A pod that has a description with a gang in it belongs to that gang from now on."""
+        description = record.description
+        if description is None or description.gang is None:
+            return
+        gang = self._gang(description.gang)
+        gang.members[record.uid] = record
+        for other in description.groups or ():
+            gang.lists[other] += 1
+            self._listed_by[other][gang.key] += 1
+        self.changed(gang.key)
+
+    def leave(self, record: PodRecord) -> None:
+        """The pod is gone, or about to be described anew. One that belongs to no gang is ignored."""
+        description = record.description
+        if description is None or description.gang is None:
+            return
+        gang = self._gangs.get(description.gang)
+        if gang is None or gang.members.pop(record.uid, None) is None:
+            return
+        self.changed(gang.key)
+        for other in description.groups or ():
+            _decrement(gang.lists, other)
+            _decrement(self._listed_by[other], gang.key)
+            if not self._listed_by[other]:
+                del self._listed_by[other]
+        self._drop_if_empty(gang)
+
+    def end(self, uid: str, ended: Ended) -> None:
+        """A pod of a gang is over, but still there; what was known of its end before counts no more."""
+        key = ended.description.gang
+        if key is not None:
+            self.ended[uid] = self._gang(key).ended[uid] = ended
+            self.changed(key)
+
+    def forget(self, uid: str) -> None:
+        """A pod that was over is deleted."""
+        ended = self.ended.pop(uid, None)
+        if ended is not None and ended.description.gang is not None:
+            gang = self._gangs[ended.description.gang]
+            self.changed(gang.key)
+            del gang.ended[uid]
+            self._drop_if_empty(gang)
+
+    def changed(self, key: GangKey) -> None:
+        """Something about a pod of this gang is not what it was."""
+        self.change_count += 1
+        gang = self._gangs.get(key)
+        if gang is not None:
+            gang.changed()
+        self._on_change(key)
+        plan = self._plans.get(key)
+        for other in (key, *(plan.keys if plan is not None else ()), *self.together(key)):
+            self._plans.pop(other, None)
+
+    # Questions
+
+    def get(self, key: GangKey) -> Gang | None:
+        """The gang, None if no pod belongs to it."""
+        return self._gangs.get(key)
+
+    def all(self) -> Iterable[Gang]:
+        """Every gang there is."""
+        return self._gangs.values()
+
+    def plan(self, key: GangKey) -> Plan:
+        """What becomes of the waiting pods of a gang and of those that start together with it.
+
+        Cost O(pods x log) of all these gangs when one of them changed, else a look into a table.
+        """
+        known = self._plans.get(key)
+        if known is None:
+            known = make_plan(self.together(key), self._gangs)
+            self._plans |= {each: known for each in known.keys if each in self._gangs}
+        return known
+
+    def together(self, key: GangKey) -> tuple[GangKey, ...]:
+        """This gang and all that start together with it, ascending.
+
+        Within a namespace it does not matter which of them says so. Of two namespaces both have to: nobody may hold up
+        the gangs of others, or have them evicted.
+        """
+        found, todo = {key}, [key]
+        while todo:
+            one = todo.pop()
+            gang = self._gangs.get(one)
+            lists = gang.lists if gang is not None else Counter()
+            listed_by = self._listed_by.get(one, Counter())
+            near = [
+                other
+                for other in (*lists, *listed_by)
+                if other.namespace == one.namespace or (other in lists and other in listed_by)
+            ]
+            todo.extend(other for other in near if other not in found)
+            found.update(near)
+        return tuple(sorted(found))
+
+    def is_surplus(self, record: PodRecord) -> bool:
+        """Would the pod's gang have its minimum without it?"""
+        gang = self._gang_of(record)
+        return gang is not None and self._stands_without(gang, {record.uid})
+
+    def leaving_with(self, victims: Iterable[PodRecord]) -> list[PodRecord]:
+        """These pods and all that cannot go on without them: where a gang would fall below its minimum, all of it and
+        of those that start together with it.
+        """
+        leaving = {record.uid: record for record in victims}
+        for key in dict.fromkeys(gang.key for gang in map(self._gang_of, leaving.values()) if gang is not None):
+            together = [self._gangs[other] for other in self.together(key) if other in self._gangs]
+            if not all(self._stands_without(gang, leaving.keys()) for gang in together):
+                for gang in together:
+                    leaving |= {one.uid: one for one in gang.in_order() if is_placed(one)}
+        return list(leaving.values())
+
+    def placed_with(self, key: GangKey) -> list[PodRecord]:
+        """All pods that have a place, of this gang and of those that start together with it."""
+        return [record for other in self.together(key) for record in self._members(other) if is_placed(record)]
+
+    def waiting_in(self, keys: Iterable[GangKey]) -> list[PodRecord]:
+        """All pods of these gangs that have no place yet, and no mistake."""
+        members = (record for key in keys for record in self._members(key))
+        return [record for record in members if not is_placed(record) and not record.mistake]
+
+    def mate_with_cells(self, record: PodRecord) -> PodRecord | None:
+        """The first pod of its gang that has cells and keeps them."""
+        gang = self._gang_of(record)
+        mates = gang.present() if gang is not None else []
+        return next((one for one in mates if one.uid != record.uid and one.bind_info is not None), None)
+
+    # Inside
+
+    def _gang(self, key: GangKey) -> Gang:
+        gang = self._gangs.get(key)
+        if gang is None:
+            namesakes = self._by_name.setdefault(key.name, {})
+            gang = self._gangs[key] = namesakes[key] = Gang(key, namesakes)
+        return gang
+
+    def _gang_of(self, record: PodRecord) -> Gang | None:
+        return self._gangs.get(record.gang) if record.gang is not None else None
+
+    def _drop_if_empty(self, gang: Gang) -> None:
+        if not gang.members and not gang.ended:
+            del self._gangs[gang.key], gang.namesakes[gang.key]
+            if not gang.namesakes:
+                del self._by_name[gang.key.name]
+
+    def _stands_without(self, gang: Gang, leaving: Iterable[str]) -> bool:
+        try:
+            terms = gang.terms()
+        except UserError:
+            return False
+        out = set(leaving)
+        staying = [record for record in gang.present() if is_placed(record) and record.uid not in out]
+        tasks = Counter(record.description.task for record in staying if record.description is not None)
+        return len(staying) >= terms.minimum and all(tasks[task] >= n for task, n in terms.task_minimums.items())
+
+    def _members(self, key: GangKey) -> list[PodRecord]:
+        gang = self._gangs.get(key)
+        return gang.in_order() if gang is not None else []
+
+
+def _decrement(counter: Counter[GangKey], key: GangKey) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

@@ -1,0 +1,67 @@
+"""What a state is built from: all that has to be there again after a restart or under another configuration."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from hived.groups import bind_info_of_slot
+from hived.specs import BindInfo, PodRequest
+from hived.state import GroupState, Placements, State
+from hived_extender.service.devices.table import NodeDevices, Selector
+
+
+class Placed(NamedTuple):
+    """A pod that runs, or is being bound, where `info` says."""
+
+    request: PodRequest
+    info: BindInfo
+
+
+class Reserved(NamedTuple):
+    """Pods of one group, for which the cells that `info` names are reserved."""
+
+    pods: tuple[PodRequest, ...]
+    info: BindInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Healthy nodes, whether configured or not; pods that hold cells, by uid; reservations, by group; what is known of
+    the devices of nodes, by name, and of DeviceClasses.
+    """
+
+    healthy_nodes: frozenset[str] = frozenset()
+    placed: Mapping[str, Placed] = field(default_factory=dict)
+    reserved: Mapping[str, Reserved] = field(default_factory=dict)
+    devices: Mapping[str, NodeDevices] = field(default_factory=dict)
+    device_classes: Mapping[str, Selector] = field(default_factory=dict)
+
+
+def reservations(state: State) -> dict[str, Reserved]:
+    """Those of a state, by group."""
+    return {
+        group.name: Reserved(tuple(group.preempting_pods.values()), bind_info_of_slot(state, group, 0))
+        for group in state.groups.values()
+        if group.state is GroupState.PREEMPTING
+    }
+
+
+def without_place(members: Placements) -> Placements:
+    """The same cells, with no place in the VC: without preassigned cell types, as a lazily preempted group has them."""
+    return tuple(
+        tuple(replace(pod, preassigned_cell_types=("",) * len(pod.preassigned_cell_types)) for pod in member)
+        for member in members
+    )
+
+
+def in_replay_order(placed: Iterable[Placed]) -> list[Placed]:
+    """By falling priority, so that a group which was preempted lazily finds its cells taken again; of a group, first a
+    pod that says that the group has lost its place.
+    """
+    return sorted(placed, key=_replay_key)
+
+
+def _replay_key(placed: Placed) -> tuple[int, bool, str, str]:
+    request, info = placed
+    has_place = all(info.members[0][0].preassigned_cell_types)
+    return -request.spec.priority, has_place, request.namespace, request.name

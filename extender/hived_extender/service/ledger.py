@@ -1,0 +1,283 @@
+"""The core during one term of leadership: its state, the record of what it was told, and what it answered.
+
+A term begins with an empty state, to which every healthy node and every bound pod is told, and ends with the state
+being dropped. So a restart, a take-over and a changed configuration are the same procedure, and what a replica believed
+before it led can never leak into what it decides. Not thread-safe: the service calls it under its lock.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hived import status
+from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.errors import InvariantError, UserError
+from hived.events import (
+    Event,
+    GroupReserved,
+    GroupSplit,
+    LeavesLost,
+    NodeHealthChanged,
+    Offer,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    ScheduleRequested,
+)
+from hived.groups import bind_info_of_slot
+from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
+from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec
+from hived.state import CellState, Group, GroupState
+from hived.topology import NO_CELL
+from hived_extender.pods.annotations import BIND_INFO, bind_annotations
+from hived_extender.recording.record import Draft, Operations, Recorder
+
+log = logging.getLogger(__name__)
+
+
+class Ledger:
+    """One term. `on_room` is called after every event that may let a waiting pod in.
+
+    Every method that tells or asks raises what `hived.scheduler.handle` raises. `lazy_times` has the moment of each
+    lazy preemption by group; `last_event` is what was being handled when something broke, `change_count` grows
+    with whatever may change an answer.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        recorder: Operations | None,
+        on_room: Callable[[], None],
+        on_lazy: Callable[[Group], None],
+    ) -> None:
+        """Cost O(cells). `on_lazy` is called with each group that is preempted lazily."""
+        self.state = new_state(spec)
+        self.lazy_times: dict[str, str] = {}
+        self._lazy_preemptors: dict[str, str] = {}  # those that an earlier state knew
+        self.last_event: Event | None = None
+        self.change_count = 0
+        self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
+        self._recorder = recorder
+        self._on_room = on_room
+        self._on_lazy = on_lazy
+        if recorder is not None:
+            recorder.began()
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The configured nodes, in the order of masks."""
+        return self.state.topology.node_names
+
+    def set_node(self, name: str, is_healthy: bool) -> None:
+        """A configured node turned healthy or bad."""
+        if self._recorder is not None:
+            self._recorder.node_changed(name, is_healthy)
+        self._apply(NodeHealthChanged(name, is_healthy))
+        # Also when it turned bad: whoever reserved cells there has to look for others.
+        self._on_room()
+
+    def set_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int] = ()) -> None:
+        """So many leaf cells of a type on a node cannot be had from now on; 0 if all can be had again.
+
+        `known` are device indices of some of them. To be told after the pods that run there, and again once others turn
+        out to: leaves that our pods use are the last to be chosen.
+        """
+        if self._recorder is not None:
+            self._recorder.leaves_lost(node, leaf_type, count, known)
+        self._apply(LeavesLost(node, leaf_type, count, tuple(known)))
+        self._on_room()
+
+    def adopt(self, request: PodRequest, info: BindInfo) -> None:
+        """A pod runs where its annotations say. Raises UserError if they cannot be true."""
+        if self._recorder is not None:
+            self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO])
+        self._apply(PodAllocated(request, info))
+
+    def reserve(self, pods: Sequence[PodRequest], info: BindInfo) -> None:
+        """The group of these pods had reserved the cells of `info` in an earlier term, and waits for their users.
+
+        To be told after them. Raises UserError, and changes nothing, if it cannot have them in this way again.
+        """
+        if self._recorder is not None:
+            self._recorder.reserved(pods, info.node, bind_annotations(info)[BIND_INFO])
+        self._apply(GroupReserved(tuple(pods), info))
+
+    def delete(self, request: PodRequest) -> None:
+        """A pod that was told or asked about is gone."""
+        if self._recorder is not None:
+            self._recorder.deleted(request.uid)
+        self._apply(PodDeleted(request))
+        self._on_room()
+        if request.spec.group.name not in self.state.groups:
+            self.lazy_times.pop(request.spec.group.name, None)
+            self._lazy_preemptors.pop(request.spec.group.name, None)
+
+    def check_changed(self, request: PodRequest) -> None:
+        """Raise UserError if a waiting pod may not change what it asks for into this."""
+        check_changed_request(self.state, request)
+
+    def decide(self, request: PodRequest, phase: Phase, offer: Offer | None, *, commit: bool) -> Bind | Preempt | Wait:
+        """Ask where a pod could run, on nodes of `offer` or on any; with `commit`, a bind is carried out at once."""
+        is_bind = False
+        try:
+            decision = self._apply(ScheduleRequested(request, phase, offer=offer))
+            is_bind = isinstance(decision, Bind)
+        finally:
+            if self._recorder is not None:
+                self._recorder.scheduled(request, phase, offer, self.node_names, commit and is_bind)
+        if isinstance(decision, Applied):
+            raise InvariantError(f"the core answered a request with {decision}")
+        if isinstance(decision, Bind) and commit:
+            self._apply(PodAllocated(request, decision.bind_info, decision.lazily_preempted))
+        return decision
+
+    def try_waiting(self, request: PodRequest, everywhere: Offer | None) -> Bind | Preempt | Wait:
+        """Ask as `decide` does in the Filtering phase, for a pod that waits, with every node offered.
+
+        Until the next change, pods that ask for the same wait, or could run in the same place, as the first of them.
+        Cost of the others: a look into a table; there may be thousands of them.
+        """
+        spec = request.spec
+        if spec.group.name in self.state.groups:
+            return self.decide(request, Phase.FILTERING, everywhere, commit=False)
+        wanted = replace(spec, group=replace(spec.group, name=""))
+        known = self._tried.get(wanted)
+        if known is not None:
+            return known
+        decision = self.decide(request, Phase.FILTERING, everywhere, commit=False)
+        if not isinstance(decision, Preempt):
+            self._tried[wanted] = decision
+        return decision
+
+    def forget_answers(self) -> None:
+        """Look anew when `try_waiting` is asked next, although nothing has changed."""
+        self._tried.clear()
+
+    def split(self, group: str, pods: Sequence[PodRequest]) -> None:
+        """The pods of an allocated group go on as groups of their own: `pods[i]` has what was slot i."""
+        if self._recorder is not None:
+            self._recorder.split(group, pods)
+        self._apply(GroupSplit(group, tuple(pods)))
+
+    def has_group(self, name: str) -> bool:
+        """Is there an affinity group of this name, whatever its state?"""
+        return name in self.state.groups
+
+    def holders(self, group: str) -> list[str]:
+        """The uids of the pods that hold cells of a group."""
+        found = self.state.groups.get(group)
+        return [] if found is None else [pod.uid for pod in found.holders if pod is not None]
+
+    def nodes_of(self, group: str) -> list[str]:
+        """The nodes of a group's cells, ascending."""
+        found = self.state.groups.get(group)
+        if found is None:
+            return []
+        nodes = self.state.arrays.node[found.physical[found.physical != NO_CELL]]
+        return [self.node_names[node] for node in sorted({int(node) for node in nodes})]
+
+    def bind_info_of(self, group: str) -> BindInfo:
+        """Where the first pod of a group runs, or will when its victims are gone."""
+        return bind_info_of_slot(self.state, self.state.groups[group], 0)
+
+    def has_all_cells(self, group: str) -> bool:
+        """True if no cell of an allocated group is missing or another's, and it has its place in its VC."""
+        found = self.state.groups.get(group)
+        return found is not None and bool((found.physical != NO_CELL).all()) and found.lazy_preemptor is None
+
+    def plan(self, bundles: Sequence[Sequence[Asked]]) -> list[list[Bind | Preempt | Wait] | UserError]:
+        """What `decide` would say of each in turn, with those before it in place; nothing changes.
+
+        What is in one bundle runs together or not at all; of one with a request that is refused, the error.
+        """
+        return [
+            found if isinstance(found, UserError) else [one for one in found if not isinstance(one, Applied)]
+            for found in plan_in_turn(self.state, bundles)
+        ]
+
+    def is_waiting_for_victims(self, request: PodRequest) -> bool:
+        """True if the pod's group reserves cells, all of them healthy; a preemption that lost a node is begun anew."""
+        return self.reserves(request) and not self.has_lost_cells(request)
+
+    def has_lost_cells(self, request: PodRequest) -> bool:
+        """True if the pod's group reserves cells, and not all of them are healthy."""
+        if not self.reserves(request):
+            return False
+        physical = self.state.groups[request.spec.group.name].physical
+        return bool(self.state.cells.bad[physical[physical != NO_CELL]].any())
+
+    def is_emptied(self, request: PodRequest) -> bool:
+        """True if cells are reserved for the pod's group, and nobody uses any of them any more."""
+        if not self.reserves(request):
+            return False
+        physical = self.state.groups[request.spec.group.name].physical
+        return bool((self.state.cells.state[physical[physical != NO_CELL]] == CellState.RESERVED).all())
+
+    def is_victim(self, request: PodRequest) -> bool:
+        """True while somebody reserves a cell of the pod's group: the whole group has to leave (SEMANTICS 4e.1)."""
+        group = self.state.groups.get(request.spec.group.name)
+        if group is None or group.state is not GroupState.BEING_PREEMPTED:
+            return False
+        held = group.physical[group.physical != NO_CELL]
+        # A group whose preemptor was cancelled keeps its state, but gets its cells back.
+        return bool((self.state.cells.state[held] == CellState.RESERVING).any())
+
+    def take_over(self, successor: "Ledger") -> None:
+        """Go on with the state of another ledger, which was told of all that holds cells under its configuration.
+
+        Whoever holds on to this ledger, such as a binding that is being written, holds on to the same term.
+        """
+        known = {
+            name: preemptor
+            for name, group in successor.state.groups.items()
+            if group.virtual is None and (preemptor := self.lazy_preemptor(name)) is not None
+        }
+        times = {name: self.lazy_times[name] for name in known if name in self.lazy_times}
+        self.state, self._lazy_preemptors = successor.state, known
+        self.lazy_times = times | {name: self.lazy_times.get(name, time) for name, time in successor.lazy_times.items()}
+        self.last_event = None
+        self.change_count += 1
+        self._tried.clear()
+        if isinstance(self._recorder, Recorder) and isinstance(successor._recorder, Draft):
+            self._recorder.take_over(successor._recorder)
+
+    def lazy_preemptor(self, name: str) -> str | None:
+        """The group that took the place of this one in its VC; None if it has a place, or nobody knows any more.
+
+        A group that is replayed without its place names itself in the state, or nobody: annotations do not say more.
+        """
+        group = self.state.groups.get(name)
+        if group is None or group.virtual is not None:
+            return None
+        return group.lazy_preemptor if group.lazy_preemptor not in (None, name) else self._lazy_preemptors.get(name)
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""
+        return status.snapshot(self.state)
+
+    def reserves(self, request: PodRequest) -> bool:
+        """True if cells are reserved for the pod's group, or were when they were healthy."""
+        group = self.state.groups.get(request.spec.group.name)
+        return group is not None and group.state is GroupState.PREEMPTING
+
+    def _apply(self, event: Event) -> Decision:
+        self.last_event = event
+        if not (isinstance(event, ScheduleRequested) and event.phase is Phase.FILTERING):
+            self._tried.clear()
+            self.change_count += 1
+        decision = handle(self.state, event)
+        if decision.cancelled:
+            log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})
+            self._on_room()
+        if isinstance(decision, Applied | Preempt):  # what a Bind names is yet to be done
+            self._note_lazy_preemptions(decision.lazily_preempted)
+        return decision
+
+    def _note_lazy_preemptions(self, names: Iterable[str]) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        for name in names:
+            self.lazy_times[name] = now
+            log.info("lazily preempted", extra={"fields": {"group": name}})
+            self._on_lazy(self.state.groups[name])

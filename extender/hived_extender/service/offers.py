@@ -1,0 +1,283 @@
+"""The nodes that Kubernetes offers to pods that wait, as the core wants them.
+
+kube-scheduler names the nodes that its own filters leave when it asks about a pod: that is final, but only for that
+moment. Nodes that are full are not among them, although a preemption may empty them; and a node on which something has
+changed since may be offered the next time. For both cases the node rules say which nodes no change of pods can make
+fit. Not thread-safe: the service calls everything under its lock.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from hived.events import Offer
+from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
+from hived.topology import NO_CELL, Topology
+from hived_extender.kube_rules.demands import Demands
+from hived_extender.kube_rules.mates import Surroundings, mate_rules
+from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.kube_rules.quantities import PODS
+from hived_extender.kube_rules.residents import Residents
+from hived_extender.kube_rules.table import NodeRules
+from hived_extender.pods.node_names import Mask
+from hived_extender.service.pods import Offered, PodRecord
+
+NAMED_RULES = 4
+"""Rules that a message names, each with one of its nodes."""
+
+EXPLAINED_NODES = 64
+"""Refused nodes of which the rule is looked up for a message."""
+
+
+MOST_KEPT = 256
+"""Kinds of pods of which answers are kept."""
+
+
+class Offers:
+    """For the configured nodes of one topology; without one, for no nodes at all."""
+
+    def __init__(
+        self,
+        topology: Topology | None,
+        nodes: Iterable[RuledNode],
+        residents: Residents,
+        devices: Collection[str],
+        before: "Offers | None" = None,
+    ) -> None:
+        """`nodes` are all that are there, `residents` the pods that have one, `devices` the resources that leaf cells
+        stand for; `before` are the offers of another configuration, perhaps of the same nodes, and have been told
+        of them. Cost O(nodes + leaf cells), for the same nodes O(leaf cells).
+        """
+        self._names = topology.node_names if topology is not None else ()
+        self._index = {name: index for index, name in enumerate(self._names)}
+        is_same = before is not None and before._names == self._names
+        self._rules: NodeRules = before._rules if before is not None and is_same else NodeRules(self._names)
+        for node in () if is_same else nodes:
+            self._rules.put(node)
+        leaves = _leaf_counts(topology)
+        self._leaf_count = int(leaves.sum())
+        self._around = Surroundings(self._rules, leaves, residents, devices)
+        self._count = 0
+        self._changed: npt.NDArray[np.int64] = np.zeros(len(self._names), np.int64)  # `_count` at its last change
+        if before is not None and is_same:
+            self._count, self._changed = before._count, before._changed
+        self._all = np.ones(len(self._names), np.bool_)
+        self._none = np.zeros(len(self._names), np.bool_)
+        self._everywhere: dict[int, Offer] = {}  # by the number of pods; each is a view of the two rows above
+        self._told: dict[Demands, str] = {}
+        self._emptied: dict[Demands, Mask] = {}
+        self._emptied_at = 0  # `Residents.lasting_changes` when they were found out
+        self._latest: WeakKeyDictionary[Demands, Offered] = WeakKeyDictionary()
+
+    # What has changed
+
+    def put(self, node: RuledNode) -> bool:
+        """A node is like this now; returns whether anything changed that rules look at."""
+        is_changed = self._rules.put(node)
+        if is_changed:
+            self._forget_answers()
+            self.changed(node.name)
+        return is_changed
+
+    def remove(self, name: str) -> None:
+        """A node is gone."""
+        self._rules.remove(name)
+        self._forget_answers()
+
+    def changed(self, node: str) -> None:
+        """A pod has left the node, or its health or something else changed: it may be offered to whom it was not."""
+        index = self._index.get(node)
+        if index is not None:
+            self._count += 1
+            self._changed[index] = self._count
+
+    def take(self, record: PodRecord, mask: Mask | None) -> None:
+        """kube-scheduler has asked about a pod, and offers these nodes; None for all."""
+        offered = self._all if mask is None else mask
+        if record.refused is not None and (record.refused.mask & offered).any():
+            record.refused = Offered(record.refused.mask & ~offered, record.refused.moment)
+        record.offered = Offered(offered, self._count)
+        is_probe = mask is not None and int(offered.sum()) <= 1  # all others may follow
+        if record.ruled is not None and not is_probe:
+            self._latest[record.ruled.demands] = record.offered
+
+    def refuse(self, record: PodRecord, node: str) -> None:
+        """Nobody is in the pod's way on this node, where its cells are, and kube-scheduler does not offer it.
+
+        That holds until something about the node changes. Until then others are not preempted for this pod: it is not
+        known what keeps it away.
+        """
+        refused = self._refused(record)
+        refused = self._none.copy() if refused is None else refused.copy()
+        refused[self._index[node]] = True
+        record.refused = Offered(refused, self._count)
+
+    # Questions
+
+    def includes(self, record: PodRecord, node: str) -> bool:
+        """Did kube-scheduler offer the node to the pod when it asked last?"""
+        index = self._index.get(node)
+        return index is not None and record.offered is not None and bool(record.offered.mask[index])
+
+    def of(
+        self,
+        request: PodRequest,
+        members: Sequence[PodRecord],
+        *,
+        exact: PodRecord | None = None,
+        candidates: Mask | None = None,
+    ) -> Offer | None:
+        """The offer to a request with one slot for each of `members`, or whose first member speaks for all slots.
+
+        kube-scheduler asks about the pod `exact` at this moment. Others are taken to be offered what pods alike were
+        when they were asked about last, and nodes on which something has changed since; it will say so when it asks
+        about them. None if the pods may use any node, or are more than there are leaf cells. Cost O(slots x nodes).
+
+        candidates : the nodes that kube-scheduler could clear by preempting; it has just found no other
+        """
+        spec = request.spec
+        if spec.ignore_suggested_nodes or self._is_too_large(spec):
+            return None
+        nodes = [self._nodes(record, exact) for record in members]
+        if candidates is not None:
+            nodes = [mask & ~candidates for mask in nodes]
+        if spec.priority > OPPORTUNISTIC_PRIORITY:
+            after = [self._clearable(record, candidates) > mask for record, mask in zip(members, nodes, strict=True)]
+        else:
+            after = [self._none] * len(members)
+        sizes = _sizes(spec)
+        if len(sizes) != len(members):
+            count = len(sizes)
+            nodes, after, members = nodes[:1] * count, after[:1] * count, [members[0]] * count
+        pods = [record.ruled for record in members if record.ruled is not None]
+        offer = Offer(_rows(nodes), _rows(after))
+        if not len(pods) == len(sizes) > 1:
+            return offer
+        emptied = np.asarray(offer.after.any(axis=0) & ~offer.nodes.any(axis=0))
+        return replace(offer, rules=mate_rules(pods, sizes, replace(self._around, emptied=emptied)))
+
+    def everywhere(self, request: PodRequest) -> Offer | None:
+        """All nodes to each pod of a request; None as `of`. Cost O(1)."""
+        if request.spec.ignore_suggested_nodes or self._is_too_large(request.spec):
+            return None
+        slots = sum(member.pod_count for member in request.spec.group.members)
+        if slots not in self._everywhere:
+            shape = slots, len(self._names)
+            self._everywhere[slots] = Offer(np.broadcast_to(self._all, shape), np.broadcast_to(self._none, shape))
+        return self._everywhere[slots]
+
+    def refusals(self, record: PodRecord) -> str:
+        """Which rules of which nodes keep the pod away for good, in short; "" if none is known."""
+        demands = record.ruled.demands if record.ruled is not None else None
+        if demands is None or (mask := self._rules.mask(demands)).all():
+            return ""
+        if demands not in self._told:
+            if len(self._told) >= MOST_KEPT:
+                self._told.clear()
+            refused = np.flatnonzero(~mask).tolist()
+            by_rule: dict[str, list[str]] = {}
+            for index in islice(refused, EXPLAINED_NODES):
+                name = self._names[index]
+                by_rule.setdefault(self._rules.refusal(demands, name), []).append(name)
+            told = [f"{rule}: {_listed(nodes)}" for rule, nodes in islice(by_rule.items(), NAMED_RULES)]
+            self._told[demands] = f"{len(refused)} of {len(self._names)} nodes cannot take it ({'; '.join(told)})"
+        return self._told[demands]
+
+    def _is_too_large(self, spec: PodSpec) -> bool:
+        """Can no cluster of this size have the group, which may name any number of pods?"""
+        return sum(member.pod_count for member in spec.group.members) > self._leaf_count
+
+    def _nodes(self, record: PodRecord, exact: PodRecord | None) -> Mask:
+        offered, demands = record.offered, record.ruled.demands if record.ruled is not None else None
+        if offered is not None and record is exact:
+            return offered.mask
+        if demands is not None and not demands.beyond:
+            latest = self._latest.get(demands)
+            if latest is not None and (offered is None or latest.moment > offered.moment):
+                offered = latest
+        refused = self._refused(record)
+        if offered is None:
+            return self._fit(record) if refused is None else self._none
+        changed = self._changed > offered.moment
+        mask = offered.mask | (changed & self._fit(record)) if changed.any() else offered.mask
+        return mask if refused is None else mask & ~refused
+
+    def _fit(self, record: PodRecord) -> Mask:
+        """The nodes that no rule keeps the pod from for good, and that have enough for it beside pods that nobody makes
+        leave; less those that are known to be refused all the same.
+        """
+        mask = self._all
+        if record.ruled is not None:
+            mask = self._rules.mask(record.ruled.demands)
+            if self._around.residents.lasting_changes:
+                mask = mask & self._large_enough(record.ruled.demands)
+        refused = self._refused(record)
+        return mask if refused is None else mask & ~refused
+
+    def _clearable(self, record: PodRecord, candidates: Mask | None) -> Mask:
+        """The nodes on which others may be preempted for a pod.
+
+        What only kube-scheduler knows of, such as volumes, counts by its own candidates.
+        """
+        if self._refused(record) is not None:
+            return self._none
+        if record.ruled is not None and record.ruled.demands.beyond:
+            return self._none if candidates is None else candidates & self._fit(record)
+        return self._fit(record)
+
+    def _large_enough(self, demands: Demands) -> Mask:
+        """The nodes that have enough of everything beside the pods without cells. Cost O(1) until one comes or goes."""
+        residents = self._around.residents
+        if self._emptied_at != residents.lasting_changes or len(self._emptied) >= MOST_KEPT:
+            self._emptied_at = residents.lasting_changes
+            self._emptied.clear()
+        if demands not in self._emptied:
+            mask, count = self._all.copy(), len(self._names)
+            for resource, wanted in ((PODS, 1), *demands.requests):
+                mask &= self._rules.allocatable(resource) - residents.lasting(resource, count) >= wanted
+            self._emptied[demands] = mask
+        return self._emptied[demands]
+
+    def _forget_answers(self) -> None:
+        self._told.clear()
+        self._emptied.clear()
+
+    def _refused(self, record: PodRecord) -> Mask | None:
+        """The nodes that are refused for a reason that nobody here knows, and that have not changed since."""
+        if record.refused is None:
+            return None
+        mask: Mask = record.refused.mask & (self._changed <= record.refused.moment)
+        if mask.any():
+            return mask
+        record.refused = None
+        return None
+
+
+def _leaf_counts(topology: Topology | None) -> npt.NDArray[np.int32]:
+    """How many leaf cells each configured node has."""
+    if topology is None:
+        return np.zeros(0, np.int32)
+    arrays = topology.arrays
+    is_leaf = (arrays.level == 1) & (arrays.vc == NO_CELL)
+    return np.bincount(arrays.node[is_leaf], minlength=len(topology.node_names)).astype(np.int32)
+
+
+def _sizes(spec: PodSpec) -> list[int]:
+    return [member.leaf_cell_count for member in spec.group.members for _ in range(member.pod_count)]
+
+
+def _rows(masks: Sequence[Mask]) -> Mask:
+    """One row for each; without a copy where all are one."""
+    if len(masks) == 1:
+        return masks[0][np.newaxis]
+    if all(mask is masks[0] for mask in masks):
+        return np.broadcast_to(masks[0], (len(masks), len(masks[0])))
+    return np.array(masks)
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else f"{nodes[0]} and {len(nodes) - 1} more"

@@ -1,0 +1,108 @@
+"""The state of a configuration to come, built beside the present one.
+
+It is told of all that holds cells as a restart would tell it, then of what has changed since, as often as need be. So
+everything that takes long is done while the present state answers, and what is left for the moment of the switch is the
+little that has changed during the last round. Not thread-safe; it needs no lock, as nobody else knows of it.
+"""
+
+from hived.errors import UserError
+from hived.scheduler import check_invariants
+from hived.specs import ClusterSpec
+from hived.state import Group
+from hived_config.rules import PodRules
+from hived_extender.recording.record import Draft
+from hived_extender.service.devices.losses import Losses
+from hived_extender.service.holdings import Holdings, in_replay_order
+from hived_extender.service.ledger import Ledger
+
+Told = dict[str, UserError]
+
+
+class Successor:
+    """`unaccounted` has the pods, by uid, that the state refused, and `lost` the reservations, by group, with why.
+    `losses` has the devices that cannot be had.
+    """
+
+    def __init__(self, spec: ClusterSpec, draft: Draft | None = None, rules: PodRules | None = None) -> None:
+        """Cost O(cells). `draft` is where its events are recorded."""
+        self.unaccounted: Told = {}
+        self.lost: Told = {}
+        self.ledger = Ledger(spec, draft, _nothing, _nothing)
+        self.losses = Losses(self.ledger.state.topology, spec, rules or PodRules())
+        self._draft = draft
+        self._held = Holdings()
+
+    def catch_up(self, holdings: Holdings) -> int:
+        """Make the state hold what is held now; returns how many differences there were since the last time.
+
+        Cost: a look at each holding, and an event of the core for each difference.
+        """
+        before, self._held = self._held, holdings
+        old, new = before.placed, holdings.placed
+        come = [
+            placed
+            for uid, placed in new.items()
+            if (known := old.get(uid)) is None
+            or known[1] is not placed[1]
+            or (known[0] is not placed[0] and known[0] != placed[0])
+        ]
+        gone = [uid for uid in (*sorted(old.keys() - new.keys()), *(each.request.uid for each in come)) if uid in old]
+        lifted = [name for name, reserved in before.reserved.items() if holdings.reserved.get(name) != reserved]
+        made = [name for name, reserved in holdings.reserved.items() if before.reserved.get(name) != reserved]
+        turned = sorted((before.healthy_nodes ^ holdings.healthy_nodes) & self.ledger.state.topology.node_index.keys())
+        for name in lifted:
+            if self.lost.pop(name, None) is None:
+                for pod in before.reserved[name].pods:
+                    self.ledger.delete(pod)
+        for uid in gone:
+            if self.unaccounted.pop(uid, None) is None:
+                self.ledger.delete(old[uid].request)
+        for node in turned:
+            self.ledger.set_node(node, node in holdings.healthy_nodes)
+        for placed in in_replay_order(come):
+            try:
+                self.ledger.adopt(*placed)
+            except UserError as error:
+                self.unaccounted[placed.request.uid] = error
+        moved = {old[uid].info.node for uid in gone} | {placed.info.node for placed in come}
+        lost = self._catch_up_with_devices(before, holdings, moved)
+        for name in sorted(made):
+            try:
+                self.ledger.reserve(*holdings.reserved[name])
+            except UserError as error:
+                self.lost[name] = error
+        return len(gone) + len(come) + len(lifted) + len(made) + len(turned) + lost
+
+    def _catch_up_with_devices(self, before: Holdings, holdings: Holdings, moved: set[str]) -> int:
+        """Tell what cannot be had: of nodes with another value than before, and of those where pods `moved`."""
+        old, new = before.devices, holdings.devices
+        changed = {name for name in old.keys() | new.keys() if old.get(name) is not new.get(name)} | moved
+        if before.device_classes != holdings.device_classes:
+            changed |= new.keys()
+
+        def holds(uid: str) -> bool:
+            return uid in holdings.placed and uid not in self.unaccounted
+
+        others = self.losses.settle(self.ledger, new, holdings.device_classes, changed, holds)
+        for node in sorted(moved):
+            self.losses.retell(self.ledger, node)
+        return len(others)
+
+    def was_told_of(self, group: Group) -> bool:
+        """Was this group of the present state there when the state caught up last? Cost O(its pods)."""
+        if group.name in self._held.reserved:
+            return True
+        return any(pod is not None and pod.uid in self._held.placed for pod in group.holders)
+
+    def check(self) -> None:
+        """Raise InvariantError if the state breaks a rule. Cost O(cells)."""
+        check_invariants(self.ledger.state)
+
+    def drop(self) -> None:
+        """It will not replace the present state."""
+        if self._draft is not None:
+            self._draft.drop()
+
+
+def _nothing(group: Group | None = None) -> None:
+    pass

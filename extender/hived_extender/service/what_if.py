@@ -1,0 +1,177 @@
+"""What would become of pods if they were created now, on the state as it is: for `hived submit --dry-run`.
+
+The pods are taken to be all there and asked about, those of a gang together and before those beyond its minimum.
+Nothing is changed. Not thread-safe: the service calls it under its lock.
+"""
+
+import re
+from collections.abc import Callable, Collection, Sequence
+
+from hived.decisions import Bind, Preempt, Wait
+from hived.errors import UserError
+from hived.scheduler import Asked
+from hived.specs import BindInfo, PodPlacement, PodRequest
+from hived_extender.kube_rules.demands import DemandsReader
+from hived_extender.pods.interpreter import Interpreter
+from hived_extender.pods.readings import Reading
+from hived_extender.pods.wire import Pod, PodOutcome
+from hived_extender.service.gangs.plans import Round, listed
+from hived_extender.service.gangs.rounds import Alone, Rounds, merged
+from hived_extender.service.gangs.table import Gangs
+from hived_extender.service.ledger import Ledger
+from hived_extender.service.offers import Offers
+from hived_extender.service.pods import PodRecord, PodTable
+from hived_extender.service.waiting import NO_CHAIN_REASON
+
+_LABEL = re.compile(r"^\[what-if-\d+\([^()]*\)\]: ")
+"""How the core's messages begin; the pods have no uids yet."""
+
+POD_LIMIT = 4096
+"""Pods of one question."""
+
+ANY_NODE = "takes no cells: kube-scheduler chooses its node"
+
+Decision = Bind | Preempt | Wait
+OwnRequest = Callable[[PodRecord, Reading], PodRequest]
+
+
+def check_count(pods: Sequence[Pod]) -> None:
+    """Raise UserError for more pods than one question may have."""
+    if len(pods) > POD_LIMIT:
+        raise UserError(f"{len(pods)} pods, at most {POD_LIMIT} at once")
+
+
+class WhatIf:
+    """One question; `answer` may be called once."""
+
+    def __init__(self, ledger: Ledger, interpreter: Interpreter, offers: Offers, own_request: OwnRequest) -> None:
+        """`own_request` makes out what a pod asks for in our own words."""
+        self._own_request = own_request
+        self._offers = offers
+        self._ledger = ledger
+        self._interpreter = interpreter
+        self._pods = PodTable()
+        self._gangs = Gangs()
+        self._rounds = Rounds(self._pods, self._gangs, offers)
+        self._outcomes: dict[str, PodOutcome] = {}
+        self._placed: list[list[Asked]] = []  # bundles that can run, in turn
+
+    def answer(self, pods: Sequence[tuple[Pod, Reading]]) -> list[PodOutcome]:
+        """The outcomes, in the order of the pods."""
+        records = [self._read(number, pod, reading) for number, (pod, reading) in enumerate(pods)]
+        for record in records:
+            self._gangs.join(record)
+        waits = {record.uid: "" for record in records if record.uid not in self._outcomes}
+        while waits:  # those beyond the minimum of a gang come after the others have started
+            before = len(self._outcomes)
+            waits = self._try_all([record for record in records if record.uid in waits])
+            if len(self._outcomes) == before:
+                break
+        for record in records:
+            if record.uid in waits:
+                self._say(record, "wait", waits[record.uid])
+        return [self._outcomes[record.uid] for record in records]
+
+    def _read(self, number: int, pod: Pod, reading: Reading) -> PodRecord:
+        meta = pod.metadata
+        record = self._pods.add(f"what-if-{number}", meta.name or f"pod-{number}", meta.namespace or "default")
+        record.created, record.is_held = f"{number:06d}", pod.is_held
+        try:
+            record.ruled = DemandsReader().read(pod)
+            if not self._interpreter.is_ours(pod):
+                self._say(record, "not-ours", "neither its limits nor its schedulerName make it a pod of hived")
+            elif reading.is_own:
+                record.request = self._own_request(record, reading)
+            else:
+                record.marks = 0
+                record.description = self._interpreter.describe(pod)
+                ask = self._interpreter.ask(pod, record.description)
+                self._interpreter.check_access(record.namespace, ask.virtual_cluster, ask.priority)
+                record.ask = ask
+        except UserError as error:
+            record.mistake = error.message
+            self._say(record, "refused", error.message)
+        return record
+
+    def _try_all(self, records: Sequence[PodRecord]) -> dict[str, str]:
+        """Find out about these pods, one after the other, each with all that start with it. Returns, by uid, why the
+        others have to wait for some of them.
+        """
+        waits: dict[str, str] = {}
+        steps: dict[str, tuple[PodRecord, Alone | Round]] = {}  # by what is asked for
+        for record in records:
+            try:
+                step = self._rounds.step(record) if record.request is None else Alone(record.request)
+                if isinstance(step, Wait):
+                    waits[record.uid] = step.reason
+                elif isinstance(step, Alone) and step.request is None:
+                    self._say(record, "bind", ANY_NODE)
+                else:
+                    steps.setdefault(step.name if isinstance(step, Round) else record.uid, (record, step))
+            except UserError as error:
+                self._say(record, "refused", error.message)
+        for (record, step), found in zip(steps.values(), self._decide(steps.values()), strict=True):
+            if isinstance(found, UserError):
+                for one in step.members if isinstance(step, Round) else (record,):
+                    self._say(one, "refused", found.message)
+            elif isinstance(step, Round):
+                self._tell_round(step, found)
+            else:
+                self._tell([record], found[0])
+        return waits
+
+    def _decide(self, steps: Collection[tuple[PodRecord, Alone | Round]]) -> list[list[Decision] | UserError]:
+        """What the core says of each, with all before that can run in place."""
+        bundles = [self._asks(record, step) for record, step in steps]
+        found = self._ledger.plan([*self._placed, *bundles])[len(self._placed) :]
+        for bundle, one in zip(bundles, found, strict=True):
+            if not isinstance(one, UserError) and all(isinstance(decision, Bind) for decision in one):
+                self._placed.append(bundle)
+        return found
+
+    def _asks(self, record: PodRecord, step: Alone | Round) -> list[Asked]:
+        """As if kube-scheduler offered every node that its rules of nodes do not forbid."""
+        if isinstance(step, Round):
+            return [Asked(part.request, offer=self._rounds.offer(part)) for part in step.parts]
+        return [] if step.request is None else [Asked(step.request, offer=self._offers.of(step.request, [record]))]
+
+    def _tell_round(self, round_: Round, found: list[Decision]) -> None:
+        decision = merged(found)
+        if isinstance(decision, Preempt | Wait):
+            self._tell(round_.members, decision)
+            return
+        for part, one in zip(round_.parts, found, strict=True):
+            self._tell(part.members, one)
+            if isinstance(one, Bind):
+                for record in part.members:  # those beyond the minimum may have to be near
+                    record.request, record.bind_info = part.request, one.bind_info
+        for record in round_.members:
+            record.may_go = True  # it has its place
+            if record.uid not in self._outcomes:
+                self._say(record, "bind", ANY_NODE)
+        self._gangs.changed(round_.key)
+
+    def _tell(self, records: Sequence[PodRecord], decision: Decision) -> None:
+        if isinstance(decision, Bind):
+            info = decision.bind_info
+            places: list[PodPlacement | BindInfo] = [info]
+            if len(records) > 1:
+                places = [place for member in info.members for place in member]
+            for record, place in zip(records, places, strict=True):
+                self._say(record, "bind", node=place.node, cells=list(place.leaf_cell_indices))
+            return
+        if isinstance(decision, Preempt):
+            count = sum(map(len, decision.victims_by_node.values()))
+            reason = f"{count} pods have to leave first, on {listed(list(decision.victims_by_node))}"
+        else:
+            reason = decision.reason or NO_CHAIN_REASON
+        for record in records:
+            self._say(record, "preempt" if isinstance(decision, Preempt) else "wait", reason)
+
+    def _say(
+        self, record: PodRecord, outcome: str, reason: str = "", *, node: str = "", cells: Sequence[int] = ()
+    ) -> None:
+        reason = _LABEL.sub("", reason)
+        self._outcomes[record.uid] = PodOutcome(
+            namespace=record.namespace, name=record.name, outcome=outcome, node=node, cells=list(cells), reason=reason
+        )

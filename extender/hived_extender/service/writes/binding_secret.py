@@ -1,0 +1,180 @@
+"""The Secret that all replicas share: the keys that bindings are signed with, and bindings that are kept there.
+
+Whoever may change a pod may change what hived wrote onto it, where no admission policy forbids that. The leader then
+writes down here, where tenants cannot write, what the pod was given, so that a restart knows. Such pods are few.
+"""
+
+import logging
+import os
+import threading
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.kube.client import KubeError
+from hived_extender.pods.proofs import parse_keys
+
+log = logging.getLogger(__name__)
+
+KEYS = "keys"
+CHANGED = "changed"
+KEY_BYTES = 32
+
+RETRY_S = 2.0
+PAUSE_S = 0.5
+"""Between two writes: an owner may change a pod again and again."""
+
+PACKED_LIMIT = 900_000
+"""Characters in base64; a Secret has a mebibyte."""
+
+UNPACKED_LIMIT = 64 * 2**20
+"""Bytes; a Secret has a mebibyte."""
+
+Changed = Mapping[str, Mapping[str, str]]
+"""By uid, the annotations that hived gave the pod."""
+
+
+class SecretApi(Protocol):
+    """The calls to the API server; `kube.KubeClient` has them. Everything raises KubeError."""
+
+    def get(self, path: str) -> dict[str, Any]:
+        """One object."""
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Create an object."""
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Merge into an object."""
+
+
+class BindingSecret:
+    """See the module. Thread-safe."""
+
+    def __init__(self, kube: SecretApi, namespace: str, name: str) -> None:
+        self._kube = kube
+        self._collection = f"/api/v1/namespaces/{namespace}/secrets"
+        self._name = name
+        self._path = f"{self._collection}/{name}"
+        self._lock = threading.Condition()
+        self._wanted: Changed | None = None
+        self._may_write: Callable[[], bool] = lambda: False
+        self._is_closing = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def source(self) -> str:
+        """What to call it."""
+        return f"Secret {self._path.split('/')[4]}/{self._name}"
+
+    def keys(self) -> list[bytes]:
+        """The keys, the one that signs first. One is put there if there is none, and the Secret made if need be.
+
+        Raises KubeError, and UserError for a Secret that has no usable keys.
+        """
+        found = self._get_or_create()
+        text = (found.get("data") or {}).get(KEYS, "")
+        try:
+            return parse_keys(b64decode(text).decode("ascii"), self.source)
+        except ValueError as error:
+            raise UserError(f"{self.source}: {KEYS} is not text: {error}") from None
+
+    def changed(self) -> Changed:
+        """What pods were given whose annotations do not say so any more. Raises KubeError."""
+        packed = (self._kube.get(self._path).get("data") or {}).get(CHANGED, "")
+        if not packed:
+            return {}
+        try:
+            unpacking = zlib.decompressobj()
+            text = unpacking.decompress(b64decode(packed), UNPACKED_LIMIT)
+            return msgspec.json.decode(text, type=dict[str, dict[str, str]])
+        except (ValueError, zlib.error) as error:
+            log.error("changed bindings cannot be read", extra={"fields": {"where": self.source, "cause": str(error)}})
+            return {}
+
+    def keep(self, changed: Changed, may_write: Callable[[], bool]) -> None:
+        """Write these down in the background, in place of those before, while `may_write`."""
+        with self._lock:
+            self._wanted, self._may_write = changed, may_write
+            if self._thread is None and not self._is_closing:
+                self._thread = threading.Thread(target=self._run, name="changed bindings", daemon=True)
+                self._thread.start()
+            self._lock.notify_all()
+
+    def close(self) -> None:
+        """Write what is to be written, once, and no more."""
+        with self._lock:
+            self._is_closing = True
+            self._lock.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _get_or_create(self) -> dict[str, Any]:
+        """The Secret with its keys; another replica may be first to put them there."""
+        data = {KEYS: b64encode(b64encode(os.urandom(KEY_BYTES))).decode()}
+        try:
+            found = self._kube.get(self._path)
+            if (found.get("data") or {}).get(KEYS):
+                return found
+            self._kube.patch(self._path, {"metadata": {"resourceVersion": _version(found)}, "data": data})
+        except KubeError as error:
+            if error.is_not_found:
+                self._create(data)
+            elif not error.is_conflict:
+                raise
+        log.info("bindings are proved", extra={"fields": {"by": self.source}})
+        return self._kube.get(self._path)
+
+    def _create(self, data: Mapping[str, str]) -> None:
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": self._name}, "type": "Opaque", "data": data}
+        try:
+            self._kube.create(self._collection, body)
+        except KubeError as error:
+            if not error.is_conflict:
+                raise
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self._wanted is not None or self._is_closing)
+                if self._wanted is None:
+                    return
+                changed, may_write = self._wanted, self._may_write
+                self._wanted = None
+            is_written = not may_write() or self._write(changed)
+            with self._lock:
+                if not is_written and self._wanted is None and not self._is_closing:
+                    self._wanted = changed
+                self._lock.wait_for(lambda: self._is_closing, PAUSE_S if is_written else RETRY_S)
+
+    def _write(self, changed: Changed) -> bool:
+        packed, left_out = _packed(changed)
+        if left_out:
+            log.error("changed bindings are too large", extra={"fields": {"where": self.source, "left_out": left_out}})
+        try:
+            self._kube.patch(self._path, {"data": {CHANGED: packed}})
+        except KubeError as error:
+            fields = {"where": self.source, "pods": len(changed), "reason": str(error)}
+            log.error("changed bindings are not written down", extra={"fields": fields})
+            return False
+        return True
+
+
+def _version(found: Mapping[str, Any]) -> str:
+    return str((found.get("metadata") or {}).get("resourceVersion", ""))
+
+
+def _packed(changed: Changed) -> tuple[str | None, int]:
+    """(the text to be stored, None for nothing; how many pods it lacks, those with the most to be kept)."""
+    pods = sorted(changed, key=lambda uid: (sum(map(len, changed[uid].values())), uid))
+    count = len(pods)
+    while pods:
+        text = msgspec.json.encode({uid: changed[uid] for uid in sorted(pods)}, order="sorted")
+        packed = b64encode(zlib.compress(text)).decode()
+        if len(packed) <= PACKED_LIMIT:
+            return packed, count - len(pods)
+        pods = pods[: len(pods) // 2]
+    return None, count

@@ -1,0 +1,219 @@
+"""Carries out what `policies.py` decides, for all jobs of a cluster or for one: in the place of their controllers.
+
+Two of them do each other no harm: whoever acts first writes what it is about to do into the job's record, and the
+other's write fails as a conflict. Nothing is remembered but what the API server has, so that one that is started again
+goes on where it, or another one, was stopped.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+
+from hived.errors import UserError
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_jobs.creation import create_again, delete_pods
+from hived_jobs.job_facts import JobFacts, Key, read_pod
+from hived_jobs.policies import END_OF, Action, Phase, Reaction, SeenPod, decide, outcome
+from hived_jobs.records import Record, State
+from hived_jobs.submission import PlannedJob
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+"""After a failure of the API server."""
+
+_JOIN_S = 2.0
+
+
+class JobController:
+    """Follows records and pods, from `start` to `stop`.
+
+    Parameters
+    ----------
+    only : the jobs to look after; None for all of the cluster
+    tell : is told what is done, in one line
+    """
+
+    def __init__(
+        self, kube: KubeClient, only: Collection[Key] | None = None, tell: Callable[[str], None] = log.info
+    ) -> None:
+        self._kube = kube
+        self._only = only
+        self._tell = tell
+        self._facts = JobFacts(kube, {namespace for namespace, _ in only or ()})
+        self._plans: dict[Key, tuple[str, PlannedJob]] = {}
+        self._has_stopped = threading.Event()
+        self._worker = threading.Thread(target=self._run, name="jobs", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look after the jobs."""
+        self._facts.start()
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Do nothing more, and wait for what is under way."""
+        self._has_stopped.set()
+        self._facts.stop()
+        if self._worker.ident is not None:
+            self._worker.join(_JOIN_S)
+        self._facts.join()
+
+    def __enter__(self) -> "JobController":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait_ended(self, key: Key, timeout_s: float | None = None) -> Phase | None:
+        """Wait until nothing is left to do for a job, and tell how it ended; None if it was deleted, or at a stop.
+
+        The job was created before `start`: a later one counts as deleted until the watch has told of it.
+        """
+        self._facts.wait(lambda: self._is_over(key), timeout_s)
+        record = self._facts.record(key)
+        return record.state.phase if record is not None and record.state.phase.is_final else None
+
+    def _is_over(self, key: Key) -> bool:
+        record = self._facts.record(key)
+        return self._facts.is_gone(key) if record is None else record.state.phase.is_final
+
+    def _run(self) -> None:
+        while (keys := self._facts.take_due()) is not None:
+            failed = [key for key in keys if not self._look_after(key)]
+            if failed:
+                self._has_stopped.wait(RETRY_S)
+                self._facts.put_back(failed)
+
+    def _look_after(self, key: Key) -> bool:
+        """Do what a job needs; False to try again."""
+        record, ended = self._facts.record(key), self._facts.take_ended(key)
+        try:
+            if ended is not None:
+                self._remove_what_is_left(ended)
+            if record is not None and (self._only is None or key in self._only):
+                self._step(record)
+        except UserError as error:
+            log.error("job %s/%s cannot be looked after: %s", *key, error)
+        except KubeError as error:
+            if error.is_conflict:
+                return True  # somebody else was faster: what they wrote comes by the watch
+            log.warning("job %s/%s: %s; trying again", *key, error)
+            if ended is not None:
+                self._facts.put_ended(ended)
+            return False
+        except Exception:  # a bug in one job's plan must not leave all others without care
+            log.exception("job %s/%s cannot be looked after", *key)
+        return True
+
+    def _step(self, record: Record) -> None:
+        seen, state = self._facts.pods(record), record.state
+        if state.phase is Phase.RESTARTING:
+            self._go_on_restarting(record, seen)
+        elif state.phase is Phase.RUNNING:
+            tasks = self._tasks_due(record, seen)
+            self._forget_stale_absences(record, tasks, seen)
+            reaction = decide(self._plan(record).rules, tasks, seen)
+            if reaction is not None:
+                self._react(record, reaction, seen)
+            elif (end := outcome(self._tasks(record), seen)) is not None:
+                self._end(record, end, "", seen, removes=False)
+        elif state.phase.is_final:
+            delete_pods(self._kube, record, [pod for pod in seen.values() if not pod.is_finished])
+
+    def _react(self, record: Record, reaction: Reaction, seen: dict[str, SeenPod]) -> None:
+        if not reaction.counts:
+            return self._create(record, reaction.names)
+        if reaction.action in END_OF:
+            return self._end(record, END_OF[reaction.action], reaction.reason, seen, reaction.action)
+        limit = self._plan(record).rules.max_retries
+        if limit is not None and record.state.retries >= limit:
+            reason = f"{reaction.reason}, and its pods have been started again {limit} times already"
+            return self._end(record, Phase.FAILED, reason, seen)
+        going = {name: seen[name].uid if name in seen else "" for name in reaction.names}
+        state = State(Phase.RESTARTING, reaction.reason, record.state.retries + 1, going)
+        record = self._write(record, state)
+        self._tell(f"job {record.name}: {reaction.reason}: {reaction.action.value} ({state.retries})")
+        self._go_on_restarting(record, seen)
+
+    def _go_on_restarting(self, record: Record, seen: dict[str, SeenPod]) -> None:
+        going = record.state.going
+        self._forget_stale_absences(record, going, seen)
+        old = [pod for pod in seen.values() if going.get(pod.name) == pod.uid]
+        if old:
+            return delete_pods(self._kube, record, old)
+        due = self._tasks_due(record, {name: pod for name, pod in seen.items() if name not in going})
+        self._create(record, [name for name in going if name in due])
+        self._write(record, State(Phase.RUNNING, record.state.reason, record.state.retries))
+
+    def _end(
+        self,
+        record: Record,
+        phase: Phase,
+        reason: str,
+        seen: Mapping[str, SeenPod],
+        action: Action | None = None,
+        removes: bool = True,
+    ) -> None:
+        record = self._write(record, State(phase, reason, record.state.retries))
+        self._tell(f"job {record.name}: {reason + ': ' if reason else ''}{phase.value}")
+        if removes:
+            is_all = action is Action.CLEAN_UP
+            delete_pods(self._kube, record, [pod for pod in seen.values() if is_all or not pod.is_finished])
+
+    def _create(self, record: Record, names: Iterable[str]) -> None:
+        by_name = {pod.name: pod for pod in self._plan(record).pods}
+        create_again(self._kube, record, [by_name[name] for name in names if name in by_name])
+
+    def _remove_what_is_left(self, record: Record) -> None:
+        """The pods of a record that was deleted: a real API server collects them itself, which does no harm."""
+        found = self._facts.pods(record)
+        with suppress(UserError):  # what cannot be planned has not been created either
+            for planned in self._plan(record).pods:  # the watch may be behind
+                pod = None if planned.name in found else read_pod(self._kube, record, planned.name)
+                if pod is not None:
+                    found[planned.name] = pod
+        self._plans.pop((record.namespace, record.name), None)
+        left = list(found.values())
+        delete_pods(self._kube, record, left)
+        if left:
+            self._tell(f"job {record.name} was deleted: {len(left)} pods are deleted with it")
+
+    def _write(self, record: Record, state: State) -> Record:
+        written = record.write(self._kube, state)
+        self._facts.take(written)
+        return written
+
+    def _plan(self, record: Record) -> PlannedJob:
+        key = (record.namespace, record.name)
+        known = self._plans.get(key)
+        if known is None or known[0] != record.uid:
+            known = self._plans[key] = (record.uid, record.plan())
+        return known[1]
+
+    def _tasks(self, record: Record) -> dict[str, str]:
+        return {pod.name: pod.role for pod in self._plan(record).pods}
+
+    def _tasks_due(self, record: Record, seen: Mapping[str, SeenPod]) -> dict[str, str]:
+        """The pods that shall be there now, with their tasks: all, or the first so that `width` are unfinished."""
+        plan, due, unfinished = self._plan(record), dict[str, str](), 0
+        for pod in plan.pods:
+            if plan.width is not None and unfinished >= plan.width:
+                break
+            due[pod.name] = pod.role
+            unfinished += pod.name not in seen or not seen[pod.name].is_finished
+        return due
+
+    def _forget_stale_absences(self, record: Record, names: Iterable[str], seen: dict[str, SeenPod]) -> None:
+        """Ask for pods that the watch does not know: it may be behind, and an absence may restart a whole job."""
+        if not self._plan(record).rules.policies:
+            return
+        for name in names:
+            if name not in seen:
+                pod = read_pod(self._kube, record, name)
+                if pod is not None:
+                    seen[name] = pod

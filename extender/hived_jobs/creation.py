@@ -1,0 +1,310 @@
+"""Creating what was planned, in the order in which Kubernetes needs it."""
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote
+
+from hived.errors import UserError
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_jobs.companions import as_stored, has_all
+from hived_jobs.job_facts import read_pod
+from hived_jobs.policies import Phase, SeenPod
+from hived_jobs.records import Record, State, create_record, record_of
+from hived_jobs.roles import JOB
+from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, priority_classes
+
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+ADMISSION_S = 10.0
+"""For the admission of pods to hear of a new PriorityClass: it reads them from a watch, each API server its own."""
+
+LEAVING_S = 60.0
+"""For the pods of an aborted job to end; Kubernetes gives them 30 s unless they say otherwise."""
+
+CHECK_S = 0.1
+
+_PLURALS = {
+    "Pod": "pods",
+    "Service": "services",
+    "ConfigMap": "configmaps",
+    "Secret": "secrets",
+    "ServiceAccount": "serviceaccounts",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "PriorityClass": "priorityclasses",
+    "PodGroup": "podgroups",
+    "Workload": "workloads",
+    "Endpoints": "endpoints",
+    "EndpointSlice": "endpointslices",
+    "HorizontalPodAutoscaler": "horizontalpodautoscalers",
+    "Ingress": "ingresses",
+    "LimitRange": "limitranges",
+    "NetworkPolicy": "networkpolicies",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "ResourceQuota": "resourcequotas",
+}
+_CLUSTER_WIDE = ("PriorityClass",)
+
+
+@dataclass(slots=True)
+class Created:
+    """What was created, as stored; what was there already, by kind and name; and how much was left out of what the
+    cluster does not know, by plural.
+    """
+
+    pods: list[Manifest] = field(default_factory=list)
+    others: list[Manifest] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) -> list[Manifest]:
+    """Create plain pods, as `create_jobs` does."""
+    return create_jobs(kube, Submission(user="", namespace=namespace), [PlannedJob(pods)]).pods
+
+
+def create_jobs(kube: KubeClient, submission: Submission, jobs: Sequence[PlannedJob]) -> Created:
+    """Create the priority classes that are missing, then job by job its record, what its pods need, and its pods.
+
+    A pod that names a namespace of its own goes there. A suspended job is only recorded. Raises UserError if two pods
+    have one name, before anything is created, or for what the API server refuses. Then, and when it is interrupted,
+    everything created before is deleted again, because a gang that lacks a member would hold its cells and wait.
+    """
+    refuse_equal_names(submission.namespace, jobs)
+    creation = _Creation(kube, submission.namespace)
+    with creation:
+        records = []
+        for job in jobs:
+            phase = Phase.SUSPENDED if job.is_suspended else Phase.CREATING
+            if job.document is not None:
+                records.append(creation.keep(record_of(job, submission, phase)))
+            if not job.is_suspended:
+                creation.start(job, records[-1] if job.document is not None else None)
+        for record in records:
+            if record.state.phase is Phase.CREATING:
+                record.write(kube, State(Phase.RUNNING))
+    return creation.created
+
+
+def resume_job(kube: KubeClient, record: Record) -> Created:
+    """Create the pods of a job that was suspended or aborted, but those that have succeeded.
+
+    What else is left of an aborted job's pods goes first: it would be a reason to abort it again. Raises UserError for
+    a job that is neither, and for what the API server refuses; then the job stands as before.
+    """
+    if not record.state.phase.is_resumable:
+        raise UserError(
+            f"job {record.name} is {record.state.phase.value}: only a suspended or aborted job can be resumed"
+        )
+    job = replace(record.plan(), is_suspended=False)
+    creation = _Creation(kube, record.namespace)
+    claimed = record.write(kube, State(Phase.CREATING))
+    try:
+        with creation:
+            creation.start(job, claimed, succeeded=_clear(kube, claimed, job))
+            claimed.write(kube, State(Phase.RUNNING))
+    except BaseException:
+        claimed.write(kube, record.state)
+        raise
+    return creation.created
+
+
+def _clear(kube: KubeClient, record: Record, job: PlannedJob) -> set[str]:
+    """Delete a job's pods but those that have succeeded, which are returned, and wait until they are gone."""
+    until, succeeded, left = time.monotonic() + LEAVING_S, set[str](), [pod.name for pod in job.first_pods()]
+    while True:
+        seen = [pod for name in left if (pod := read_pod(kube, record, name)) is not None]
+        succeeded |= {pod.name for pod in seen if pod.phase == "Succeeded"}
+        going = [pod for pod in seen if pod.name not in succeeded]
+        if not going:
+            return succeeded
+        if time.monotonic() > until:
+            raise UserError(
+                f"pod {going[0].name} is still being deleted; resume job {record.name} when it is gone", 409
+            )
+        delete_pods(kube, record, going)
+        left = [pod.name for pod in going]
+        time.sleep(CHECK_S)
+
+
+def delete_pods(kube: KubeClient, record: Record, pods: Iterable[SeenPod]) -> None:
+    """Delete pods of a job, these very ones, unless they are leaving already. Raises KubeError."""
+    for pod in pods:
+        if pod.is_leaving:
+            continue
+        try:
+            kube.delete_pod(record.namespace, pod.name, uid=pod.uid)
+        except KubeError as error:
+            if not error.is_not_found and not error.is_conflict:
+                raise
+
+
+def create_again(kube: KubeClient, record: Record, pods: Iterable[PlannedPod]) -> None:
+    """Create pods of a job that are gone; one that is there stays. Raises KubeError."""
+    for pod in pods:
+        try:
+            kube.create(collection_of(record.namespace, pod.manifest), _owned(pod.manifest, record))
+        except KubeError as error:
+            if not error.is_conflict:
+                raise
+
+
+class _Creation:
+    """Creates one thing after another, and deletes them again if it is left by an exception."""
+
+    def __init__(self, kube: KubeClient, namespace: str) -> None:
+        self.created = Created()
+        self._kube = kube
+        self._namespace = namespace
+        self._undo: list[tuple[str, str, str]] = []  # (path, uid, what messages call it)
+        self._classes: set[str] = set()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        text = self._take_back()
+        if isinstance(error, KubeError):
+            raise UserError(f"{error}{text}", error.status) from error
+        if isinstance(error, UserError):
+            raise UserError(error.message + text, error.code) from error
+
+    def keep(self, record: Record) -> Record:
+        """Keep a job's record."""
+        kept = create_record(self._kube, record)
+        self._undo.append((kept.path, kept.uid, ""))
+        return kept
+
+    def start(self, job: PlannedJob, record: Record | None, succeeded: Collection[str] = ()) -> None:
+        """Create everything that a job is made of, but pods that have `succeeded`."""
+        for priority_class in priority_classes(job.pods):
+            self._create_class(priority_class)
+        for each in job.objects:
+            self._create_object(_owned(each, record))
+        for pod in job.first_pods():
+            if pod.name not in succeeded:
+                self._create_pod(pod, _owned(pod.manifest, record))
+
+    def _create_class(self, manifest: Manifest) -> None:
+        name = manifest["metadata"]["name"]
+        if name in self._classes:
+            return
+        self._classes.add(name)
+        try:
+            self._kube.create(PRIORITY_CLASSES, manifest)
+        except KubeError as error:
+            if not error.is_conflict:
+                raise
+
+    def _create_object(self, manifest: Manifest) -> None:
+        """Something beside the pods: left out if the cluster has no such kind, used again if the job left it before."""
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        what = f"{kind.lower()}/{metadata['name']}"
+        collection = collection_of(self._namespace, manifest)
+        try:
+            stored = self._kube.create(collection, manifest)
+        except KubeError as error:
+            if error.is_not_found:
+                self.created.left_out[_PLURALS[kind]] += 1
+                return
+            if not error.is_conflict:
+                raise UserError(f"{what}: {error}", error.status) from error
+            path = f"{collection}/{quote(metadata['name'], safe='')}"
+            known = self._kube.get(path)
+            where, job = metadata["namespace"], (metadata.get("labels") or {}).get(JOB)
+            if job is None:
+                if not has_all(known, as_stored(manifest)):
+                    way = "use kubectl apply for it, or leave it out of the file"
+                    raise UserError(
+                        f"{what} exists already in namespace {where}, and is another; {way}", 409
+                    ) from error
+                self.created.unchanged.append(what)
+                return
+            if (known["metadata"].get("labels") or {}).get(JOB) != job:
+                raise UserError(f"{what} exists already in namespace {where}, and is not this job's", 409) from error
+            if kind not in ("ConfigMap", "Secret"):
+                return
+            stored = self._kube.replace(path, manifest)
+        self._remember(collection, stored, "")
+        self.created.others.append(stored)
+
+    def _create_pod(self, pod: PlannedPod, manifest: Manifest) -> None:
+        where, name = manifest["metadata"].get("namespace", self._namespace), pod.name
+        collection = collection_of(self._namespace, manifest)
+        try:
+            stored = self._admitted(collection, pod, manifest)
+        except KubeError as error:
+            reason = f"pod {where}/{name}: {error}"
+            if error.is_conflict:
+                reason = f"pod {name} exists already in namespace {where}; delete it or rename the job"
+            if error.status == 403 and "no PriorityClass with name" in error.message:
+                reason += "; create it (kubectl create priorityclass NAME --value=N), or give --priority"
+            if error.status == 0:
+                reason += f"; it may have been created all the same: look for it with kubectl get pod -n {where} {name}"
+            raise UserError(reason, error.status) from error
+        self._remember(collection, stored, f"{where}/{name}")
+        self.created.pods.append(stored)
+
+    def _admitted(self, collection: str, pod: PlannedPod, manifest: Manifest) -> Manifest:
+        until = time.monotonic() + ADMISSION_S
+        while True:
+            try:
+                return self._kube.create(collection, manifest)
+            except KubeError as error:
+                missing = f"no PriorityClass with name {pod.priority_class_name} "
+                if error.status != 403 or missing not in error.message or time.monotonic() > until:
+                    raise
+            time.sleep(CHECK_S)
+
+    def _remember(self, collection: str, stored: Mapping[str, Manifest], pod: str) -> None:
+        metadata = stored["metadata"]
+        self._undo.append((f"{collection}/{quote(metadata['name'], safe='')}", metadata["uid"], pod))
+
+    def _take_back(self) -> str:
+        """Delete everything again; what the message about the failure has to say of it."""
+        left, pods = [], 0
+        for path, uid, pod in reversed(self._undo):
+            pods += bool(pod)
+            try:
+                self._kube.delete(path, uid=uid)
+            except KubeError as error:
+                if not error.is_not_found:
+                    left.append(pod or path)
+        if left:
+            return f"; created before and not deleted again: {', '.join(left)}"
+        if not pods:
+            return ""
+        which = "pod created before it was" if pods == 1 else f"{pods} pods created before it were"
+        return f"; the {which} deleted again"
+
+
+def collection_of(namespace: str, manifest: Manifest) -> str:
+    """Where objects of this kind are created; `namespace` is for one that names none. Raises UserError."""
+    version, kind = manifest["apiVersion"], manifest["kind"]
+    if kind not in _PLURALS:
+        raise UserError(f"kind {kind} ({version}): expected one of {', '.join(_PLURALS)}")
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    if kind in _CLUSTER_WIDE:
+        return f"{base}/{_PLURALS[kind]}"
+    where = quote(manifest["metadata"].get("namespace", namespace), safe="")
+    return f"{base}/namespaces/{where}/{_PLURALS[kind]}"
+
+
+def _owned(manifest: Manifest, record: Record | None) -> Manifest:
+    if record is None:
+        return manifest
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [record.owner]}}
+
+
+def refuse_equal_names(namespace: str, jobs: Sequence[PlannedJob]) -> None:
+    """Raise UserError if two pods have one name; `namespace` is for those that name none."""
+    pods = [pod for job in jobs for pod in job.pods]
+    names = Counter((pod.manifest["metadata"].get("namespace", namespace), pod.name) for pod in pods)
+    for (where, name), count in names.items():
+        if count > 1:
+            raise UserError(f"{count} pods are named {name} in namespace {where}; nothing was created")

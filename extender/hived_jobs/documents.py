@@ -1,0 +1,295 @@
+"""Job files as written: YAML documents whose values know the line they stand on.
+
+A job file is written by hand, so a mistake must be answered with its file, line and place in the document. Values are
+therefore read straight from YAML's nodes, typed by the caller's question: `text("name")` of `name: 010` is "010", and
+`whole("instances")` of `instances: two` is a `UserError` that says where. Keys that nobody asked for become warnings.
+
+The nodes come from `hived_config.document`, which keeps scalars as written and bounds size, nesting and aliases.
+Invariant: every mapping of a `Document` has scalar keys, each once, and merges mappings only.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hived.errors import UserError
+from hived_config.document import compose, compose_all, read_stream, read_text
+from hived_config.errors import ConfigError
+from hived_config.reader import (
+    FALSES,
+    INT32_MAX,
+    TEXT_TAGS,
+    TRUES,
+    Reader,
+    describe,
+    is_null,
+    path_to,
+    printable,
+    shorten,
+)
+from hived_jobs.values import plain_value
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document of a file, and the warnings that reading it gave. `path` is its place if it is inside another.
+
+    Raises ConfigError, listing them all, for mappings that break the invariant.
+    """
+
+    file: str
+    reader: Reader
+    path: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for node in _nodes(self.reader.root):
+            if isinstance(node, yaml.MappingNode):
+                self.reader.fields(node, "")
+        _raise_noted(self.reader)
+
+    def section(self) -> "Section":
+        """The whole document as a section. Raises UserError unless it is a mapping."""
+        return Section(self, self.path, self.reader.root)
+
+    def value(self) -> object:
+        """The document as plain values. Raises ConfigError for values that have no JSON."""
+        value = plain_value(self.reader, self.reader.root)
+        _raise_noted(self.reader)
+        return value
+
+
+class Section:
+    """A mapping inside a document; an absent one reads as empty.
+
+    Every reader marks its key as known, and asking twice for a section gives the same one, so that `warn_unknown` on
+    the outermost section can report every key that nobody asked for.
+    """
+
+    def __init__(self, document: Document, path: str, node: yaml.Node | None, key: yaml.Node | None = None) -> None:
+        self._document = document
+        self._path = path
+        self._start = key or node or document.reader.root
+        self._known: set[str] = set()
+        self._children: dict[str, list[Section]] = {}
+        if node is not None and not isinstance(node, yaml.MappingNode) and not is_null(node):
+            raise self.refuse("", f"found {describe(node)}, expected a mapping of names to values")
+        fields = document.reader.fields(node, "")
+        self._keys = {name: key for name, key, _ in fields}
+        self._nodes = {name: value for name, _, value in fields}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._nodes and not is_null(self._nodes[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """The text at `key`, as written. Without a default a missing or empty value is a mistake."""
+        node = self._scalar(key, "a text")
+        if node is None or not node.value:
+            if default is None:
+                raise self.refuse(key, "missing; expected a text")
+            return default
+        return str(node.value)
+
+    def whole(self, key: str, default: int | None = None, minimum: int = 0, maximum: int = INT32_MAX) -> int:
+        """The whole number at `key`, in decimal and within bounds. Without a default a missing one is a mistake."""
+        expected = f"a whole number from {minimum} to {maximum}"
+        node = self._scalar(key, expected)
+        if node is None:
+            if default is None:
+                raise self.refuse(key, f"missing; expected {expected}")
+            return default
+        if not _WHOLE.fullmatch(node.value) or not minimum <= int(node.value) <= maximum:
+            raise self.refuse(key, f"found {shorten(node.value)}, expected {expected}")
+        return int(node.value)
+
+    def number(self, key: str, default: float) -> float:
+        """The number at `key`, 0 or more."""
+        expected = f"a number from 0 to {INT32_MAX}"
+        node = self._scalar(key, expected)
+        if node is None:
+            return default
+        try:
+            number = float(node.value)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number <= INT32_MAX:
+            raise self.refuse(key, f"found {shorten(node.value)}, expected {expected}")
+        return number
+
+    def flag(self, key: str, default: bool) -> bool:
+        """The truth at `key`."""
+        node = self._scalar(key, "true or false")
+        if node is None:
+            return default
+        if node.value not in TRUES | FALSES:
+            raise self.refuse(key, f"found {shorten(node.value)}, expected true or false")
+        return node.value in TRUES
+
+    def texts(self, key: str) -> list[str]:
+        """The list of texts at `key`, or a single text as a list of one; empty if absent."""
+        self._known.add(key)
+        if key not in self:
+            return []
+        node = self._nodes[key]
+        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        for item in items:
+            if not isinstance(item, yaml.ScalarNode) or item.tag not in TEXT_TAGS:
+                raise self.refuse(key, f"found {describe(item)}, expected a list of texts")
+        return [str(item.value) for item in items]
+
+    def section(self, key: str) -> "Section":
+        """The mapping at `key`; an empty one if absent."""
+        self._known.add(key)
+        if key not in self._children:
+            node, start = self._nodes.get(key), self._keys.get(key, self._start)
+            self._children[key] = [Section(self._document, self._path_to(key), node, start)]
+        return self._children[key][0]
+
+    def sections(self, key: str) -> list["Section"]:
+        """The list of mappings at `key`; empty if absent."""
+        self._known.add(key)
+        if key not in self:
+            return []
+        if key not in self._children:
+            node = self._nodes[key]
+            if not isinstance(node, yaml.SequenceNode):
+                raise self.refuse(key, f"found {describe(node)}, expected a list")
+            path = self._path_to(key)
+            items = [Section(self._document, f"{path}[{i}]", item) for i, item in enumerate(node.value)]
+            for section, item in zip(items, node.value, strict=True):
+                if is_null(item):
+                    raise section.refuse("", "found nothing, expected a mapping of names to values")
+            self._children[key] = items
+        return self._children[key]
+
+    def document(self, key: str) -> "Section":
+        """The mapping that stands at `key` as a text in YAML; an empty one if absent.
+
+        Lines count in the outer file; for a text that is no literal block (`key: |`) they are near, not exact.
+        """
+        node = self._scalar(key, "a text in YAML")
+        path = self._path_to(key)
+        if node is None:
+            return Section(self._document, path, None, self._keys.get(key, self._start))
+        file, reader = self._document.file, self._document.reader
+        first_line = reader.line(node) - (0 if node.style in ("|", ">") else 1)
+        try:
+            roots = compose_all(node.value, file, first_line)
+        except ConfigError as error:
+            raise ConfigError([replace(mistake, path=path) for mistake in error.mistakes]) from error
+        if len(roots) > 1:
+            raise self.refuse(key, f"found {len(roots)} YAML documents, expected one")
+        if not roots:
+            return Section(self._document, path, None, self._keys[key])
+        return Document(file, Reader(file, roots[0], first_line, path), path, self._document.warnings).section()
+
+    def plain(self, key: str) -> Any:
+        """What stands at `key`, as Kubernetes reads it; None if absent. Raises ConfigError for values without JSON."""
+        self._known.add(key)
+        if key not in self:
+            return None
+        value = plain_value(self._document.reader, self._nodes[key])
+        _raise_noted(self._document.reader)
+        return value
+
+    def members(self) -> dict[str, "Section"]:
+        """Every name of this mapping with the mapping it stands for."""
+        return {key: self.section(key) for key in self}
+
+    def skip(self, *keys: str) -> None:
+        """Mark keys as known though nothing reads them; without keys, all of them."""
+        self._known.update(keys or self._nodes)
+
+    def warn_unknown(self) -> None:
+        """Warn about every key, here and in the sections read, that no reader asked for; they change nothing."""
+        for key in self:
+            if key not in self._known:
+                close = get_close_matches(key, self._known - self._nodes.keys(), n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                self.warn(key, f"unknown key, ignored{hint}")
+            for child in self._children.get(key, ()):
+                child.warn_unknown()
+
+    def warn_unused(self, **reasons: str) -> None:
+        """Warn about each of these keys that is there: it changes nothing, and why."""
+        for key, why in reasons.items():
+            self._known.add(key)
+            if key in self:
+                self.warn(key, f"not honoured: {why}")
+
+    def warn(self, key: str, message: str) -> None:
+        """Note something about `key` that does not stop the job."""
+        self._document.warnings.append(self._located(key, message))
+
+    def refuse(self, key: str, message: str) -> UserError:
+        """The error that names this file, the line of `key` and its path; without a key, those of the section."""
+        return UserError(self._located(key, message))
+
+    def _scalar(self, key: str, expected: str) -> yaml.ScalarNode | None:
+        self._known.add(key)
+        if key not in self:
+            return None
+        node = self._nodes[key]
+        if not isinstance(node, yaml.ScalarNode) or node.tag not in TEXT_TAGS:
+            raise self.refuse(key, f"found {describe(node)}, expected {expected}")
+        return node
+
+    def _path_to(self, key: str) -> str:
+        return path_to(key, self._path)
+
+    def _located(self, key: str, message: str) -> str:
+        node = self._keys.get(key, self._start) if key else self._start
+        path = self._path_to(key) if key else self._path
+        place = f"{self._document.file}:{self._document.reader.line(node)}:"
+        return " ".join(part for part in (place, path and f"{path}:", printable(message)) if part)
+
+
+def read_documents(file: str) -> list[Document]:
+    """Every document of a YAML file that is not empty; "-" reads standard input.
+
+    Raises UserError if it cannot be read or parsed, or there is none.
+    """
+    name = "<stdin>" if file == "-" else file.encode(errors="replace").decode()
+    text = read_stream(sys.stdin.buffer, name) if file == "-" else read_text(Path(file), name)
+    roots = [root for root in compose_all(text, name) if not is_null(root)]
+    if not roots:
+        raise UserError(f"{name}: is empty; expected a job or a pod manifest")
+    return [Document(name, Reader(name, root)) for root in roots]
+
+
+def stored_document(text: str, place: str) -> Document:
+    """A document that was kept as JSON; messages name it `place`. Raises ConfigError if it cannot be read."""
+    return Document(place, Reader(place, compose(text, place)))
+
+
+def _nodes(root: yaml.Node) -> Iterable[yaml.Node]:
+    """Every node of a document, aliased ones once."""
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node, yaml.SequenceNode):
+            stack.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            stack.extend(value for _, value in node.value)
+
+
+def _raise_noted(reader: Reader) -> None:
+    mistakes = reader.mistakes()
+    if mistakes:
+        raise ConfigError(mistakes)

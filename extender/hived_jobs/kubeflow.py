@@ -1,0 +1,239 @@
+"""Kubeflow's PyTorchJob and TFJob (kubeflow.org/v1): the pods, services and variables of its training operator."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from hived_jobs.documents import Document, Section
+from hived_jobs.policies import Action, Event, Policy, Rules
+from hived_jobs.roles import Job, Role, add_env, gang_of, read_job, read_role
+from hived_jobs.submission import PlannedJob, Submission
+
+NAMES = ("PyTorchJob (kubeflow.org/v1)", "TFJob (kubeflow.org/v1)")
+
+LABELS = "training.kubeflow.org/"
+RETRYABLE_EXIT_CODES = (128, 255)
+"""What restartPolicy ExitCode takes for a machine's fault, to be tried again; lower ones are the program's."""
+
+_RESTART_POLICIES = {"Always": "Always", "OnFailure": "OnFailure", "Never": "Never", "ExitCode": "Never"}
+_CLEAN = {"None": None, "Running": Action.COMPLETE_JOB, "All": Action.CLEAN_UP}
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    """What Kubeflow's jobs say of their run as a whole. `scheduling` is where the gang's words stand."""
+
+    scheduling: Section
+    minimum: int | None
+    waiting_s: int
+    priority_class: str
+    clean: Action | None
+    max_retries: int | None
+    is_suspended: bool
+
+    @property
+    def queue(self) -> tuple[Section, str]:
+        """Where a queue may be named."""
+        return self.scheduling, "queue"
+
+    def fate(self, roles: Sequence[Role], deciding: str) -> dict[str, Any]:
+        """Fields of a plan: whether it waits to be resumed, when pods are started again, and what goes once the role
+        that decides has succeeded.
+        """
+        retries = tuple(
+            Policy(Action.RESTART_POD, task=role.name, exit_codes=RETRYABLE_EXIT_CODES)
+            for role in roles
+            if role.retries_codes
+        )
+        end = (Policy(self.clean, (Event.TASK_COMPLETED,), task=deciding),) if self.clean else ()
+        return {"is_suspended": self.is_suspended, "rules": Rules(retries + end, self.max_retries)}
+
+
+def matches(document: Document) -> bool:
+    """Whether a document is one of the two."""
+    root = document.section()
+    return root.text("apiVersion", "") == "kubeflow.org/v1" and root.text("kind", "") in ("PyTorchJob", "TFJob")
+
+
+def plan_job(document: Document, submission: Submission) -> PlannedJob:
+    """The pods of a job, role by role, as one gang. Raises UserError, with file, line and place."""
+    return (_plan_pytorch if document.section().text("kind") == "PyTorchJob" else _plan_tensorflow)(
+        document, submission
+    )
+
+
+def read_run_policy(spec: Section) -> RunPolicy:
+    """`spec.runPolicy`."""
+    policy = spec.section("runPolicy")
+    scheduling = policy.section("schedulingPolicy")
+    clean = policy.text("cleanPodPolicy", "None")
+    if clean not in _CLEAN:
+        raise policy.refuse("cleanPodPolicy", f"found {clean!r}, expected {', '.join(_CLEAN)}")
+    policy.warn_unused(
+        activeDeadlineSeconds="pods run until they end",
+        ttlSecondsAfterFinished="finished pods stay until somebody deletes them",
+        managedBy="there is no controller to name",
+    )
+    scheduling.warn_unused(minResources="cells are counted from the pods")
+    scheduling.skip("queue")
+    return RunPolicy(
+        scheduling,
+        scheduling.whole("minAvailable", minimum=1) if "minAvailable" in scheduling else None,
+        scheduling.whole("scheduleTimeoutSeconds", 0),
+        scheduling.text("priorityClass", ""),
+        _CLEAN[clean],
+        policy.whole("backoffLimit") if "backoffLimit" in policy else None,
+        policy.flag("suspend", False),
+    )
+
+
+def read_roles(spec: Section, key: str, known: Sequence[str], default_restart: str) -> list[Role]:
+    """The roles of a job in the order of `known`. Raises UserError for others, or if there is none."""
+    by_name = {name.lower(): name for name in known}
+    specs = spec.section(key)
+    roles: dict[str, Role] = {}
+    for name, section in specs.members().items():
+        kind = by_name.get(name.lower(), "")
+        if not kind:
+            raise specs.refuse(name, f"no such replica type; expected {', '.join(known)}")
+        if kind in roles:
+            raise specs.refuse(name, f"{kind} is there already")
+        restart = section.text("restartPolicy", default_restart)
+        if restart not in _RESTART_POLICIES:
+            raise section.refuse("restartPolicy", f"found {restart!r}, expected {', '.join(_RESTART_POLICIES)}")
+        roles[kind] = read_role(
+            section, name, restart_policy=_RESTART_POLICIES[restart], retries_codes=restart == "ExitCode"
+        )
+    if not any(role.replicas for role in roles.values()):
+        raise spec.refuse(key, f"missing; expected at least one replica of {', '.join(known)}")
+    return [roles[name] for name in known if name in roles]
+
+
+def labels_of(job: Job, role: Role, index: int) -> dict[str, str]:
+    """What the operator writes onto a pod, and selects it by."""
+    return {
+        f"{LABELS}job-name": job.name,
+        f"{LABELS}operator-name": f"{job.kind.lower()}-controller",
+        f"{LABELS}replica-type": role.name,
+        f"{LABELS}replica-index": str(index),
+    }
+
+
+def begin(document: Document, submission: Submission) -> tuple[Job, Section, RunPolicy]:
+    """The job, its spec and its run policy."""
+    root = document.section()
+    spec = root.section("spec")
+    policy = read_run_policy(spec)
+    job = read_job(root, submission, policy.queue)
+    return job, spec, policy
+
+
+def with_gang(job: Job, policy: RunPolicy, roles: Sequence[Role]) -> Job:
+    """The job with the annotations of its gang and the priority class of its run policy."""
+    words = gang_of(job, roles, policy.minimum, (policy.scheduling, "minAvailable"), waiting_s=policy.waiting_s)
+    return replace(job, annotations=words, priority_class=policy.priority_class)
+
+
+def _plan_pytorch(document: Document, submission: Submission) -> PlannedJob:
+    job, spec, policy = begin(document, submission)
+    roles = read_roles(spec, "pytorchReplicaSpecs", ("Master", "Worker"), "OnFailure")
+    job = with_gang(job, policy, roles)
+    leader = roles[0]
+    port = _port(leader, "pytorch", "pytorchjob-port", 23456)
+    world = sum(role.replicas for role in roles)
+    common: dict[str, Any] = {
+        "PYTHONUNBUFFERED": "1",
+        "MASTER_ADDR": f"{job.name}-{leader.name}-0",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": world,
+    }
+    common |= _torchrun(spec, job, common, world)
+    pods, rank = [], 0
+    for role in roles:
+        for index in range(role.replicas):
+            labels = labels_of(job, role, index)
+            if role.name == "master":
+                labels[f"{LABELS}job-role"] = "master"
+            pod = job.pod(role, f"{job.name}-{role.name}-{index}", labels)
+            rank_key = {"PET_NODE_RANK": rank} if "PET_NNODES" in common and "PET_RDZV_ID" not in common else {}
+            add_env(pod.manifest["spec"], {**common, "RANK": rank, **rank_key})
+            pods.append(pod)
+            rank += 1
+    ports = [{"name": "pytorchjob-port", "port": port}]
+    service = job.headless_service(f"{job.name}-{leader.name}-0", labels_of(job, leader, 0), ports)
+    return job.planned(document, pods, objects=[service], **policy.fate(roles, leader.name))
+
+
+def _torchrun(spec: Section, job: Job, common: Mapping[str, Any], world: int) -> dict[str, Any]:
+    """The variables that torchrun reads as its options."""
+    processes = spec.text("nprocPerNode", "")
+    env: dict[str, Any] = {"PET_NPROC_PER_NODE": processes} if processes else {}
+    elastic = spec.section("elasticPolicy")
+    if "elasticPolicy" not in spec:
+        return env | {
+            "PET_NNODES": world, "PET_MASTER_ADDR": common["MASTER_ADDR"], "PET_MASTER_PORT": common["MASTER_PORT"],
+        }  # fmt: skip
+    least, most = elastic.whole("minReplicas", world, 1), elastic.whole("maxReplicas", world, 1)
+    if least > most:
+        raise elastic.refuse("minReplicas", f"found {least}, more than maxReplicas {most}")
+    host, port = elastic.text("rdzvHost", common["MASTER_ADDR"]), elastic.whole("rdzvPort", common["MASTER_PORT"])
+    env |= {
+        "PET_NNODES": f"{least}:{most}",
+        "PET_RDZV_BACKEND": elastic.text("rdzvBackend", "c10d"),
+        "PET_RDZV_ENDPOINT": f"{host}:{port}",
+        "PET_RDZV_ID": elastic.text("rdzvId", job.name),
+    }
+    if "nProcPerNode" in elastic:
+        env["PET_NPROC_PER_NODE"] = elastic.text("nProcPerNode")
+    if "maxRestarts" in elastic:
+        env["PET_MAX_RESTARTS"] = elastic.whole("maxRestarts")
+    if elastic.flag("standalone", False):
+        env["PET_STANDALONE"] = ""
+    conf = elastic.sections("rdzvConf")
+    if conf:
+        env["PET_RDZV_CONF"] = ",".join(f"{one.text('key')}={one.text('value')}" for one in conf)
+    elastic.warn_unused(metrics="the number of pods stays as submitted")
+    return env
+
+
+def _plan_tensorflow(document: Document, submission: Submission) -> PlannedJob:
+    job, spec, policy = begin(document, submission)
+    roles = read_roles(spec, "tfReplicaSpecs", ("Chief", "Master", "PS", "Worker", "Evaluator"), "Never")
+    job = with_gang(job, policy, roles)
+    spec.warn_unused(enableDynamicWorker="TF_CONFIG names all workers")
+    success = spec.text("successPolicy", "")
+    if success not in ("", "AllWorkers"):
+        raise spec.refuse("successPolicy", f"found {success!r}, expected AllWorkers or nothing")
+    ports = {role.name: _port(role, "tensorflow", "tfjob-port", 2222) for role in roles}
+    cluster = {
+        role.name: [f"{job.name}-{role.name}-{i}.{job.namespace}.svc:{ports[role.name]}" for i in range(role.replicas)]
+        for role in roles
+        if role.name != "evaluator"
+    }
+    is_distributed = sum(role.replicas for role in roles) > 1
+    pods, services = [], []
+    for role in roles:
+        for index in range(role.replicas):
+            name, labels = f"{job.name}-{role.name}-{index}", labels_of(job, role, index)
+            pod = job.pod(role, name, labels)
+            if is_distributed:
+                task = {"type": role.name, "index": index}
+                config = {"cluster": cluster, "task": task, "environment": "cloud"}
+                add_env(pod.manifest["spec"], {"TF_CONFIG": msgspec.json.encode(config).decode()}, "tensorflow")
+            pods.append(pod)
+            port = {"name": "tfjob-port", "port": ports[role.name]}
+            services.append(job.headless_service(name, labels, [port], is_early=True))
+    names = [role.name for role in roles]
+    deciding = next((name for name in ("chief", "master") if name in names and not success), "worker")
+    return job.planned(document, pods, objects=services, **policy.fate(roles, deciding))
+
+
+def _port(role: Role, container: str, port: str, default: int) -> int:
+    """The number of the port of that name, of the container that trains if one is called so."""
+    for one in role.template["spec"]["containers"]:
+        for each in one.get("ports") or ():
+            if isinstance(each, dict) and each.get("name") == port and one.get("name", container) == container:
+                return int(each.get("containerPort") or default)
+    return default

@@ -1,0 +1,315 @@
+"""OpenPAI's job protocol, version 2: a job file -> pods, by OpenPAI's own rules.
+
+The rules: a task asks for as many SKUs as cover its GPUs, CPU and memory; all tasks of a job form one gang unless the
+file names affinity groups or turns gangs off; a gang larger than what its virtual cluster can ever hold is refused
+here, where a person is waiting for the answer. Pods are plain: they carry the job's completion rules as an annotation,
+and nothing retries them.
+"""
+
+import re
+from dataclasses import replace
+
+from hived.errors import UserError
+from hived.specs import ClusterSpec
+from hived_config.rules import PRIORITY_WORDS
+from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
+from hived_extender.pods.capacity import Capacity, Resources, cluster_capacity, sku, skus_needed, vc_capacity
+from hived_extender.pods.priorities import priority_class_name
+from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_jobs.documents import Document, Section
+from hived_jobs.openpai_roles import MAX_INSTANCES, Job, TaskRole, known, near_roles, placed_roles
+from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, scheduling_annotation
+
+NAMES = ("OpenPAI job (protocolVersion: 2)",)
+
+COMPLETION = "openpai/completion"
+"""Annotation that keeps a task role's completion rules for whoever watches the pods."""
+
+DEFAULT_VIRTUAL_CLUSTER = "default"
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_NAME_RULE = "at most 63 letters, digits, '-', '_' and '.', letters or digits at both ends"
+_PARAMETER = re.compile(r"<%\s*\$parameters\.([\w.-]+)\s*%>")
+
+
+def matches(document: Document) -> bool:
+    """Whether a document is a job of this kind: it has a protocolVersion and is no Kubernetes object."""
+    section = document.section()
+    return "protocolVersion" in section and "kind" not in section
+
+
+def plan_job(document: Document, submission: Submission) -> PlannedJob:
+    """The pods of a job, role by role in file order.
+
+    Raises UserError with file, line and place for anything the job may not ask for; unknown keys become warnings.
+    Source: OpenPAI's rules for turning a job into pods.
+    """
+    if submission.cluster is None:
+        raise UserError(
+            f"{document.file}: an OpenPAI job needs the cluster's configuration for its SKU types and quotas: "
+            "give --config FILE or set CONFIG, or connect to a cluster started by hived serve --embedded"
+        )
+    root = document.section()
+    if root.text("protocolVersion") != "2":
+        raise root.refuse("protocolVersion", f"found {root.text('protocolVersion')!r}, expected 2")
+    if root.text("type", "job") != "job":
+        raise root.refuse("type", f"found {root.text('type')!r}, expected job")
+    root.skip("version", "contributor", "description", "secrets")
+    root.section("parameters").skip()
+    root.section("extras").skip()
+    if root.whole("jobRetryCount", 0):
+        root.warn("jobRetryCount", "pods are plain and are not retried")
+    job = _job(root, submission)
+    capacity = _capacity(root, job, submission.cluster)
+    placed = placed_roles(_task_roles(root), root, job, capacity)
+    placed = near_roles(placed, root, submission.cluster)
+    roles = [_sized_role(role, capacity, submission.cluster) for role in placed]
+    _check_quotas(roles, job, capacity)
+    root.warn_unknown()
+    pods = [_pod(role, index, roles, job, submission) for role in roles for index in range(role.instances)]
+    if len({pod.manifest["metadata"]["name"] for pod in pods}) < len(pods):
+        raise root.refuse("taskRoles", "names that differ only in case or punctuation make pods of the same name")
+    return PlannedJob(pods)
+
+
+def _job(root: Section, submission: Submission) -> Job:
+    name = root.text("name")
+    if not _NAME.fullmatch(name):
+        raise root.refuse("name", f"found {name!r}, expected {_NAME_RULE}")
+    defaults, extras = root.section("defaults"), root.section("extras")
+    defaults.skip("deployment")
+    hived = extras.section("hivedScheduler")
+    word = hived.text("jobPriorityClass", "test")
+    if word not in PRIORITY_WORDS:
+        raise hived.refuse("jobPriorityClass", f"found {word!r}, expected {', '.join(PRIORITY_WORDS)}")
+    flags = {
+        "gangReleaseEnable": hived.flag("gangReleaseEnable", False),
+        "lazyPreemptionEnable": hived.flag("lazyPreemptionEnable", False),
+        "ignoreK8sSuggestedNodes": hived.flag("ignoreK8sSuggestedNodes", False),
+    }
+    virtual_cluster = defaults.text("virtualCluster", DEFAULT_VIRTUAL_CLUSTER)
+    return Job(
+        name=name,
+        user=submission.user,
+        virtual_cluster=submission.virtual_cluster or virtual_cluster,
+        priority=PRIORITY_WORDS[word] if submission.priority is None else submission.priority,
+        is_gang=extras.flag("gangAllocation", True),
+        flags=flags,
+    )
+
+
+def _task_roles(root: Section) -> list[TaskRole]:
+    prerequisites = root.sections("prerequisites")
+    for item in prerequisites:
+        item.skip()
+    images = {item.text("name"): item.text("uri") for item in prerequisites if item.text("type", "") == "dockerimage"}
+    parameters = root.section("parameters")
+    wraps = _deployment(root)
+    roles = [
+        _task_role(name, section, images, parameters, wraps)
+        for name, section in root.section("taskRoles").members().items()
+    ]
+    if not roles:
+        raise root.refuse("taskRoles", "missing; expected at least one task role")
+    return roles
+
+
+def _task_role(
+    name: str, section: Section, images: dict[str, str], parameters: Section, wraps: dict[str, tuple[str, str]]
+) -> TaskRole:
+    if not _NAME.fullmatch(name):
+        raise section.refuse("", f"a task role's name has {_NAME_RULE}")
+    image = section.text("dockerImage")
+    if image not in images:
+        message = f"no prerequisite of type dockerimage is named {image!r} (known: {known(images)})"
+        raise section.refuse("dockerImage", message)
+    asked = section.section("resourcePerInstance")
+    resources = Resources(asked.whole("gpu", 0), asked.number("cpu", 0), asked.number("memoryMB", 0))
+    if "ports" in asked:
+        asked.warn("ports", "not supported, ignored")
+    asked.skip("ports")
+    options = section.section("extraContainerOptions")
+    shared_memory_mib = options.whole("shmMB", 0)
+    completion = section.section("completion")
+    rules = {key: completion.text(key) for key in ("minFailedInstances", "minSucceededInstances") if key in completion}
+    if section.whole("taskRetryCount", 0):
+        section.warn("taskRetryCount", "pods are plain and are not retried")
+    before, after = wraps.get(name, ("", ""))
+    commands = "\n".join(part for part in (before, *section.texts("commands"), after) if part)
+    role = TaskRole(
+        name=name,
+        section=section,
+        instances=section.whole("instances", 1, minimum=1, maximum=MAX_INSTANCES),
+        resources=resources,
+        image=images[image],
+        commands=_fill_parameters(commands, parameters, section),
+        shared_memory_mib=shared_memory_mib,
+        completion=", ".join(f"{key}={value}" for key, value in rules.items()),
+    )
+    section.skip("data", "output", "script", "prerequisites")
+    return role
+
+
+def _deployment(root: Section) -> dict[str, tuple[str, str]]:
+    """Commands before and after those of a task role, as the chosen deployment has them."""
+    chosen = root.section("defaults").text("deployment", "")
+    wraps: dict[str, tuple[str, str]] = {}
+    names = []
+    for deployment in root.sections("deployments"):
+        names.append(deployment.text("name"))
+        if names[-1] == chosen:
+            for role, section in deployment.section("taskRoles").members().items():
+                wraps[role] = ("\n".join(section.texts("preCommands")), "\n".join(section.texts("postCommands")))
+    if chosen and chosen not in names:
+        message = f"no deployment is named {chosen!r} (known: {known(names)})"
+        raise root.section("defaults").refuse("deployment", message)
+    return wraps
+
+
+def _fill_parameters(commands: str, parameters: Section, section: Section) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in parameters:
+            raise section.refuse("commands", f"uses $parameters.{match[1]}, which the job does not set")
+        return parameters.text(match[1])
+
+    return _PARAMETER.sub(value, commands)
+
+
+def _capacity(root: Section, job: Job, cluster: ClusterSpec) -> Capacity:
+    """What the job may draw on: its VC, or every cell of the cluster for an opportunistic job."""
+    try:
+        capacity = vc_capacity(cluster, job.virtual_cluster)
+    except UserError as error:
+        defaults = root.section("defaults")
+        if defaults.text("virtualCluster", DEFAULT_VIRTUAL_CLUSTER) != job.virtual_cluster:
+            raise
+        raise defaults.refuse("virtualCluster", error.message) from error
+    return cluster_capacity(cluster) if job.is_opportunistic else capacity
+
+
+def _sized_role(role: TaskRole, capacity: Capacity, cluster: ClusterSpec) -> TaskRole:
+    """The role with the number of SKUs that each of its tasks gets: as written, else what its resources need."""
+    types = [role.sku_type] if role.sku_type else sorted(capacity.leaf_types)
+    offered = sku(cluster, types)
+    without_gpus = [each for each in types if not sku(cluster, [each]).gpu]
+    if role.resources.gpu and offered.gpu and without_gpus and not role.pinned_cell_id:
+        names = ", ".join(without_gpus)
+        text = f"asks for GPUs, but may run on {names} without any; give a skuType in extras.hivedScheduler.taskRoles"
+        role.section.warn("resourcePerInstance", text)
+    try:
+        needed = skus_needed(role.resources, offered)
+    except UserError as error:
+        raise role.section.refuse("resourcePerInstance", error.message) from error
+    if role.sku_count and role.sku_count < needed:
+        text = f"takes {needed} SKUs, but skuNum in extras.hivedScheduler.taskRoles says {role.sku_count}"
+        role.section.warn("resourcePerInstance", text)
+    return replace(role, sku_count=role.sku_count or needed)
+
+
+def _check_quotas(roles: list[TaskRole], job: Job, capacity: Capacity) -> None:
+    """Refuse a gang, or a task that is its own gang, that can never fit; and a gang of two minds."""
+    for group in dict.fromkeys(role.group for role in roles if role.group):
+        gang = [role for role in roles if role.group == group]
+        kinds = {role.sku_type or role.pinned_cell_id for role in gang}
+        if len(kinds) > 1:
+            names = ", ".join(sorted(kind or "any" for kind in kinds))
+            raise gang[0].section.refuse("", f"affinity group {group!r} mixes SKU types or pinned cells: {names}")
+        _check_quota(gang[0], sum(role.instances * role.sku_count for role in gang), f"gang {group!r}", job, capacity)
+    for role in roles:
+        if not role.group:
+            _check_quota(role, role.sku_count, "each task", job, capacity)
+
+
+def _check_quota(role: TaskRole, requested: int, who: str, job: Job, capacity: Capacity) -> None:
+    if role.pinned_cell_id:
+        maximum, where = capacity.pinned[role.pinned_cell_id][1], f"pinned cell {role.pinned_cell_id}"
+    else:
+        maximum, where = capacity.by_type[role.sku_type] if role.sku_type else capacity.largest(), job.owner
+    if requested > maximum:
+        kind = f" of type {role.sku_type}" if role.sku_type else ""
+        message = f"{who} requests {requested} SKUs, exceeds maximum {maximum} SKUs{kind} in {where}"
+        raise role.section.refuse("", message)
+
+
+def _pod(role: TaskRole, index: int, roles: list[TaskRole], job: Job, submission: Submission) -> PlannedPod:
+    labels = {
+        "jobName": job.name,
+        "userName": job.user,
+        "virtualCluster": job.virtual_cluster,
+        "taskRole": role.name,
+        "taskIndex": str(index),
+    }
+    annotations = scheduling_annotation(_scheduling_spec(role, roles, job))
+    if role.completion:
+        annotations[COMPLETION] = role.completion
+    manifest: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": _dns_name(f"{job.name}-{role.name}-{index}"),
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": {
+            "schedulerName": submission.scheduler_for(job.virtual_cluster),
+            "priorityClassName": priority_class_name(job.priority),
+            "restartPolicy": "Never",
+            "containers": [_container(role, index, job)],
+        },
+    }
+    if role.shared_memory_mib:
+        size = f"{role.shared_memory_mib}Mi"
+        manifest["spec"]["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}]
+    return PlannedPod(manifest, job.priority)
+
+
+def _scheduling_spec(role: TaskRole, roles: list[TaskRole], job: Job) -> dict[str, object]:
+    spec: dict[str, object] = {"virtualCluster": job.virtual_cluster, "priority": job.priority}
+    if role.pinned_cell_id:
+        spec["pinnedCellId"] = role.pinned_cell_id
+    if role.sku_type:
+        spec["leafCellType"] = role.sku_type
+    spec |= {"leafCellNumber": role.sku_count, **job.flags}
+    if role.within:
+        spec["withinCell"] = role.within
+    if role.group:
+        gang = [other for other in roles if other.group == role.group]
+        spec["affinityGroup"] = {
+            "name": f"{job.user}~{job.name}/{role.group}",
+            "members": [{"podNumber": other.instances, "leafCellNumber": other.sku_count} for other in gang],
+        }
+    return spec
+
+
+def _container(role: TaskRole, index: int, job: Job) -> Manifest:
+    devices = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{LEAF_CELL_ISOLATION}']"}}}
+    limits: dict[str, str | int] = {ENABLE_LIMIT: 1}
+    if role.resources.cpu:
+        limits["cpu"] = _quantity(role.resources.cpu)
+    if role.resources.memory_mib:
+        limits["memory"] = f"{_quantity(role.resources.memory_mib)}Mi"
+    container: Manifest = {
+        "name": "app",
+        "image": role.image,
+        "command": ["sh", "-c", role.commands],
+        "env": [
+            {"name": "NVIDIA_VISIBLE_DEVICES", **devices},
+            {"name": "HIVED_VISIBLE_DEVICES", **devices},
+            {"name": "PAI_JOB_NAME", "value": f"{job.user}~{job.name}"},
+            {"name": "PAI_USER_NAME", "value": job.user},
+            {"name": "PAI_CURRENT_TASK_ROLE_NAME", "value": role.name},
+            {"name": "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX", "value": str(index)},
+        ],
+        "resources": {"limits": limits},
+    }
+    if role.shared_memory_mib:
+        container["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    return container
+
+
+def _dns_name(text: str) -> str:
+    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")
+
+
+def _quantity(number: float) -> str:
+    """A number as Kubernetes reads it, to a thousandth."""
+    return f"{number:.3f}".rstrip("0").rstrip(".")

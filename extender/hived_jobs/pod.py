@@ -1,0 +1,181 @@
+"""Plain pod manifests: what the author left out of the scheduling spec is filled in, the rest stays as written.
+
+A pod without a scheduling spec is read by the service, as if it had been applied: it may be in a gang of any dialect,
+which a spec of ours would end. The submitter's wishes are annotations beside what it says.
+
+The names that HiveD and this program act on (virtual cluster, cells, group, pod, namespace, scheduler) are kept letter
+by letter, whatever YAML would make of them; everything else means what it means to Kubernetes.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+from hived.errors import UserError
+from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.pods.priorities import priority_class_name
+from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_jobs.documents import Document, Section
+from hived_jobs.roles import Job, virtual_cluster_of
+from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, scheduling_annotation
+
+NAMES = ("Pod (v1)",)
+
+_GPU_RESOURCE = re.compile(r".+\..+/gpu")
+_NO_SCHEDULER = ("", "default-scheduler")
+_OLD_SPELLINGS = {"leafCellType": "gpuType", "leafCellNumber": "gpuNumber"}
+
+
+def matches(document: Document) -> bool:
+    """Whether a document is a Pod."""
+    section = document.section()
+    return section.text("apiVersion", "") == "v1" and section.text("kind", "") == "Pod"
+
+
+def plan_job(document: Document, submission: Submission) -> PlannedJob:
+    """The pod with its scheduling spec, if it has one, complete.
+
+    `--vc` and `--priority` win over the annotation; leafCellNumber, if missing, is the number of GPUs in the limits
+    (any resource such as nvidia.com/gpu). The scheduler's name, the limit that makes the pod ours and the priority
+    class are added where absent; of a pod without a spec, only the scheduler's name.
+
+    Raises UserError, with file, line and place, if something needed is in none of these places, or the finished spec is
+    not valid.
+    """
+    root = document.section()
+    metadata, spec = root.section("metadata"), root.section("spec")
+    annotations = metadata.section("annotations")
+    name, namespace = metadata.text("name"), metadata.text("namespace", "")
+    limits, scheduler = _limits(spec), spec.text("schedulerName", "")
+    if SCHEDULING_SPEC not in annotations:
+        metadata.section("labels")  # refused if it is no mapping
+        job = Job(
+            "Pod", name, namespace or submission.namespace, root, submission, virtual_cluster_of(submission),
+            scheduler=scheduler,
+        )  # fmt: skip
+        return PlannedJob([PlannedPod(_as_written(document, job), submission.priority)])
+    scheduling = _scheduling_spec(annotations, limits, spec, submission)
+    annotation = scheduling_annotation(scheduling)
+    try:
+        request = pod_request("", name, namespace or "default", annotation)
+    except UserError as error:
+        raise annotations.refuse(SCHEDULING_SPEC, error.message) from error
+    virtual_cluster, priority = request.spec.virtual_cluster, request.spec.priority
+    if submission.scheduler_name or scheduler in _NO_SCHEDULER:
+        scheduler = submission.scheduler_for(virtual_cluster)
+
+    manifest = document.value()
+    assert isinstance(manifest, dict)
+    _fill(manifest["metadata"], {"name": name, "namespace": namespace})
+    manifest["metadata"]["annotations"] = (manifest["metadata"].get("annotations") or {}) | annotation
+    _fill(manifest["spec"], {"schedulerName": scheduler})
+    if "priorityClassName" not in spec and "priority" not in spec:
+        manifest["spec"]["priorityClassName"] = priority_class_name(priority)
+    if not any(ENABLE_LIMIT in limit for limit in limits):
+        _enable(manifest["spec"]["containers"][0])
+    return PlannedJob([PlannedPod(manifest, priority)])
+
+
+def _as_written(document: Document, job: Job) -> Manifest:
+    """The pod that has no scheduling spec, with what the submitter says."""
+    manifest = document.value()
+    assert isinstance(manifest, dict)
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    metadata |= {"name": job.name, "namespace": job.namespace}
+    metadata |= {key: metadata.get(key) or {} for key in ("labels", "annotations")}
+    spec.pop("schedulerName", None)
+    job.ask(metadata, spec)
+    return manifest
+
+
+def _limits(spec: Section) -> list[Section]:
+    """The resource limits of each container; there is at least one container."""
+    containers = spec.sections("containers")
+    if not containers:
+        raise spec.refuse("containers", "missing; expected a list of at least one container")
+    return [container.section("resources").section("limits") for container in containers]
+
+
+def _scheduling_spec(
+    annotations: Section, limits: list[Section], spec: Section, submission: Submission
+) -> dict[str, object]:
+    """The annotation's scheduling spec with what the submitter says, and what was missing."""
+    scheduling = _written_spec(annotations.document(SCHEDULING_SPEC))
+    if submission.virtual_cluster is not None:
+        scheduling["virtualCluster"] = submission.virtual_cluster
+    if submission.priority is not None:
+        scheduling["priority"] = submission.priority
+    if not scheduling.get("virtualCluster"):
+        raise annotations.refuse("", f"no virtual cluster: write it into the annotation {SCHEDULING_SPEC} or give --vc")
+    if "leafCellNumber" not in scheduling:
+        gpus = [limit.whole(name) for limit in limits for name in limit if _GPU_RESOURCE.fullmatch(name)]
+        if not sum(gpus):
+            message = "no leafCellNumber in the annotation, and no limit such as nvidia.com/gpu to take it from"
+            raise spec.refuse("containers", message)
+        scheduling["leafCellNumber"] = sum(gpus)
+    return scheduling
+
+
+def _written_spec(section: Section) -> dict[str, object]:
+    """What an annotation says, in today's spelling; keys that the scheduler does not know become warnings."""
+    readers: Mapping[str, Callable[[str], object]] = {
+        "virtualCluster": lambda key: section.text(key, ""),
+        "priority": lambda key: section.whole(key, None, OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY),
+        "pinnedCellId": lambda key: section.text(key, ""),
+        "leafCellType": lambda key: section.text(key, ""),
+        "leafCellNumber": lambda key: section.whole(key, minimum=1),
+        "gangReleaseEnable": lambda key: section.flag(key, False),
+        "lazyPreemptionEnable": lambda key: section.flag(key, False),
+        "ignoreK8sSuggestedNodes": lambda key: section.flag(key, False),
+        "affinityGroup": lambda key: _written_group(section.section(key)),
+        "withinCell": lambda key: _written_wish(section, key),
+        "elastic": lambda key: section.flag(key, False),
+    }
+    spelt = {name: _spelling(section, name) for name in readers}
+    written = {name: read(spelt[name]) for name, read in readers.items() if spelt[name] in section}
+    section.skip(*spelt.values())
+    section.warn_unknown()
+    return written
+
+
+def _written_group(group: Section) -> dict[str, object]:
+    members = [
+        {
+            "podNumber": member.whole("podNumber", minimum=1),
+            "leafCellNumber": member.whole(_spelling(member, "leafCellNumber"), minimum=1),
+        }
+        for member in group.sections("members")
+    ]
+    return {"name": group.text("name"), "members": members}
+
+
+def _written_wish(section: Section, key: str) -> str | dict[str, str]:
+    if not isinstance(section.plain(key), dict):
+        return section.text(key, "")
+    wish = section.section(key)
+    return {name: wish.text(name, "") for name in ("required", "preferred") if name in wish}
+
+
+def _spelling(section: Section, name: str) -> str:
+    """How a section spells `name`: as today, or as before HiveD knew of anything but GPUs."""
+    old = _OLD_SPELLINGS.get(name, name)
+    if old == name or old not in section:
+        return name
+    if name in section:
+        raise section.refuse(old, f"the old spelling of {name}, which is there too; keep one of them")
+    return old
+
+
+def _fill(part: Manifest, texts: Mapping[str, str]) -> None:
+    """Put texts into a part of a manifest, leaving out empty ones."""
+    for key, text in texts.items():
+        if text:
+            part[key] = text
+        else:
+            part.pop(key, None)
+
+
+def _enable(container: Manifest) -> None:
+    """Add the limit that makes the pod ours."""
+    resources = container["resources"] = container.get("resources") or {}
+    resources["limits"] = (resources.get("limits") or {}) | {ENABLE_LIMIT: 1}

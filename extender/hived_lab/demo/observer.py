@@ -1,0 +1,187 @@
+"""Looking at the cluster from outside: pods from the API server, cells and groups from the service.
+
+A look is a `Moment`. The observer remembers what happened to each pod from look to look, which no single look can
+tell: that a pod is gone because it was evicted, when it started, and that it is still the one it was.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.client.inspection import Cell, Group, Inspector
+from hived_extender.kube.client import PODS, KubeClient
+from hived_extender.service.writes.notices import CONDITION_TYPE
+from hived_jobs.records import read_record
+from hived_jobs.roles import JOB
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str
+    uid: str
+    labels: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+    message: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    phase: str = "Pending"
+    start_time: datetime | None = None
+    conditions: list[_Condition] | None = None
+
+
+class SeenPod(msgspec.Struct):
+    """A pod as the API server has it."""
+
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def waiting_reason(self) -> str:
+        """What a pod that could not be placed is told: by the service, or before it says a word by kube-scheduler."""
+        told = {one.type: one.message for one in self.status.conditions or () if one.status == "False"}
+        return told.get(CONDITION_TYPE) or told.get("PodScheduled", "")
+
+
+WAITING, STARTING, RUNNING, DONE, EVICTED, DELETED = "waiting", "starting", "running", "done", "evicted", "deleted"
+VERBS = {
+    RUNNING: ("runs", "run"),
+    WAITING: ("waits", "wait"),
+    DONE: ("is done", "are done"),
+    EVICTED: ("is evicted", "are evicted"),
+    DELETED: ("is deleted", "are deleted"),
+}
+"""What a state is called for one pod, or a job as a whole, and for several pods."""
+_PHASES = {"Pending": STARTING, "Running": RUNNING, "Succeeded": DONE, "Failed": DONE}
+
+
+@dataclass(slots=True)
+class PodHistory:
+    """A pod of a job: which object it is, and what became of it.
+
+    `reason` is what the scheduler tells it while it waits, since `reason_since_s` on the observer's clock.
+    """
+
+    job: str
+    name: str
+    uid: str
+    group: str
+    state: str = WAITING
+    node: str = ""
+    reason: str = ""
+    reason_since_s: float = 0.0
+    started_at: datetime | None = None
+    eviction_count: int = 0
+    namespace: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One look: when, in seconds since the observer began, the cells, and the groups by name."""
+
+    at_s: float
+    cells: tuple[Cell, ...]
+    groups: dict[str, Group]
+
+    @property
+    def nodes(self) -> list[Cell]:
+        """Every node's cell, in the order of the configuration."""
+        return [node for top in self.cells for node in top.nodes()]
+
+
+@dataclass(slots=True)
+class Observer:
+    """Looks at one cluster; `pods` holds the history of every pod that was submitted, in order.
+
+    `recorded` has the letters of jobs that somebody looks after, by namespace and name: pods that are made for them
+    later are followed as well. `phases` is where those jobs stand. `podgroups` has the paths of PodGroups by name, and
+    `podgroup_phases` what their statuses say.
+    """
+
+    kube: KubeClient
+    inspector: Inspector
+    pods: list[PodHistory] = field(default_factory=list)
+    recorded: dict[tuple[str, str], str] = field(default_factory=dict)
+    phases: dict[str, str] = field(default_factory=dict)
+    podgroups: dict[str, str] = field(default_factory=dict)
+    podgroup_phases: dict[str, str] = field(default_factory=dict)
+    _zero: float = field(default_factory=time.monotonic)
+    _last: Moment | None = None
+
+    def follow(self, pod: PodHistory) -> None:
+        """Take a submitted pod into the books; one of the same name before it is history."""
+        self.pods.append(pod)
+
+    def job_pods(self, job: str) -> list[PodHistory]:
+        """The pods of a job as last created."""
+        latest = {pod.name: pod for pod in self.pods if pod.job == job}
+        return list(latest.values())
+
+    def forget(self, pods: Iterable[PodHistory]) -> None:
+        """These pods are being deleted by their owner: that they vanish will be no eviction."""
+        for pod in pods:
+            if pod.state not in (DONE, EVICTED):
+                pod.state = DELETED
+
+    def look(self) -> Moment:
+        """Look now.
+
+        While the service is away (it is being started again) the cells and groups of the last look stand.
+        """
+        seen = {pod.metadata.uid: pod for pod in self.kube.list_objects(PODS, SeenPod).items}
+        at_s = time.monotonic() - self._zero
+        self._look_at_jobs(seen)
+        for pod in self.pods:
+            _update(pod, seen.get(pod.uid), at_s)
+        try:
+            cells = tuple(self.inspector.physical_cluster())
+            groups = {group.name: group for group in self.inspector.groups()}
+        except UserError:
+            if self._last is None:
+                raise
+            cells, groups = self._last.cells, self._last.groups
+        self._last = Moment(at_s, cells, groups)
+        return self._last
+
+    def _look_at_jobs(self, seen: Mapping[str, SeenPod]) -> None:
+        """Follow pods that a controller made, and see where its jobs stand."""
+        known = {pod.uid for pod in self.pods}
+        for uid, pod in seen.items():
+            metadata = pod.metadata
+            job = self.recorded.get((metadata.namespace, (metadata.labels or {}).get(JOB, "")))
+            if job is not None and uid not in known and not metadata.deletion_timestamp:
+                key = f"{metadata.namespace}/{metadata.name}"
+                self.follow(PodHistory(job, metadata.name, uid, key, namespace=metadata.namespace))
+        for (namespace, name), job in self.recorded.items():
+            self.phases[job] = read_record(self.kube, namespace, name).state.phase.value
+        for name, path in self.podgroups.items():
+            self.podgroup_phases[name] = (self.kube.get(path).get("status") or {}).get("phase", "")
+
+
+def _update(pod: PodHistory, seen: SeenPod | None, at_s: float) -> None:
+    """Bring a pod's history up to date."""
+    if pod.state in (DONE, EVICTED, DELETED):
+        return
+    if seen is None or seen.metadata.deletion_timestamp:
+        pod.state = EVICTED
+        pod.eviction_count += 1
+        return
+    if pod.reason != seen.waiting_reason:
+        pod.reason, pod.reason_since_s = seen.waiting_reason, at_s
+    pod.node = seen.spec.node_name
+    pod.started_at = seen.status.start_time
+    pod.state = _PHASES.get(seen.status.phase, STARTING) if pod.node else WAITING

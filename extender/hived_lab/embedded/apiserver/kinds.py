@@ -1,0 +1,237 @@
+"""What each kind demands: defaults, rules, selectable fields, and how it is deleted. Pods have a file of their own."""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol, cast
+
+from hived_lab.embedded.apiserver import models
+from hived_lab.embedded.apiserver.models import Body, KubeObject
+from hived_lab.embedded.apiserver.statuses import Cause
+from hived_lab.embedded.apiserver.store import Revision
+
+HIGHEST_USER_PRIORITY = 1_000_000_000
+SYSTEM_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+PERMANENT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+_QUANTITY = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?", re.ASCII)
+
+
+class Lookup(Protocol):
+    """The part of the registry that defaults may depend on."""
+
+    def priority_classes(self) -> Mapping[str, Revision]:
+        """Return the priority classes by name."""
+
+
+def timestamp() -> str:
+    """Return the present moment as `metav1.Time` writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp() -> str:
+    """Return the present moment as `metav1.MicroTime` writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def is_quantity(value: models.Quantity) -> bool:
+    """Tell whether `value` is a Kubernetes quantity: a number with an optional suffix."""
+    return not isinstance(value, str) or _QUANTITY.fullmatch(value) is not None
+
+
+def with_text_quantities(quantities: Mapping[str, Any]) -> dict[str, str]:
+    """Return `quantities` with numbers turned into text, the form in which Kubernetes always answers."""
+    return {name: str(value) for name, value in quantities.items()}
+
+
+def set_condition(status: Body, condition: Body) -> Body:
+    """Return `status` with `condition` in place of the one of its type; lastTransitionTime moves with the status."""
+    conditions: list[Body] = list(status.get("conditions", []))
+    place = next((i for i, old in enumerate(conditions) if old.get("type") == condition["type"]), None)
+    if place is None:
+        conditions.append({"lastTransitionTime": timestamp(), **condition})
+    else:
+        old = conditions[place]
+        is_same = old.get("status") == condition["status"]
+        since = old.get("lastTransitionTime", timestamp()) if is_same else timestamp()
+        conditions[place] = {"lastTransitionTime": since, **condition}
+    return {**status, "conditions": conditions}
+
+
+class Strategy:
+    """The rules of a kind that has none of its own; subclasses say what differs."""
+
+    field_names: frozenset[str] = frozenset({"metadata.name", "metadata.namespace"})
+    has_label_name = False
+
+    def fields(self, view: KubeObject) -> dict[str, str]:
+        """Return what field selectors see."""
+        return {"metadata.name": view.metadata.name, "metadata.namespace": view.metadata.namespace}
+
+    def default(self, body: Body) -> Body:
+        """Return an object as sent (readable as its view) with the defaults of its kind."""
+        return body
+
+    def admit(self, body: Body, lookup: Lookup) -> Body:
+        """Return a new object with what the server decides for it; may raise ApiError (403)."""
+        return body
+
+    def carry_over(self, old: Body, new: Body) -> Body:
+        """Return an updated object with what an update of the main resource does not touch taken from `old`."""
+        return new
+
+    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
+        """Yield the rules of the kind that `view` breaks; `old` is the object it replaces, if any."""
+        yield from ()
+
+    def change_causes(self, old: Body, new: Body) -> Iterator[Cause]:
+        """Yield what an update of the main resource changes though it may not."""
+        yield from ()
+
+    def grace_s(self, view: KubeObject, requested: int | None) -> int:
+        """Return how many seconds a deletion waits for a node to stop the object; 0 removes it at once."""
+        return 0
+
+
+class StatusStrategy(Strategy):
+    """A kind whose status is written through the subresource alone."""
+
+    def carry_over(self, old: Body, new: Body) -> Body:
+        kept = {key: value for key, value in new.items() if key != "status"}
+        return {**kept, "status": old["status"]} if "status" in old else kept
+
+
+class NodeStrategy(StatusStrategy):
+    """Nodes: created with their status, as kubelets do, and scheduled upon by it."""
+
+    field_names = Strategy.field_names | {"spec.unschedulable"}
+
+    def fields(self, view: KubeObject) -> dict[str, str]:
+        node = cast(models.Node, view)
+        return {**super().fields(view), "spec.unschedulable": "true" if node.spec.unschedulable else "false"}
+
+    def default(self, body: Body) -> Body:
+        status = dict(body.get("status", {}))
+        for field in ("capacity", "allocatable"):
+            if field in status:
+                status[field] = with_text_quantities(status[field])
+        return {**body, "spec": body.get("spec", {}), "status": status}
+
+    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
+        node = cast(models.Node, view)
+        for index, taint in enumerate(node.spec.taints):
+            if taint.effect not in TAINT_EFFECTS:
+                message = f"Unsupported value: {taint.effect!r}"
+                yield Cause(f"spec.taints[{index}].effect", message, "FieldValueNotSupported")
+        for field, quantities in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
+            for name, value in quantities.items():
+                if not is_quantity(value):
+                    yield Cause(f"status.{field}[{name}]", f"Invalid value: {value!r}: not a quantity")
+
+
+class NamespaceStrategy(StatusStrategy):
+    """Namespaces: Active from the start."""
+
+    field_names = Strategy.field_names | {"status.phase"}
+    has_label_name = True
+
+    def fields(self, view: KubeObject) -> dict[str, str]:
+        return {**super().fields(view), "status.phase": cast(models.Namespace, view).status.phase}
+
+    def admit(self, body: Body, lookup: Lookup) -> Body:
+        return {**body, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+
+
+class EventStrategy(Strategy):
+    """Events: found by the object that they are about, in whose namespace they live."""
+
+    field_names = Strategy.field_names | {
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    }
+
+    def fields(self, view: KubeObject) -> dict[str, str]:
+        event = cast(models.Event, view)
+        about = event.involved_object
+        return {
+            **super().fields(view),
+            "involvedObject.kind": about.kind,
+            "involvedObject.namespace": about.namespace,
+            "involvedObject.name": about.name,
+            "involvedObject.uid": about.uid,
+            "involvedObject.apiVersion": about.api_version,
+            "involvedObject.resourceVersion": about.resource_version,
+            "involvedObject.fieldPath": about.field_path,
+            "reason": event.reason,
+            "reportingComponent": event.reporting_component,
+            "source": event.source.component,
+            "type": event.type,
+        }
+
+    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
+        event = cast(models.Event, view)
+        namespace, about = event.metadata.namespace, event.involved_object.namespace
+        if namespace != (about or "default"):
+            yield Cause("involvedObject.namespace", f"Invalid value: {about!r}: does not match event.namespace")
+
+
+class LeaseStrategy(Strategy):
+    """Leases: durations and transitions are not negative."""
+
+    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
+        spec = cast(models.Lease, view).spec
+        if spec.lease_duration_seconds is not None and spec.lease_duration_seconds <= 0:
+            yield Cause("spec.leaseDurationSeconds", "Invalid value: must be greater than 0")
+        if spec.lease_transitions < 0:
+            yield Cause("spec.leaseTransitions", "Invalid value: must be greater than or equal to 0")
+
+
+class ConfigMapStrategy(Strategy):
+    """Config maps: keys are file names, and data may be sealed."""
+
+    _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
+        config_map, before = cast(models.ConfigMap, view), cast(models.ConfigMap | None, old)
+        for key in [*config_map.data, *config_map.binary_data]:
+            if not self._KEY.fullmatch(key):
+                yield Cause(f"data[{key}]", f"Invalid value: {key!r}: not a valid config key")
+        for key in config_map.data.keys() & config_map.binary_data.keys():
+            yield Cause(f"data[{key}]", f"Invalid value: {key!r}: duplicate of key present in binaryData")
+        if before is not None and before.immutable and not _is_same_data(config_map, before):
+            yield Cause("data", "Forbidden: field is immutable when `immutable` is set", "FieldValueForbidden")
+
+
+def _is_same_data(one: models.ConfigMap, other: models.ConfigMap) -> bool:
+    return (one.data, one.binary_data, one.immutable) == (other.data, other.binary_data, other.immutable)
+
+
+class PriorityClassStrategy(Strategy):
+    """Priority classes: a value for ever, below those of the system."""
+
+    def default(self, body: Body) -> Body:
+        return {"preemptionPolicy": "PreemptLowerPriority", "value": 0, **body}
+
+    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
+        priority_class, before = cast(models.PriorityClass, view), cast(models.PriorityClass | None, old)
+        name, value = priority_class.metadata.name, priority_class.value
+        if value > HIGHEST_USER_PRIORITY and SYSTEM_PRIORITY_CLASSES.get(name) != value:
+            yield Cause(
+                "value", f"Forbidden: maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+            )
+        if value < -(2**31):
+            yield Cause("value", f"Invalid value: {value}: must fit in 32 bits")
+        if priority_class.preemption_policy not in ("PreemptLowerPriority", "Never"):
+            yield Cause("preemptionPolicy", f"Unsupported value: {priority_class.preemption_policy!r}")
+        if before is not None and before.value != value:
+            yield Cause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")

@@ -1,0 +1,147 @@
+"""Which parts of a pod only hived writes: the rules of config/deploy/base/pod-policy.yaml, with the same words.
+
+A rule is a function from a write to the reason to refuse it, "" if there is none. The first rule that is broken counts.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hived_extender.pods.admission import VARIABLES
+from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, PREFIX
+from hived_extender.pods.asks import DEVICE_REQUESTS
+from hived_extender.pods.gang_annotations import POD_GANG
+from hived_extender.pods.proofs import PROOF
+from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_extender.service.writes.binder import RETRY_ANNOTATION
+from hived_lab.embedded.apiserver import statuses
+from hived_lab.embedded.apiserver.models import Body
+
+WRITTEN_BY_HIVED = (
+    BIND_INFO,
+    LEAF_CELL_ISOLATION,
+    OLD_LEAF_CELL_ISOLATION,
+    POD_GANG,
+    PROOF,
+    RETRY_ANNOTATION,
+    DEVICE_REQUESTS,
+)
+"""Annotations. The last one is the admission webhook's, which adds it in the name of the user who creates the pod."""
+
+PODS, BINDINGS = "hived-pods", "hived-bindings"
+"""The names of the policies and of their bindings."""
+
+_VARIABLE = VARIABLES[-1]
+_ISOLATION_PATH = f"metadata.annotations['{LEAF_CELL_ISOLATION}']"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A pod that is to be stored in place of `old`, which is None for a new pod."""
+
+    old: Body | None
+    new: Body
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the pod is created."""
+        return self.old is None
+
+    @property
+    def advice(self) -> str:
+        """The end of a reason."""
+        return "leave it out" if self.is_new else "leave it as it is"
+
+    def changed(self, field: str) -> list[str]:
+        """The keys of hived's that are added, changed or removed in a field of the metadata."""
+        old, new = _metadata(self.old or {}, field), _metadata(self.new, field)
+        return [
+            key for key in sorted(old.keys() | new.keys()) if key.startswith(PREFIX) and old.get(key) != new.get(key)
+        ]
+
+
+def _annotations(write: Write) -> str:
+    changed = set(write.changed("annotations"))
+    if write.is_new:
+        changed.discard(DEVICE_REQUESTS)
+    written = [key for key in WRITTEN_BY_HIVED if key in changed]
+    return f"{', '.join(written)}: only hived writes this annotation; {write.advice}" if written else ""
+
+
+def _label(write: Write) -> str:
+    is_written = RETRY_ANNOTATION in write.changed("labels")
+    return f"{RETRY_ANNOTATION}: only hived writes this label; {write.advice}" if is_written else ""
+
+
+def _device_requests(write: Write) -> str:
+    if not write.is_new or DEVICE_REQUESTS not in _metadata(write.new, "annotations") or _is_isolated(write.new):
+        return ""
+    return (
+        f"{DEVICE_REQUESTS}: only hived's admission webhook writes this annotation, with the variable {_VARIABLE}; "
+        "leave it out"
+    )
+
+
+def _node_name(write: Write) -> str:
+    if not write.is_new or not write.new["spec"].get("nodeName") or not _is_for_hived(write.new):
+        return ""
+    return (
+        "spec.nodeName: hived chooses the node of this pod; leave the field out, or else the limit "
+        f"{ENABLE_LIMIT} and all annotations below {PREFIX}"
+    )
+
+
+def _bound(write: Write) -> str:
+    changed = write.changed("annotations")
+    if write.old is None or not write.old["spec"].get("nodeName") or not changed:
+        return ""
+    return f"{', '.join(changed)}: the pod has a node, and keeps the annotations that it got it by; create another pod"
+
+
+Rule = Callable[[Write], str]
+RULES: tuple[Rule, ...] = (_annotations, _label, _device_requests, _node_name, _bound)
+"""In the order of the policy."""
+
+
+def check_pod(old: Body | None, new: Body) -> None:
+    """Raise ApiError (403) unless everybody may store `new` in place of `old`, which is None for a new pod."""
+    write = Write(old, new)
+    for rule in RULES:
+        if reason := rule(write):
+            raise _refusal(PODS, new["metadata"]["name"], reason)
+
+
+def check_binding(name: str, binding: Body) -> None:
+    """Raise ApiError (403) unless everybody may hand over to a pod what the metadata of `binding` has."""
+    given = {**_metadata(binding, "annotations"), **_metadata(binding, "labels")}
+    if written := [key for key in given if key.startswith(PREFIX)]:
+        raise _refusal(BINDINGS, name, f"{', '.join(written)}: only hived writes this with a binding; leave it out")
+
+
+def _refusal(policy: str, name: str, reason: str) -> statuses.ApiError:
+    why = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {reason}"
+    return statuses.forbidden("pods", name, why)
+
+
+def _metadata(body: Body, field: str) -> Mapping[str, str]:
+    found: Mapping[str, str] = body.get("metadata", {}).get(field) or {}
+    return found
+
+
+def _containers(pod: Body) -> Iterator[Body]:
+    for field in ("containers", "initContainers"):
+        yield from pod["spec"].get(field) or ()
+
+
+def _is_isolated(pod: Body) -> bool:
+    """Whether the pod is as the admission webhook leaves it: containers get the devices of its cells only."""
+    return any(
+        variable.get("name") == _VARIABLE
+        and variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") == _ISOLATION_PATH
+        for container in _containers(pod)
+        for variable in container.get("env") or ()
+    )
+
+
+def _is_for_hived(pod: Body) -> bool:
+    has_limit = any(ENABLE_LIMIT in (one.get("resources", {}).get("limits") or {}) for one in _containers(pod))
+    return has_limit or any(key.startswith(PREFIX) for key in _metadata(pod, "annotations"))

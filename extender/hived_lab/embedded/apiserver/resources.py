@@ -1,0 +1,202 @@
+"""The table of everything served: one row per resource, from which paths, discovery and OpenAPI follow."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hived_lab.embedded.apiserver import models, tables
+from hived_lab.embedded.apiserver.kinds import (
+    ConfigMapStrategy,
+    EventStrategy,
+    LeaseStrategy,
+    NamespaceStrategy,
+    NodeStrategy,
+    PriorityClassStrategy,
+    StatusStrategy,
+    Strategy,
+)
+from hived_lab.embedded.apiserver.models import Body, KubeObject
+from hived_lab.embedded.apiserver.pods import PodStrategy
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A path below an object: the kind that is exchanged there and what can be done with it."""
+
+    name: str
+    kind: str
+    verbs: tuple[str, ...]
+    group: str = ""
+    version: str = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How a resource is written when that is not the form in which it is stored."""
+
+    to_wire: Callable[[Body], Body]
+    from_wire: Callable[[Body], Body]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceType:
+    """One resource of one API version; `storage` names the collection, which several versions may share."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    view: type[KubeObject]
+    strategy: Strategy
+    printer: tables.Printer
+    is_namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    subresources: tuple[Subresource, ...] = ()
+    categories: tuple[str, ...] = ()
+    storage: str = ""
+    wire: Wire | None = None
+
+    @property
+    def api_version(self) -> str:
+        """Group and version as objects write them."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def base_path(self) -> str:
+        """The path that all resources of the group version are below."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def label(self) -> str:
+        """The resource as messages name it: `pods`, `leases.coordination.k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def collection_name(self) -> str:
+        """The name of the collection in the store."""
+        return self.storage or self.label
+
+
+_STATUS_VERBS = ("get", "patch", "update")
+
+# events.k8s.io/v1 name -> core/v1 name; everything else is the same in both.
+_EVENT_FIELDS = {
+    "note": "message",
+    "regarding": "involvedObject",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_CORE_EVENT_FIELDS = {core: new for new, core in _EVENT_FIELDS.items()}
+
+
+def _event_to_wire(body: Body) -> Body:
+    renamed = {_CORE_EVENT_FIELDS.get(key, key): value for key, value in body.items()}
+    return {**renamed, "apiVersion": "events.k8s.io/v1"}
+
+
+def _event_from_wire(body: Body) -> Body:
+    return {**{_EVENT_FIELDS.get(key, key): value for key, value in body.items()}, "apiVersion": "v1"}
+
+
+_EVENT_STRATEGY = EventStrategy()
+
+NAMESPACES = ResourceType(
+    "",
+    "v1",
+    "namespaces",
+    "Namespace",
+    models.Namespace,
+    NamespaceStrategy(),
+    tables.NAMESPACE,
+    is_namespaced=False,
+    short_names=("ns",),
+    subresources=(Subresource("status", "Namespace", _STATUS_VERBS),),
+)
+NODES = ResourceType(
+    "",
+    "v1",
+    "nodes",
+    "Node",
+    models.Node,
+    NodeStrategy(),
+    tables.NODE,
+    is_namespaced=False,
+    short_names=("no",),
+    subresources=(Subresource("status", "Node", _STATUS_VERBS),),
+)
+PODS = ResourceType(
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    models.Pod,
+    PodStrategy(),
+    tables.POD,
+    short_names=("po",),
+    categories=("all",),
+    subresources=(
+        Subresource("status", "Pod", _STATUS_VERBS),
+        Subresource("binding", "Binding", ("create",)),
+        Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
+        Subresource("log", "Pod", ("get",)),
+    ),
+)
+CONFIG_MAPS = ResourceType(
+    "",
+    "v1",
+    "configmaps",
+    "ConfigMap",
+    models.ConfigMap,
+    ConfigMapStrategy(),
+    tables.CONFIG_MAP,
+    short_names=("cm",),
+)
+CORE_EVENTS = ResourceType(
+    "", "v1", "events", "Event", models.Event, _EVENT_STRATEGY, tables.EVENT, short_names=("ev",), storage="events"
+)
+EVENTS = ResourceType(
+    "events.k8s.io",
+    "v1",
+    "events",
+    "Event",
+    models.Event,
+    _EVENT_STRATEGY,
+    tables.EVENT,
+    short_names=("ev",),
+    storage="events",
+    wire=Wire(_event_to_wire, _event_from_wire),
+)
+LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease", models.Lease, LeaseStrategy(), tables.LEASE)
+PRIORITY_CLASSES = ResourceType(
+    "scheduling.k8s.io",
+    "v1",
+    "priorityclasses",
+    "PriorityClass",
+    models.PriorityClass,
+    PriorityClassStrategy(),
+    tables.PRIORITY_CLASS,
+    is_namespaced=False,
+    short_names=("pc",),
+)
+
+
+def _gang_object(group: str, version: str, kind: str, view: type[KubeObject], printer: tables.Printer) -> ResourceType:
+    status = Subresource("status", kind, _STATUS_VERBS, group, version)
+    plural = f"{kind.lower()}s"
+    return ResourceType(group, version, plural, kind, view, StatusStrategy(), printer, subresources=(status,))
+
+
+GANG_OBJECTS = (
+    _gang_object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", models.PodGroup, tables.POD_GROUP),
+    _gang_object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", models.PodGroup, tables.POD_GROUP),
+    _gang_object("scheduling.volcano.sh", "v1beta1", "PodGroup", models.PodGroup, tables.VOLCANO_POD_GROUP),
+    _gang_object("scheduling.k8s.io", "v1alpha2", "PodGroup", models.GangObject, tables.PLAIN),
+    _gang_object("scheduling.k8s.io", "v1alpha1", "Workload", models.GangObject, tables.PLAIN),
+)
+RESOURCES = (NAMESPACES, NODES, PODS, CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, PRIORITY_CLASSES, *GANG_OBJECTS)
+# Exists for discovery alone: kubectl evicts only where it finds this group.
+EVICTION_GROUP_VERSION = ("policy", "v1")

@@ -1,0 +1,306 @@
+"""What `kubectl get` prints: objects as rows of a `Table`, with the columns of the real API server."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from hived_lab.embedded.apiserver import models
+from hived_lab.embedded.apiserver.models import Body, KubeObject
+
+Cells = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; those of a priority above 0 are printed with `-o wide` only."""
+
+    name: str
+    type: str = "string"
+    priority: int = 0
+    format: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """The columns of one kind and how to fill them from a view."""
+
+    columns: tuple[Column, ...]
+    cells: Callable[[Any], Cells]
+
+
+def table(printer: Printer, objects: Iterable[tuple[KubeObject, Body]], include: str, metadata: Body) -> Body:
+    """Return `objects` (view and body) as a `Table`.
+
+    `include` says what a row carries beside its cells: "Object", "Metadata" or "None".
+    """
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": [
+            {
+                "name": column.name,
+                "type": column.type,
+                "format": column.format,
+                "description": column.name,
+                "priority": column.priority,
+            }
+            for column in printer.columns
+        ],
+        "rows": [_row(printer, view, body, include) for view, body in objects],
+    }
+
+
+def _row(printer: Printer, view: KubeObject, body: Body, include: str) -> Body:
+    row: Body = {"cells": printer.cells(view)}
+    if include == "Object":
+        row["object"] = body
+    elif include != "None":
+        metadata = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": body["metadata"]}
+        row["object"] = metadata
+    return row
+
+
+def age(since: str) -> str:
+    """Return the time since an RFC 3339 `since` as Kubernetes shortens it, "<unknown>" if there is none."""
+    moment = parse_time(since)
+    return "<unknown>" if moment is None else duration((datetime.now(UTC) - moment).total_seconds())
+
+
+def parse_time(text: str) -> datetime | None:
+    """Return an RFC 3339 time, None if `text` is not one."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
+def duration(seconds: float) -> str:
+    """Return `seconds` in at most two units, the finer one only while it still tells something: 45s, 3m20s, 5h, 12d."""
+    total = max(0, math.floor(seconds))
+    minutes, hours, days = total // 60, total // 3600, total // 86400
+    if total < 120:
+        return f"{total}s"
+    if minutes < 10:
+        return _two(minutes, "m", total % 60, "s")
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    return _two(days // 365, "y", days % 365, "d")
+
+
+def _two(major: int, major_unit: str, minor: int, minor_unit: str) -> str:
+    return f"{major}{major_unit}" + (f"{minor}{minor_unit}" if minor else "")
+
+
+_NAME = Column("Name", format="name")
+_AGE = Column("Age")
+
+
+def _or_none(text: str) -> str:
+    return text or "<none>"
+
+
+def _pod_cells(view: KubeObject) -> Cells:
+    pod = cast(models.Pod, view)
+    containers = pod.status.container_statuses
+    ready = f"{sum(one.ready for one in containers)}/{len(pod.spec.containers)}"
+    restarts = str(sum(one.restart_count for one in containers))
+    wide = [
+        _or_none(pod.status.pod_ip),
+        _or_none(pod.spec.node_name),
+        _or_none(pod.status.nominated_node_name),
+        "<none>",
+    ]
+    return [pod.metadata.name, ready, _pod_state(pod), restarts, age(pod.metadata.creation_timestamp), *wide]
+
+
+def _pod_state(pod: models.Pod) -> str:
+    if pod.metadata.deletion_timestamp:
+        return "Terminating"
+    if pod.spec.scheduling_gates and not pod.spec.node_name:
+        return "SchedulingGated"
+    for container in pod.status.container_statuses:
+        state = container.state.waiting or container.state.terminated
+        if state is not None and state.reason:
+            return state.reason
+    return pod.status.reason or pod.status.phase or "Unknown"
+
+
+def _node_cells(view: KubeObject) -> Cells:
+    node = cast(models.Node, view)
+    ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "Unknown")
+    states = (
+        ["Ready" if ready == "True" else "NotReady"] if ready != "Unknown" or node.status.conditions else ["Unknown"]
+    )
+    if node.spec.unschedulable:
+        states.append("SchedulingDisabled")
+    prefix = "node-role.kubernetes.io/"
+    roles = ",".join(sorted(key.removeprefix(prefix) for key in node.metadata.labels if key.startswith(prefix)))
+    internal_ip = next((one.address for one in node.status.addresses if one.type == "InternalIP"), "")
+    info = node.status.node_info
+    return [
+        node.metadata.name,
+        ",".join(states),
+        _or_none(roles),
+        age(node.metadata.creation_timestamp),
+        info.kubelet_version,
+        _or_none(internal_ip),
+        "<none>",
+        info.os_image or "<unknown>",
+        info.kernel_version or "<unknown>",
+        info.container_runtime_version or "<unknown>",
+    ]
+
+
+def _event_cells(view: KubeObject) -> Cells:
+    event = cast(models.Event, view)
+    about = event.involved_object
+    first = event.first_timestamp or event.event_time
+    last = event.series.last_observed_time if event.series else event.last_timestamp or first
+    count = event.series.count if event.series else event.count or 1
+    source = event.source.component or event.reporting_component
+    return [
+        age(last),
+        event.type,
+        event.reason,
+        f"{about.kind.lower()}/{about.name}",
+        event.message.strip(),
+        about.field_path,
+        ", ".join(part for part in (source, event.source.host) if part),
+        age(first),
+        count,
+        event.metadata.name,
+    ]
+
+
+def _lease_cells(view: KubeObject) -> Cells:
+    lease = cast(models.Lease, view)
+    return [lease.metadata.name, lease.spec.holder_identity, age(lease.metadata.creation_timestamp)]
+
+
+def _config_map_cells(view: KubeObject) -> Cells:
+    config_map = cast(models.ConfigMap, view)
+    count = len(config_map.data) + len(config_map.binary_data)
+    return [config_map.metadata.name, count, age(config_map.metadata.creation_timestamp)]
+
+
+def _priority_class_cells(view: KubeObject) -> Cells:
+    one = cast(models.PriorityClass, view)
+    return [
+        one.metadata.name,
+        one.value,
+        one.global_default,
+        age(one.metadata.creation_timestamp),
+        one.preemption_policy,
+    ]
+
+
+def _pod_group_cells(view: KubeObject) -> Cells:
+    group = cast(models.PodGroup, view)
+    status = group.status
+    counts = [group.spec.min_member, status.running, status.succeeded, status.failed]
+    return [group.metadata.name, status.phase, *counts, age(group.metadata.creation_timestamp)]
+
+
+def _volcano_group_cells(view: KubeObject) -> Cells:
+    group = cast(models.PodGroup, view)
+    counts = [group.spec.min_member, group.status.running]
+    since = age(group.metadata.creation_timestamp)
+    return [group.metadata.name, group.status.phase, *counts, since, group.spec.queue]
+
+
+def _plain_cells(view: KubeObject) -> Cells:
+    return [view.metadata.name, age(view.metadata.creation_timestamp)]
+
+
+def _namespace_cells(view: KubeObject) -> Cells:
+    namespace = cast(models.Namespace, view)
+    return [namespace.metadata.name, namespace.status.phase, age(namespace.metadata.creation_timestamp)]
+
+
+POD = Printer(
+    (
+        _NAME,
+        Column("Ready"),
+        Column("Status"),
+        Column("Restarts"),
+        _AGE,
+        Column("IP", priority=1),
+        Column("Node", priority=1),
+        Column("Nominated Node", priority=1),
+        Column("Readiness Gates", priority=1),
+    ),
+    _pod_cells,
+)
+NODE = Printer(
+    (
+        _NAME,
+        Column("Status"),
+        Column("Roles"),
+        _AGE,
+        Column("Version"),
+        Column("Internal-IP", priority=1),
+        Column("External-IP", priority=1),
+        Column("OS-Image", priority=1),
+        Column("Kernel-Version", priority=1),
+        Column("Container-Runtime", priority=1),
+    ),
+    _node_cells,
+)
+EVENT = Printer(
+    (
+        Column("Last Seen"),
+        Column("Type"),
+        Column("Reason"),
+        Column("Object"),
+        Column("Message"),
+        Column("Subobject", priority=1),
+        Column("Source", priority=1),
+        Column("First Seen", priority=1),
+        Column("Count", "integer", 1),
+        Column("Name", priority=1, format="name"),
+    ),
+    _event_cells,
+)
+LEASE = Printer((_NAME, Column("Holder"), _AGE), _lease_cells)
+CONFIG_MAP = Printer((_NAME, Column("Data", "integer"), _AGE), _config_map_cells)
+PRIORITY_CLASS = Printer(
+    (_NAME, Column("Value", "integer"), Column("Global-Default", "boolean"), _AGE, Column("PreemptionPolicy")),
+    _priority_class_cells,
+)
+POD_GROUP = Printer(
+    (
+        _NAME,
+        Column("Phase"),
+        Column("MinMember", "integer"),
+        Column("Running", "integer"),
+        Column("Succeeded", "integer"),
+        Column("Failed", "integer"),
+        _AGE,
+    ),
+    _pod_group_cells,
+)
+VOLCANO_POD_GROUP = Printer(
+    (
+        _NAME,
+        Column("Status"),
+        Column("minMember", "integer"),
+        Column("Runnings", "integer"),
+        _AGE,
+        Column("Queue", priority=1),
+    ),
+    _volcano_group_cells,
+)
+PLAIN = Printer((_NAME, _AGE), _plain_cells)
+NAMESPACE = Printer((_NAME, Column("Status"), _AGE), _namespace_cells)

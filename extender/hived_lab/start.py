@@ -1,0 +1,110 @@
+"""A whole cluster in this process: the embedded cluster and the extender that schedules it."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hived.errors import UserError
+from hived_config.loader import Configuration
+from hived_extender.kube.client import KubeClient
+from hived_extender.kube.metrics import Metrics
+from hived_extender.pods.admission import Admission, Admitted
+from hived_extender.pods.proofs import Prover
+from hived_extender.reconfiguration.node_sync import NodeSyncing
+from hived_extender.reconfiguration.stores import ConfigMapStore
+from hived_extender.reconfiguration.versions import Stored
+from hived_extender.running import LOOPBACK, Extender, Origin, file_origin, start_extender
+from hived_extender.service.writes.binding_secret import KEY_BYTES
+from hived_extender.service.writes.notices import Pace
+from hived_jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
+from hived_jobs.controller import JobController
+from hived_lab.embedded.cluster import EmbeddedCluster
+
+PROMPT = Pace(hold_s=0.1, change_s=0.3)
+"""On an embedded cluster people watch single pods, and there is no backlog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """An embedded cluster and the extender that schedules it."""
+
+    cluster: EmbeddedCluster
+    extender: Extender
+
+
+@contextmanager
+def start_embedded(
+    config_file: Path,
+    *,
+    listen: str = f"{LOOPBACK}:0",
+    record_dir: Path | None = None,
+    stop: threading.Event | None = None,
+    has_webhook: bool = False,
+    syncing: NodeSyncing | None = None,
+    on_answering: Callable[[Embedded], None] = lambda running: None,
+) -> Iterator[Embedded]:
+    """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
+
+    Ready when entered, gone at the end. With `has_webhook` pods are changed when they are created, as the admission
+    webhook does. Once `stop` is set it is entered at once, ready or not: whoever set that has nothing more to do with
+    it. Its configuration is what the file says at the beginning, and is kept in a ConfigMap from then on.
+    `on_answering` is called as soon as API server and extender answer; to be ready may take the extender a minute more.
+    Raises UserError for a configuration, an address or a record directory that cannot be used.
+    """
+    first = file_origin(config_file)
+    configuration = first.configuration
+
+    def labels_of(namespace: str) -> Mapping[str, str]:
+        return cluster.namespace_labels(namespace)  # which needs the admission to begin with
+
+    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True, labels_of=labels_of)
+    cluster = EmbeddedCluster(
+        configuration.cluster,
+        rules=configuration.rules,
+        admit_pod=(lambda pod: _admitted(admission, pod)) if has_webhook else None,
+    )
+
+    def taken_up(configuration: Configuration) -> None:
+        admission.configure(configuration.cluster, configuration.rules)
+        cluster.add_machines(configuration.cluster, configuration.rules)
+
+    cluster.start()
+    try:
+        kube = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
+        store = ConfigMapStore(kube, CONFIG_MAP_NAMESPACE, CONFIG_MAP_NAME, Metrics())
+        store.create(Stored(first.version.text, (first.version,)))
+        origin = Origin(store, configuration, first.version)
+        with start_extender(
+            origin,
+            kube,
+            listen=listen,
+            record_dir=record_dir,
+            serves_every_name=True,
+            on_configuration=taken_up,
+            syncing=syncing,
+            pace=PROMPT,
+            prover=Prover([os.urandom(KEY_BYTES)]),
+        ) as extender:
+            running = Embedded(cluster, extender)
+            on_answering(running)
+            if not extender.wait_ready(stop=stop) and not (stop and stop.is_set()):
+                raise UserError("the extender has not become ready; see the log")
+            cluster.start_scheduler(extender.url)
+            try:
+                with closing(KubeClient.connect(cluster.api_url)) as jobs_kube, JobController(jobs_kube):
+                    yield running
+            finally:
+                cluster.stop_scheduler()
+    finally:
+        cluster.stop()
+
+
+def _admitted(admission: Admission, pod: Mapping[str, Any]) -> Admitted:
+    try:
+        return admission.admit(pod)
+    except UserError:
+        return Admitted(pod)  # the API server says what is wrong with it

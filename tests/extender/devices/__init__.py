@@ -1,1 +1,0 @@
-"""What is known of devices, and which leaf cells follow to be lost."""

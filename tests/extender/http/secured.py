@@ -1,0 +1,202 @@
+"""A secured extender on loopback, its certificates, and an API server that reviews tokens and rights."""
+
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from flask import Flask
+
+from hived_extender.deploy.certificates import Authority, KeyPair
+from hived_extender.http.access import DEFAULT_VERB_CALLERS, Gate, Security
+from hived_extender.http.app import create_app
+from hived_extender.http.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from hived_extender.http.server import HttpServer, listen
+from hived_extender.http.shim import Shim
+from hived_extender.http.tls import ServerTls
+from hived_extender.kube.client import KubeClient, load_configuration
+from tests.extender.service.world import World
+
+HOSTS = ["localhost", "127.0.0.1"]
+TIMEOUT_S = 60.0
+
+
+class ReviewServer(ThreadingHTTPServer):
+    """TokenReview and SubjectAccessReview over real HTTP; nothing else exists.
+
+    `users` are by token. `rights` are triples (user or group, verb, path), a path ending in `*` standing for all that
+    begin so, as in a ClusterRole. `asked` has every review, answers wait for `go_on`, `failure` is a status
+    that every call is answered with.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, users: dict[str, dict[str, Any]], rights: set[tuple[str, str, str]]) -> None:
+        super().__init__(("127.0.0.1", 0), _Reviews)
+        self.users = users
+        self.rights = rights
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.failure = 0
+        self.kube = KubeClient(load_configuration(f"http://127.0.0.1:{self.server_port}"), request_timeout_s=TIMEOUT_S)
+
+    @classmethod
+    @contextmanager
+    def running(cls, users: dict[str, dict[str, Any]], rights: set[tuple[str, str, str]]) -> Iterator["ReviewServer"]:
+        """Served from a thread until the end."""
+        with cls(users, rights) as server:
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            try:
+                yield server
+            finally:
+                server.kube.close()
+                server.shutdown()
+                thread.join()
+
+    def review_token(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """The status of a TokenReview; an error quotes the token, as one could."""
+        user = self.users.get(spec["token"])
+        return {"authenticated": True, "user": user} if user else {"error": f"invalid token {spec['token']}"}
+
+    def review_access(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """The status of a SubjectAccessReview."""
+        what = spec["nonResourceAttributes"]
+        return {"allowed": any(
+            who in (spec["user"], *spec["groups"]) and verb == what["verb"] and _matches(path, what["path"])
+            for who, verb, path in self.rights
+        )}  # fmt: skip
+
+
+class _Reviews(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # the client acknowledges the headers 40 ms late
+    server: ReviewServer
+
+    def do_POST(self) -> None:
+        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, review["spec"]))
+        self.server.go_on.wait(TIMEOUT_S)
+        if self.server.failure:
+            quoted = json.dumps(review)
+            self._answer(self.server.failure, {"reason": "Forbidden", "message": f"no: {quoted}", "code": 403})
+            return
+        judge = {TOKEN_REVIEWS: self.server.review_token, ACCESS_REVIEWS: self.server.review_access}[self.path]
+        self._answer(201, {**review, "status": judge(review["spec"])})
+
+    def _answer(self, status: int, answer: dict[str, Any]) -> None:
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def _matches(pattern: str, path: str) -> bool:
+    return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
+
+
+class Files:
+    """Certificates in a folder: `ca.crt`, `tls.*` for the server, `scheduler.*` for kube-scheduler."""
+
+    def __init__(self, folder: Path, authority: Authority | None = None) -> None:
+        self.folder = folder
+        self.authority = authority or Authority.create()
+        self.certificate, self.key, self.ca = folder / "tls.crt", folder / "tls.key", folder / "ca.crt"
+        self.ca.write_bytes(self.authority.pair.certificate)
+        self.renew()
+        self.client("scheduler", DEFAULT_VERB_CALLERS[1])
+
+    def renew(self) -> None:
+        """Write another certificate for the server."""
+        pair = self.authority.server(HOSTS, 1)
+        self.key.write_bytes(pair.key)
+        self.certificate.write_bytes(pair.certificate)
+
+    def client(
+        self, file: str, name: str, *, groups: tuple[str, ...] = (), days: int = 1, by: Authority | None = None
+    ) -> str:
+        """Write a certificate for a client; returns `file`."""
+        return self.write(file, (by or self.authority).client(name, days, groups))
+
+    def write(self, file: str, pair: KeyPair) -> str:
+        """Write a pair; returns `file`."""
+        (self.folder / f"{file}.crt").write_bytes(pair.certificate)
+        (self.folder / f"{file}.key").write_bytes(pair.key)
+        return file
+
+    def tls(self) -> ServerTls:
+        """The server's side, which asks clients for certificates of this CA."""
+        return ServerTls(self.certificate, self.key, self.ca)
+
+    def context(self, client: str = "") -> ssl.SSLContext:
+        """A client's side, with the certificate of that name."""
+        context = ssl.create_default_context(cafile=self.ca)
+        if client:
+            context.load_cert_chain(self.folder / f"{client}.crt", self.folder / f"{client}.key")
+        return context
+
+
+class Secured:
+    """A world behind TLS and a gate; `flask` is the same application alone."""
+
+    def __init__(self, files: Files, reviews: ReviewServer | None, **options: Any) -> None:
+        self.files = files
+        self.reviews: Any = reviews
+        self.world = World(**options)
+        security = Security(files.tls(), has_reviews=reviews is not None)
+        gate = security.gate(reviews.kube) if reviews else Gate(DEFAULT_VERB_CALLERS)
+        self.flask: Flask = create_app(self.world.service, gate)
+        self.server = HttpServer(Shim(self.flask, self.world.service), listen("127.0.0.1:0"), security.tls)
+        self.port = int(self.server.url.rsplit(":", 1)[1])
+        self.server.start()
+
+    @classmethod
+    @contextmanager
+    def running(cls, files: Files, reviews: ReviewServer | None = None, **options: Any) -> Iterator["Secured"]:
+        """Stopped at the end."""
+        secured = cls(files, reviews, **options)
+        try:
+            yield secured
+        finally:
+            secured.server.stop()
+
+    def connect(self, client: str = "", context: ssl.SSLContext | None = None) -> http.client.HTTPSConnection:
+        """A keep-alive connection with the client certificate of that name."""
+        context = context or self.files.context(client)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=TIMEOUT_S, context=context)
+
+    def call(
+        self, method: str, path: str, body: bytes = b"", *, client: str = "", **headers: str
+    ) -> tuple[int, Any, Any]:
+        """Status, JSON and headers of one call on a connection of its own."""
+        connection = self.connect(client)
+        try:
+            return call_on(connection, method, path, body, **headers)
+        finally:
+            connection.close()
+
+
+def call_on(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes = b"", **headers: str
+) -> tuple[int, Any, Any]:
+    """Status, JSON (bytes if it is none) and headers of one call."""
+    connection.request(method, path, body, headers)
+    response = connection.getresponse()
+    content = response.read()
+    is_json = response.getheader("Content-Type") == "application/json" and content
+    return response.status, json.loads(content) if is_json else content, response.headers
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that shows a token."""
+    return {"Authorization": f"Bearer {token}"}

@@ -1,0 +1,313 @@
+"""Every path through Flask's test client: shapes, names and errors as the reference has them."""
+
+import json
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hived_extender.http.app import create_app
+from hived_extender.http.config_routes import CONFIG_ROUTES
+from hived_extender.http.routes import ROUTES
+from hived_extender.service.service import RECOVERING
+from tests.extender.service.world import World, filter_body, pod_json, preempt_body, spec_text
+from tests.places import ROOT
+from tests.property.examples import examples
+
+DOCS = (ROOT / "docs" / "http.md").read_text()
+INSPECT = "/v1/inspect"
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def client(world: World) -> FlaskClient:
+    return create_app(world.service).test_client()
+
+
+def get(client: FlaskClient, path: str) -> Any:
+    response = client.get(path)
+    assert (response.status_code, response.content_type) == (200, "application/json")
+    return response.json
+
+
+def post(client: FlaskClient, path: str, body: bytes | str | dict[str, Any]) -> Any:
+    response = client.post(path, data=json.dumps(body) if isinstance(body, dict) else body)
+    assert response.content_type == "application/json"
+    return response.status_code, response.json
+
+
+def bind_body(pod: Any, node: str) -> dict[str, str]:
+    meta = pod["metadata"]
+    return {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
+
+
+def test_the_root_lists_the_paths(client: FlaskClient) -> None:
+    assert "/v1/extender/filter" in get(client, "/")["paths"]
+
+
+def test_a_pod_goes_through_filter_and_bind(world: World, client: FlaskClient) -> None:
+    pod = world.create("p")
+    assert post(client, "/v1/extender/filter", filter_body(pod)) == (
+        200,
+        {"Nodes": None, "NodeNames": ["n0"], "FailedNodes": None, "FailedAndUnresolvableNodes": None, "Error": ""},
+    )
+    assert post(client, "/v1/extender/bind", bind_body(pod, "n0")) == (200, {"Error": ""})
+    assert world.kube.pods["p"]["spec"]["nodeName"] == "n0"
+
+
+def test_preempt_answers_meta_victims(world: World, client: FlaskClient) -> None:
+    world.place("low-0")
+    world.place("low-1")
+    pod = world.create("high", spec_text(priority=1))
+    status, answer = post(client, "/v1/extender/preempt", preempt_body(pod, ["n0"]))
+    assert status == 200
+    assert answer == {"NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": "uid-low-0"}], "NumPDBViolations": 0}}}
+
+
+@pytest.mark.parametrize("verb", ["filter", "bind"])
+def test_filter_and_bind_report_errors_inside_a_200_answer(client: FlaskClient, verb: str) -> None:
+    status, answer = post(client, f"/v1/extender/{verb}", b"{")
+    assert status == 200
+    assert "not valid" in answer["Error"]
+
+
+def test_preempt_reports_errors_as_a_status_and_a_json_string(client: FlaskClient) -> None:
+    status, answer = post(client, "/v1/extender/preempt", preempt_body(pod_json("stranger")))
+    assert status == 400
+    assert "is not known" in answer
+
+
+def test_groups_are_null_when_there_are_none(client: FlaskClient) -> None:
+    assert get(client, f"{INSPECT}/affinitygroups/") == {"items": None}
+
+
+@pytest.mark.parametrize("name", ["plain", "ns/p", "user~job/default", "/a", "a//b", "a/", "ü %/?#", "..", "%2F"])
+def test_a_group_is_found_whatever_its_name(world: World, client: FlaskClient, name: str) -> None:
+    world.place("p", spec_text(group=name))
+    quoted = "".join(f"%{byte:02X}" for byte in name.encode())
+    group = get(client, f"{INSPECT}/affinitygroups/{quoted}")
+    assert group["metadata"]["name"] == f"ns:{name}"
+    assert group["status"]["allocatedPods"] == ["uid-p"]
+    assert get(client, f"{INSPECT}/affinitygroups/") == {"items": [group]}
+
+
+def test_an_unknown_group_and_an_unknown_vc_are_errors_with_a_json_string(client: FlaskClient) -> None:
+    for path, message in (
+        ("affinitygroups/none", "Affinity group none does not exist since it is not allocated or preempting"),
+        ("clusterstatus/virtualclusters/none", "VC none not found"),
+    ):
+        response = client.get(f"{INSPECT}/{path}")
+        assert response.status_code == 400
+        assert response.json == message
+
+
+def test_the_cluster_is_its_physical_and_its_virtual_half(world: World, client: FlaskClient) -> None:
+    world.place("p")
+    cluster = get(client, f"{INSPECT}/clusterstatus")
+    assert cluster == {
+        "physicalCluster": get(client, f"{INSPECT}/clusterstatus/physicalcluster"),
+        "virtualClusters": get(client, f"{INSPECT}/clusterstatus/virtualclusters/"),
+    }
+    assert list(cluster["virtualClusters"]) == ["a", "b", "empty"]
+    assert cluster["virtualClusters"]["empty"] == []
+    assert cluster["virtualClusters"]["a"] == get(client, f"{INSPECT}/clusterstatus/virtualclusters/a")
+    (rack,) = cluster["physicalCluster"]
+    assert [(cell["cellAddress"], cell["cellState"]) for cell in rack["cellChildren"]] == [
+        ("0/n0", "Used"),
+        ("0/n1", "Free"),
+        ("0/n2", "Free"),
+        ("0/n3", "Free"),
+    ]
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.method == "GET" and "{" not in route.path])
+def test_a_slash_at_the_end_makes_no_difference(client: FlaskClient, route: Any) -> None:
+    bare = client.get(route.path.rstrip("/") or "/")
+    assert bare.status_code == client.get(route.path.rstrip("/") + "/").status_code == 200
+
+
+def test_health_and_readiness_follow_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(is_leading=False)
+    client = create_app(world.service).test_client()
+    assert client.get("/healthz").status_code == 200
+    assert (client.get("/readyz").status_code, client.get("/readyz").json) == (
+        503,
+        {"status": "not ready", "reason": RECOVERING},
+    )
+    world.lead()
+    assert client.get("/readyz").status_code == 200
+
+    def explode(*_: object) -> None:
+        raise IndexError("boom")
+
+    pod = world.create("p")
+    monkeypatch.setattr("hived_extender.service.ledger.handle", explode)
+    assert "IndexError: boom" in post(client, "/v1/extender/filter", filter_body(pod))[1]["Error"]
+    assert post(client, "/v1/extender/preempt", preempt_body(pod))[0] == 500
+    assert "IndexError: boom" in post(client, "/v1/extender/bind", bind_body(pod, "n0"))[1]["Error"]
+    assert (client.get("/healthz").status_code, client.get("/healthz").json["fault"]) == (500, "IndexError: boom")
+    assert client.get("/readyz").status_code == 503
+
+
+def test_metrics_are_in_the_format_of_prometheus(world: World, client: FlaskClient) -> None:
+    post(client, "/v1/extender/filter", filter_body(world.create("p")))
+    response = client.get("/metrics")
+    assert response.content_type == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'hived_decisions_total{outcome="bind",verb="filter"} 1.0' in response.text
+    assert 'hived_leaf_cells{use="used",vc="a"} 4.0' in response.text
+
+
+def test_every_metric_is_documented(world: World, client: FlaskClient) -> None:
+    names = {line.split()[2] for line in client.get("/metrics").text.splitlines() if line.startswith("# TYPE")}
+    assert {name for name in names if not name.endswith("_created") and f"`{name}`" not in DOCS} == set()
+
+
+def test_every_path_is_documented(client: FlaskClient) -> None:
+    paths = {rule.rule.replace("<rest:name>", "{name}") for rule in client.application.url_map.iter_rules()}
+    assert paths == {route.path for route in ROUTES}
+    headings = {line for line in DOCS.splitlines() if line.startswith("### ")}
+    assert headings == {f"### {route.method} {route.path}" for route in (*ROUTES, *CONFIG_ROUTES)}
+
+
+def test_the_openapi_document_describes_every_path_with_resolvable_references(client: FlaskClient) -> None:
+    document = get(client, "/openapi.json")
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert described == {(route.method, route.path) for route in (*ROUTES, *CONFIG_ROUTES)}
+    schemas = document["components"]["schemas"]
+    references = set(_references(document))
+    assert references
+    assert {reference.removeprefix("#/components/schemas/") for reference in references} <= set(schemas)
+
+
+def test_the_openapi_document_knows_what_a_replica_answers_that_does_not_lead() -> None:
+    client = create_app(World(is_leading=False).service).test_client()
+    document = get(client, "/openapi.json")
+    for route in ROUTES:
+        if route.method == "GET":
+            status = str(client.get(route.path.replace("{name}", "x")).status_code)
+            assert status in document["paths"][route.path]["get"]["responses"], route.path
+    properties = document["paths"]["/readyz"]["get"]["responses"]["503"]["content"]["application/json"]["schema"]
+    assert set(client.get("/readyz").json) <= set(properties["properties"])
+
+
+def _references(value: Any) -> Any:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+
+
+def test_unknown_paths_and_wrong_methods_answer_a_json_string(client: FlaskClient) -> None:
+    for method, path, status in (("GET", "/v2", 404), ("GET", "/v1/extender/filter", 405), ("DELETE", "/", 405)):
+        response = client.open(path, method=method)
+        assert response.status_code == status
+        assert isinstance(response.json, str)
+
+
+def test_a_body_that_is_too_large_is_refused(client: FlaskClient) -> None:
+    client.application.config["MAX_CONTENT_LENGTH"] = 10
+    response = client.post("/v1/extender/preempt", data=b"x" * 11)
+    assert (response.status_code, response.json) == (413, "Request Entity Too Large: POST /v1/extender/preempt")
+
+
+PODS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["metadata", "spec", "uid", "name", "annotations", "nodeName"]) | st.text(max_size=5),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+class TestPoison:
+    """Whatever is posted anywhere: an answer, and the state stays as it was."""
+
+    world: World
+    client: FlaskClient
+    before: Any
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def shared(cls) -> None:
+        cls.world = World()
+        cls.world.place("q")
+        cls.world.create("p", "")
+        cls.client = create_app(cls.world.service).test_client()
+        cls.before = cls.world.snapshot()
+
+    def check(self, path: str, body: bytes) -> None:
+        response = self.client.post(path, data=body)
+        assert response.status_code < 500
+        if response.status_code == 200:
+            answer = response.json
+            assert isinstance(answer, dict)
+            assert answer["Error"]
+        assert self.world.snapshot() == self.before
+        assert self.world.service.is_ready
+
+    @given(st.sampled_from([route.path for route in ROUTES] + ["/x"]), st.binary(max_size=300))
+    @settings(max_examples=examples(150), deadline=None)
+    def test_any_bytes_to_any_path(self, path: str, body: bytes) -> None:
+        self.check(path, body)
+
+    @given(st.sampled_from(["filter", "preempt", "bind"]), PODS, PODS, PODS)
+    @settings(max_examples=examples(150), deadline=None)
+    def test_any_json_for_a_pod(self, verb: str, pod: Any, nodes: Any, victims: Any) -> None:
+        body = {"Pod": pod, "NodeNames": nodes, "NodeNameToMetaVictims": victims, "PodUID": pod, "Node": nodes}
+        self.check(f"/v1/extender/{verb}", json.dumps(body).encode())
+
+    @given(annotation=st.text(max_size=200))
+    @settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+    def test_any_annotation_on_a_pod_that_waits(self, annotation: str) -> None:
+        self.check("/v1/extender/filter", filter_body(pod_json("p", annotation)))
+
+    @pytest.mark.parametrize(
+        "annotation",
+        [
+            "[" * 120_000,
+            "- " * 60_000,
+            "{" * 200_000,
+            "virtualCluster: a\nleafCellNumber: " + "9" * 100_000,
+            "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c]" * 50,
+            "x" * 10_000_000,
+            spec_text(vc="\x00"),
+            spec_text(leaf_cells=2**31),
+            spec_text(group="g", pods=2**40),
+            spec_text(vc="a" * 100_000),
+            "!!python/object/apply:os.system ['true']",
+            "\ufeff\u0085\u2028",
+        ],
+    )
+    def test_annotations_made_to_hurt(self, annotation: str) -> None:
+        self.check("/v1/extender/filter", filter_body(pod_json("p", annotation)))
+
+    @given(spec=st.text(max_size=100) | st.just(spec_text()), info=st.text(max_size=100), isolation=st.text(max_size=9))
+    @settings(max_examples=examples(100), deadline=None)
+    def test_any_annotations_on_a_pod_that_is_bound(self, spec: str, info: str, isolation: str) -> None:
+        prefix = "hivedscheduler.microsoft.com/pod-"
+        notes = {f"{prefix}bind-info": info, f"{prefix}leaf-cell-isolation": isolation}
+        self.world.create("r", spec, node="n1", annotations=notes)
+        self.world.service.pod_gone("uid-r")
+        assert self.world.snapshot() == self.before
+        assert self.world.service.is_ready
+
+    @given(path=st.text(max_size=60))
+    @settings(max_examples=examples(100), deadline=None)
+    def test_any_path(self, path: str) -> None:
+        response = self.client.get("/" + "".join(f"%{byte:02X}" for byte in path.encode("utf-8", "surrogatepass")))
+        assert response.status_code in {200, 400, 404, 405}
+        response.get_data()

@@ -1,0 +1,409 @@
+"""Who leads, with real electors and a real (embedded) API server between them, whatever happens on the way."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from hived_extender.kube import lease as election
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.lease import Elector, LeaseName
+from hived_lab.embedded.cluster import EmbeddedCluster
+from tests.extender.kube.lease_clock import LeaseClock, SteppedClock, SteppedEvent
+from tests.extender.service.world import cluster_spec, wait_until
+
+NAMESPACE = "default"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+DURATION_S = 1
+LOST = KubeError(0, "NoAnswer", "connection reset")
+FORBIDDEN = KubeError(403, "Forbidden", 'leases "hived" is forbidden: User "x" cannot get resource "leases"')
+
+
+class Line:
+    """The way from one elector to the API server, on which things go wrong as told. `clock` has delays and waits."""
+
+    def __init__(self, kube: KubeClient, clock: SteppedClock | None) -> None:
+        self._kube = kube
+        self._clock = clock
+        self.call_count = 0
+        self.is_cut = False
+        self.refusal: KubeError | None = None
+        self.lost_answers = 0
+        self.delay_s = 0.0
+        self.is_open = True
+
+    def get(self, path: str, item_type: type[Any]) -> Any:
+        return self._call(lambda: self._kube.get(path, item_type), is_write=False)
+
+    def create(self, path: str, body: Any) -> Any:
+        return self._call(lambda: self._kube.create(path, body), is_write=True)
+
+    def replace(self, path: str, body: Any) -> Any:
+        return self._call(lambda: self._kube.replace(path, body), is_write=True)
+
+    def _call(self, call: Callable[[], Any], is_write: bool) -> Any:
+        self.call_count += 1
+        if self._clock is not None:
+            self._clock.wait(lambda: self.is_open)
+            self._clock.sleep(self.delay_s)
+        if self.is_cut:
+            raise LOST
+        if self.refusal is not None:
+            raise self.refusal
+        answer = call()
+        if self._clock is not None:
+            self._clock.wait(lambda: self.is_open)
+        if is_write and self.lost_answers:
+            self.lost_answers -= 1
+            raise LOST
+        return answer
+
+
+class Replica:
+    """An elector and what it told. `gains` counts its terms; without `clock` it waits in real time."""
+
+    def __init__(
+        self, kube: KubeClient, lease: str, identity: str, clock: SteppedClock | None = None, **options: Any
+    ) -> None:
+        self.line = Line(kube, clock)
+        self.identity = identity
+        self.standing = ""
+        self.gains = 0
+        self.term: Callable[[], bool] = lambda: False
+        name = LeaseName(NAMESPACE, lease, identity, DURATION_S)
+        self.elector = Elector(self.line, name, self._gained, self._told, **options)
+        if clock is not None:
+            self.elector._stop = SteppedEvent(clock)
+            clock.add(self.elector._thread)
+
+    @property
+    def leads(self) -> bool:
+        return self.term()
+
+    def start(self) -> "Replica":
+        self.elector.start()
+        return self
+
+    def kill(self) -> None:
+        """Nothing of it reaches the API server any more, and nothing is let go of."""
+        self.line.is_cut = True
+        self.elector._stop.set()
+
+    def end(self) -> None:
+        self.line.is_open = True
+        self.elector.stop()
+
+    def _gained(self, holds: Callable[[], bool]) -> None:
+        self.gains += 1
+        self.term = holds
+
+    def _told(self, standing: str) -> None:
+        self.standing = standing
+
+
+class Watchdog:
+    """Looks who leads each time before time passes; `doubles` has each moment at which two did."""
+
+    def __init__(self, clock: SteppedClock, replicas: list[Replica]) -> None:
+        self.replicas = replicas
+        self.doubles: list[list[str]] = []
+        clock.before_step.append(self._look)
+
+    def _look(self) -> None:
+        holding = [replica.identity for replica in self.replicas if replica.leads]
+        if len(holding) > 1:
+            self.doubles.append(holding)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(cluster_spec()) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kube(cluster: EmbeddedCluster) -> Iterator[KubeClient]:
+    client = KubeClient.connect(cluster.api_url)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def stepped(monkeypatch: pytest.MonkeyPatch) -> SteppedClock:
+    """A clock that goes on by itself."""
+    monkeypatch.setattr(election, "RENEW_INTERVAL_S", 0.15)
+    monkeypatch.setattr(election, "POLL_INTERVAL_S", 0.1)
+    return SteppedClock(monkeypatch)
+
+
+@pytest.fixture
+def replicas(kube: KubeClient, request: pytest.FixtureRequest) -> Iterator[Callable[..., list[Replica]]]:
+    """Starts replicas with a Lease of the test's own; the first leads. They go by the clock of the test."""
+    is_turned = "clock" in request.fixturenames
+    stepped = None if is_turned else request.getfixturevalue("stepped")
+    started: list[Replica] = []
+
+    def start(count: int) -> list[Replica]:
+        for number in range(count):
+            started.append(Replica(kube, lease_of(request), f"r{number}", stepped).start())
+            wait_until(lambda: started[0].leads)
+        return started
+
+    yield start
+    for replica in started:
+        replica.end()
+
+
+@pytest.fixture
+def lease_path(request: pytest.FixtureRequest) -> str:
+    return f"{LEASES}/{lease_of(request)}"
+
+
+def lease_of(request: pytest.FixtureRequest) -> str:
+    return request.node.name.replace("_", "-")[:60].strip("-").lower()
+
+
+def keeps_leading(clock: SteppedClock, replica: Replica, seconds: float) -> bool:
+    """Was it one term, without a gap, for so long?"""
+    gains = replica.gains
+    clock.sleep(seconds)
+    return replica.leads and replica.gains == gains
+
+
+def test_the_first_leads_and_the_second_says_who(replicas: Callable[..., list[Replica]]) -> None:
+    first, second = replicas(2)
+    wait_until(lambda: second.standing)
+    assert (first.leads, second.leads, second.standing) == (True, False, "r0 leads")
+
+
+def test_a_polite_stop_hands_over_before_the_lease_runs_out(
+    clock: LeaseClock, replicas: Callable[..., list[Replica]]
+) -> None:
+    first, second = replicas(2)
+    first.elector.stop()
+    wait_until(lambda: second.leads)
+    assert not first.leads
+
+
+def test_a_polite_stop_after_a_lost_answer_hands_over_before_the_lease_runs_out(
+    clock: LeaseClock, replicas: Callable[..., list[Replica]]
+) -> None:
+    first, second = replicas(2)
+    first.line.lost_answers = 1
+    wait_until(lambda: not first.line.lost_answers)
+    first.elector.stop()
+    wait_until(lambda: second.leads)
+
+
+def test_a_killed_leader_is_followed_when_its_lease_runs_out(
+    clock: LeaseClock, replicas: Callable[..., list[Replica]]
+) -> None:
+    first, second = replicas(2)
+    wait_until(lambda: second.standing == "r0 leads")
+    first.kill()
+    clock.turn(0.9 * DURATION_S)
+    wait_until(lambda: not first.leads)
+    look_count = second.line.call_count
+    wait_until(lambda: second.line.call_count >= look_count + 3)
+    assert not second.leads
+    clock.run_out(DURATION_S, lambda: second.leads)
+
+
+def test_the_next_leader_is_counted(replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str) -> None:
+    first, second = replicas(2)
+    first.elector.stop()
+    wait_until(lambda: second.leads)
+    spec = kube.get(lease_path)["spec"]
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("r1", 2)
+
+
+def test_a_lease_that_is_deleted_by_hand_is_made_again(
+    stepped: SteppedClock, replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
+) -> None:
+    first, second = replicas(2)
+    wait_until(lambda: second.standing)
+    kube.delete(lease_path)
+    assert keeps_leading(stepped, first, 1.5)
+    assert kube.get(lease_path)["spec"]["holderIdentity"] == "r0"
+    assert second.gains == 0
+
+
+def test_a_leader_obeys_when_somebody_gives_the_lease_to_another(
+    clock: LeaseClock, replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
+) -> None:
+    first = replicas(1)[0]
+    kube.patch(lease_path, {"spec": {"holderIdentity": "stranger"}})
+    wait_until(lambda: not first.leads)
+    wait_until(lambda: first.standing == "stranger leads")
+    assert first.gains == 1
+    clock.run_out(DURATION_S, lambda: first.gains == 2)
+
+
+def test_a_leader_keeps_the_lease_when_somebody_else_annotates_it(
+    stepped: SteppedClock, replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
+) -> None:
+    first, second = replicas(2)
+    for number in range(8):
+        kube.patch(lease_path, {"metadata": {"annotations": {"note": str(number)}}})
+        assert keeps_leading(stepped, first, 0.12)
+    assert second.gains == 0
+
+
+def test_lost_answers_do_not_cost_leadership(stepped: SteppedClock, replicas: Callable[..., list[Replica]]) -> None:
+    first, second = replicas(2)
+    first.line.lost_answers = 2
+    assert keeps_leading(stepped, first, 1.5)
+    assert (first.line.lost_answers, second.gains) == (0, 0)
+
+
+def test_a_leader_without_its_api_server_stops_before_the_next_one_begins(
+    stepped: SteppedClock,
+    replicas: Callable[..., list[Replica]],
+) -> None:
+    first, second = replicas(2)
+    watchdog = Watchdog(stepped, [first, second])
+    first.line.is_cut = True
+    wait_until(lambda: second.leads)
+    first.line.is_cut = False
+    wait_until(lambda: first.standing == "r1 leads")
+    assert watchdog.doubles == []
+
+
+def test_everybody_without_an_api_server_waits_until_it_is_back(replicas: Callable[..., list[Replica]]) -> None:
+    both = replicas(2)
+    for replica in both:
+        replica.line.is_cut = True
+    wait_until(lambda: all("is out of reach" in replica.standing for replica in both))
+    assert not any(replica.leads for replica in both)
+    for replica in both:
+        replica.line.is_cut = False
+    wait_until(lambda: any(replica.leads for replica in both))
+
+
+def test_a_refusal_by_rbac_is_told(kube: KubeClient, request: pytest.FixtureRequest) -> None:
+    replica = Replica(kube, lease_of(request), "r0")
+    replica.line.refusal = FORBIDDEN
+    replica.start()
+    wait_until(lambda: replica.standing)
+    replica.end()
+    assert "cannot get resource" in replica.standing
+    assert f"the Lease {NAMESPACE}/{lease_of(request)} is out of reach" in replica.standing
+
+
+def test_a_wall_clock_that_jumps_by_hours_changes_nothing(
+    stepped: SteppedClock, replicas: Callable[..., list[Replica]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = replicas(2)
+    real_time = time.time
+    for hours in (5, -5):
+        monkeypatch.setattr("hived_extender.kube.lease.time.time", lambda hours=hours: real_time() + 3600 * hours)
+        assert keeps_leading(stepped, first, 0.7)
+    assert second.gains == 0
+
+
+def test_a_slow_api_server_does_not_cost_leadership(
+    stepped: SteppedClock,
+    replicas: Callable[..., list[Replica]],
+) -> None:
+    """A quarter of the duration for each call, as one second is of the usual four."""
+    first = replicas(1)[0]
+    first.line.delay_s = 0.25 * DURATION_S
+    assert keeps_leading(stepped, first, 2.0)
+
+
+def test_a_slow_api_server_elects(stepped: SteppedClock, kube: KubeClient, request: pytest.FixtureRequest) -> None:
+    replica = Replica(kube, lease_of(request), "r0", stepped)
+    replica.line.delay_s = 0.25 * DURATION_S
+    replica.start()
+    wait_until(lambda: replica.leads)
+    lasts = keeps_leading(stepped, replica, 1.5)
+    replica.end()
+    assert lasts
+
+
+def test_a_renewal_that_comes_too_late_begins_another_term(
+    stepped: SteppedClock, replicas: Callable[..., list[Replica]]
+) -> None:
+    first = replicas(1)[0]
+    ended = first.term
+    first.line.is_open = False
+    stepped.sleep(DURATION_S)
+    assert not first.leads
+    first.line.is_open = True
+    wait_until(lambda: first.leads)
+    assert (first.gains, ended()) == (2, False)
+
+
+def test_a_replica_that_breaks_lets_go(clock: LeaseClock, kube: KubeClient, request: pytest.FixtureRequest) -> None:
+    health = {"r0": True}
+    broken = Replica(kube, lease_of(request), "r0", may_lead=lambda: health["r0"]).start()
+    wait_until(lambda: broken.leads)
+    other = Replica(kube, lease_of(request), "r1").start()
+    health["r0"] = False
+    wait_until(lambda: other.leads)
+    assert (broken.leads, broken.standing) == (False, "this replica is broken")
+    broken.end()
+    other.end()
+
+
+def test_an_elector_that_has_ended_by_itself_is_noticed(
+    kube: KubeClient, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    replica = Replica(kube, lease_of(request), "r0", may_lead=lambda: 1 / 0)
+    assert replica.elector.is_alive
+    replica.start()
+    wait_until(lambda: not replica.elector.is_alive)
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_never_two_lead_whatever_happens(stepped: SteppedClock, kube: KubeClient, batch: int) -> None:
+    """Ten seeds side by side, each with three replicas and a Lease of its own."""
+    seeds = range(10 * batch, 10 * (batch + 1))
+    with ThreadPoolExecutor(len(seeds)) as pool:
+        outcomes = list(pool.map(lambda seed: trouble(stepped, kube, seed), seeds))
+    assert [doubles for doubles, _ in outcomes] == [[] for _ in seeds]
+    assert all(terms >= 2 for _, terms in outcomes)
+
+
+def trouble(clock: SteppedClock, kube: KubeClient, seed: int) -> tuple[list[list[str]], int]:
+    """Kill, stop, pause and cut off replicas for some seconds; returns when two led, and how many terms there were."""
+    chance = random.Random(seed)
+    everybody: list[Replica] = []
+
+    def another() -> Replica:
+        everybody.append(Replica(kube, f"trouble-{seed}", f"r{len(everybody)}", clock).start())
+        return everybody[-1]
+
+    watchdog = Watchdog(clock, everybody)
+    with clock.taken_part():
+        alive = [another() for _ in range(3)]
+        until = election.now() + 4.0
+        while election.now() < until:
+            clock.sleep(chance.uniform(0.05, 0.4))
+            leaders = [replica for replica in alive if replica.leads]
+            victim = chance.choice(leaders or alive)
+            match chance.choice(("kill", "stop", "pause", "cut", "lose", "heal", "heal")):
+                case "kill":
+                    victim.kill()
+                    alive[alive.index(victim)] = another()
+                case "stop":
+                    victim.end()
+                    alive[alive.index(victim)] = another()
+                case "pause":
+                    victim.line.is_open = False
+                case "cut":
+                    victim.line.is_cut = True
+                case "lose":
+                    victim.line.lost_answers += 1
+                case _:
+                    for replica in alive:
+                        replica.line.is_cut = False
+                        replica.line.is_open = True
+    for replica in everybody:
+        replica.end()
+    return watchdog.doubles, sum(replica.gains for replica in everybody)

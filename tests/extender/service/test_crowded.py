@@ -1,0 +1,126 @@
+"""Pods that kube-scheduler has no node for, and so does not ask about: who leaves for them, and when they are tried."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from hived_extender.service import acceptance
+from hived_extender.service.service import Patience
+from hived_extender.service.writes.evictor import PreemptionPolicy
+from tests.extender.service.world import (
+    NODES,
+    Json,
+    World,
+    filter_args,
+    node_json,
+    pod_json,
+    spec_text,
+    to_node,
+    to_pod,
+    wait_until,
+)
+
+QUIET_S = 0.5
+"""In which all pods that would leave by mistake would be told to; a busy machine only makes a test see less of it."""
+
+
+class CrowdedWorld(World):
+    """Each node has 8 CPUs, four leaf cells and an opportunistic pod on all of these that asks for 4 CPUs."""
+
+    def __init__(self) -> None:
+        super().__init__(preemption=PreemptionPolicy(), patience=Patience(nudge_delay_s=0.02))
+        self.set_nodes()
+        for number in range(len(NODES)):
+            pod = self.create_with(f"low-{number}", "4", spec_text(priority=-1))
+            self.bind(pod, self.filter(pod)["NodeNames"][0])
+            self.see(pod)
+
+    def set_nodes(self, **spec: object) -> None:
+        """Every node looks like this now."""
+        for name in NODES:
+            body = node_json(name)
+            body["status"]["allocatable"] = {"cpu": "8", "pods": "110"}
+            body["spec"] |= spec
+            self.service.node_seen(to_node(body))
+
+    def create_with(self, name: str, cpu: str, spec: str | None = None, node: str = "") -> Json:
+        """A pod that asks for CPUs; without a scheduling spec it is another scheduler's."""
+        pod = pod_json(name, spec, node=node, phase="Running" if node else "Pending")
+        limits = pod["spec"]["containers"][0]["resources"]["limits"]
+        limits["cpu"] = cpu
+        if spec is None:
+            pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+        self.kube.add(pod)
+        self.service.pod_seen(to_pod(pod))
+        return pod
+
+    def fill(self, cpu: str) -> list[Json]:
+        """A pod of others on each node."""
+        return [self.create_with(f"other-{cpu}-{name}", cpu, node=name) for name in NODES]
+
+    def urgent(self) -> Json:
+        """A guaranteed pod that needs a node's leaf cells and 6 CPUs."""
+        return self.create_with("urgent", "6", spec_text(priority=5))
+
+
+@pytest.fixture
+def world() -> CrowdedWorld:
+    return CrowdedWorld()
+
+
+def assert_nobody_leaves(world: CrowdedWorld) -> None:
+    time.sleep(QUIET_S)
+    assert world.kube.leaving == []
+
+
+def test_nobody_leaves_nodes_that_stay_too_full_for_a_pod_that_was_never_asked_about(world: CrowdedWorld) -> None:
+    world.fill("4")
+    world.urgent()
+    assert_nobody_leaves(world)
+    world.service.close()
+
+
+def test_nobody_leaves_a_node_on_which_too_little_has_become_free(world: CrowdedWorld) -> None:
+    world.fill("4")
+    tiny = world.fill("100m")
+    world.service.filter_nodes(filter_args(world.urgent(), []))
+    for pod in tiny:
+        world.delete(pod)
+    assert_nobody_leaves(world)
+    world.service.close()
+
+
+def test_one_node_is_emptied_in_vain_and_not_the_next_one_too(
+    world: CrowdedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptance, "UNASKED_EMPTIED_S", 0.02)
+    world.urgent()
+    wait_until(lambda: world.kube.leaving)
+    ((_, name),) = world.kube.leaving
+    world.delete(world.kube.pods[name])
+    time.sleep(QUIET_S)
+    assert len(world.kube.leaving) == 1
+    world.service.close()
+
+
+def untaint(world: CrowdedWorld) -> Callable[[], None]:
+    world.set_nodes(taints=[{"key": "maintenance", "effect": "NoSchedule"}])
+    return world.set_nodes
+
+
+def others_leave(world: CrowdedWorld) -> Callable[[], None]:
+    others = world.fill("4")
+    return lambda: [world.delete(pod) for pod in others] and None
+
+
+@pytest.mark.parametrize("obstacle", [untaint, others_leave])
+def test_a_pod_that_was_never_asked_about_gets_room_once_nodes_would_do(
+    world: CrowdedWorld, obstacle: Callable[[CrowdedWorld], Callable[[], None]]
+) -> None:
+    clear = obstacle(world)
+    world.urgent()
+    assert_nobody_leaves(world)
+    clear()
+    wait_until(lambda: world.kube.leaving)
+    world.service.close()

@@ -1,0 +1,21 @@
+"""The scenarios of `make e2e` on the embedded cluster: the same expectations hold on both."""
+
+import time
+
+import pytest
+
+from hived_lab.demo.cluster import LabCluster
+from hived_lab.demo.experiment import Loaded
+from hived_lab.demo.report import Report
+from hived_lab.demo.runner import run_experiment
+from tests.e2e.scenarios import SCENARIOS
+
+
+@pytest.mark.parametrize("loaded", SCENARIOS, ids=lambda loaded: loaded.name)
+def test_every_expectation_of_a_scenario_holds_on_the_embedded_cluster(loaded: Loaded) -> None:
+    began = time.monotonic()
+    with LabCluster(loaded.folder / loaded.experiment.configuration) as cluster:
+        result = run_experiment(loaded, Report(print), cluster, began)
+    assert not result.error
+    assert [check.found for check in result.checks if check.found] == []
+    assert len(result.checks) == sum(step.is_checked for step in loaded.experiment.steps)

@@ -1,0 +1,74 @@
+"""Only hived writes its parts of pods: the embedded API server, by the table that the policy is tested by too."""
+
+import re
+import stat
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_lab.embedded.apiserver.pod_policy import WRITTEN_BY_HIVED
+from hived_lab.embedded.cluster import EmbeddedCluster
+from tests.lab.embedded.helpers import Http, pod
+from tests.places import ROOT
+from tests.pod_writes import ADMIN, CASES, HIVED, NODE, TENANT, Case, Writes, check
+
+SPEC = ClusterSpec({"NODE": CellTypeSpec("NODE", "GPU", 4, True)}, (PhysicalCellSpec("NODE", NODE),), {})
+POLICY = ROOT / "config" / "deploy" / "base" / "pod-policy.yaml"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(SPEC) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def writes(cluster: EmbeddedCluster) -> Iterator[Writes]:
+    tenant = KubeClient.connect(kubeconfig=str(cluster.kubeconfig))
+    hived = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
+    # Nobody has rights here; the table's administrator is one who may do all that hived may.
+    yield Writes({TENANT: tenant, HIVED: hived, ADMIN: hived})
+    tenant.close()
+    hived.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_embedded_api_server_answers_as_the_policy_does(writes: Writes, case: Case) -> None:
+    check(writes, case)
+
+
+def test_the_policy_lists_the_annotations_of_the_twin() -> None:
+    policy = next(each for each in yaml.safe_load_all(POLICY.read_text()) if each["metadata"]["name"] == "hived-pods")
+    (listed,) = [each["expression"] for each in policy["spec"]["variables"] if each["name"] == "written"]
+    assert re.findall(r"'([^']+)'", listed.partition("].filter")[0]) == list(WRITTEN_BY_HIVED)
+
+
+def test_nobody_else_can_read_the_token_of_hived(cluster: EmbeddedCluster) -> None:
+    assert stat.S_IMODE(cluster.hived_kubeconfig.stat().st_mode) == 0o600
+    (user,) = yaml.safe_load(cluster.hived_kubeconfig.read_text())["users"]
+    assert user["user"]["token"] not in cluster.kubeconfig.read_text()
+
+
+@pytest.mark.parametrize("header", ["Bearer ", "Bearer x", "bearer", "Basic x", "Bearer \u00e9"])
+def test_no_other_token_is_that_of_hived(cluster: EmbeddedCluster, header: str) -> None:
+    http = Http(int(cluster.api_url.rpartition(":")[2]))
+    body = pod("forged", annotations={WRITTEN_BY_HIVED[0]: "1"})
+    status, answer = http.call("POST", PODS, body, {"Authorization": header})
+    assert (status, answer["reason"]) == (403, "Forbidden")
+
+
+def test_a_stale_write_is_a_conflict_before_it_is_forbidden(cluster: EmbeddedCluster) -> None:
+    """Its writer reads the pod again and tries again, as with a real API server."""
+    tenant = KubeClient.connect(kubeconfig=str(cluster.kubeconfig))
+    hived = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
+    stale = tenant.create(PODS, pod("stale"))
+    hived.patch(f"{PODS}/stale", {"metadata": {"annotations": {WRITTEN_BY_HIVED[0]: "1"}}})
+    with pytest.raises(KubeError) as caught:
+        tenant.replace(f"{PODS}/stale", stale)
+    tenant.close()
+    hived.close()
+    assert caught.value.is_conflict

@@ -1,0 +1,231 @@
+"""Pods: defaults, priorities, binding, eviction, graceful deletion."""
+
+from typing import Any
+
+import pytest
+
+from tests.lab.embedded.helpers import Http, binding, pod
+
+
+def test_a_pod_gets_defaults(http: Http, pods: str) -> None:
+    created = http.ok("POST", pods, pod("one", limits={"cpu": 2, "memory": "1Gi"}))
+    spec = created["spec"]
+    assert (spec["schedulerName"], spec["restartPolicy"], spec["priority"]) == ("default-scheduler", "Always", 0)
+    assert spec["containers"][0]["resources"]["requests"] == {"cpu": "2", "memory": "1Gi"}
+    assert created["status"] == {"phase": "Pending", "qosClass": "Guaranteed"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": []},
+        {"containers": [{"name": "main"}]},
+        {"containers": [{"image": "x"}]},
+        {"containers": [{"name": "Main", "image": "x"}]},
+        {"containers": [{"name": "main", "image": "x"}, {"name": "main", "image": "x"}]},
+        {"containers": [{"name": "main", "image": "x", "resources": {"limits": {"cpu": "lots"}}}]},
+        {"restartPolicy": "Sometimes"},
+        {"terminationGracePeriodSeconds": -1},
+    ],
+)
+def test_an_impossible_pod_is_invalid(http: Http, pods: str, spec: dict[str, Any]) -> None:
+    assert http.refused("POST", pods, pod("one", **spec))[:2] == (422, "Invalid")
+
+
+@pytest.mark.parametrize("spec", [{"workloadRef": {"name": 5}}, {"schedulingGroup": {"podGroupName": []}}])
+def test_a_pod_that_hived_could_not_read_is_a_bad_request(http: Http, pods: str, spec: dict[str, Any]) -> None:
+    body = {"metadata": {"name": "odd"}, "spec": {"containers": [{"name": "main"}], **spec}}
+    assert http.refused("POST", pods, body)[:2] == (400, "BadRequest")
+
+
+def test_all_mistakes_of_a_pod_are_named_at_once(http: Http, pods: str) -> None:
+    _, answer = http.call("POST", pods, pod("Bad_Name", containers=[{"name": "a"}], restartPolicy="x"))
+    fields = [cause["field"] for cause in answer["details"]["causes"]]
+    assert fields == ["metadata.name", "spec.restartPolicy", "spec.containers[0].image"]
+
+
+def priority_class(http: Http, namespace: str, value: int, **fields: Any) -> str:
+    name = f"class-{namespace}"
+    http.ok(
+        "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value, **fields}
+    )
+    return name
+
+
+def test_a_priority_class_gives_a_pod_its_priority(http: Http, namespace: str, pods: str) -> None:
+    name = priority_class(http, namespace, 77, preemptionPolicy="Never")
+    spec = http.ok("POST", pods, pod("one", priorityClassName=name))["spec"]
+    assert (spec["priority"], spec["preemptionPolicy"]) == (77, "Never")
+
+
+def test_the_global_default_is_the_class_of_pods_without_one(http: Http, namespace: str, pods: str) -> None:
+    name = priority_class(http, namespace, 5, globalDefault=True)
+    spec = http.ok("POST", pods, pod("one"))["spec"]
+    http.ok("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
+    assert (spec["priority"], spec["priorityClassName"]) == (5, name)
+
+
+def test_an_unknown_priority_class_is_not_admitted(http: Http, pods: str) -> None:
+    code, reason, message = http.refused("POST", pods, pod("one", priorityClassName="nobody"))
+    assert (code, reason) == (403, "Forbidden")
+    assert "no PriorityClass with name nobody was found" in message
+
+
+def test_a_priority_of_its_own_is_not_admitted(http: Http, pods: str) -> None:
+    assert http.refused("POST", pods, pod("one", priority=9))[:2] == (403, "Forbidden")
+    assert http.ok("POST", pods, pod("one", priority=0))["spec"]["priority"] == 0
+
+
+@pytest.mark.parametrize("fields", [{"value": 1_000_000_001}, {"value": -(2**31) - 1}, {"preemptionPolicy": "Maybe"}])
+def test_an_impossible_priority_class_is_invalid(http: Http, namespace: str, fields: dict[str, Any]) -> None:
+    body = {"metadata": {"name": f"x-{namespace}"}, "value": 1, **fields}
+    assert http.refused("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)[:2] == (422, "Invalid")
+
+
+def test_a_priority_class_keeps_its_value(http: Http, namespace: str) -> None:
+    name = priority_class(http, namespace, 3)
+    path = f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}"
+    assert http.patch(path, {"value": 4})[0] == 422
+    assert http.patch(path, {"description": "three"})[0] == 200
+
+
+def test_binding_sets_the_node_and_hands_over_annotations(http: Http, pods: str) -> None:
+    http.ok("POST", pods, pod("one", annotations={"a": "1", "b": "2"}))
+    answer = http.ok("POST", f"{pods}/one/binding", binding("one", "n1", annotations={"b": "3", "c": "4"}))
+    assert (answer["kind"], answer["status"]) == ("Status", "Success")
+    bound = http.ok("GET", f"{pods}/one")
+    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["metadata"]["annotations"] == {"a": "1", "b": "3", "c": "4"}
+    (condition,) = bound["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
+
+
+def test_a_pod_can_be_bound_by_the_path_of_bindings(http: Http, namespace: str, pods: str) -> None:
+    http.ok("POST", pods, pod("one"))
+    http.ok("POST", f"/api/v1/namespaces/{namespace}/bindings", binding("one", "n1"))
+    assert http.ok("GET", f"{pods}/one")["spec"]["nodeName"] == "n1"
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_a_bound_pod_cannot_be_bound_again_not_even_to_its_node(http: Http, pods: str, node: str) -> None:
+    http.ok("POST", pods, pod("one"))
+    http.ok("POST", f"{pods}/one/binding", binding("one", "n1"))
+    code, reason, message = http.refused("POST", f"{pods}/one/binding", binding("one", node, annotations={"a": "b"}))
+    assert (code, reason) == (409, "Conflict")
+    assert 'already assigned to node "n1"' in message
+    bound = http.ok("GET", f"{pods}/one")
+    assert (bound["spec"]["nodeName"], bound["metadata"].get("annotations")) == ("n1", None)
+
+
+def test_a_binding_of_another_uid_is_a_conflict(http: Http, pods: str) -> None:
+    created = http.ok("POST", pods, pod("one"))
+    assert http.refused("POST", f"{pods}/one/binding", binding("one", "n1", uid="other"))[:2] == (409, "Conflict")
+    http.ok("POST", f"{pods}/one/binding", binding("one", "n1", uid=created["metadata"]["uid"]))
+
+
+def test_a_pod_that_is_being_deleted_cannot_be_bound(http: Http, pods: str) -> None:
+    http.ok("POST", pods, pod("one", finalizers=["test/hold"]))
+    http.ok("DELETE", f"{pods}/one")
+    code, reason, message = http.refused("POST", f"{pods}/one/binding", binding("one", "n1"))
+    assert (code, reason) == (409, "Conflict")
+    assert "is being deleted" in message
+
+
+def test_a_gated_pod_cannot_be_bound(http: Http, pods: str) -> None:
+    http.ok("POST", pods, pod("one", schedulingGates=[{"name": "test/wait"}]))
+    assert http.refused("POST", f"{pods}/one/binding", binding("one", "n1"))[:2] == (409, "Conflict")
+    http.patch(f"{pods}/one", {"spec": {"schedulingGates": None}})
+    http.ok("POST", f"{pods}/one/binding", binding("one", "n1"))
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({**binding("one", "n1"), "target": {"name": ""}}, 422),
+        ({**binding("one", "n1"), "target": {"kind": "Pod", "name": "x"}}, 422),
+        ({**binding("one", "n1"), "kind": "Pod"}, 400),
+        (binding("two", "n1"), 400),
+        ({"target": "n1"}, 400),
+    ],
+)
+def test_a_malformed_binding_is_refused(http: Http, pods: str, body: dict[str, Any], code: int) -> None:
+    http.ok("POST", pods, pod("one"))
+    assert http.refused("POST", f"{pods}/one/binding", body)[0] == code
+    assert "nodeName" not in http.ok("GET", f"{pods}/one")["spec"]
+
+
+def test_a_binding_of_no_pod_is_not_found(http: Http, pods: str) -> None:
+    assert http.refused("POST", f"{pods}/one/binding", binding("one", "n1"))[:2] == (404, "NotFound")
+
+
+def eviction(name: str, **options: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    return {**body, "deleteOptions": options} if options else body
+
+
+def test_an_evicted_pod_is_deleted_gracefully_and_says_why(http: Http, pods: str) -> None:
+    http.ok("POST", pods, pod("one", nodeName="n1", terminationGracePeriodSeconds=7))
+    http.ok("POST", f"{pods}/one/eviction", eviction("one"))
+    leaving = http.ok("GET", f"{pods}/one")
+    assert leaving["metadata"]["deletionGracePeriodSeconds"] == 7
+    (condition,) = leaving["status"]["conditions"]
+    assert (condition["type"], condition["reason"]) == ("DisruptionTarget", "EvictionByEvictionAPI")
+
+
+def test_a_pod_without_a_node_is_evicted_at_once(http: Http, pods: str) -> None:
+    http.ok("POST", pods, pod("one"))
+    http.ok("POST", f"{pods}/one/eviction", eviction("one"))
+    assert http.refused("GET", f"{pods}/one")[0] == 404
+
+
+def test_an_eviction_may_have_options(http: Http, pods: str) -> None:
+    http.ok("POST", pods, pod("one", nodeName="n1"))
+    http.ok("POST", f"{pods}/one/eviction", eviction("one", dryRun=["All"]))
+    assert "deletionTimestamp" not in http.ok("GET", f"{pods}/one")["metadata"]
+    wrong = eviction("one", preconditions={"uid": "other"})
+    assert http.refused("POST", f"{pods}/one/eviction", wrong)[:2] == (409, "Conflict")
+    http.ok("POST", f"{pods}/one/eviction", eviction("one", gracePeriodSeconds=0))
+    assert http.refused("GET", f"{pods}/one")[0] == 404
+
+
+def test_a_bound_pod_stays_until_its_node_has_stopped_it(http: Http, pods: str) -> None:
+    http.ok("POST", pods, pod("one", nodeName="n1"))
+    answer = http.ok("DELETE", f"{pods}/one")
+    assert (answer["kind"], answer["metadata"]["deletionGracePeriodSeconds"]) == ("Pod", 30)
+    assert http.ok("GET", f"{pods}/one")["metadata"] == answer["metadata"]
+    http.ok("DELETE", f"{pods}/one", gracePeriodSeconds=0)
+    assert http.refused("GET", f"{pods}/one")[0] == 404
+
+
+def test_a_grace_period_can_only_be_shortened(http: Http, pods: str) -> None:
+    http.ok("POST", pods, pod("one", nodeName="n1"))
+
+    def grace(**options: int) -> int:
+        return int(http.ok("DELETE", f"{pods}/one", options)["metadata"]["deletionGracePeriodSeconds"])
+
+    assert grace(gracePeriodSeconds=20) == 20
+    assert grace(gracePeriodSeconds=25) == 20
+    assert grace() == 20
+    assert grace(gracePeriodSeconds=5) == 5
+
+
+def test_a_pod_without_a_node_or_at_its_end_is_deleted_at_once(http: Http, pods: str) -> None:
+    http.ok("POST", pods, pod("waiting"))
+    http.ok("POST", pods, pod("done", nodeName="n1"))
+    http.patch(f"{pods}/done/status", {"status": {"phase": "Succeeded"}})
+    for name in ("waiting", "done"):
+        http.ok("DELETE", f"{pods}/{name}")
+        assert http.refused("GET", f"{pods}/{name}")[0] == 404
+
+
+def test_logs_say_that_there_are_none(http: Http, pods: str) -> None:
+    http.ok("POST", pods, pod("one"))
+    status, text = http.call("GET", f"{pods}/one/log")
+    assert status == 200
+    assert "no processes" in text
+
+
+@pytest.mark.parametrize("subresource", ["exec", "attach", "portforward", "proxy"])
+def test_what_needs_a_process_is_refused(http: Http, pods: str, subresource: str) -> None:
+    http.ok("POST", pods, pod("one"))
+    assert http.refused("GET", f"{pods}/one/{subresource}")[:2] == (400, "BadRequest")

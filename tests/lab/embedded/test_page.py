@@ -1,0 +1,37 @@
+"""docs/embedded.md says what there is."""
+
+from hived_lab.embedded import lifetimes, nodes
+from hived_lab.embedded.apiserver import server, store
+from hived_lab.embedded.apiserver.resources import RESOURCES
+from hived_lab.embedded.cluster import LIVELY
+from hived_lab.embedded.scheduling_queue import Pace
+from tests.places import ROOT
+
+PAGE = (ROOT / "docs" / "embedded.md").read_text()
+
+
+def test_every_resource_is_listed_with_its_versions_and_subresources() -> None:
+    rows = {line.split("`")[1]: line for line in PAGE.splitlines() if line.startswith("| `")}
+    for resource in RESOURCES:
+        assert resource.api_version in rows[resource.plural]
+        for sub in resource.subresources:
+            assert f"`{sub.name}`" in rows[resource.plural]
+
+
+def test_every_annotation_is_explained() -> None:
+    for key in (lifetimes.RUN_SECONDS, lifetimes.EXIT_CODE, lifetimes.STOP_SECONDS, nodes.READY):
+        assert key in PAGE
+
+
+def test_the_numbers_are_the_real_ones() -> None:
+    text = " ".join(PAGE.split())
+    timing, usual = nodes.Timing(), Pace()
+    assert f"leases every {timing.heartbeat_s:g} s" in text
+    assert f"its pods go after {timing.orphan_s:g} s" in text
+    assert f"last {store.DEFAULT_HISTORY_LIMIT:,} changes" in text
+    assert f"bookmarks every {server.DEFAULT_BOOKMARK_INTERVAL_S:g} s" in text
+    assert server.DEFAULT_EVENT_TTL_S == 3600
+    assert f"from {LIVELY.backoff_initial_s:g} s to {LIVELY.backoff_longest_s:g} s" in text
+    assert f"after {LIVELY.flush_s:g} s" in text
+    assert f"takes {usual.backoff_initial_s:g} s to {usual.backoff_longest_s:g} s" in text
+    assert usual.flush_s == 300
