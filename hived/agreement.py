@@ -1,4 +1,4 @@
-"""Do pods that share a group, or the group that they are split from, ask for the same (FORMAT C4)?"""
+"""Do pods that share a group, or the group that they are split from, ask for the same (rule 2.8)?"""
 
 from hived.errors import UserError
 from hived.specs import PodRequest, PodSpec

@@ -1,4 +1,4 @@
-"""Giving leaf cells to groups and taking them back, one leaf or one whole group at a time (SEMANTICS 5, FORMAT 5a-5e).
+"""Giving leaf cells to groups and taking them back, one leaf or one whole group at a time (rules 9).
 
 The order of the steps for one leaf is behaviour: allocate = virtual priority, physical priority, binding, preassigned
 cell, then the state; release = virtual priority, unbinding, preassigned cell, physical priority, then the state.
@@ -82,7 +82,7 @@ def use_leaf(t: TopologyArrays, s: Cells, leaf: int, group: int, elastic: int) -
 
 @kernel
 def set_state(t: TopologyArrays, s: Cells, cell: int, state: int) -> None:
-    """Set the state of a physical cell, its virtual cell, and each ancestor that follows (FORMAT 5a)."""
+    """Set the state of a physical cell, its virtual cell, and each ancestor that follows (rule 9.2)."""
     while True:
         put(s, s.state, cell, state)
         if s.bound[cell] != NO_CELL:
@@ -125,7 +125,7 @@ def allocate_leaf(t: TopologyArrays, s: Cells, physical: int, virtual: int, prio
 
 @kernel
 def release_leaf(t: TopologyArrays, s: Cells, physical: int) -> None:
-    """Take a leaf back from its VC; a leaf of priority >= 0 is released as guaranteed (FORMAT C6 b)."""
+    """Take a leaf back from its VC; a leaf of priority >= 0 is released as guaranteed (rule 9.6)."""
     if s.priority[physical] < MIN_GUARANTEED_PRIORITY:
         put(s, s.lent_to, physical, NO_CELL)
         virtual = s.bound[physical]
@@ -165,7 +165,7 @@ def release_group(t: TopologyArrays, s: Cells, physical: IntArray) -> None:
 def reserve_group(
     t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, priority: int, vc: int, group: int
 ) -> None:
-    """Reserve the leaves of a preempting group: Used becomes Reserving, Free becomes Reserved (SEMANTICS 4e.3).
+    """Reserve the leaves of a preempting group: Used becomes Reserving, Free becomes Reserved (rule 8.3).
 
     `intend_placement` must have been told of them.
     """
@@ -189,7 +189,7 @@ def cancel_group(
     victim_priority: IntArray,
     victim_vc: IntArray,
 ) -> None:
-    """Cancel a preemption: Reserving leaves go back to their victims, Reserved ones become Free (SEMANTICS 5.4).
+    """Cancel a preemption: Reserving leaves go back to their victims, Reserved ones become Free (rule 8.6).
 
     `victim_*` say for each leaf how its victim held it; their values for Reserved leaves are not read.
     """
@@ -226,7 +226,7 @@ def hand_over(t: TopologyArrays, s: Cells, physical: IntArray, group: int, elast
 
 @entry_kernel
 def downgrade_group(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, vc: int) -> None:
-    """Lazily preempt a group: its Used leaves leave the VC and stay in opportunistic use (SEMANTICS 4c.1, C6 f)."""
+    """Lazily preempt a group: its Used leaves leave the VC and stay in opportunistic use (rules 8.7, 8.8)."""
     for i in range(len(physical)):
         leaf = physical[i]
         if leaf != NO_CELL and virtual[i] != NO_CELL and s.state[leaf] == _USED:

@@ -1,4 +1,4 @@
-"""What a pod's bind info says: is it consistent, and which cells does it name (SEMANTICS 3.3, FORMAT 6)."""
+"""What a pod's bind info says: is it consistent, and which cells does it name (rules 2.10, 2.11, 11.3)."""
 
 from dataclasses import replace
 

@@ -14,7 +14,7 @@ _FREE = int(CellState.FREE)
 
 @kernel
 def bind_cell(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
-    """Tie one virtual cell to one physical cell; the virtual one takes over its health (FORMAT 5b, 5d)."""
+    """Tie one virtual cell to one physical cell; the virtual one takes over its health (rules 9.12, 10.14)."""
     put(s, s.bound, physical, virtual)
     put(s, s.bound, virtual, physical)
     put(s, s.shown_vc, physical, t.vc[virtual])
@@ -26,7 +26,7 @@ def bind_cell(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
 
 @kernel
 def unbind_cell(t: TopologyArrays, s: Cells, physical: int) -> None:
-    """Untie one physical cell; its virtual cell looks free and healthy again (FORMAT 5a, 5b)."""
+    """Untie one physical cell; its virtual cell looks free and healthy again (rules 9.3, 10.14)."""
     virtual = s.bound[physical]
     put(s, s.bound, physical, NO_CELL)
     put(s, s.bound, virtual, NO_CELL)
@@ -40,7 +40,7 @@ def unbind_cell(t: TopologyArrays, s: Cells, physical: int) -> None:
 
 @kernel
 def bind_path(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
-    """Bind a pair of leaves and their ancestors up to the first bound pair (FORMAT 5e)."""
+    """Bind a pair of leaves and their ancestors up to the first bound pair (rule 9.8)."""
     while virtual != NO_CELL and s.bound[virtual] == NO_CELL:
         bind_cell(t, s, physical, virtual)
         physical, virtual = t.parent[physical], t.parent[virtual]
@@ -48,7 +48,7 @@ def bind_path(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
 
 @kernel
 def unbind_path(t: TopologyArrays, s: Cells, physical: int) -> None:
-    """Unbind a leaf and its ancestors up to the first with another bound child, never a pinned cell (FORMAT 5e)."""
+    """Unbind a leaf and its ancestors up to the first with another bound child, never a pinned cell (rule 9.9)."""
     virtual = s.bound[physical]
     while t.pinned[physical] == 0:
         unbind_cell(t, s, physical)
@@ -80,7 +80,7 @@ def first_unbound_child(t: TopologyArrays, s: Cells, virtual: int) -> int:
 
 @kernel
 def bind_bad_child(t: TopologyArrays, s: Cells, physical: int) -> None:
-    """Show a bad cell to the VC that owns its parent, by the first virtual child to be had (FORMAT 5e).
+    """Show a bad cell to the VC that owns its parent, by the first virtual child to be had (rule 10.9).
 
     A cell above leaves that are about to be bound is bound to the virtual child that will stand there.
     """
@@ -132,7 +132,7 @@ def _plan_physical(t: TopologyArrays, s: Cells, cell: int, change: int) -> None:
 
 @entry_kernel
 def plan_placement(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, change: int) -> None:
-    """Mark (change = 1) or unmark (-1) a placement being made, so that no doomed cell crosses it (FORMAT 5h).
+    """Mark (change = 1) or unmark (-1) a placement being made, so that no doomed cell crosses it (rule 10.12).
 
     Planned are each virtual leaf with its ancestors, and the physical cell of each preassigned cell, found above
     `physical[i]`; NO_CELL in either array plans nothing.

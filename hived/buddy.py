@@ -1,4 +1,4 @@
-"""The free lists of a chain: one list of physical cells per level, split and merged like buddies (SEMANTICS 5.3).
+"""The free lists of a chain: one list of physical cells per level, split and merged like buddies (rules 3).
 
 List order is behaviour: new members go to the end, a removed one is replaced by the last. Each cell knows its place,
 so membership and removal cost O(1). Invariant: cells in the lists are disjoint, unbound, unsplit, and together with

@@ -1,4 +1,4 @@
-"""Which chains a pod may use, and does it ask for something that exists (SEMANTICS 4.3, 4.4)?"""
+"""Which chains a pod may use, and does it ask for something that exists (rules 5.7, 5.8)?"""
 
 from collections.abc import Iterator
 
@@ -52,7 +52,7 @@ def _check_level(state: State, pod: PodRequest) -> None:
 
 
 def views_to_try(state: State, spec: PodSpec) -> Iterator[list[int]]:
-    """For each leaf cell type in turn, the views of its chains (SEMANTICS 4.4, FORMAT 4.1, 4.2)."""
+    """For each leaf cell type in turn, the views of its chains (rules 5.8, 5.11)."""
     topology = state.topology
     vc = topology.vc_index[spec.virtual_cluster]
     if spec.pinned_cell_id:

@@ -197,7 +197,7 @@ def _take_leaves(state: State, problem: Problem, rooms: Rooms, rank: int, places
 
 
 class _Leaves:
-    """The leaves of one row that may be taken, given to one pod after the other (SEMANTICS 4b)."""
+    """The leaves of one row that may be taken, given to one pod after the other (rules 6.10, 6.11)."""
 
     def __init__(self, state: State, rooms: Rooms, row: int, rank: int) -> None:
         self._state, self._cell = state, int(rooms.cell[row])

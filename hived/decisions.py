@@ -32,7 +32,7 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """No room now. The reason says where it was looked for and what stood in the way (SEMANTICS 4.5).
+    """No room now. The reason says where it was looked for and what stood in the way (rule 5.10).
 
     `is_emptied`: the group has all its cells to itself, on nodes that are not offered. It keeps them until it is asked
     with an offer that does not have them among those that will do once pods leave.

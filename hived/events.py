@@ -14,7 +14,7 @@ from hived.specs import BindInfo, PodRequest
 
 
 class Phase(Enum):
-    """Which verb of the extender asks; cells are reserved in PREEMPTING only (SEMANTICS 4e.3)."""
+    """Which verb of the extender asks; cells are reserved in PREEMPTING only (rule 8.3)."""
 
     FILTERING = "Filtering"
     PREEMPTING = "Preempting"

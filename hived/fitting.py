@@ -1,4 +1,4 @@
-"""Placing a new group in one view: among the cells of its VC, then on hardware (SEMANTICS 4.5)."""
+"""Placing a new group in one view: among the cells of its VC, then on hardware (rule 5.10)."""
 
 import json
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def no_capacity(request: Request) -> Wait:
 
 
 def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
-    """As the reference does it (SEMANTICS 4.4)."""
+    """As the reference does it (rules 6.6 to 6.9)."""
     arrays, cells = state.arrays, state.cells
     leaves = np.empty(min(request.wanted, state.topology.view_leaf_counts[view]), np.int32)
     outcome, blocker = place_group(
@@ -73,14 +73,14 @@ def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
 
 
 def map_placement(state: State, request: Request, virtual: IntArray, within: int = NO_CELL) -> Placement | Wait:
-    """Put physical cells behind a placement in the VC, lazily preempting what may be (SEMANTICS 4c)."""
+    """Put physical cells behind a placement in the VC, lazily preempting what may be (rules 7)."""
     pod = request.pod
     before = mark(state)
     lazy = lazy_groups_below(state, virtual)
     state.last_plan = None
     if lazy:
         behind = state.cells.bound[state.arrays.root[virtual]]
-        # kept for the event that carries the decision out, which must spare the same cells (FORMAT 5h)
+        # kept for the event that carries the decision out, which must spare the same cells (rule 10.12)
         state.last_plan = (pod.spec.group.name, behind, virtual)
         preempt_lazily_for(state, lazy, behind, virtual, pod.spec.group.name)
     physical = np.empty(len(virtual), np.int32)

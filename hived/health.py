@@ -1,4 +1,4 @@
-"""Bad hardware: which cells are bad, and which preassigned cells are doomed to bad ones (SEMANTICS 7, FORMAT 5f).
+"""Bad hardware: which cells are bad, and which preassigned cells are doomed to bad ones (rules 10).
 
 Taking a preassigned cell from the free lists, giving it back, and binding or releasing doomed cells set each other
 off. `settle` runs them on an explicit stack: kernels may not recurse. Each frame is one of four operations:
@@ -84,7 +84,7 @@ def is_safe(t: TopologyArrays, s: Cells, chain: int) -> bool:
 
 @kernel
 def note_strain(t: TopologyArrays, s: Cells, chain: int) -> None:
-    """Remember a chain that a doomed cell or a replayed leaf leaves without VC safety (SEMANTICS 6)."""
+    """Remember a chain that a doomed cell or a replayed leaf leaves without VC safety (rule 4.4)."""
     if not is_safe(t, s, chain):
         put(s, s.strained, chain, 1)
 
@@ -315,7 +315,7 @@ def _first_below(t: TopologyArrays, cell: int, level: int) -> tuple[int, int]:
 
 @kernel
 def _bind_bad_descendants(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """Show the bad descendants of a cell that is being allocated to its VC, from the top down (FORMAT 5e)."""
+    """Show the bad descendants of a cell that is being allocated to its VC, from the top down (rule 10.9)."""
     if s.bad[cell] == 0:
         return
     for level in range(t.level[cell] - 1, 0, -1):
@@ -348,7 +348,7 @@ def _enter_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
 
 @kernel
 def set_leaf_bad(t: TopologyArrays, s: Cells, leaf: int) -> None:
-    """A leaf turned bad: mark it and its ancestors, then list or bind them, ancestors first (FORMAT 5e, 5f)."""
+    """A leaf turned bad: mark it and its ancestors, then list or bind them, ancestors first (rules 10.4, 10.9)."""
     top = leaf
     cell = leaf
     while cell != NO_CELL and s.bad[cell] == 0:
@@ -366,7 +366,7 @@ def set_leaf_bad(t: TopologyArrays, s: Cells, leaf: int) -> None:
 
 @kernel
 def set_leaf_healthy(t: TopologyArrays, s: Cells, leaf: int) -> None:
-    """A leaf healed: it, then each ancestor whose children are all healthy (FORMAT 5e, 5g)."""
+    """A leaf healed: it, then each ancestor whose children are all healthy (rules 10.10, 10.11)."""
     cell = leaf
     while cell != NO_CELL and s.bad[cell] == 1 and not _has_bad_child(t, s, cell):
         _write_health(t, s, cell, 0)
@@ -452,7 +452,7 @@ def relieve_chains(t: TopologyArrays, s: Cells) -> None:
 
 @entry_kernel
 def bind_pinned_cell(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
-    """Give a pinned cell to its VC for ever, at start (FORMAT 4.4). Cost O(height x fan-out)."""
+    """Give a pinned cell to its VC for ever, at start (rule 10.2). Cost O(height x fan-out)."""
     slot = t.vc[virtual] * len(t.child_count) + t.chain_level[virtual]
     put(s, s.vc_free, slot, s.vc_free[slot] + 1)
     put(s, s.all_vc_free, t.chain_level[virtual], s.all_vc_free[t.chain_level[virtual]] + 1)
@@ -462,7 +462,7 @@ def bind_pinned_cell(t: TopologyArrays, s: Cells, physical: int, virtual: int) -
 
 @entry_kernel
 def catch_up_after_plan(t: TopologyArrays, s: Cells) -> None:
-    """Make up for what a plan kept back: show hidden bad cells, then check doomed ones, levels top down (FORMAT 5h).
+    """Make up for what a plan kept back: show hidden bad cells, then check doomed ones, levels top down (rule 10.13).
 
     Does nothing while another plan is still open. Cost O(levels x VCs), and O(cells) of a chain with hidden cells.
     """
@@ -491,6 +491,6 @@ def _show_bad_cells(t: TopologyArrays, s: Cells, chain: int) -> None:
 
 @entry_kernel
 def bind_doomed_in_chain(t: TopologyArrays, s: Cells, chain: int) -> None:
-    """Bind doomed cells wherever one is missing in a chain, levels top down (FORMAT 6). Cost O(levels x VCs)."""
+    """Bind doomed cells wherever one is missing in a chain, levels top down (rule 11.10). Cost O(levels x VCs)."""
     for level in range(t.top_level[chain], 0, -1):
         settle(t, s, BIND, t.level_offset[chain] + level, 0, 0)

@@ -1,4 +1,4 @@
-"""Every rule that a state obeys after each event (FORMAT 8, SEMANTICS 6), checked the plain way.
+"""Every rule that a state obeys after each event (rules 4.1 to 4.6), checked the plain way.
 
 Each `_check_*` yields the rules that it finds broken, in words that name cell, level or group. Checks are numpy over
 whole arrays; cost O(cells) each.

@@ -334,7 +334,7 @@ class _Builder:
     def make_views(
         self, per_cell: dict[str, IntArray], per_level: dict[str, IntArray], preassigned: dict[int, tuple[int, ...]]
     ) -> tuple[dict[str, IntArray], dict[tuple[int, int], int], dict[tuple[int, str], int]]:
-        """Lists of cells that count as nodes, in initial order (SEMANTICS 4a.1)."""
+        """Lists of cells that count as nodes, in initial order (rules 6.1, 6.2)."""
         views: list[IntArray] = []
         for i, chain in enumerate(self.chains):
             forest = self.forests[i]

@@ -2,7 +2,7 @@
 
 A lost leaf cannot be had although its node is healthy; the other leaves of the node can. Nothing but its health tells
 it from the leaf of a bad node: cells above it are bad, and a cell that is bad in part does not count for the promise of
-such a cell to a VC (SEMANTICS 7.2). A VC that is promised whole nodes is therefore doomed to a node with lost leaves
+such a cell to a VC (rule 10.5). A VC that is promised whole nodes is therefore doomed to a node with lost leaves
 once only such nodes are left; the node is then bound like any other, its VC sees which leaves are bad, and its pods use
 the others. Healing takes the same steps back. Three things are particular:
 

@@ -1,9 +1,9 @@
-"""From virtual cells to physical ones: which hardware stands behind a VC's placement (SEMANTICS 4c).
+"""From virtual cells to physical ones: which hardware stands behind a VC's placement (rules 7).
 
 The virtual leaves that are not bound yet form trees of cells to bind, here *wishes*. A wish at the top is a
 preassigned cell, placed by buddy allocation on the chain's free lists, or a child of a bound cell, placed below its
 parent's physical cell. Below a candidate, wishes are matched level by level: a bipartite matching, first in
-lexicographic order, so mapping is complete and polynomial (FORMAT C3). Free lists and quota are changed on the way
+lexicographic order, so mapping is complete and polynomial (rule 7.8). Free lists and quota are changed on the way
 and put back at the end.
 
 A cell that is usable at or below node level has only usable cells below it, unless some of its leaves are lost: an
@@ -50,7 +50,7 @@ class Suggestion(NamedTuple):
 
 @kernel
 def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) -> bool:
-    """May a virtual cell be bound to this physical cell? (SEMANTICS 4c.3) Cost O(nodes of the cell)."""
+    """May a virtual cell be bound to this physical cell? (rule 7.5) Cost O(nodes of the cell)."""
     if s.bound[cell] != NO_CELL:
         return False
     if suggestion.within != NO_CELL and not overlap(t, cell, suggestion.within):
@@ -474,7 +474,7 @@ def keeps_safety(t: TopologyArrays, s: Cells, w: Wishes, tops: IntArray, preassi
 
 @kernel
 def split_relaxed(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level: int, suggestion: Suggestion) -> bool:
-    """Safe relaxed split: split all that the VCs' quota leaves over, level by level, until it fits (SEMANTICS 4c.4)."""
+    """Safe relaxed split: split all that the VCs' quota leaves over, level by level, until it fits (rule 7.6)."""
     chain = t.chain_of_level[chain_level]
     top = t.level_offset[chain] + t.top_level[chain]
     spare = spare_cells(t, s, chain)

@@ -1,4 +1,4 @@
-"""Bipartite matching: who gets what, so that everybody gets something, the first in preference order (FORMAT C3).
+"""Bipartite matching: who gets what, so that everybody gets something, the first in preference order (rule 7.8).
 
 Plain Kuhn's algorithm with breadth-first augmenting paths; nothing here knows cells.
 """
@@ -45,7 +45,7 @@ def reassign(fits: IntArray, start: int, match: IntArray, owner: IntArray, fixed
 
 @kernel
 def match_first(fits: IntArray, match: IntArray) -> bool:
-    """The lexicographically first complete assignment of wishes to candidates, if there is one (FORMAT C3).
+    """The lexicographically first complete assignment of wishes to candidates, if there is one (rule 7.8).
 
     fits : shape (wishes, candidates), candidates in order of preference; match : out, shape (wishes,)
 

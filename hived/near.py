@@ -88,7 +88,7 @@ def _fit_within(state: State, request: Request, view: int, level: int, *, with_v
 
 
 def _attempts(state: State, request: Request) -> list[Attempt]:
-    """Without preempting in the VC; then, if there are lower priorities, elastic groups alone, then any (4a.2)."""
+    """Without preempting in the VC; then, if there are lower priorities, elastic groups alone, then any (rule 6.6)."""
     priority = request.pod.spec.priority
     if priority <= MIN_GUARANTEED_PRIORITY:
         return [_WITHOUT_PREEMPTING]

@@ -1,4 +1,4 @@
-"""Which nodes, then which leaf cells, for a gang (SEMANTICS 4a, 4b).
+"""Which nodes, then which leaf cells, for a gang (rules 6).
 
 The same code serves a VC's virtual cells and the opportunistic view of a chain.
 """
@@ -68,7 +68,7 @@ def pick_nodes(
     t: TopologyArrays, s: Cells, order: IntArray, position: int, priority: int, only_elastic: bool, sizes: IntArray,
     counts: LongArray, suggested: BoolArray, ignore_suggested: bool, nodes: IntArray,
 ) -> tuple[int, int]:  # fmt: skip
-    """Walk cells in order once and give each pod the first with room (SEMANTICS 4a.4).
+    """Walk cells in order once and give each pod the first with room (rules 6.8, 6.9).
 
     order, position : node cells as a view has them sorted, and the place to start at
 
@@ -127,7 +127,7 @@ def pick_leaves(
     t: TopologyArrays, s: Cells, cell: int, priority: int, only_elastic: bool, wanted: int, taken: IntArray,
     leaves: IntArray,
 ) -> None:  # fmt: skip
-    """Choose leaves of a node for one pod, as low in the tree as they can be together (SEMANTICS 4b, FORMAT 4).
+    """Choose leaves of a node for one pod, as low in the tree as they can be together (rules 6.10, 6.11).
 
     Candidates are the free leaves in tree order, then the preemptible ones, those of elastic groups first; lost ones
     are none. The answer is the first of the lowest cells that have enough candidates, and of it the first `wanted`.
@@ -200,7 +200,7 @@ def place_group(
     t: TopologyArrays, s: Cells, view: int, priority: int, has_elastic: bool, sizes: IntArray, counts: LongArray,
     suggested: BoolArray, ignore_suggested: bool, leaves: IntArray,
 ) -> tuple[int, int]:  # fmt: skip
-    """Place a whole gang in a view: first without preempting anybody, then at its own priority (SEMANTICS 4a.2).
+    """Place a whole gang in a view: first without preempting anybody, then at its own priority (rule 6.6).
 
     has_elastic : are there elastic groups? Then, between the two, it is tried to preempt nobody but them.
 

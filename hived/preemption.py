@@ -1,4 +1,4 @@
-"""Victims, reservations and lazy preemption (SEMANTICS 4c.1, 4e, 5.4)."""
+"""Victims, reservations and lazy preemption (rules 8)."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ _USED, _RESERVING, _RESERVED = CellState.USED, CellState.RESERVING, CellState.RE
 
 
 def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]:
-    """Pods that must leave before these cells can be taken: whole groups, by node (SEMANTICS 4e.1, 4e.4)."""
+    """Pods that must leave before these cells can be taken: whole groups, by node (rules 8.1, 8.4)."""
     users = state.cells.using[physical[physical != NO_CELL]]  # of Used and Reserving leaves
     users = users[users != NO_GROUP]
     if not len(users):
@@ -31,14 +31,14 @@ def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]
 
 
 def find_preemptors(state: State, physical: IntArray) -> list[Group]:
-    """Groups that reserve any of these cells, ascending by name (FORMAT 4.6)."""
+    """Groups that reserve any of these cells, ascending by name (rule 8.2)."""
     reserving = state.cells.reserving[physical[physical != NO_CELL]]
     numbers = set(reserving[reserving != NO_GROUP].tolist())
     return sorted((state.group_by_number[number] for number in numbers), key=lambda group: group.name)
 
 
 def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual: IntArray | None) -> tuple[str, ...]:
-    """Create a preempting group: cancel other preemptors of its cells, then take and reserve them (SEMANTICS 4e.3).
+    """Create a preempting group: cancel other preemptors of its cells, then take and reserve them (rule 8.3).
 
     Returns the names of the preemptors that were cancelled. Cost O(leaves x height).
     """
@@ -104,7 +104,7 @@ def preempt_lazily(state: State, group: Group, preemptor: str) -> bool:
 
 
 def lazy_groups_below(state: State, virtual: IntArray) -> list[Group]:
-    """Groups to preempt lazily before these virtual leaves can be taken, in the order met (SEMANTICS 4c.1)."""
+    """Groups to preempt lazily before these virtual leaves can be taken, in the order met (rule 8.7)."""
     if not state.lazy_group_count:
         return []
     cells = state.cells
@@ -123,7 +123,7 @@ def lazy_groups_below(state: State, virtual: IntArray) -> list[Group]:
 def preempt_lazily_for(
     state: State, groups: Iterable[Group], physical: IntArray, virtual: IntArray, preemptor: str
 ) -> list[str]:
-    """Preempt groups lazily for a planned placement, keeping doomed cells away from it (FORMAT 5h).
+    """Preempt groups lazily for a planned placement, keeping doomed cells away from it (rule 10.12).
 
     Returns the names of those that had not left their VC already.
     """

@@ -1,7 +1,7 @@
-"""A group from the bind info of one of its pods: how every allocation is made, live and after a restart (SEMANTICS 8).
+"""A group from the bind info of one of its pods: how every allocation is made, live and after a restart (rules 11).
 
 The bind info names physical leaves and the type of each leaf's preassigned cell; which virtual cells stand behind
-them is chosen here (FORMAT 6). What no longer fits the configuration never fails: a leaf that is gone or taken is
+them is chosen here (rule 11.7). What no longer fits the configuration never fails: a leaf that is gone or taken is
 left out, and a group that has lost its place in the VC is lazily preempted and keeps running.
 """
 
@@ -92,7 +92,7 @@ def restore_leaves(
     t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, levels: IntArray, order: IntArray,
     vc: int, priority: int, pinned_root: int, group: int, elastic: int, progress: IntArray,
 ) -> int:  # fmt: skip
-    """Allocate the leaves of a group in `order`, choosing a virtual leaf for each (FORMAT 6).
+    """Allocate the leaves of a group in `order`, choosing a virtual leaf for each (rules 11.5 to 11.9).
 
     physical, levels : leaf, and level of its preassigned type or 0, shape (leaves,)
 

@@ -1,6 +1,6 @@
 """The one door: `handle(state, event)` takes an event, changes the state, returns a decision.
 
-A decision that is not carried out changes nothing (FORMAT C1): a search runs while the journal records and is undone,
+A decision that is not carried out changes nothing (rule 5.2): a search runs while the journal records and is undone,
 except for the order of the views, for the pod's own cancelled preemption, and for a new preemption in the Preempting
 phase. A `Bind` is carried out by the event `PodAllocated`.
 """
@@ -74,7 +74,7 @@ class Asked:
 
 
 def new_state(spec: ClusterSpec) -> State:
-    """A scheduler for a cluster in which every node is still bad (SEMANTICS 3.4). Cost O(cells)."""
+    """A scheduler for a cluster in which every node is still bad (rule 10.2). Cost O(cells)."""
     state = empty_state(spec)
     topology = state.topology
     for (_, pinned_id), root in sorted(topology.pinned_roots.items()):
@@ -238,7 +238,7 @@ def _decide(state: State, event: ScheduleRequested) -> Decision:
 
 
 def _decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | None = None) -> Decision:
-    """A pod of a group that has its cells: it takes the first free slot of its size (SEMANTICS 4.1, 4.2).
+    """A pod of a group that has its cells: it takes the first free slot of its size (rules 5.3, 5.4).
 
     With an offer, the first one on a node that will do.
     """

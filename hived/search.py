@@ -1,4 +1,4 @@
-"""Where a new group could go: which chains to try, then placement in the VC and mapping (SEMANTICS 4.3-4.5).
+"""Where a new group could go: which chains to try, then placement in the VC and mapping (rules 5.7 to 5.11).
 
 With an offer of Kubernetes the search does not end with the first placement in the VC: that one is taken if the offer
 allows it, then one that keeps to the nodes that all pods may use, then any other that `complete` finds.
@@ -23,13 +23,13 @@ from hived.specs import PodRequest
 from hived.state import State
 
 BoolArray = npt.NDArray[np.bool_]
-_MOST = 2**31 - 1  # counts saturate here; no cluster has as many leaves (FORMAT C5)
+_MOST = 2**31 - 1  # counts saturate here; no cluster has as many leaves (rule 2.6)
 
 
 def search(state: State, pod: PodRequest, suggested: BoolArray | None) -> Placement | Wait:
     """Find cells for a new group; runs while the journal records, the caller undoes what it keeps no use for.
 
-    Raises UserError for a request that this cluster can never meet (SEMANTICS 4.3).
+    Raises UserError for a request that this cluster can never meet (rule 5.7).
     """
     check_request(state, pod)
     return _first_fit(state, _request(pod, suggested), {})

@@ -16,7 +16,7 @@ MAX_LEVELS = 64  # of a cell chain
 
 @dataclass(frozen=True, slots=True)
 class SkuTypeSpec:
-    """What one leaf cell of a type stands for when jobs are submitted; placement never reads it (SEMANTICS 2.1)."""
+    """What one leaf cell of a type stands for when jobs are submitted; placement never reads it (rule 1.4)."""
 
     gpu: int = 0
     cpu: float = 0.0
@@ -25,7 +25,7 @@ class SkuTypeSpec:
 
 @dataclass(frozen=True, slots=True)
 class CellTypeSpec:
-    """A cell type above the leaf level: `child_count` cells of `child_type` (SEMANTICS 2.1)."""
+    """A cell type above the leaf level: `child_count` cells of `child_type` (rule 1.1)."""
 
     name: str
     child_type: str
@@ -35,7 +35,7 @@ class CellTypeSpec:
 
 @dataclass(frozen=True, slots=True)
 class PhysicalCellSpec:
-    """A physical cell as written: an empty `cell_type`, `address` or `children` is inferred (SEMANTICS 2.2)."""
+    """A physical cell as written: an empty `cell_type`, `address` or `children` is inferred (rule 1.5)."""
 
     cell_type: str = ""
     address: str = ""
@@ -45,7 +45,7 @@ class PhysicalCellSpec:
 
 @dataclass(frozen=True, slots=True)
 class VirtualCellSpec:
-    """`cell_count` preassigned cells; `cell_type` is a dotted path, chain first, preassigned type last (2.4)."""
+    """`cell_count` preassigned cells; `cell_type` is a dotted path, chain first, preassigned type last (rule 1.8)."""
 
     cell_type: str
     cell_count: int
@@ -84,7 +84,7 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """An affinity group: members merged by size, ascending `leaf_cell_count` (SEMANTICS 3.2)."""
+    """An affinity group: members merged by size, ascending `leaf_cell_count` (rule 2.6)."""
 
     name: str
     members: tuple[MemberSpec, ...]
@@ -92,7 +92,7 @@ class GroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """A pod's scheduling spec with every default filled in (SEMANTICS 3.2); empty text means "not given".
+    """A pod's scheduling spec with every default filled in (rule 2.2); empty text means "not given".
 
     Beyond the reference: `within_cell` is a cell type, one cell of which all pods of the group shall be below; where
     that is not required, the lowest level from it upwards that has room. With `beside`, the name of a group that has
@@ -140,7 +140,7 @@ class PodPlacement:
 
 @dataclass(frozen=True, slots=True)
 class BindInfo:
-    """A pod's binding: the content of its bind-info annotation (SEMANTICS 3.3).
+    """A pod's binding: the content of its bind-info annotation (rule 2.10).
 
     `members` holds one tuple of placements per distinct leaf cell count, ascending; all pods of a group share that one
     object, so it can be serialised once per group.

@@ -3,7 +3,7 @@
 All numbers that kernels change lie in one block of int32, `State.memory`; `Cells` gives its parts names. One block
 makes undo a list of (position, old value), and comparing or copying a whole state one operation. Outside of it are the
 journal itself, scratch, and the order of the candidate nodes with what keeps it up to date: that order survives an
-undone decision (SEMANTICS 10).
+undone decision (rule 6.3).
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ INITIAL_JOURNAL_LENGTH = 1 << 18
 
 
 class CellState(IntEnum):
-    """State of a cell (SEMANTICS 5)."""
+    """State of a cell (rule 9.1)."""
 
     FREE = 0
     USED = 1
@@ -53,7 +53,7 @@ class Cells(Block):
     # virtual: that of the bound physical cell, 0 if unbound
     used: IntArray  # leaves below c with priority > FREE_PRIORITY; used[c] == sum(used[children])
     bound: IntArray  # bound[bound[c]] == c, or NO_CELL
-    planned: IntArray  # > 0: c is part of a placement being made; doomed cells stay away from it (FORMAT 5h)
+    planned: IntArray  # > 0: c is part of a placement being made; doomed cells stay away from it (rule 10.12)
     planned_below: IntArray  # planned_below[c] == sum(planned[d] for d below c)
     # per physical cell, shape (physical cells,)
     intended: IntArray  # virtual cell about to be bound to c, or NO_CELL
@@ -68,7 +68,7 @@ class Cells(Block):
     doomed_position: IntArray  # place of c in the doomed list of the VC it is bound to, or NO_CELL
     using: IntArray  # group that uses a leaf, or NO_GROUP
     reserving: IntArray  # group that preempts to get a leaf, or NO_GROUP
-    shown_vc: IntArray  # VC that the status of c names, or NO_CELL (FORMAT 5d)
+    shown_vc: IntArray  # VC that the status of c names, or NO_CELL (rule 9.12)
     lent_to: IntArray  # VC of the "-opp" entry of a leaf, or NO_CELL
     lent_bad: IntArray  # health shown in that entry: as it was when the entry was made
     # per virtual cell that is a root; index as cells, only roots of VC forests are used
@@ -85,9 +85,9 @@ class Cells(Block):
     # per node
     node_bad: IntArray
     # per chain
-    left_out: IntArray  # 1 if a doomed cell was left alone because of a plan, until caught up (FORMAT 5h)
+    left_out: IntArray  # 1 if a doomed cell was left alone because of a plan, until caught up (rule 10.13)
     hidden: IntArray  # 1 if a bad cell got no virtual cell to be seen by, until caught up
-    strained: IntArray  # 1 from when a replay or a doomed cell broke VC safety (SEMANTICS 6) until it holds again
+    strained: IntArray  # 1 from when a replay or a doomed cell broke VC safety (rule 4.4) until it holds again
     lost_total: IntArray  # sum of lost[top cells]
     # one number
     planned_total: IntArray  # placements being made
@@ -109,7 +109,7 @@ class Cells(Block):
 class Group:
     """An affinity group that holds or reserves cells; changed through `groups` alone.
 
-    `physical` and `virtual` hold one cell per leaf, in the canonical order size ascending, pod, leaf (FORMAT 4.5);
+    `physical` and `virtual` hold one cell per leaf, in the canonical order size ascending, pod, leaf (rule 2.7);
     NO_CELL where the leaf is not configured any more. `virtual` is None for opportunistic and lazily preempted groups.
     Each pod of the group has a slot, numbered in the same order; slots_of[uid] are those i with holders[i].uid == uid.
     """

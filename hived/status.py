@@ -1,4 +1,4 @@
-"""Read-only views of a state in the reference's JSON shapes (EXTENDER paths `/v1/inspect`, FORMAT 2).
+"""Read-only views of a state in the reference's JSON shapes (the paths `/v1/inspect`; rules 16.2, 16.3).
 
 Empty fields are left out, lists of cells are in index order. Nothing here changes the state.
 """
@@ -190,7 +190,7 @@ def _describe(cells: CellStatus, members: IntArray) -> list[Json]:
 
 
 def snapshot(state: State) -> tuple[Json, Json, Json]:
-    """The maps p, v and g of FORMAT 2: all cells and groups that differ from their defaults. Cost O(cells)."""
+    """The maps p, v and g of rule 16.2: all cells and groups that differ from their defaults. Cost O(cells)."""
     topology, cells, arrays = state.topology, state.cells, state.arrays
     physical: Json = {}
     virtual: Json = {}

@@ -9,7 +9,7 @@ has of one chain and level, and so is each pinned cell. Within a level, cells st
     parent[child] == cell   for each of those children
 
 A (chain, level) pair has a dense index too, `chain_level = level_offset[chain] + level`; a leaf is level 1. Chains,
-VCs and nodes are numbered in ascending order of their names, which makes index order the canonical order (FORMAT 4).
+VCs and nodes are numbered in ascending order of their names, which makes index order the canonical order (rule 1.13).
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class TopologyArrays(Block):
     # leaves of each node in canonical order: node_leaf[node_leaf_start[n] : node_leaf_start[n + 1]]
     node_leaf_start: IntArray
     node_leaf: IntArray
-    # views (SEMANTICS 4a.1): cells in initial order are view_cell[view_start[w] : view_start[w + 1]]; view w < chains
+    # views (rules 6.1, 6.2): cells in initial order are view_cell[view_start[w] : view_start[w + 1]]; view w < chains
     # is the opportunistic view of chain w
     view_start: IntArray
     view_cell: IntArray
@@ -128,7 +128,7 @@ class Topology:
     _addresses: list[str]
 
     def address(self, cell: int) -> str:
-        """Full address of a cell (FORMAT 3). Cost O(height) the first time."""
+        """Full address of a cell (rule 1.6). Cost O(height) the first time."""
         known = self._addresses[cell]
         if known:
             return known
@@ -144,7 +144,7 @@ class Topology:
         return text
 
     def _number(self, cell: int) -> int:
-        """Default address number: roots are counted by the file, below it `parent * children + i` (FORMAT 3)."""
+        """Default address number: roots are counted by the file, below it `parent * children + i` (rules 1.6, 1.10)."""
         arrays = self.arrays
         parent = int(arrays.parent[cell])
         if parent == NO_CELL:

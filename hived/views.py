@@ -1,4 +1,4 @@
-"""Views: the candidate nodes of a search, kept in the order in which a search walks them (SEMANTICS 4a).
+"""Views: the candidate nodes of a search, kept in the order in which a search walks them (rules 6.1 to 6.5).
 
 A view is re-sorted before each walk, stably and in place, and its order is kept even if nothing comes of the search.
 Few nodes change between two searches, so cells note when something that their place depends on changes, and only those
@@ -79,7 +79,7 @@ def is_bad_as_a_whole(t: TopologyArrays, s: Cells, cell: int) -> bool:
 
 @kernel
 def view_key(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore_suggested: bool) -> int:
-    """Sort key of a node: healthy, suggested, more used alike first, then less used at higher priority (4a.3).
+    """Sort key of a node: healthy, suggested, more used alike first, then less used at higher priority (rule 6.4).
 
     A node that has lost some of its leaves is healthy: the others are there.
     """

@@ -1,4 +1,4 @@
-"""Cell types -> chains: the shape of every tree under one top cell type (SEMANTICS 1, 2.1, 2.3)."""
+"""Cell types -> chains: the shape of every tree under one top cell type (rules 1.1 to 1.3)."""
 
 from dataclasses import dataclass
 from functools import cached_property

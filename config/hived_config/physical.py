@@ -1,4 +1,4 @@
-"""`physicalCells` as a whole: the top-level entries, and what no two cells may share (SEMANTICS 2.2, 2.3)."""
+"""`physicalCells` as a whole: the top-level entries, and what no two cells may share (rules 1.3, 1.5, 1.14)."""
 
 import re
 from bisect import bisect_right

@@ -1,4 +1,4 @@
-"""The server's settings: from the file, else from the environment, else defaults (SEMANTICS 2.6)."""
+"""The server's settings: from the file, else from the environment, else defaults (rule 1.12)."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`skuTypes` -> `SkuTypeSpec`: what one leaf cell stands for when a job is turned into pods (SEMANTICS 2.1).
+"""`skuTypes` -> `SkuTypeSpec`: what one leaf cell stands for when a job is turned into pods (rule 1.4).
 
 And by which device resource and node labels pods of other dialects mean it.
 """

@@ -1,4 +1,4 @@
-"""One entry of `physicalCells` -> a tree of `PhysicalCellSpec`, checked while it is read (SEMANTICS 2.2).
+"""One entry of `physicalCells` -> a tree of `PhysicalCellSpec`, checked while it is read (rules 1.5 to 1.7).
 
 Generated children stay unwritten: a subtree is only ever counted, and the device indices and node names it stands for
 are kept as ranges. Children that spell out what would be generated anyway are dropped, so a file written down to its

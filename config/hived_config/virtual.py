@@ -1,4 +1,4 @@
-"""`virtualClusters` -> `VirtualClusterSpec`s, and whether what they are promised exists (SEMANTICS 2.4, 2.5)."""
+"""`virtualClusters` -> `VirtualClusterSpec`s, and whether what they are promised exists (rules 1.8 to 1.11)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -162,7 +162,7 @@ class VirtualClusters:
                     self._reader.note(pin.node, found, "pinned cells apart from each other")
 
     def _refuse_shortage(self, chain: Chain) -> None:
-        """Walk the chain from the top: what a level does not need is split into the next one (SEMANTICS 2.5).
+        """Walk the chain from the top: what a level does not need is split into the next one (rule 1.11).
 
         A cell with a pinned cell somewhere below it is never available whole, which the reference does not see: it
         accepts the file and breaks VC safety at once.

@@ -1,4 +1,4 @@
-"""Cell types: counts, cycles, and the node level of each chain (SEMANTICS 2.1, 2.3)."""
+"""Cell types: counts, cycles, and the node level of each chain (rules 1.1 to 1.3)."""
 
 import pytest
 

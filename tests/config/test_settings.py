@@ -1,4 +1,4 @@
-"""Server settings: the file goes before the environment, the environment before the defaults (SEMANTICS 2.6)."""
+"""Server settings: the file goes before the environment, the environment before the defaults (rule 1.12)."""
 
 from pathlib import Path
 

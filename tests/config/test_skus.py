@@ -1,4 +1,4 @@
-"""SKU types: what one leaf cell stands for when jobs are submitted (SEMANTICS 2.1)."""
+"""SKU types: what one leaf cell stands for when jobs are submitted (rule 1.4)."""
 
 import pytest
 

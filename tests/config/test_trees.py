@@ -1,4 +1,4 @@
-"""Physical cells as they are written: what is kept, what is inferred, what contradicts (SEMANTICS 2.2)."""
+"""Physical cells as they are written: what is kept, what is inferred, what contradicts (rules 1.5 to 1.7)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Virtual clusters: names, paths, pinned cells, and whether the promised cells exist (SEMANTICS 2.4, 2.5)."""
+"""Virtual clusters: names, paths, pinned cells, and whether the promised cells exist (rules 1.8 to 1.11)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Priorities, use counts and states against recomputation over whole trees (SEMANTICS 5, FORMAT 5a, 5c)."""
+"""Priorities, use counts and states against recomputation over whole trees (rules 9.1 to 9.4)."""
 
 import random
 
@@ -119,7 +119,7 @@ def test_an_opportunistic_leaf_shows_the_vc_it_is_lent_to() -> None:
 
 
 def test_a_released_bad_leaf_stays_bound_and_shows_its_vc_again() -> None:
-    """A bad leaf of VC A, lent to B meanwhile: B's entry goes, A's binding stays (FORMAT 5d)."""
+    """A bad leaf of VC A, lent to B meanwhile: B's entry goes, A's binding stays (rule 9.12)."""
     state = healthy_state(rack_cluster(quota("A", {"RACK": 1}), quota("B", {}), racks=1, nodes=1))
     first, lent = pod("g", members=((1, 1),)), pod("o", vc="B", priority=-1, members=((1, 1),))
     run(state, first)

@@ -1,4 +1,4 @@
-"""Bindings between virtual and physical cells, and plans that keep doomed cells away (FORMAT 5e, 5h)."""
+"""Bindings between virtual and physical cells, and plans that doomed cells avoid (rules 9.8 to 9.11, 10.9, 10.12)."""
 
 import random
 

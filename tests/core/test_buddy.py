@@ -1,4 +1,4 @@
-"""Free lists against Python lists that are searched and rebuilt by hand (SEMANTICS 5.3)."""
+"""Free lists against Python lists that are searched and rebuilt by hand (rules 3)."""
 
 import random
 

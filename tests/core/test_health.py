@@ -1,4 +1,4 @@
-"""Bad nodes, the bad cells above them, and preassigned cells that are doomed to bad hardware (SEMANTICS 7)."""
+"""Bad nodes, the bad cells above them, and preassigned cells that are doomed to bad hardware (rules 10)."""
 
 import random
 
@@ -175,7 +175,7 @@ def test_a_bad_leaf_is_bound_until_it_heals() -> None:
 
 
 def test_a_doomed_cell_that_heals_in_real_use_becomes_an_ordinary_one() -> None:
-    """A pod that was bound before the restart runs on the cell that is doomed now (FORMAT 5g)."""
+    """A pod that was bound before the restart runs on the cell that is doomed now (rule 10.11)."""
     state = new_state(nodes_only(1, nodes=1))
     assert bad_cells(state, "V0") == ["V0/0"]
     bound = pod("g", vc="V0")
@@ -195,7 +195,7 @@ def test_a_doomed_cell_in_real_use_stays_doomed_when_it_is_released_while_bad() 
 
 
 def test_after_a_cancelled_preemption_the_vc_sees_its_bad_hardware_again() -> None:
-    """The plan of the cancelled placement keeps doomed cells away only while it lasts (FORMAT 5h)."""
+    """The plan of the cancelled placement keeps doomed cells away only while it lasts (rules 10.12, 10.13)."""
     state = healthy_state(rack_cluster(quota("A", {"RACK": 1}), racks=1))
     run(state, pod("lent", priority=-1, members=((2, 2),)))
     urgent = pod("urgent", priority=5)

@@ -1,4 +1,4 @@
-"""Whatever a search changes can be taken back, byte for byte, wherever it is interrupted (FORMAT C1)."""
+"""Whatever a search changes can be taken back, byte for byte, wherever it is interrupted (rule 5.2)."""
 
 import itertools
 import os

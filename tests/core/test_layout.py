@@ -112,7 +112,7 @@ def test_an_empty_cluster_answers_everything(spec: ClusterSpec) -> None:
 
 
 def test_addresses_are_kept_as_written() -> None:
-    """Names that a careless reader would take for numbers or truths (SEMANTICS 2.2)."""
+    """Names that a careless reader would take for numbers or truths (rule 1.6)."""
     top = PhysicalCellSpec("RACK", "010", children=(PhysicalCellSpec(address="1e3"), PhysicalCellSpec(address="no")))
     state = new_state(cluster(NODE, RACK, top=top))
     assert state.topology.node_names == ("1e3", "no")
@@ -125,7 +125,7 @@ def test_devices_may_have_any_numbers() -> None:
 
 
 def test_cells_that_the_file_leaves_out_are_numbered_through() -> None:
-    """Below a node the count starts again at 0 (SEMANTICS 2.2)."""
+    """Below a node the count starts again at 0 (rule 1.6)."""
     pair = CellTypeSpec("PAIR", "GPU", 2)
     node = CellTypeSpec("NODE", "PAIR", 2, is_node_level=True)
     spec = ClusterSpec({t.name: t for t in (pair, node, RACK)}, (PhysicalCellSpec("RACK"),) * 2, {})

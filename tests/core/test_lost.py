@@ -1,4 +1,4 @@
-"""Leaves that are lost singly: which ones, who can still use the others, and what VCs are promised (SEMANTICS 7)."""
+"""Leaves that are lost singly: which ones, who can still use the others, and what VCs are promised (rules 14)."""
 
 import random
 

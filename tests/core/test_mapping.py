@@ -1,4 +1,4 @@
-"""Mapping virtual leaves onto hardware against a mapper that tries every permutation (SEMANTICS 4c, FORMAT C3)."""
+"""Mapping virtual leaves onto hardware against a mapper that tries every permutation (rules 7)."""
 
 import itertools
 import random
@@ -37,7 +37,7 @@ ALL = np.ones(0, np.bool_)
 
 
 class PlainMapper:
-    """The rules of SEMANTICS 4c.2 to 4c.5 on lists and dicts; children are matched by trying all permutations."""
+    """Rules 7.1 to 7.8 on lists and dicts; children are matched by trying all permutations."""
 
     def __init__(self, state: State, suggested: np.ndarray, ignore: bool) -> None:
         self.state, self.suggested, self.ignore = state, suggested, ignore
@@ -296,7 +296,7 @@ def test_a_rack_with_a_bad_node_still_serves_a_pod_that_fits_the_other_one(bad: 
     assert set(held_nodes(state, "g")) == {"n0", "n1"} - {bad}
 
 
-# --- safe relaxed split: the free cells of the root's own level are all unusable (SEMANTICS 4c.4) --------------------
+# --- safe relaxed split: the free cells of the root's own level are all unusable (rule 7.6) ---------------------------
 
 
 def test_what_a_gang_has_claimed_itself_is_no_obstacle_to_its_next_cell() -> None:

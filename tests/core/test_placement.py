@@ -1,4 +1,4 @@
-"""Choosing nodes and leaf cells against exhaustive search (SEMANTICS 4a, 4b)."""
+"""Choosing nodes and leaf cells against exhaustive search (rules 6)."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Victims, reservations and lazy preemption (SEMANTICS 4c.1, 4e, 5.4)."""
+"""Victims, reservations and lazy preemption (rules 8)."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def states(state: State, group: str) -> list[CellState]:
 
 
 def test_every_pod_of_a_group_in_the_way_is_a_victim() -> None:
-    """One node is wanted, and the whole gang on two nodes has to go (SEMANTICS 4e.1)."""
+    """One node is wanted, and the whole gang on two nodes has to go (rule 8.1)."""
     state = healthy_state(all_for_a())
     for uid in ("p0", "p1"):
         run(state, pod(uid, "gang", priority=0, members=((2, 2),)))
@@ -161,7 +161,7 @@ def test_cancelling_gives_the_cells_back_to_their_victims() -> None:
 
 
 def test_a_victim_stays_being_preempted_after_its_preemptor_was_cancelled() -> None:
-    """A quirk of the reference that is kept (SEMANTICS 9)."""
+    """A quirk of the reference that is kept (rule 8.9)."""
     state = full_of(4)
     urgent = pod("urgent")
     request(state, urgent, Phase.PREEMPTING)
@@ -379,7 +379,7 @@ def test_a_group_keeps_its_first_lazy_preemptor() -> None:
 
 
 def test_only_the_cells_that_a_group_still_uses_leave_the_vc() -> None:
-    """One of its two nodes is reserved by a preemptor already (FORMAT C6 f)."""
+    """One of its two nodes is reserved by a preemptor already (rule 8.8)."""
     state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 2}), racks=1))
     run(state, pod("firm", members=((2, 2),)))
     request(state, pod("urgent", priority=5), Phase.PREEMPTING)

@@ -1,4 +1,4 @@
-"""Groups from the bind info of their pods: restarts and reconfigurations (SEMANTICS 8, FORMAT 6)."""
+"""Groups from the bind info of their pods: restarts and reconfigurations (rules 11)."""
 
 from random import Random
 
@@ -239,7 +239,7 @@ def test_a_group_is_lazily_preempted_when_its_cells_would_break_vc_safety() -> N
 
 
 def test_a_level_that_lacks_cells_already_is_not_held_against_a_group() -> None:
-    """A is promised a node too many: only the levels above and below the group's own are judged (SEMANTICS 6)."""
+    """A is promised a node too many: only the levels above and below the group's own are judged (rules 4.2, 11.9)."""
     state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 5})))
     restore(state, pod("g"), WHOLE)
     assert state.groups["g"].virtual is not None
@@ -261,7 +261,7 @@ def test_one_leaf_that_lost_its_place_takes_the_whole_group_along() -> None:
 
 @pytest.mark.parametrize("types", [("", ""), ("NODE", ""), ()])
 def test_a_group_that_was_lazily_preempted_before_the_restart_stays_opportunistic(types: tuple[str, ...]) -> None:
-    """A missing preassigned type says so; nobody preempts it now (FORMAT 6)."""
+    """A missing preassigned type says so; nobody preempts it now (rule 11.5)."""
     state = healthy_state(rack_cluster())
     assert restore(state, pod("g"), PodPlacement("n0", (0, 1), types)) == Applied()
     assert virtual_addresses(state, "g") is None

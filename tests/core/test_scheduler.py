@@ -120,7 +120,7 @@ def test_being_allocated_twice_is_being_allocated_once() -> None:
 
 
 def test_the_order_of_the_nodes_outlives_a_decision_that_is_not_carried_out() -> None:
-    """The one thing that does (SEMANTICS 10): equal nodes keep the order of the last search."""
+    """The one thing that does (rule 6.3): equal nodes keep the order of the last search."""
     state = healthy_state(rack_cluster())
     order = state.cells.view_order.copy()
     run(state, pod("o", priority=-1, members=((1, 1),)))
@@ -134,7 +134,7 @@ def test_the_order_of_the_nodes_outlives_a_decision_that_is_not_carried_out() ->
     assert (state.cells.view_order == sorted_once).all()
 
 
-# --- a pod must agree with its group (FORMAT C4) -------------------------------------------------------------------
+# --- a pod must agree with its group (rule 2.8) -----------------------------------------------------------------------
 
 DISAGREEMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "virtualCluster": ({"vc": "B"}, "virtualCluster is B, group has A"),

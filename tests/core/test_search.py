@@ -1,4 +1,4 @@
-"""Which chains are tried, and the words for why nothing was found (SEMANTICS 4.3 to 4.5, FORMAT 2, 4.2)."""
+"""Which chains are tried, and the words for why nothing was found (rules 5.7 to 5.11)."""
 
 import pytest
 
@@ -180,7 +180,7 @@ def test_a_pod_that_heeds_suggestions_is_told_so_though_every_node_is_suggested(
 
 
 def test_without_a_type_the_last_reason_that_is_not_empty_is_given() -> None:
-    """CPU has no chain of this VC, GPU's last chain is Z (FORMAT 4.2)."""
+    """CPU has no chain of this VC, GPU's last chain is Z (rule 5.11)."""
     state = healthy_state(several_chains(quota("V", {"A": 1, "Z": 1})))
     set_nodes(state, "a", is_healthy=False)
     assert reason(state, pod("p", vc="V", members=((2, 2),))) == "insufficient capacity when scheduling in VC V"
@@ -197,7 +197,7 @@ def test_without_any_chain_to_try_there_is_no_reason() -> None:
     assert reason(state, pod("p", vc="V")) == ""
 
 
-# --- sizes beyond all bounds (FORMAT C5) ---------------------------------------------------------------------------
+# --- sizes beyond all bounds (rule 2.6) -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("priority", [-1, 0])

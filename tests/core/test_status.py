@@ -1,4 +1,4 @@
-"""What people see, letter by letter (FORMAT 2)."""
+"""What people see, letter by letter (rules 16.2, 16.3)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Numbers, links and addresses of cells against the oracle's trees of objects (FORMAT 3)."""
+"""Numbers, links and addresses of cells against the oracle's trees of objects (rules 1.6, 1.10, 1.13)."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_views_begin_in_the_order_of_the_file(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_leaves_of_a_node_stand_in_canonical_order(seed: int) -> None:
-    """Chains ascending, then in tree order; one node may carry several chains (FORMAT 4.4)."""
+    """Chains ascending, then in tree order; one node may carry several chains (rules 1.7, 10.3)."""
     spec = random_cluster(seed)
     topology = build_topology(spec)
     arrays = topology.arrays

@@ -1,4 +1,4 @@
-"""Views against Python's own stable sort (SEMANTICS 4a.1, 4a.3)."""
+"""Views against Python's own stable sort (rules 6.1 to 6.4)."""
 
 import random
 from collections.abc import Callable

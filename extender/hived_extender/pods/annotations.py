@@ -1,4 +1,4 @@
-"""Pod annotations <-> `PodRequest` and `BindInfo` (SEMANTICS 3.2, 3.3).
+"""Pod annotations <-> `PodRequest` and `BindInfo` (rules 2.2, 2.10).
 
 Annotations are written by users, by the reference and by us, so anything may stand in them. Text is decoded as JSON
 first, which is what we write and costs microseconds; whatever is not plain JSON of the right types is read as YAML
@@ -34,7 +34,7 @@ BIND_INFO = PREFIX + "pod-bind-info"
 OLD_LEAF_CELL_ISOLATION = PREFIX + "pod-gpu-isolation"
 
 MAX_COUNT = 2**31 - 1
-"""Counts are 32-bit in the annotations; sums of them saturate here (FORMAT 7, C5)."""
+"""Counts are 32-bit in the annotations; sums of them saturate here (rule 2.6)."""
 
 GROUP_CACHE_SIZE = 1024
 
@@ -110,7 +110,7 @@ def pod_request(
     A pod without `affinityGroup` becomes the only member of a group named `namespace/name`. Members of one size are
     merged, saturating at `MAX_COUNT`.
 
-    Raises UserError with the reference's texts, in the reference's order (FORMAT 2). Source: SEMANTICS 3.2, C5.
+    Raises UserError with the reference's texts, in the reference's order (rule 2.3), and merges members (rule 2.6).
     """
     spec = read_spec(annotations.get(SCHEDULING_SPEC, ""), ignores_by_default=ignores_by_default)
     return request_of(uid, name, namespace, spec)
@@ -178,7 +178,7 @@ def bind_info(annotations: Mapping[str, str], label: str = "") -> BindInfo:
     when the bind info lacks them.
 
     Raises UserError "Invalid pod bind info: ..." if it is missing, unreadable, empty or uneven. Whether it agrees with
-    the pod's spec is for the core to judge. Source: SEMANTICS 3.3, FORMAT 6.
+    the pod's spec is for the core to judge. Source: rules 2.10, 2.11.
     """
     prefix = f"[{label}]: " if label else ""
     try:
@@ -188,7 +188,7 @@ def bind_info(annotations: Mapping[str, str], label: str = "") -> BindInfo:
 
 
 def bind_annotations(info: BindInfo) -> dict[str, str]:
-    """The two annotations that binding writes (SEMANTICS 3.3); the bind info is JSON text, which is also YAML.
+    """The two annotations that binding writes (rule 2.10); the bind info is JSON text, which is also YAML.
 
     The group part is serialised once per `members` object. Cost: O(size of the answer) copying after the first pod.
     """

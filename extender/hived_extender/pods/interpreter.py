@@ -47,7 +47,7 @@ class Interpreter:
         return self._resolver.devices
 
     def is_ours(self, pod: Pod) -> bool:
-        """Does the pod have the enabling limit (SEMANTICS 3.1), or name our scheduler and ask for devices or a gang?
+        """Does the pod have the enabling limit (rule 2.1), or name our scheduler and ask for devices or a gang?
 
         Cost for a pod of another scheduler: 1 us.
         """

@@ -15,7 +15,7 @@ from hived.errors import UserError
 from hived_extender.pods.annotations import PREFIX
 
 ENABLE_LIMIT = PREFIX + "pod-scheduling-enable"
-"""The resource limit that makes a pod ours (SEMANTICS 3.1)."""
+"""The resource limit that makes a pod ours (rule 2.1)."""
 
 FILTER_PATH = "/v1/extender/filter"
 PREEMPT_PATH = "/v1/extender/preempt"
@@ -210,7 +210,7 @@ class Pod(msgspec.Struct):
 
     @property
     def is_ours(self) -> bool:
-        """True if a container or init container has the enabling limit (SEMANTICS 3.1)."""
+        """True if a container or init container has the enabling limit (rule 2.1)."""
         if self.spec is None:
             return False
         containers = [*(self.spec.containers or ()), *(self.spec.init_containers or ())]
@@ -289,7 +289,7 @@ class Node(msgspec.Struct):
 
     @property
     def is_healthy(self) -> bool:
-        """Ready, and not cordoned (SEMANTICS 3.4)."""
+        """Ready, and not cordoned (rule 2.12)."""
         if self.spec is not None and self.spec.unschedulable:
             return False
         conditions = (self.status.conditions or ()) if self.status is not None else ()

@@ -62,7 +62,7 @@ class Scheduler(Protocol):
         """What would be decided of each pod, one after the other, with those before bound; changes nothing."""
 
     def snapshot(self) -> Snapshot:
-        """The non-default physical cells, virtual cells and groups (FORMAT 2)."""
+        """The non-default physical cells, virtual cells and groups (rule 16.2)."""
 
     def inspect(self, what: str) -> Any:
         """groups, group:NAME, cluster, physical, vcs or vc:NAME, JSON-ready."""
@@ -130,7 +130,7 @@ class StateDetail(Enum):
     NONE = "none"
 
 
-# --- operations: FORMAT 1 --------------------------------------------------------------------------------------------
+# --- operations: rule 16.1 --------------------------------------------------------------------------------------------
 
 
 class _Beside(msgspec.Struct):
@@ -567,7 +567,7 @@ def suggestion_mask(suggested: Names, node_names: tuple[str, ...]) -> npt.NDArra
     return None if suggested == "all" else mask_of(suggested, node_names)
 
 
-# --- records: FORMAT 2 -----------------------------------------------------------------------------------------------
+# --- records: rule 16.2 -----------------------------------------------------------------------------------------------
 
 
 def error_result(error: UserError) -> Json:

@@ -216,7 +216,7 @@ class Ledger:
         return bool((self.state.cells.state[physical[physical != NO_CELL]] == CellState.RESERVED).all())
 
     def is_victim(self, request: PodRequest) -> bool:
-        """True while somebody reserves a cell of the pod's group: the whole group has to leave (SEMANTICS 4e.1)."""
+        """True while somebody reserves a cell of the pod's group: the whole group has to leave (rule 8.1)."""
         group = self.state.groups.get(request.spec.group.name)
         if group is None or group.state is not GroupState.BEING_PREEMPTED:
             return False

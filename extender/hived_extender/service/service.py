@@ -115,7 +115,7 @@ class BusyError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the service goes along with kube-scheduler (SEMANTICS 2.6).
+    """How long the service goes along with kube-scheduler (rule 1.12).
 
     `force_bind_threshold` repeated filter calls for a pod that is Binding make the service bind it itself.
     `waiting_block_s` is how long the answer "wait" is held back, so that pods are served more strictly in order.
@@ -492,7 +492,7 @@ class Service:
     # Verbs
 
     def filter_nodes(self, args: FilterArgs, *, may_wait: bool = True) -> FilterResult:
-        """Decide where a pod runs: one node, or none and why (SEMANTICS 4, Filtering phase).
+        """Decide where a pod runs: one node, or none and why (rules 5.1, 5.2).
 
         Raises BusyError at once if others are served and this call may not wait.
         """
@@ -539,10 +539,10 @@ class Service:
             )
 
     def preempt_victims(self, args: PreemptArgs, *, may_wait: bool = True) -> PreemptResult:
-        """Name the victims on one of the candidate nodes (SEMANTICS 4e.4); an empty answer if there is nothing to do.
+        """Name the victims on one of the candidate nodes (rule 8.4); an empty answer if there is nothing to do.
 
         Where the service evicts, the answer is always empty, and all victims are made to leave at once. A bind decided
-        here is not carried out: the next filter call does that (FORMAT 7, C1). Raises BusyError as `filter_nodes`.
+        here is not carried out: the next filter call does that (rule 5.2). Raises BusyError as `filter_nodes`.
         """
         reading = self._reading(args.pod)
         with self._exclusive(may_wait=may_wait):

@@ -1,4 +1,4 @@
-"""The life of an affinity group: created, preempting, being preempted, lazily preempted, deleted (SEMANTICS 4e, 5)."""
+"""The life of an affinity group: created, preempting, being preempted, lazily preempted, deleted (rules 8, 9.1)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +23,7 @@ Pairs = Iterable[tuple[PhysicalCell | None, VirtualCell | None]]
 
 
 def check_agreement(pod: PodRequest, group: Group) -> None:
-    """C4: raise UserError at the first field in which the pod differs from the pod that created the group."""
+    """Rule 2.8: raise UserError at the first field in which the pod differs from the pod that created the group."""
 
     def fields(spec: PodSpec) -> dict[str, object]:
         return {
@@ -123,18 +123,18 @@ def intended_bindings(pairs: Pairs) -> dict[PhysicalCell, VirtualCell]:
 
 
 def using_groups(leaves: Iterable[PhysicalCell]) -> list[Group]:
-    """Victims: groups that use these cells, by first use (4e.1)."""
+    """Victims: groups that use these cells, by first use (rule 8.1)."""
     return list(dict.fromkeys(leaf.using for leaf in leaves if leaf.state in {USED, RESERVING}))
 
 
 def reserving_groups(leaves: Iterable[PhysicalCell]) -> list[Group]:
-    """Overlapping preemptors, ascending (4e.2, FORMAT 4.6)."""
+    """Overlapping preemptors, ascending (rule 8.2)."""
     groups = {leaf.reserving.name: leaf.reserving for leaf in leaves if leaf.state in {RESERVING, RESERVED}}
     return [groups[name] for name in sorted(groups)]
 
 
 def lazy_preempt(world: World, group: Group, preemptor: str) -> None:
-    """The group leaves its VC and keeps its cells opportunistically (4c.1, C6f)."""
+    """The group leaves its VC and keeps its cells opportunistically (rules 8.7, 8.8)."""
     for leaf, virtual in group.leaf_pairs():
         if leaf is not None and virtual is not None and leaf.state == USED and leaf.using is group:
             world.release_leaf(leaf)
@@ -144,7 +144,7 @@ def lazy_preempt(world: World, group: Group, preemptor: str) -> None:
 
 
 def create_preempting(world: World, group: Group) -> None:
-    """Reserve every cell of the group's placement (4e.3). Overlapping preemptors have been cancelled before."""
+    """Reserve every cell of the group's placement (rule 8.3). Overlapping preemptors have been cancelled before."""
     for leaf, virtual in group.leaf_pairs():
         victim = leaf.using
         if leaf.state == USED:
@@ -157,7 +157,7 @@ def create_preempting(world: World, group: Group) -> None:
 
 
 def cancel_preempting(world: World, group: Group) -> None:
-    """Give the cells back: Reserving to its victim, Reserved to nobody (5.4)."""
+    """Give the cells back: Reserving to its victim, Reserved to nobody (rule 8.6)."""
     plan = planned_cells(group.leaf_pairs())
     given_back = intended_bindings(
         (leaf, next(v for p, v in leaf.using.leaf_pairs() if p is leaf))
@@ -189,7 +189,7 @@ def allocate_preempting(world: World, group: Group) -> None:
 
 
 def delete_allocated(world: World, group: Group) -> None:
-    """The last pod is gone. Cells reserved by a preemptor are already allocated to it (5.4)."""
+    """The last pod is gone. Cells reserved by a preemptor are already allocated to it (rule 8.5)."""
     for leaf, _ in group.leaf_pairs():
         if leaf is None:
             continue
@@ -203,7 +203,7 @@ def delete_allocated(world: World, group: Group) -> None:
 
 
 def delete_pod(world: World, pod: PodRequest) -> None:
-    """A pod is gone, whatever it was (5)."""
+    """A pod is gone, whatever it was (rule 2.13)."""
     group = world.groups.get(pod.spec.group.name)
     if group is None:
         return

@@ -1,4 +1,4 @@
-"""What people see: the state maps and the JSON shapes of FORMAT 2."""
+"""What people see: the state maps and the JSON shapes (rules 16.2, 16.3)."""
 
 from collections import defaultdict
 
@@ -45,7 +45,7 @@ def group_snapshot(group: Group) -> dict:
 
 
 def placements(group: Group) -> tuple[dict[str, list[int]], dict[str, list[str]]]:
-    """{node: device indices} and {preassigned cell: leaf cells}, in group order, without leaves that are gone (C6g)."""
+    """{node: device indices} and {preassigned cell: leaf cells}, in group order, without gone leaves (rule 16.3)."""
     physical, virtual = defaultdict(list), defaultdict(list)
     for leaf, v in group.leaf_pairs():
         if leaf is not None:

@@ -1,4 +1,4 @@
-"""From a virtual placement to physical cells: buddy allocation, safe relaxed split, matching (SEMANTICS 4c, C3)."""
+"""From a virtual placement to physical cells: buddy allocation, safe relaxed split, matching (rules 7)."""
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from tests.core.naive.model import Chain, PhysicalCell, VirtualCell
@@ -38,7 +38,7 @@ def map_leaves(world: World, leaves: list[VirtualCell], suggestions: Suggestions
 
 
 def unbound_trees(leaves: list[VirtualCell]) -> tuple[Tree, dict[VirtualCell, Tree]]:
-    """The trees to bind: those rooted at preassigned cells, and those below a bound parent, by that parent (4c.2)."""
+    """The trees to bind: those rooted at preassigned cells, and those below a bound parent, by parent (rule 7.1)."""
     roots: Tree = {}
     below: dict[VirtualCell, Tree] = {}
     for leaf in leaves:
@@ -73,7 +73,7 @@ def usable(cells: list[PhysicalCell], suggestions: Suggestions) -> list[Physical
 
 
 def match(trees: Tree, candidates: list[PhysicalCell], suggestions: Suggestions) -> Mapping | None:
-    """C3: the lexicographically first complete assignment of the trees to the candidates."""
+    """Rule 7.8: the lexicographically first complete assignment of the trees to the candidates."""
     fits = {
         cell: {c: found for c in candidates if (found := fit(cell, branches, c, suggestions)) is not None}
         for cell, branches in trees.items()

@@ -27,7 +27,7 @@ class Cell:
 
     @property
     def priority(self) -> int:
-        """The maximum over the leaf cells (SEMANTICS 5.1)."""
+        """The maximum over the leaf cells (rule 9.4)."""
         return max(leaf.leaf_priority for leaf in self.leaves)
 
     def used_count(self, lowest: int, highest: int) -> int:
@@ -101,7 +101,7 @@ class VirtualCell(Cell):
 
     @property
     def is_healthy(self) -> bool:
-        """Unbound counts as healthy (SEMANTICS 4a.3)."""
+        """Unbound counts as healthy (rule 6.5)."""
         return self.bound is None or self.bound.is_healthy
 
 
@@ -168,7 +168,7 @@ class Group:
         return self.spec.virtual_cluster
 
     def leaf_pairs(self) -> list[tuple[PhysicalCell | None, VirtualCell | None]]:
-        """(physical, virtual) leaf by leaf: size ascending, pod, leaf (FORMAT 4.5)."""
+        """(physical, virtual) leaf by leaf: size ascending, pod, leaf (rule 2.7)."""
         return [
             (leaf, self.virtual[size][pod][i] if self.virtual is not None else None)
             for size in sorted(self.physical)
@@ -177,7 +177,7 @@ class Group:
         ]
 
     def placement_of(self, size: int, slot: int) -> tuple[PodPlacement, str]:
-        """Placement and chain of a slot; if leaf cells of it are gone, what the bind info said (FORMAT 2)."""
+        """Placement and chain of a slot; if leaf cells of it are gone, what the bind info said (rule 16.4)."""
         leaves = self.physical[size][slot]
         chain = leaves[0].chain if leaves[0] is not None else self.created_from.cell_chain
         if any(leaf is None for leaf in leaves):
@@ -214,7 +214,7 @@ def build_chain(spec: ClusterSpec, top_type: str) -> Chain:
 
 
 def build_chains(spec: ClusterSpec) -> dict[str, Chain]:
-    """All chains by name, ascending, with their physical trees in file order (SEMANTICS 2.2, FORMAT 3)."""
+    """All chains by name, ascending, with their physical trees in file order (rules 1.5, 1.6, 1.13)."""
     chains: dict[str, Chain] = {}
     for i, entry in enumerate(spec.physical_cells):
         if entry.cell_type not in chains:
@@ -249,7 +249,7 @@ def build_physical(chain: Chain, level: int, spec: PhysicalCellSpec, default: in
 
 
 def build_virtual_clusters(spec: ClusterSpec, chains: dict[str, Chain]) -> dict[str, VirtualCluster]:
-    """All VCs by name, ascending (SEMANTICS 2.4)."""
+    """All VCs by name, ascending (rules 1.8 to 1.10)."""
     pinned_cells = {
         cell.pin: cell for chain in chains.values() for top in chain.tops for cell in top.subtree() if cell.pin
     }
@@ -290,7 +290,7 @@ def build_virtual(
 
 
 def initial_view(roots: list[Cell], node_level: int) -> list[Cell]:
-    """The node-level cells, then, going down, cells that have none of those above them (SEMANTICS 4a.1, FORMAT 3)."""
+    """The node-level cells, then, going down, cells that have none of those above them (rules 6.1, 6.2)."""
     cells = [cell for root in roots for cell in root.subtree()]
     at_or_above = [cell.level for cell in cells if cell.level >= node_level]
     top = min(at_or_above) if at_or_above else max((cell.level for cell in cells), default=0)

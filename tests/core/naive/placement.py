@@ -1,4 +1,4 @@
-"""Which nodes, then which leaf cells, for a gang (SEMANTICS 4a, 4b)."""
+"""Which nodes, then which leaf cells, for a gang (rules 6)."""
 
 from dataclasses import dataclass
 
@@ -59,7 +59,7 @@ def physical(cell: Cell) -> PhysicalCell | None:
 def place(
     view: list[Cell], members: tuple[MemberSpec, ...], priority: int, suggestions: Suggestions
 ) -> tuple[Placement | None, str]:
-    """A placement or the reason why there is none: first at opportunistic priority, then at the pod's (4a.2)."""
+    """A placement or the reason why there is none: first at opportunistic priority, then at the pod's (rule 6.6)."""
     for below in attempts(priority):
         result, reason = attempt(view, members, below, suggestions)
         if result is not None:
@@ -120,7 +120,7 @@ def choose_nodes(
 
 
 def iter_sizes(members: tuple[MemberSpec, ...]):
-    """The size of each pod, ascending; one at a time, because there may be 2^31 of them (C5)."""
+    """The size of each pod, ascending; one at a time, because there may be 2^31 of them (rule 2.6)."""
     for member in members:
         for _ in range(member.pod_count):
             yield member.leaf_cell_count
@@ -137,7 +137,7 @@ def choose_all_leaves(nodes: list[tuple[int, Cell]], below: Attempt) -> Placemen
 
 
 def choose_leaves(node: Cell, count: int, below: Attempt, taken: set[Cell]) -> list[Cell]:
-    """4b and FORMAT 4: the lowest level at which one cell has enough candidates; the cell that is first in the list."""
+    """Rules 6.10, 6.11: the lowest level at which one cell has enough candidates; of such the first in the list."""
     left = [leaf for leaf in offered(node) if leaf not in taken]
     candidates = [leaf for leaf in left if leaf.priority == FREE_PRIORITY]
     preemptible = [leaf for leaf in left if leaf.priority > FREE_PRIORITY and below.may_take(leaf)]

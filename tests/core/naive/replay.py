@@ -1,4 +1,4 @@
-"""A pod that is already bound: live after its decision, or read back after a restart (SEMANTICS 8, FORMAT 6)."""
+"""A pod that is already bound: live after its decision, or read back after a restart (rules 11)."""
 
 from hived.errors import UserError
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, BindInfo, PodPlacement, PodRequest
@@ -28,7 +28,7 @@ def invalid(pod: PodRequest, text: str) -> UserError:
 
 
 def check_bind_info(pod: PodRequest, info: BindInfo) -> None:
-    """Raise UserError unless the bind info has the members of the spec and the pod among them (FORMAT 6)."""
+    """Raise UserError unless the bind info has the members of the spec and the pod among them (rule 2.11)."""
     placements = {len(member[0].leaf_cell_indices): member for member in info.members}
     counts = {size: len(member) for size, member in placements.items()}
     if len(placements) != len(info.members) or counts != {
@@ -81,7 +81,7 @@ def take_slot(pod: PodRequest, info: BindInfo, group: Group) -> None:
 
 
 def find_leaf(world: World, chain: str, node: str, index: int) -> PhysicalCell | None:
-    """In its chain, else in any other, ascending (FORMAT 4.7)."""
+    """In its chain, else in any other, ascending (rule 11.3)."""
     chains = [c for c in world.chains.values() if c.name == chain] + [
         c for c in world.chains.values() if c.name != chain
     ]

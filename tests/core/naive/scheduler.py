@@ -1,4 +1,4 @@
-"""`handle(event) -> Decision`, as the core has it, on the plain model (SEMANTICS 4)."""
+"""`handle(event) -> Decision`, as the core has it, on the plain model (rules 5)."""
 
 import json
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ class NaiveScheduler:
 
 
 class Search:
-    """One `ScheduleRequested`. Whatever is not carried out is undone (C1)."""
+    """One `ScheduleRequested`. Whatever is not carried out is undone (rule 5.2)."""
 
     def __init__(self, world: World, event: ScheduleRequested) -> None:
         self.world = world
@@ -243,7 +243,7 @@ class Search:
         return sorted({chain.leaf_type for chain in self.world.chains.values()})
 
     def chains_of(self, leaf_type: str) -> list[str]:
-        """Ascending; for guaranteed pods those where the VC has non-pinned preassigned cells (4.4)."""
+        """Ascending; for guaranteed pods those where the VC has non-pinned preassigned cells (rule 5.8)."""
         vc = self.world.vcs[self.spec.virtual_cluster]
         return [
             name

@@ -1,6 +1,6 @@
 """All mutable state in one object, and the low-level operations on cells: lists, bindings, allocation, health.
 
-The methods follow FORMAT 5 clause by clause; each names its clause.
+The methods follow rules 3, 9 and 10 one by one; each names its rule.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from tests.core.naive.model import (
     initial_view,
 )
 
-KEPT = {"views", "last_plan", "chains", "vcs", "nodes", "children", "leaves"}  # unchanging, or not undone (C1)
+KEPT = {"views", "last_plan", "chains", "vcs", "nodes", "children", "leaves"}  # unchanging, or not undone (rule 5.2)
 KEPT |= {"chain", "level", "cell_type", "address", "is_node_level", "parent", "index", "pin", "root"}
 
 CONTAINERS = (dict, list, set)
 
 
 def swap_remove(cells: list[PhysicalCell], cell: PhysicalCell) -> None:
-    """Remove by putting the last one in its place: list order is part of the behaviour (SEMANTICS 5.3)."""
+    """Remove by putting the last one in its place: list order is part of the behaviour (rule 3.2)."""
     at = cells.index(cell)
     cells[at] = cells[-1]
     cells.pop()
@@ -48,7 +48,7 @@ class World:
         self.left_out: set[tuple[str, int]] = set()  # chains and levels where a doomed cell was not picked
         self.left_unbound: list[PhysicalCell] = []  # cells with bad children that got no virtual cell
         self.bad_nodes: set[str] = set()
-        self.unsafe_chains: set[str] = set()  # where a replay or doomed binding broke VC safety (SEMANTICS 6)
+        self.unsafe_chains: set[str] = set()  # where a replay or doomed binding broke VC safety (rule 4.4)
         self.views: dict[tuple[str, str, str], list[Cell]] = {}
         self._fill_lists()
         self._build_views()
@@ -94,10 +94,10 @@ class World:
             for root in [*vc.preassigned, *vc.pinned.values()]:
                 yield from root.subtree()
 
-    # --- saving and restoring: C1 --------------------------------------------------------------------------------
+    # --- saving and restoring: rule 5.2 -------------------------------------------------------------------------------
 
     def save(self) -> list[tuple[object, dict]]:
-        """Every mutable value except the order of the views, which survives an undone decision (C1)."""
+        """Every mutable value except the order of the views, which survives an undone decision (rule 5.2)."""
         holders = [*self.physical_cells(), *self.virtual_cells(), *self.groups.values(), self]
         return [(h, copy_containers({k: v for k, v in vars(h).items() if k not in KEPT})) for h in holders]
 
@@ -112,7 +112,7 @@ class World:
         return any(above in self.free[cell.chain][above.level] for above in cell.up())
 
     def remove_from_free_list(self, cell: PhysicalCell) -> int:
-        """Split unsplit ancestors; the level of the topmost cell that left a list (SEMANTICS 5.3)."""
+        """Split unsplit ancestors; the level of the topmost cell that left a list (rule 3.2)."""
         free = self.free[cell.chain]
         for above in cell.up():
             parent = above.parent
@@ -142,7 +142,7 @@ class World:
     # --- counts --------------------------------------------------------------------------------------------------
 
     def vc_free(self, vc: str, chain: str, level: int) -> int:
-        """The VC's unallocated preassigned cells: those that are not bound, doomed ones included (FORMAT 5f)."""
+        """The VC's unallocated preassigned cells: those that are not bound, doomed ones included (rule 4.1)."""
         return sum(root.bound is None for root in self.vcs[vc].roots(chain) if root.level == level)
 
     def all_vc_free(self, chain: str, level: int) -> int:
@@ -161,7 +161,7 @@ class World:
     def is_safe_at(self, chain: str, level: int) -> bool:
         return self.left[chain][level] >= self.all_vc_free(chain, level)
 
-    # --- preassigned cells: 5f -----------------------------------------------------------------------------------
+    # --- preassigned cells: rules 10.4 to 10.8 ------------------------------------------------------------------------
 
     def allocate_preassigned(self, cell: PhysicalCell, is_doomed: bool) -> bool:
         """Whether no other level's safety is broken: asked as soon as its count changed, before what follows from that.
@@ -269,7 +269,7 @@ class World:
     def is_doomed(self, cell: PhysicalCell) -> bool:
         return any(cell in self.doomed[vc][cell.chain][cell.level] for vc in self.vcs)
 
-    # --- planned cells: 5h ---------------------------------------------------------------------------------------
+    # --- planned cells: rules 10.12, 10.13 ----------------------------------------------------------------------------
 
     def is_planned(self, cell: Cell) -> bool:
         return any(cell.overlaps(planned) for plan in self.planned for planned in plan)
@@ -312,7 +312,7 @@ class World:
             self.unbind_doomed(chain, level)
             self.bind_doomed(chain, level)
 
-    # --- bindings: 5d, 5e ----------------------------------------------------------------------------------------
+    # --- bindings: rules 9.8 to 9.12 ----------------------------------------------------------------------------------
 
     def bind_cell(self, cell: PhysicalCell, virtual: VirtualCell) -> None:
         assert cell.bound is None
@@ -383,7 +383,7 @@ class World:
         return True
 
     def release_leaf(self, leaf: PhysicalCell) -> None:
-        """C6b: released as guaranteed iff its priority is that of a guaranteed pod."""
+        """Rule 9.6: released as guaranteed iff its priority is that of a guaranteed pod."""
         if leaf.leaf_priority < MIN_GUARANTEED_PRIORITY:
             leaf.leaf_priority = FREE_PRIORITY
             leaf.opportunistic_entry = None
@@ -410,10 +410,10 @@ class World:
             if is_root:
                 break
 
-    # --- health: 5b, 5e, 5g ----------------------------------------------------------------------------------------
+    # --- health: rules 10.9 to 10.14 ----------------------------------------------------------------------------------
 
     def set_node_health(self, node: str, is_healthy: bool) -> None:
-        """Chains ascending, leaf cells in full-list order (FORMAT 4.4); lost ones are bad in either case."""
+        """Chains ascending, leaf cells in full-list order (rule 10.3); lost ones are bad in either case."""
         self.bad_nodes -= {node}
         if not is_healthy:
             self.bad_nodes.add(node)

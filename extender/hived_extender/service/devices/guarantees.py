@@ -52,7 +52,7 @@ def of_virtual_cluster(state: State, vc: str, losses: Iterable[Loss]) -> str:
 def shared_shortages(state: State) -> list[SharedShortage]:
     """Of each chain, the promises that are not bound to cells yet and cannot all be kept, larger cells first.
 
-    A promise that cannot be kept by itself is bound to bad cells at once (SEMANTICS 7.2), and is not among them. VCs
+    A promise that cannot be kept by itself is bound to bad cells at once (rule 10.5), and is not among them. VCs
     that are promised smaller cells only are not named, though the larger ones may take their cells.
     Cost O(chain levels), and O(leaf cells) for a chain with a shortage, in numpy.
     """
