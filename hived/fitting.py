@@ -1,4 +1,4 @@
-"""Placing a new group in one view: among the cells of its VC, then on hardware (rule 5.10)."""
+"""Placing a new group in one view: among the cells of its VC, then on hardware (rules 6, 7)."""
 
 import json
 from dataclasses import dataclass

@@ -261,7 +261,7 @@ def test_one_leaf_that_lost_its_place_takes_the_whole_group_along() -> None:
 
 @pytest.mark.parametrize("types", [("", ""), ("NODE", ""), ()])
 def test_a_group_that_was_lazily_preempted_before_the_restart_stays_opportunistic(types: tuple[str, ...]) -> None:
-    """A missing preassigned type says so; nobody preempts it now (rule 11.5)."""
+    """A missing preassigned type says so; nobody preempts it now (rule 11.13)."""
     state = healthy_state(rack_cluster())
     assert restore(state, pod("g"), PodPlacement("n0", (0, 1), types)) == Applied()
     assert virtual_addresses(state, "g") is None

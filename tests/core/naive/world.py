@@ -112,7 +112,7 @@ class World:
         return any(above in self.free[cell.chain][above.level] for above in cell.up())
 
     def remove_from_free_list(self, cell: PhysicalCell) -> int:
-        """Split unsplit ancestors; the level of the topmost cell that left a list (rule 3.2)."""
+        """Split unsplit ancestors; the level of the topmost cell that left a list (rule 3.3)."""
         free = self.free[cell.chain]
         for above in cell.up():
             parent = above.parent
