@@ -15,12 +15,10 @@ import numpy.typing as npt
 
 from hived.events import Limit, Offer, Spread, Together
 from hived.offers import keeps_rules
-from hived.rooms import LongArray, Opening, Rooms
+from hived.rooms import Opening, Rooms
 from hived.sharing import can_share
 from hived.specs import MemberSpec
-from hived.topology import IntArray
-
-BoolArray = npt.NDArray[np.bool_]
+from hived.topology import BoolArray, IntArray, LongArray
 
 MOST_TRIED = 1024
 """So many times a pod is taken back from where it was tried, for one decision; an ordinary one needs that never.

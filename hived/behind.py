@@ -1,4 +1,4 @@
-"""Which virtual cells stand behind physical leaves that were chosen first, and how much may be split for them.
+"""Which virtual cells stand behind physical leaves that were chosen first.
 
 The cells of a leaf's path, from the leaf up to its preassigned cell, get virtual cells from the top down: what is bound
 keeps its virtual cell, what is not gets the first one that is neither bound nor chosen for an earlier leaf.
@@ -100,15 +100,3 @@ class Chooser:
                 return True
             cell = int(self._state.arrays.parent[cell])
         return False
-
-
-def spare_cells(state: State, chain: int) -> list[int]:
-    """For each level, from the top, how many cells could be split without breaking VC safety; negative where it is."""
-    cells, arrays = state.cells, state.arrays
-    spare, found = 0, []
-    bottom, top = int(arrays.level_offset[chain]) + 1, int(arrays.level_offset[chain] + arrays.top_level[chain])
-    for level in range(top, bottom - 1, -1):
-        spare += int(cells.free_count[level]) - int(cells.all_vc_free[level])
-        found.append(spare)
-        spare *= int(arrays.child_count[level])
-    return found

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from hived.assigning import Alike, Assignment, Place, Tries, find_alike
 from hived.behind import Chooser
@@ -26,9 +25,8 @@ from hived.rooms import ELASTIC, IDLE, LENT, LENT_ELASTIC, LOWER, Rooms
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import NO_GROUP, Group, State
 from hived.together import Domains
-from hived.topology import NO_CELL
+from hived.topology import NO_CELL, BoolArray
 
-BoolArray = npt.NDArray[np.bool_]
 _ANYWHERE = 0  # in place of a level
 
 

@@ -15,6 +15,7 @@ from hived.binding import bind_bad_child, bind_cell, overlaps_plan, unbind_cell
 from hived.buddy import append_bad, append_cell, give_free_cell, is_free, remove_bad, remove_cell, take_free_cell
 from hived.jit import entry_kernel, kernel, linked_kernel
 from hived.journal import put
+from hived.safety import holds_at, note_strain
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
@@ -68,25 +69,6 @@ def settle(t: TopologyArrays, s: Cells, operation: int, subject: int, vc: int, i
             note_strain(t, s, t.chain_of_level[t.chain_level[frame[_SUBJECT]]])
         depth -= 1
     return safe
-
-
-@kernel
-def is_safe(t: TopologyArrays, s: Cells, chain: int) -> bool:
-    """Do the VCs' unbound cells fit into the free lists, split from the top down? Cost O(levels)."""
-    spare = np.int64(0)
-    for level in range(t.level_offset[chain] + t.top_level[chain], t.level_offset[chain], -1):
-        spare += s.free_count[level] - s.all_vc_free[level]
-        if spare < 0:
-            return False
-        spare *= t.child_count[level]
-    return True
-
-
-@kernel
-def note_strain(t: TopologyArrays, s: Cells, chain: int) -> None:
-    """Remember a chain that a doomed cell or a replayed leaf leaves without VC safety (rule 4.4)."""
-    if not is_safe(t, s, chain):
-        put(s, s.strained, chain, 1)
 
 
 @kernel
@@ -241,7 +223,7 @@ def _allocate_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, i
     share = t.leaf_count[own] // t.leaf_count[level] if cursor < own_level else 1
     put(s, s.left, level, s.left[level] - share)
     # at the cell's own level left and claims go down together, so nothing can newly break
-    safe = cursor == own_level or s.left[level] >= s.all_vc_free[level]
+    safe = cursor == own_level or holds_at(s, level)
     if cursor > own_level:
         ancestor = ancestor_at(t, cell, cursor)
         if s.bad[ancestor] == 1:
@@ -440,14 +422,6 @@ def set_node_health(t: TopologyArrays, s: Cells, nodes: IntArray, bad: int) -> N
                 set_leaf_bad(t, s, leaf)
             else:
                 set_leaf_healthy(t, s, leaf)
-
-
-@entry_kernel
-def relieve_chains(t: TopologyArrays, s: Cells) -> None:
-    """Forget the strain of chains in which VC safety holds again. Cost O(levels)."""
-    for chain in range(len(t.top_level)):
-        if is_safe(t, s, chain):
-            put(s, s.strained, chain, 0)
 
 
 @entry_kernel

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hived.safety import spare_of
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, CellState, GroupState, State
 from hived.topology import NO_CELL
@@ -187,13 +188,10 @@ def _check_counts(state: State) -> Iterator[str]:
     for level in np.flatnonzero(total != cells.all_vc_free).tolist():
         yield f"all_vc_free is not the sum of vc_free at {_level_name(state, level)}"
     for chain in np.flatnonzero(cells.strained == 0).tolist():
-        offset, spare = int(arrays.level_offset[chain]), 0
-        for level in range(offset + int(arrays.top_level[chain]), offset, -1):
-            spare += int(cells.free_count[level]) - int(cells.all_vc_free[level])
-            if spare < 0:
-                yield f"VC safety: {-spare} cells too few for the VCs' claims at {_level_name(state, level)}"
-                break
-            spare *= int(arrays.child_count[level])
+        spare = spare_of(state, chain)
+        if (short := np.flatnonzero(spare < 0)).size:
+            level = int(short[-1])
+            yield f"VC safety: {-spare[level]} cells too few for the VCs' claims at {_level_name(state, level)}"
 
 
 def _level_name(state: State, chain_level: int) -> str:

@@ -48,6 +48,11 @@ def kernel(function: Kernel) -> Kernel:
     return cast(Kernel, numba.njit(**_OPTIONS | {"no_cpython_wrapper": True})(function))
 
 
+def plain(function: Kernel) -> Kernel:
+    """The Python function behind a kernel that calls no other one, for Python code that asks rarely."""
+    return cast(Kernel, getattr(function, "py_func", function))
+
+
 def entry_kernel(function: Kernel) -> Kernel:
     """Compile a kernel that Python calls, and keep the result on disk. A call costs 0.3 us and 0.1 us per array."""
     compiled = _kept_on_disk(function)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hived.errors import HivedError
-from hived.jit import entry_kernel, kernel
+from hived.jit import entry_kernel, kernel, plain
 from hived.state import Cells, State
 from hived.topology import IntArray
 
@@ -33,6 +33,11 @@ def put(s: Cells, array: IntArray, position: int, value: int) -> None:
         s.journal_value[length] = array[position]
         s.journal_control[1] = length + 1
     array[position] = value
+
+
+def write(state: State, array: IntArray, position: int, value: int) -> None:
+    """`put` for Python, which changes little by itself."""
+    plain(put)(state.cells, array, position, value)
 
 
 @kernel

@@ -19,9 +19,10 @@ from hived.buddy import append_free, remove_free
 from hived.jit import entry_kernel, kernel
 from hived.journal import put, undo_writes
 from hived.matching import match_first
+from hived.safety import keeps_safety, spare_cells
 from hived.state import Cells
-from hived.topology import NO_CELL, IntArray, TopologyArrays
-from hived.views import BoolArray, LongArray, is_bad_as_a_whole
+from hived.topology import NO_CELL, BoolArray, IntArray, TopologyArrays
+from hived.views import is_bad_as_a_whole
 
 NO_WISH = -1
 _RANK_SHIFT = 31
@@ -435,44 +436,6 @@ def buddy_allocate(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_leve
 
 
 @kernel
-def spare_cells(t: TopologyArrays, s: Cells, chain: int) -> LongArray:
-    """How many cells of each chain level could be split without breaking VC safety; index as chain levels."""
-    bottom, top = t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain]
-    spare = np.zeros(top + 1, np.int64)
-    for level in range(top, bottom - 1, -1):
-        spare[level] = s.free_count[level] - s.all_vc_free[level]
-        if level < top:
-            spare[level] += spare[level + 1] * t.child_count[level + 1]
-    return spare
-
-
-@kernel
-def keeps_safety(t: TopologyArrays, s: Cells, w: Wishes, tops: IntArray, preassigned: int, spare: LongArray) -> bool:
-    """May the cells matched with the preassigned wishes be taken together?
-
-    Each cell that is split for them takes one from the spare of its level. Stricter than the reference, whose relaxed
-    split counts neither the levels in between nor what a second root splits, and could use up cells that another VC is
-    promised. A spare that was negative before, after a replay, does not count.
-    """
-    is_kept = True
-    needed = np.zeros(len(spare), np.int64)
-    for i in range(preassigned):
-        above = t.parent[w.match[tops[i]]]
-        while above != NO_CELL and s.split[above] == 0 and s.mark[above] == 0:
-            s.mark[above] = 1
-            needed[t.chain_level[above]] += 1
-            above = t.parent[above]
-    for i in range(preassigned):
-        above = t.parent[w.match[tops[i]]]
-        while above != NO_CELL and s.mark[above] == 1:
-            s.mark[above] = 0
-            above = t.parent[above]
-    for level in range(len(spare)):
-        is_kept = is_kept and (needed[level] <= spare[level] or spare[level] < 0)
-    return is_kept
-
-
-@kernel
 def split_relaxed(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level: int, suggestion: Suggestion) -> bool:
     """Safe relaxed split: split all that the VCs' quota leaves over, level by level, until it fits (rule 7.6)."""
     chain = t.chain_of_level[chain_level]
@@ -537,8 +500,12 @@ def _place_wishes(
             put(s, s.all_vc_free, chain_level, s.all_vc_free[chain_level] - 1)
         elif not split_relaxed(t, s, w, tops[i], chain_level, suggestion):
             return False
-    if preassigned > 0 and not keeps_safety(t, s, w, tops, preassigned, spare):
-        return False
+    if preassigned > 0:
+        taken = np.empty(preassigned, np.int32)
+        for i in range(preassigned):
+            taken[i] = w.match[tops[i]]
+        if not keeps_safety(t, s, taken, spare):
+            return False
     for i in range(len(tops) - 1, len(tops) - 1 - below_bound, -1):
         count, wish = 0, tops[i]
         while wish != NO_WISH:

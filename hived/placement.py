@@ -8,10 +8,8 @@ import numpy as np
 from hived.jit import entry_kernel, kernel
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import Cells, CellState
-from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.topology import NO_CELL, BoolArray, IntArray, LongArray, TopologyArrays
 from hived.views import (
-    BoolArray,
-    LongArray,
     is_bad_as_a_whole,
     least_key,
     physical_of,

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from hived.agreement import check_agreement
-from hived.behind import Chooser, spare_cells
+from hived.behind import Chooser
 from hived.bind_info import canonical_order, check_sizes, find_leaves
 from hived.chains import check_request
 from hived.errors import UserError
 from hived.groups import check_members
 from hived.preemption import start_preemption
+from hived.safety import is_damaged, spare_of
 from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, PodRequest, PodSpec
 from hived.state import NO_GROUP, State
 from hived.topology import NO_CELL, IntArray
@@ -34,9 +35,9 @@ def restore_reservation(state: State, pods: Sequence[PodRequest], bind_info: Bin
     _check_users(state, spec, physical)
     virtual = _choose_virtual(state, spec, physical, levels)
     chain = int(state.arrays.chain_of_level[state.arrays.chain_level[physical[0]]])
-    before = spare_cells(state, chain)
+    before = spare_of(state, chain)
     start_preemption(state, pods[0], physical, np.array(virtual, np.int32))
-    if any(now < 0 and now < then for now, then in zip(spare_cells(state, chain), before, strict=True)):
+    if is_damaged(before, spare_of(state, chain)):
         raise _refused(spec, f"other VCs are promised the cells that are left of chain {_name(state, chain)}")
     group = state.groups[spec.group.name]
     for pod in pods:

@@ -11,9 +11,10 @@ from hived.allocation import allocate_leaf, set_state, use_leaf
 from hived.bind_info import canonical_order, find_leaves
 from hived.buddy import is_free
 from hived.groups import add_group
-from hived.health import bind_doomed_in_chain, note_strain, release_doomed, worst_idle_doomed
+from hived.health import bind_doomed_in_chain, release_doomed, worst_idle_doomed
 from hived.jit import entry_kernel, kernel
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
+from hived.safety import note_strain
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
 from hived.state import NO_GROUP, Cells, CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray, TopologyArrays

@@ -2,8 +2,8 @@
 
 A bound physical cell has as many unbound children as its virtual cell, so every leaf below it can come to be the VC's.
 Everything else takes a preassigned cell: of a level of which the VC has one left, at a physical cell that is free as a
-whole. Whole cells above it are split for that, and as `mapping.keeps_safety` says, VC safety holds exactly if no level
-is split more often than it has cells to spare.
+whole. Whole cells above it are split for that, and VC safety holds exactly if no level is split more
+often than it has cells to spare (`safety`).
 
 A *row* is where a pod can be: a node-level cell, or a lower cell that is or could be a preassigned one. It is open if
 it is below a preassigned cell of the VC. Rows of one level stand in the order of their cells. The rows above and below
@@ -15,14 +15,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hived.behind import spare_cells
 from hived.chains import first_cell
+from hived.safety import spare_of
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, CellState, State
-from hived.topology import NO_CELL, IntArray
+from hived.topology import NO_CELL, BoolArray, IntArray, LongArray
 
-BoolArray = npt.NDArray[np.bool_]
-LongArray = npt.NDArray[np.int64]
 Value = TypeVar("Value", bound=np.generic)
 
 # Rank of a leaf: how much it costs others to take it. A search takes leaves up to a rank.
@@ -85,10 +83,10 @@ class Rooms:
         """How many preassigned cells of each level are left, and how many cells of each may be split for them."""
         self.quota, self.budget = [0] * (self.top + 1), [0] * (self.top + 1)
         if self._may_open():
-            spare = spare_cells(self._state, self.chain)
+            spare = spare_of(self._state, self.chain)
             for level in range(1, self.top + 1):
                 self.quota[level] = int(self._state.cells.vc_free[self._slot(level)])
-                self.budget[level] = max(0, spare[self.top - level])
+                self.budget[level] = max(0, int(spare[self._offset + level]))
 
     def _read_owners(self) -> None:
         """Whose each cell is: the preassigned cell it is below, from the top down; and what is free as a whole."""

@@ -45,7 +45,7 @@ from hived.groups import (
     remove_group,
     take_slot,
 )
-from hived.health import bind_pinned_cell, relieve_chains, set_node_health
+from hived.health import bind_pinned_cell, set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
 from hived.lost import exchange_doomed, lose_leaves
@@ -53,6 +53,7 @@ from hived.offers import are_offered, check_offer, may_keep, slot_nodes
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
 from hived.reserve import restore_reservation
 from hived.restore import restore_group
+from hived.safety import relieve_chains
 from hived.search import search, search_offered
 from hived.specs import ClusterSpec, PodRequest
 from hived.split import split_group
@@ -109,7 +110,7 @@ def handle(state: State, event: Event) -> Decision:
             applied = _while_recording(state, lambda: _reserve(state, event))
         case NodeHealthChanged() | LeavesLost():
             applied = _change_health(state, event)
-    _relieve(state)
+    relieve_chains(state)
     return applied
 
 
@@ -174,7 +175,7 @@ def _plan_one(state: State, asked: Asked) -> Decision:
     decision = _decide(state, event)
     if isinstance(decision, Bind):
         _allocate(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
-        _relieve(state)
+        relieve_chains(state)
     return decision
 
 
@@ -186,11 +187,6 @@ def _check_request(state: State, event: ScheduleRequested) -> None:
         if event.suggested is not None:
             raise UserError("suggested nodes and an offer were both given; an offer stands in their place")
         check_offer(event.offer, event.pod.spec.group, len(state.topology.node_names))
-
-
-def _relieve(state: State) -> None:
-    if state.cells.strained.any():
-        relieve_chains(state.arrays, state.cells)
 
 
 def _while_recording(state: State, decide: Callable[[], Result]) -> Result:

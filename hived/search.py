@@ -7,7 +7,6 @@ allows it, then one that keeps to the nodes that all pods may use, then any othe
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from hived.assigning import MOST_TRIED, Tries
 from hived.chains import chain_of_view, check_request, views_to_try
@@ -21,8 +20,8 @@ from hived.offers import allows
 from hived.rooms import Rooms
 from hived.specs import PodRequest
 from hived.state import State
+from hived.topology import BoolArray
 
-BoolArray = npt.NDArray[np.bool_]
 _MOST = 2**31 - 1  # counts saturate here; no cluster has as many leaves (rule 2.6)
 
 

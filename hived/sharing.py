@@ -4,10 +4,8 @@ A bipartite matching with capacities by augmenting paths. Nothing here knows cel
 """
 
 import numpy as np
-import numpy.typing as npt
 
-LongArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+from hived.topology import BoolArray, LongArray
 
 
 def can_share(wanted: LongArray, may_use: BoolArray, room: LongArray) -> bool:

@@ -13,10 +13,8 @@ import numpy.typing as npt
 
 from hived.assigning import Alike, Budget
 from hived.events import Limit, Offer, Together
-from hived.rooms import LongArray, Rooms
-from hived.topology import IntArray
-
-BoolArray = npt.NDArray[np.bool_]
+from hived.rooms import Rooms
+from hived.topology import BoolArray, IntArray, LongArray
 
 
 class _Rule(NamedTuple):

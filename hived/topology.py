@@ -22,6 +22,8 @@ from hived.blocks import Block
 
 NO_CELL = -1
 IntArray = npt.NDArray[np.int32]
+LongArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 class TopologyArrays(Block):

@@ -13,10 +13,7 @@ import numpy.typing as npt
 
 from hived.jit import entry_kernel, kernel
 from hived.state import Cells
-from hived.topology import NO_CELL, TopologyArrays
-
-BoolArray = npt.NDArray[np.bool_]
-LongArray = npt.NDArray[np.int64]
+from hived.topology import NO_CELL, BoolArray, TopologyArrays
 
 _BAD, _NON_SUGGESTED = 1 << 62, 1 << 61
 _ALIKE_SHIFT = 31

@@ -20,7 +20,7 @@ from hived.events import (
     PodDeleted,
     ScheduleRequested,
 )
-from hived.health import bind_doomed_in_chain, relieve_chains
+from hived.health import bind_doomed_in_chain
 from hived.jit import ENTRY_KERNELS, forget_sources
 from hived.scheduler import handle, new_state
 from hived.specs import (
@@ -71,7 +71,6 @@ def compile_kernels(after_each: Callable[[], None] = lambda: None) -> int:
     for cell_type in ("", "NODE"):
         story.run(_pod("impossible", priority=0, pods=64, within_cell=cell_type))
     bind_doomed_in_chain(state.arrays, state.cells, 0)
-    relieve_chains(state.arrays, state.cells)
     forget_order(state.arrays, state.cells)
     return count_compiled("hived")
 

@@ -14,8 +14,8 @@ from hived.jit import entry_kernel, kernel
 from hived.placement import PLACED, free_leaves, pick_all_leaves, pick_nodes
 from hived.specs import FREE_PRIORITY, MAX_LEVELS, MIN_GUARANTEED_PRIORITY
 from hived.state import Cells, CellState
-from hived.topology import NO_CELL, IntArray, TopologyArrays
-from hived.views import BoolArray, LongArray, view_key
+from hived.topology import NO_CELL, BoolArray, IntArray, LongArray, TopologyArrays
+from hived.views import view_key
 
 _USED, _RESERVING = int(CellState.USED), int(CellState.RESERVING)
 

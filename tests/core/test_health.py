@@ -342,18 +342,3 @@ def test_a_chain_of_64_levels_lives_through_bad_nodes() -> None:
     for node in state.topology.node_names[::3]:
         set_nodes(state, node, is_healthy=False)
         check_invariants(state)
-
-
-def test_strain_is_forgotten_once_vc_safety_holds_again() -> None:
-    state = healthy_state(rack_cluster())
-    state.cells.strained[0] = 1
-    set_nodes(state, "n0", is_healthy=True)
-    assert not state.cells.strained.any()
-
-
-def test_strain_is_remembered_while_a_level_is_short_of_cells() -> None:
-    state = healthy_state(rack_cluster())
-    state.cells.strained[0] = 1
-    state.cells.all_vc_free[2] = np.int32(5)
-    set_nodes(state, "n0", is_healthy=True)
-    assert state.cells.strained[0] == 1

@@ -1,8 +1,9 @@
 """From a virtual placement to physical cells: buddy allocation, safe relaxed split, matching (rules 7)."""
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
-from tests.core.naive.model import Chain, PhysicalCell, VirtualCell
+from tests.core.naive.model import PhysicalCell, VirtualCell
 from tests.core.naive.placement import Suggestions
+from tests.core.naive.safety import spare_cells
 from tests.core.naive.world import World, swap_remove
 
 Tree = dict[VirtualCell, "Tree"]  # an unbound virtual cell -> its branches to bind, in order of first use
@@ -148,17 +149,6 @@ def descend(
     return None
 
 
-def spare_cells(
-    chain: Chain, lowest: int, free: dict[int, list[PhysicalCell]], quota: dict[int, int]
-) -> dict[int, int]:
-    """4c.4: how many cells of each level, down to `lowest`, could be split without breaking safety."""
-    spare: dict[int, int] = {}
-    for level in range(chain.levels[-1], lowest - 1, -1):
-        from_above = spare[level + 1] * chain.child_counts[level + 1] if level + 1 in spare else 0
-        spare[level] = len(free[level]) - quota[level] + from_above
-    return spare
-
-
 def keeps_safety(world: World, cells: list[PhysicalCell]) -> bool:
     """May these preassigned cells be taken? Each cell that is split for them takes one from the spare of its level.
 
@@ -172,9 +162,8 @@ def keeps_safety(world: World, cells: list[PhysicalCell]) -> bool:
             if above.is_split:
                 break
             split.add(above)
-    for name, chain in world.chains.items():
-        quota = {level: world.all_vc_free(name, level) for level in chain.levels}
-        for level, spare in spare_cells(chain, 1, world.free[name], quota).items():
+    for name in world.chains:
+        for level, spare in world.spare(name).items():
             if 0 <= spare < sum(above.chain == name and above.level == level for above in split):
                 return False
     return True

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from hived.errors import UserError
 from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, PodRequest
 from tests.core.naive.groups import check_agreement, create_preempting, intended_bindings, planned_cells
-from tests.core.naive.mapping import spare_cells
 from tests.core.naive.model import FREE, PREEMPTING, USED, Group, PhysicalCell, VirtualCell
 from tests.core.naive.replay import located_leaves
 from tests.core.naive.world import World
@@ -54,19 +53,15 @@ class Reservation:
             check_agreement(pod, group)
         leaves = [leaf for leaf, _ in group.leaf_pairs()]
         chain = self.world.chains[leaves[0].chain]
-        before = self.spare(chain.name)
+        before = self.world.spare(chain.name)
         with self.world.planning(
             planned_cells(group.leaf_pairs()), catch_up=True, intended=intended_bindings(group.leaf_pairs())
         ):
             create_preempting(self.world, group)
-        after = self.spare(chain.name)
+        after = self.world.spare(chain.name)
         for level in chain.levels:
             if after[level] < 0 and after[level] < before[level]:
                 raise self.refuse("VC safety")
-
-    def spare(self, chain: str) -> dict[int, int]:
-        quota = {level: self.world.all_vc_free(chain, level) for level in self.world.chains[chain].levels}
-        return spare_cells(self.world.chains[chain], 1, self.world.free[chain], quota)
 
     def make_group(self) -> Group:
         sizes = {member.leaf_cell_count: member.pod_count for member in self.spec.group.members}

@@ -18,6 +18,7 @@ from tests.core.naive.model import (
     build_virtual_clusters,
     initial_view,
 )
+from tests.core.naive.safety import spare_cells
 
 KEPT = {"views", "last_plan", "chains", "vcs", "nodes", "children", "leaves"}  # unchanging, or not undone (rule 5.2)
 KEPT |= {"chain", "level", "cell_type", "address", "is_node_level", "parent", "index", "pin", "root"}
@@ -142,23 +143,22 @@ class World:
     # --- counts --------------------------------------------------------------------------------------------------
 
     def vc_free(self, vc: str, chain: str, level: int) -> int:
-        """The VC's unallocated preassigned cells: those that are not bound, doomed ones included (rule 4.1)."""
+        """The VC's preassigned cells that are not allocated: doomed ones are bound, and do not count (rule 4.1)."""
         return sum(root.bound is None for root in self.vcs[vc].roots(chain) if root.level == level)
 
     def all_vc_free(self, chain: str, level: int) -> int:
         return sum(self.vc_free(vc, chain, level) for vc in self.vcs)
 
     def is_safe(self, chain: str) -> bool:
-        """Do the VCs' free cells fit into the free lists, split from the top down? Stricter than level by level."""
-        spare = 0
-        for level in reversed(self.chains[chain].levels):
-            spare = spare * self.chains[chain].child_counts.get(level + 1, 0)
-            spare += len(self.free[chain][level]) - self.all_vc_free(chain, level)
-            if spare < 0:
-                return False
-        return True
+        """Do the VCs' free cells fit into the free lists, split from the top down (rule 4.3)?"""
+        return all(spare >= 0 for spare in self.spare(chain).values())
+
+    def spare(self, chain: str) -> dict[int, int]:
+        claims = {level: self.all_vc_free(chain, level) for level in self.chains[chain].levels}
+        return spare_cells(self.chains[chain], 1, self.free[chain], claims)
 
     def is_safe_at(self, chain: str, level: int) -> bool:
+        """Level by level, which asks less (rule 4.2)."""
         return self.left[chain][level] >= self.all_vc_free(chain, level)
 
     # --- preassigned cells: rules 10.4 to 10.8 ------------------------------------------------------------------------

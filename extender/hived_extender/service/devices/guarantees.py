@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hived.safety import claims_without_good_cells
 from hived.state import State
 from hived.topology import NO_CELL
 from hived_extender.service.devices.notes import first_of, in_short
@@ -58,17 +59,9 @@ def shared_shortages(state: State) -> list[SharedShortage]:
     """
     found = []
     for number, chain in enumerate(state.topology.chains):
-        taken, short, lowest = 0, dict[str, int](), 0
-        for level in range(chain.top_level, 0, -1):
-            slot = int(state.arrays.level_offset[number]) + level
-            leaves, promised = chain.leaf_count(level), int(state.cells.all_vc_free[slot])
-            spare = int(state.cells.left[slot] - state.cells.bad_count[slot]) - taken // leaves
-            kept = min(promised, max(spare, 0))
-            taken += kept * leaves
-            if kept < promised:
-                short[chain.types[level - 1]], lowest = promised - kept, level
-        if short:
-            vcs, nodes = _promised_from(state, number, lowest), _bad_nodes(state, number)
+        if missing := claims_without_good_cells(state, number):
+            short = {chain.types[level - 1]: count for level, count in missing.items()}
+            vcs, nodes = _promised_from(state, number, min(missing)), _bad_nodes(state, number)
             found.append(SharedShortage(chain.name, chain.types[0], vcs, short, nodes))
     return found
 
