@@ -50,7 +50,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 # The core, lowest layer first. A module may import from lower layers, never from its own or a higher one, except that
 # the plain values of the first layer may use each other.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "specs", "events", "decisions", "jit", "kernel_cache", "blocks", "work"),
+    ("errors", "specs", "events", "decisions", "jit", "kernel_cache", "blocks"),
     ("topology",),
     ("layout",),
     ("state", "matching", "sharing"),

@@ -46,7 +46,7 @@ class Count(Meter):
         """From the configuration to a cluster whose nodes are all healthy."""
         with self.counting("new state"):
             state = new_state(self.spec)
-        with self.counting("all nodes healthy, one by one", state):
+        with self.counting("all nodes healthy, one by one"):
             add_all_nodes(state)
 
     def pods(self) -> None:
@@ -104,7 +104,7 @@ class Count(Meter):
     def place(self, name: str, pod: PodRequest, suggested: npt.NDArray[np.bool_] | None = None) -> BindInfo:
         """Schedule and allocate a pod that can run at once."""
         state = self.driver.state
-        with self.counting(name, state):
+        with self.counting(name):
             decision = handle(state, ScheduleRequested(pod, suggested=suggested))
             if not isinstance(decision, Bind):
                 raise RuntimeError(f"{name} got {decision}")
@@ -113,7 +113,7 @@ class Count(Meter):
 
     def delete(self, name: str, pod: PodRequest) -> None:
         """Delete a bound pod."""
-        with self.counting(name, self.driver.state):
+        with self.counting(name):
             handle(self.driver.state, PodDeleted(pod))
 
     def single_pods(self) -> None:
@@ -174,11 +174,11 @@ class Count(Meter):
         self.delete("deletion of a pod", pod)
         for node in (idle, used):
             for is_healthy in (False, True):
-                with self.counting(f"node {'healthy' if is_healthy else 'bad'}", self.driver.state):
+                with self.counting(f"node {'healthy' if is_healthy else 'bad'}"):
                     handle(self.driver.state, NodeHealthChanged(node, is_healthy))
                 self.place_and_forget("pod after a node's health changed")
             for count in (2, 0):
-                with self.counting(f"leaves {'lost' if count else 'healed'}", self.driver.state):
+                with self.counting(f"leaves {'lost' if count else 'healed'}"):
                     handle(self.driver.state, LeavesLost(node, leaf_type, count))
                 self.place_and_forget("pod after a node's health changed")
 
@@ -202,7 +202,7 @@ class Count(Meter):
         """One of many bound pods, as they come after a restart."""
         pod, bind_info = next(iter(self.driver.placed.values()))
         handle(self.driver.state, PodDeleted(pod))
-        with self.counting("replay of a bound pod", self.driver.state):
+        with self.counting("replay of a bound pod"):
             handle(self.driver.state, PodAllocated(pod, bind_info))
 
     def waiting(self) -> None:
@@ -210,14 +210,14 @@ class Count(Meter):
         for name, priority in (("of the lowest priority", LOW_PRIORITY), ("of a higher priority", PRIORITY)):
             self.put_in_order()
             pod = self.pod(GPU, priority)
-            with self.counting(f"pod {name} that must wait", self.driver.state):
+            with self.counting(f"pod {name} that must wait"):
                 decision = handle(self.driver.state, ScheduleRequested(pod))
             if not isinstance(decision, Wait):
                 raise RuntimeError(f"pod {name} got {decision}")
 
         gang = self.pod(SMALL_GANG, LOW_PRIORITY)
         near = replace(gang, spec=replace(gang.spec, within_cell="RACK"))
-        with self.counting("8 x 8 GPUs in one rack, which must wait", self.driver.state):
+        with self.counting("8 x 8 GPUs in one rack, which must wait"):
             decision = handle(self.driver.state, ScheduleRequested(near))
         if not isinstance(decision, Wait):
             raise RuntimeError(f"a gang got {decision}")
@@ -226,7 +226,7 @@ class Count(Meter):
         """A pod whose victims have to leave first."""
         state, pod = self.driver.state, self.pod(NODE, HIGH_PRIORITY)
         for phase in Phase:
-            with self.counting(f"preemption, {phase.value}", state):
+            with self.counting(f"preemption, {phase.value}"):
                 decision = handle(state, ScheduleRequested(pod, phase))
             if not isinstance(decision, Preempt):
                 raise RuntimeError(f"{pod.name} got {decision}")

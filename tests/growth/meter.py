@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from types import ModuleType
 
-from hived.work import Work, counted
+from tests.growth.work import Work, counted
 
 
 class Meter:
@@ -16,9 +16,9 @@ class Meter:
         self._packages = packages
 
     @contextmanager
-    def counting(self, name: str, *owners: object) -> Iterator[None]:
+    def counting(self, name: str) -> Iterator[None]:
         """Count what happens as one operation of this name."""
-        with counted(*owners, packages=self._packages) as work:
+        with counted(*self._packages) as work:
             yield
         known = asdict(self.work.get(name, work))
         self.work[name] = Work(**{meter: max(count, known[meter]) for meter, count in asdict(work).items()})

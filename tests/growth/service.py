@@ -89,11 +89,11 @@ class ServiceCount(Meter):
         """List what there is, begin a term; then pods come that wait, and pods that get a node."""
         bound = self.load()
         self.it = Service(self.spec, KubeClient.connect(NOWHERE))
-        with self.counting("list of all nodes", self.it):
+        with self.counting("list of all nodes"):
             self.it.sync_nodes(map(healthy_node, self.names))
-        with self.counting("list of all pods", self.it):
+        with self.counting("list of all pods"):
             self.it.sync_pods(bound)
-        with self.counting("begin of a term", self.it):
+        with self.counting("begin of a term"):
             self.it.lead(lambda: True)
         self.queued = [self.new(GPU, FULL, LOW_PRIORITY) for _ in range(self.node_count // 4)]
         for pod in self.queued:
@@ -130,18 +130,18 @@ class ServiceCount(Meter):
 
     def tell(self, name: str, pod: Pod) -> None:
         """A pod is seen."""
-        with self.counting(name, self.it):
+        with self.counting(name):
             self.it.pod_seen(pod)
 
     def gone(self, name: str, pod: PodRequest) -> None:
         """A pod is gone."""
-        with self.counting(name, self.it):
+        with self.counting(name):
             self.it.pod_gone(pod.uid)
 
     def filter(self, name: str, pod: PodRequest, names: bytes, outcome: bytes) -> None:
         """A filter call, and a word that must be in the answer."""
         body = filter_body(pod, names)
-        with self.counting(name, self.it):
+        with self.counting(name):
             reply = call(self.it, routes.filter_call, body)
         if outcome not in reply:
             raise RuntimeError(f"{name}: {reply.decode()}")
@@ -175,7 +175,7 @@ class ServiceCount(Meter):
         self.filter("filter of a pod that must wait", pod, self.list, b"hivedscheduler")
         self.filter("filter of a pod that must wait", pod, self.list, b"hivedscheduler")
         self.tell("waiting pod seen again", seen(pod))
-        with self.counting("waiting pods tried on the core", self.it):
+        with self.counting("waiting pods tried on the core"):
             self.it._try_on_core([pod.uid for pod in self.queued[:SLICE]])
         self.gone("waiting pod is gone", pod)
 
@@ -193,7 +193,7 @@ class ServiceCount(Meter):
             ("node turns bad", bad_node(name)),
             ("node turns healthy", healthy_node(name)),
         ):
-            with self.counting(label, self.it):
+            with self.counting(label):
                 self.it.node_seen(node)
 
     def preemption(self) -> None:
@@ -205,7 +205,7 @@ class ServiceCount(Meter):
             "Pod": msgspec.Raw(pod_text(pod).encode()),
             "NodeNameToMetaVictims": {self.names[0]: {"Pods": []}},
         }
-        with self.counting("preempt", self.it):
+        with self.counting("preempt"):
             call(self.it, routes.preempt_call, msgspec.json.encode(candidates))
         for uid in tuple(self.it._evictor._asked):
             self.gone("victim is gone", self.driver.placed[uid][0])
@@ -218,21 +218,21 @@ class ServiceCount(Meter):
             ("health", routes.health), ("readiness", routes.readiness), ("metrics", routes.metrics_text),
             ("one group", routes.affinity_group),
         ):  # fmt: skip
-            with self.counting(name, self.it):
+            with self.counting(name):
                 call(self.it, handler, b"", group)
 
     def end(self) -> None:
         """Everything is listed again, the term ends."""
         nodes = [healthy_node(name) for name in self.names]
-        with self.counting("list of all nodes, again", self.it):
+        with self.counting("list of all nodes, again"):
             self.it.sync_nodes(nodes)
         known = [(record.request, record.bind_info) for record in self.it._pods]
         pods = [seen(request, info) for request, info in known if request is not None]
-        with self.counting("list of all pods, again", self.it):
+        with self.counting("list of all pods, again"):
             self.it.sync_pods(pods)
-        with self.counting("end of a term", self.it):
+        with self.counting("end of a term"):
             self.it.follow("the term is over")
-        with self.counting("list of no pods", self.it):
+        with self.counting("list of no pods"):
             self.it.sync_pods([])
 
 

@@ -1,0 +1,118 @@
+"""The counter itself: that each meter counts what it says, in a process without compiled kernels."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.places import ROOT
+
+STATEMENTS = {
+    "address": "state.topology.address(0)",
+    "comprehension of 10": "note_from(range(10))",
+    "comprehension of 20": "note_from(range(20))",
+    "lines of others": "json.dumps({'a': 1}, indent=1)",
+    "a megabyte": "bytes(10 ** 6)",
+    "a megabyte twice, one after the other": "bytes(10 ** 6); bytes(10 ** 6)",
+    "two megabytes": "one, two = bytes(10 ** 6), bytes(10 ** 6)",
+    "an array of a megabyte": "np.zeros(10 ** 6, np.int8)",
+    "a line of another package": "shelves.look()",
+    "a node": "handle(state, NodeHealthChanged('gpu-node-00009', False))",
+    "the node again": "handle(state, NodeHealthChanged('gpu-node-00009', True))",
+    "the node a third time": "handle(state, NodeHealthChanged('gpu-node-00009', False))",
+}
+
+PROGRAM = """
+import json, sys
+import numpy as np
+import shelves
+from hived.events import NodeHealthChanged
+from hived.groups import check_members
+from hived.scheduler import handle, new_state
+from hived.specs import GroupSpec, MemberSpec, PodSpec
+from tests.benchmarks.clusters import cluster_spec
+from tests.benchmarks.measure import add_all_nodes
+from tests.growth.work import counted
+
+def note_from(numbers):
+    check_members(PodSpec("A", 0, 1, GroupSpec("g", tuple(MemberSpec(1, number + 1) for number in numbers))))
+
+state = new_state(cluster_spec(128))
+add_all_nodes(state)
+found = {}
+for name, statement in json.load(sys.stdin).items():
+    known = dict(globals())
+    with counted(shelves) as work:
+        exec(statement, known)
+    found[name] = [work.operations, work.allocated]
+found["trace"] = sys.gettrace() is not None
+print(json.dumps(found))
+"""
+
+
+def run(folder: Path, statements: Mapping[str, str], is_compiled: bool) -> "subprocess.CompletedProcess[str]":
+    """Count each statement on one state of 128 nodes; a package that counts as well is made in `folder`."""
+    package = folder / "shelves"
+    package.mkdir()
+    (package / "__init__.py").write_text("def look():\n    return None\n")
+    path = os.pathsep.join([str(folder), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path, "NUMBA_DISABLE_JIT": str(int(not is_compiled))}
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, input=json.dumps(statements),
+        capture_output=True, text=True, timeout=590, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+    """Operations and bytes of each statement."""
+    done = run(tmp_path_factory.mktemp("other"), STATEMENTS, is_compiled=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_lines_of_the_core_are_counted(found: dict[str, list[int]]) -> None:
+    assert found["address"][0] > 0
+
+
+def test_lines_of_another_package_are_counted(found: dict[str, list[int]]) -> None:
+    assert found["a line of another package"][0] == 1
+
+
+def test_lines_outside_of_the_packages_are_not_counted(found: dict[str, list[int]]) -> None:
+    assert found["lines of others"][0] == 0
+
+
+def test_each_round_of_a_generator_or_comprehension_counts(found: dict[str, list[int]]) -> None:
+    assert found["comprehension of 20"][0] - found["comprehension of 10"][0] >= 10
+
+
+def test_lines_of_kernels_are_counted(found: dict[str, list[int]]) -> None:
+    assert found["a node"][0] > 8 * 5  # GPUs of the node x levels above each
+
+
+def test_the_same_event_in_the_same_state_gives_the_same_count(found: dict[str, list[int]]) -> None:
+    assert found["a node"][0] == found["the node a third time"][0]
+
+
+def test_bytes_are_those_of_the_worst_moment(found: dict[str, list[int]]) -> None:
+    for name, megabytes in (
+        ("a megabyte", 1),
+        ("a megabyte twice, one after the other", 1),
+        ("two megabytes", 2),
+        ("an array of a megabyte", 1),
+    ):
+        assert megabytes * 10**6 <= found[name][1] < megabytes * 10**6 + 20_000, name
+
+
+def test_nothing_is_traced_afterwards(found: dict[str, list[int]]) -> None:
+    assert not found["trace"]
+
+
+def test_compiled_kernels_are_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, {"": ""}, is_compiled=True)
+    assert "start Python with NUMBA_DISABLE_JIT=1" in done.stderr
