@@ -13,8 +13,9 @@ import numpy as np
 
 from hived.binding import bind_bad_child, bind_cell, overlaps_plan, unbind_cell
 from hived.buddy import append_bad, append_cell, give_free_cell, is_free, remove_bad, remove_cell, take_free_cell
-from hived.jit import entry_kernel, kernel, linked_kernel
+from hived.jit import entry_kernel, kernel
 from hived.journal import put
+from hived.linking import linked_kernel
 from hived.safety import holds_at, note_strain
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import Cells

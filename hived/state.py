@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.blocks import Block
-from hived.jit import link_kernels
 from hived.layout import build_topology
+from hived.linking import link_kernels
 from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
 from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays
 

@@ -50,7 +50,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 # The core, lowest layer first. A module may import from lower layers, never from its own or a higher one, except that
 # the plain values of the first layer may use each other.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "specs", "events", "decisions", "jit", "kernel_cache", "blocks"),
+    ("errors", "specs", "events", "decisions", "jit", "linking", "kernel_cache", "blocks"),
     ("topology",),
     ("layout",),
     ("state", "matching", "sharing"),
@@ -84,8 +84,8 @@ CORE_EXCEPTIONS = {
 # Third-party packages that only these modules may import.
 ONLY_IN = {
     "kubernetes": {"hived_extender.kube.client"},
-    "numba": {"hived.jit", "hived.kernel_cache", "hived.blocks"},
-    "llvmlite": {"hived.jit", "hived.kernel_cache", "hived.blocks"},
+    "numba": {"hived.jit", "hived.linking", "hived.kernel_cache", "hived.blocks"},
+    "llvmlite": {"hived.linking", "hived.kernel_cache", "hived.blocks"},
     "cryptography": {"hived_extender.deploy.certificates"},
 }
 
@@ -93,7 +93,7 @@ ONLY_IN = {
 # an upper bound for each. Attributes that no import shows: `_cache`, `overloads` and the library in them (hived.jit),
 # `_cache_file`, `_cache_path` and `_impl` of a cache (hived.kernel_cache), `_numba_type_` (hived.blocks).
 INTERNALS = {
-    "hived.jit": {"numba.core"},
+    "hived.linking": {"numba.core"},
     "hived.kernel_cache": {"numba.core.caching", "numba.core.serialize"},
     "hived.blocks": {"numba.core", "numba.core.typing.templates", "numba.np.arrayobj"},
     "hived_extender.http.server": {"uvicorn.protocols.http.httptools_impl"},

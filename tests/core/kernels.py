@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-from hived.jit import LINKED_KERNELS
+from hived.linking import LINKED_KERNELS
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 

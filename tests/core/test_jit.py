@@ -13,6 +13,7 @@ from tests.core.kernels import IS_INTERPRETED
 @pytest.mark.skipif(IS_INTERPRETED, reason="nothing is compiled")
 def test_only_entry_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit, "ENTRY_KERNELS", [])
+    monkeypatch.setattr(jit, "KEPT_KERNELS", [])
 
     def double(number: int) -> int:
         return 2 * number
@@ -26,6 +27,7 @@ def test_only_entry_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.skipif(not IS_INTERPRETED, reason="kernels are compiled")
 def test_kernels_are_plain_functions_when_compiling_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit, "ENTRY_KERNELS", [])
+    monkeypatch.setattr(jit, "KEPT_KERNELS", [])
 
     def double(number: int) -> int:
         return 2 * number

@@ -12,7 +12,8 @@ import pytest
 
 import hived
 from hived import warm
-from hived.jit import ENTRY_KERNELS, LINKED_KERNELS, forget_sources
+from hived.jit import ENTRY_KERNELS, forget_sources
+from hived.linking import LINKED_KERNELS
 from tests.core.kernels import IS_INTERPRETED
 
 
