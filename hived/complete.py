@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hived.assigning import Alike, Assignment, Place, Tries, find_alike
-from hived.behind import Chooser
 from hived.chains import chain_of_view
 from hived.errors import InvariantError, UserError
 from hived.events import Offer
@@ -26,6 +25,7 @@ from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import NO_GROUP, Group, State
 from hived.together import Domains
 from hived.topology import NO_CELL, BoolArray
+from hived.virtual_leaves import choose_virtual
 
 _ANYWHERE = 0  # in place of a level
 
@@ -186,12 +186,11 @@ def _take_leaves(state: State, problem: Problem, rooms: Rooms, rank: int, places
     if not problem.request.is_guaranteed:
         return Placement(physical, None)
     levels = [int(rooms.root_level[places[slot].row]) for slot, size in enumerate(sizes) for _ in range(size)]
-    chooser = Chooser(state, problem.request.pod.spec)
     try:
-        virtual = [chooser.choose(leaf, level) for leaf, level in zip(physical.tolist(), levels, strict=True)]
+        virtual = choose_virtual(state, problem.request.pod.spec, physical, np.array(levels, np.int32))
     except UserError as error:
         raise InvariantError(f"a place was found that the VC cannot have: {error.message}") from error
-    return Placement(physical, np.array(virtual, np.int32))
+    return Placement(physical, virtual)
 
 
 class _Leaves:

@@ -20,6 +20,7 @@ from hived.safety import holds_at, note_strain
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.tree import ancestor_at, first_below
 from hived.views import note_change
 
 BIND, UNBIND, ALLOCATE, RELEASE = 1, 2, 3, 4
@@ -280,29 +281,12 @@ def _next_cursor(cursor: int, own_level: int, listed_level: int) -> int:
 
 
 @kernel
-def ancestor_at(t: TopologyArrays, cell: int, level: int) -> int:
-    """The cell of a level that a cell is below, or the cell itself."""
-    while t.level[cell] < level:
-        cell = t.parent[cell]
-    return cell
-
-
-@kernel
-def _first_below(t: TopologyArrays, cell: int, level: int) -> tuple[int, int]:
-    """The first cell of a level below a cell, or the cell itself, and how many there are; they are neighbours."""
-    count = t.leaf_count[t.chain_level[cell]]
-    while t.level[cell] > level:
-        cell = t.first_child[cell]
-    return cell, count // t.leaf_count[t.chain_level[cell]]
-
-
-@kernel
 def _bind_bad_descendants(t: TopologyArrays, s: Cells, cell: int) -> None:
     """Show the bad descendants of a cell that is being allocated to its VC, from the top down (rule 10.9)."""
     if s.bad[cell] == 0:
         return
     for level in range(t.level[cell] - 1, 0, -1):
-        first, count = _first_below(t, cell, level)
+        first, count = first_below(t, cell, level)
         for below in range(first, first + count):
             if s.bad[below] == 1:
                 bind_bad_child(t, s, below)
@@ -312,7 +296,7 @@ def _bind_bad_descendants(t: TopologyArrays, s: Cells, cell: int) -> None:
 def _leave_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
     """A bad cell was allocated: it and its bad descendants are not free any more."""
     for level in range(t.level[cell], 0, -1):
-        first, count = _first_below(t, cell, level)
+        first, count = first_below(t, cell, level)
         for below in range(first, first + count):
             remove_bad(t, s, below)
 
@@ -321,7 +305,7 @@ def _leave_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
 def _enter_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
     """A bad cell was released: it and its bad descendants are free bad cells now, and unbound."""
     for level in range(t.level[cell], 0, -1):
-        first, count = _first_below(t, cell, level)
+        first, count = first_below(t, cell, level)
         for below in range(first, first + count):
             if s.bad[below] == 1:
                 append_bad(t, s, below)

@@ -20,7 +20,6 @@ from hived.events import LeavesLost
 from hived.health import (
     BIND,
     UNBIND,
-    ancestor_at,
     count_bad,
     least_bad_free,
     note_path,
@@ -35,6 +34,7 @@ from hived.journal import put
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
 from hived.state import Cells, State
 from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.tree import ancestor_at
 
 Rank = tuple[bool, bool, int, bool]
 

@@ -22,6 +22,7 @@ from hived.matching import match_first
 from hived.safety import keeps_safety, spare_cells
 from hived.state import Cells
 from hived.topology import NO_CELL, BoolArray, IntArray, TopologyArrays
+from hived.tree import children_of, descend, overlap
 from hived.views import is_bad_as_a_whole
 
 NO_WISH = -1
@@ -69,15 +70,6 @@ def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) ->
         if suggestion.suggested[t.node[node_cell]]:
             return True
     return False
-
-
-@kernel
-def overlap(t: TopologyArrays, one: int, other: int) -> bool:
-    """Is one of two cells the other, or above it?"""
-    first, other_first = t.first_leaf[one], t.first_leaf[other]
-    if first < other_first:
-        return other_first < first + t.leaf_count[t.chain_level[one]]
-    return first < other_first + t.leaf_count[t.chain_level[other]]
 
 
 @kernel
@@ -195,7 +187,7 @@ def fit_matrix(
     node_level = t.node_level[t.chain_of_level[t.chain_level[candidates[0]]]]
     depth = max(0, t.level[candidates[0]] - node_level)
     wish_lists, wish_starts = _descend_wishes(w, wishes, depth)
-    rows, cells = wish_lists[wish_starts[depth] : wish_starts[depth + 1]], _descend_cells(t, candidates, depth)
+    rows, cells = wish_lists[wish_starts[depth] : wish_starts[depth + 1]], descend(t, candidates, depth)
     fits = _fit_usable(t, s, rows, cells, suggestion)
     for column in range(len(cells)):
         if s.lost[cells[column]] > 0 and t.level[cells[column]] > 1:
@@ -204,7 +196,7 @@ def fit_matrix(
                     fits[row, column] = _fits_in_part(t, s, w, rows[row], cells[column], suggestion)
     for step in range(depth - 1, -1, -1):
         rows = wish_lists[wish_starts[step] : wish_starts[step + 1]]
-        fits = _fit_parents(t, s, w, rows, _descend_cells(t, candidates, step), fits, suggestion)
+        fits = _fit_parents(t, s, w, rows, descend(t, candidates, step), fits, suggestion)
     return fits
 
 
@@ -232,10 +224,10 @@ def _fits_in_part(t: TopologyArrays, s: Cells, w: Wishes, wish: int, cell: int, 
     depth = t.level[cell] - 1
     wish_lists, wish_starts = _descend_wishes(w, ones, depth)
     rows = wish_lists[wish_starts[depth] : wish_starts[depth + 1]]
-    fits = _fit_usable(t, s, rows, _descend_cells(t, top, depth), suggestion)
+    fits = _fit_usable(t, s, rows, descend(t, top, depth), suggestion)
     for step in range(depth - 1, -1, -1):
         rows = wish_lists[wish_starts[step] : wish_starts[step + 1]]
-        fits = _fit_parents(t, s, w, rows, _descend_cells(t, top, step), fits, suggestion)
+        fits = _fit_parents(t, s, w, rows, descend(t, top, step), fits, suggestion)
     return fits[0, 0]
 
 
@@ -280,27 +272,6 @@ def _descend_wishes(w: Wishes, wishes: IntArray, depth: int) -> tuple[IntArray, 
 
 
 @kernel
-def _descend_cells(t: TopologyArrays, cells: IntArray, depth: int) -> IntArray:
-    """The cells `depth` levels below `cells`, in order."""
-    for _ in range(depth):
-        span = t.child_count[t.chain_level[cells[0]]]
-        below = np.empty(len(cells) * span, np.int32)
-        for i in range(len(cells)):
-            for k in range(span):
-                below[i * span + k] = t.first_child[cells[i]] + k
-        cells = below
-    return cells
-
-
-@kernel
-def _children(t: TopologyArrays, cell: int) -> IntArray:
-    children = np.empty(t.child_count[t.chain_level[cell]], np.int32)
-    for i in range(len(children)):
-        children[i] = t.first_child[cell] + i
-    return children
-
-
-@kernel
 def assign(
     t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, candidates: IntArray, suggestion: Suggestion
 ) -> bool:
@@ -324,7 +295,7 @@ def assign(
             children[i] = child
             child = w.next[child]
         cell = w.match[wish]
-        if not _assign_level(t, s, w, children, _children(t, cell), suggestion):
+        if not _assign_level(t, s, w, children, children_of(t, cell), suggestion):
             return False
         for i in range(count):
             stack[height] = children[i]
@@ -450,7 +421,7 @@ def split_relaxed(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level
         heads = _heads(t, s, level, min(spare[level], s.free_count[level]), suggestion)
         if len(heads) == 0:
             continue
-        _prepend_free(t, s, chain_level, _descend_cells(t, heads, level - chain_level))
+        _prepend_free(t, s, chain_level, descend(t, heads, level - chain_level))
         if map_to_free_list(t, s, w, root, chain_level, suggestion):
             return True
     return False
@@ -516,7 +487,7 @@ def _place_wishes(
         for k in range(count):
             wishes[k] = wish
             wish = w.next[wish]
-        candidates = _children(t, s.bound[t.parent[w.cell[tops[i]]]])
+        candidates = children_of(t, s.bound[t.parent[w.cell[tops[i]]]])
         if not assign(t, s, w, wishes, candidates, suggestion):
             return False
     return True

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from hived.agreement import check_agreement
-from hived.behind import Chooser
 from hived.bind_info import canonical_order, check_sizes, find_leaves
 from hived.chains import check_request
 from hived.errors import UserError
@@ -20,6 +19,7 @@ from hived.safety import is_damaged, spare_of
 from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, PodRequest, PodSpec
 from hived.state import NO_GROUP, State
 from hived.topology import NO_CELL, IntArray
+from hived.virtual_leaves import choose_virtual
 
 
 def restore_reservation(state: State, pods: Sequence[PodRequest], bind_info: BindInfo) -> None:
@@ -33,25 +33,19 @@ def restore_reservation(state: State, pods: Sequence[PodRequest], bind_info: Bin
     physical, levels = find_leaves(state, known)
     _check_leaves(state, spec, physical)
     _check_users(state, spec, physical)
-    virtual = _choose_virtual(state, spec, physical, levels)
+    try:
+        virtual = choose_virtual(state, spec, physical, levels)
+    except UserError as error:
+        raise _refused(spec, error.message) from None
     chain = int(state.arrays.chain_of_level[state.arrays.chain_level[physical[0]]])
     before = spare_of(state, chain)
-    start_preemption(state, pods[0], physical, np.array(virtual, np.int32))
+    start_preemption(state, pods[0], physical, virtual)
     if is_damaged(before, spare_of(state, chain)):
         raise _refused(spec, f"other VCs are promised the cells that are left of chain {_name(state, chain)}")
     group = state.groups[spec.group.name]
     for pod in pods:
         check_agreement(pod, group)
         group.preempting_pods[pod.uid] = pod
-
-
-def _choose_virtual(state: State, spec: PodSpec, physical: IntArray, levels: IntArray) -> list[int]:
-    """The virtual leaves behind physical ones; UserError if there is one that the VC cannot have."""
-    chooser = Chooser(state, spec)
-    try:
-        return [chooser.choose(leaf, level) for leaf, level in zip(physical.tolist(), levels.tolist(), strict=True)]
-    except UserError as error:
-        raise _refused(spec, error.message) from None
 
 
 def _check_pods(state: State, pods: Sequence[PodRequest]) -> PodSpec:

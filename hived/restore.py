@@ -18,6 +18,8 @@ from hived.safety import note_strain
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
 from hived.state import NO_GROUP, Cells, CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray, TopologyArrays
+from hived.tree import ancestor_at, overlap
+from hived.virtual_leaves import choose_virtual_leaf
 
 _USED = int(CellState.USED)
 # places of `progress`
@@ -145,45 +147,12 @@ def _choose_for_leaf(
             return NO_CELL
     elif t.root_count[slot] == 0:
         return NO_CELL
-    preassigned = leaf
-    while t.level[preassigned] < level:
-        preassigned = t.parent[preassigned]
+    preassigned = ancestor_at(t, leaf, level)
     if _release_doomed(t, s, preassigned, vc, slot):
         progress[_RELEASED_IN + t.chain_of_level[chain_level]] = 1
     if progress[_IS_LAZY] == 1:
         return NO_CELL
-    bound = leaf
-    while s.bound[bound] == NO_CELL and bound != preassigned:
-        bound = t.parent[bound]
-    virtual = s.bound[bound]
-    if virtual != NO_CELL:
-        root = t.root[virtual]
-        if pinned_root != NO_CELL:
-            if root != pinned_root:
-                return NO_CELL
-        elif t.vc[root] != vc or t.pinned[root] == 1 or t.level[root] != level:
-            return NO_CELL
-    elif pinned_root != NO_CELL:
-        virtual = _choose_cell(s, pinned_root, 1, priority)
-    else:
-        virtual = _choose_cell(s, t.root_base[slot], t.root_count[slot], priority)
-    while virtual != NO_CELL and t.level[virtual] > 1:
-        virtual = _choose_cell(s, t.first_child[virtual], t.child_count[t.chain_level[virtual]], priority)
-    return virtual
-
-
-@kernel
-def _choose_cell(s: Cells, first: int, count: int, priority: int) -> int:
-    """The first virtual cell that is free and unbound, else the one of lowest priority if that is below `priority`."""
-    lowest = NO_CELL
-    for cell in range(first, first + count):
-        if s.priority[cell] == FREE_PRIORITY and s.bound[cell] == NO_CELL:
-            return cell
-        if lowest == NO_CELL or s.priority[cell] < s.priority[lowest]:
-            lowest = cell
-    if lowest != NO_CELL and s.priority[lowest] < priority:
-        return lowest
-    return NO_CELL
+    return choose_virtual_leaf(t, s, leaf, level, vc, priority, pinned_root)
 
 
 @kernel
@@ -212,7 +181,7 @@ def _release_doomed(t: TopologyArrays, s: Cells, preassigned: int, vc: int, own_
             for cell in s.doomed_list[base : base + s.doomed_count[slot]].copy():
                 is_own = cell == preassigned and owner == vc
                 is_idle = s.doomed_position[cell] != NO_CELL and s.priority[cell] < MIN_GUARANTEED_PRIORITY
-                if is_idle and not is_own and _overlap(t, cell, preassigned):
+                if is_idle and not is_own and overlap(t, cell, preassigned):
                     release_doomed(t, s, slot, cell)
                     released = True
     if s.bound[preassigned] != NO_CELL or s.doomed_count[own_slot] == 0:
@@ -226,13 +195,3 @@ def _release_doomed(t: TopologyArrays, s: Cells, preassigned: int, vc: int, own_
         release_doomed(t, s, own_slot, cell)
         released = True
     return released
-
-
-@kernel
-def _overlap(t: TopologyArrays, one: int, other: int) -> bool:
-    """Is one of two physical cells the other, or above it?"""
-    if t.level[one] > t.level[other]:
-        one, other = other, one
-    while t.level[one] < t.level[other]:
-        one = t.parent[one]
-    return one == other

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from hived.decisions import Bind, Decision
 from hived.events import (
     Event,
@@ -35,7 +37,9 @@ from hived.specs import (
     VirtualClusterSpec,
 )
 from hived.state import State
+from hived.topology import NO_CELL
 from hived.views import forget_order
+from hived.virtual_leaves import choose_virtual_leaves
 
 
 def compile_kernels(after_each: Callable[[], None] = lambda: None) -> int:
@@ -72,6 +76,8 @@ def compile_kernels(after_each: Callable[[], None] = lambda: None) -> int:
         story.run(_pod("impossible", priority=0, pods=64, within_cell=cell_type))
     bind_doomed_in_chain(state.arrays, state.cells, 0)
     forget_order(state.arrays, state.cells)
+    none = np.empty(0, np.int32)
+    choose_virtual_leaves(state.arrays, state.cells, none, none, 0, NO_CELL, none)
     return count_compiled("hived")
 
 

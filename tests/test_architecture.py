@@ -52,6 +52,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "specs", "events", "decisions", "jit", "linking", "kernel_cache", "blocks"),
     ("topology",),
+    ("tree",),
     ("layout",),
     ("state", "matching", "sharing"),
     ("journal",),
@@ -59,7 +60,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("invariants",),
     ("buddy", "views", "chains"),
     ("binding", "placement"),
-    ("mapping", "within", "health", "groups", "agreement", "behind", "offers"),
+    ("mapping", "within", "health", "groups", "agreement", "virtual_leaves", "offers"),
     ("allocation", "bind_info", "lost", "rooms"),
     ("preemption", "split", "assigning"),
     ("restore", "reserve", "fitting"),
