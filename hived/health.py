@@ -12,7 +12,7 @@ off. `settle` runs them on an explicit stack: kernels may not recurse. Each fram
 import numpy as np
 
 from hived.binding import bind_bad_child, bind_cell, overlaps_plan, unbind_cell
-from hived.buddy import append_bad, append_cell, give_free_cell, is_free, remove_bad, remove_cell, take_free_cell
+from hived.free_lists import append_bad, append_cell, give_free_cell, is_free, remove_bad, remove_cell, take_free_cell
 from hived.jit import entry_kernel, kernel
 from hived.journal import put
 from hived.linking import linked_kernel

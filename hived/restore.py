@@ -9,7 +9,7 @@ import numpy as np
 
 from hived.allocation import allocate_leaf, set_state, use_leaf
 from hived.bind_info import canonical_order, find_leaves
-from hived.buddy import is_free
+from hived.free_lists import is_free
 from hived.groups import add_group
 from hived.health import bind_doomed_in_chain, release_doomed, worst_idle_doomed
 from hived.jit import entry_kernel, kernel

@@ -6,8 +6,8 @@ the first virtual cell that is free and unbound.
 
 import numpy as np
 
-from hived.buddy import is_free, take_free_cell
 from hived.errors import UserError
+from hived.free_lists import is_free, take_free_cell
 from hived.jit import entry_kernel, kernel
 from hived.journal import put, undo_writes
 from hived.specs import FREE_PRIORITY, PodSpec

@@ -616,7 +616,7 @@ def test_an_edit_of_any_source_file_means_another_folder(monkeypatch: pytest.Mon
     before = kernel_cache.source_digest()
     monkeypatch.setattr(kernel_cache, "__file__", str(tmp_path / "kernel_cache.py"))
     assert kernel_cache.source_digest() == before
-    with (tmp_path / "buddy.py").open("a") as copy:
+    with (tmp_path / "free_lists.py").open("a") as copy:
         copy.write("\n")
     assert kernel_cache.source_digest() != before
 

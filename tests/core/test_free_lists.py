@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from hived.buddy import append_bad, give_free_cell, is_free, remove_bad, take_free_cell
 from hived.errors import InvariantError
+from hived.free_lists import append_bad, give_free_cell, is_free, remove_bad, take_free_cell
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.state import State, empty_state
 from hived.topology import NO_CELL
