@@ -7,10 +7,10 @@ Arrays of leaves may hold NO_CELL: leaves that are not configured any more.
 
 from hived.binding import bind_path, forget_placement, unbind_path
 from hived.errors import InvariantError
-from hived.health import ALLOCATE, RELEASE, settle
 from hived.jit import entry_kernel, kernel
 from hived.journal import put
 from hived.linking import linked_kernel
+from hived.preassigned import ALLOCATE, RELEASE, settle
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, Cells, CellState
 from hived.topology import NO_CELL, IntArray, TopologyArrays

@@ -6,7 +6,7 @@ such a cell to a VC (rule 10.5). A VC that is promised whole nodes is therefore 
 once only such nodes are left; the node is then bound like any other, its VC sees which leaves are bad, and its pods use
 the others. Healing takes the same steps back. Three things are particular:
 
-- Where a doomed cell has to be chosen, the least bad one is bound, and the worst one released (`health`).
+- Where a doomed cell has to be chosen, the least bad one is bound, and the worst one released (`doomed`).
 - A free cell can become less bad and stay bad, and a doomed one worse. So once the health of a node changed, a doomed
   cell that nobody uses is exchanged for a free bad one that has fewer bad leaves, if either is above or below the node.
 - Which leaves are lost is often not known, only how many: they are chosen here.
@@ -16,21 +16,12 @@ from collections import Counter
 
 import numpy as np
 
+from hived.doomed import count_bad, least_bad_free, worst_idle_doomed
 from hived.events import LeavesLost
-from hived.health import (
-    BIND,
-    UNBIND,
-    count_bad,
-    least_bad_free,
-    note_path,
-    release_doomed,
-    set_leaf_bad,
-    set_leaf_healthy,
-    settle,
-    worst_idle_doomed,
-)
+from hived.health import note_path, set_leaf_bad, set_leaf_healthy
 from hived.jit import entry_kernel, kernel
 from hived.journal import put
+from hived.preassigned import BIND, UNBIND, release_doomed, settle
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
 from hived.state import Cells, State
 from hived.topology import NO_CELL, IntArray, TopologyArrays

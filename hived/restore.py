@@ -9,10 +9,12 @@ import numpy as np
 
 from hived.allocation import allocate_leaf, set_state, use_leaf
 from hived.bind_info import canonical_order, find_leaves
+from hived.doomed import worst_idle_doomed
 from hived.free_lists import is_free
 from hived.groups import add_group
-from hived.health import bind_doomed_in_chain, release_doomed, worst_idle_doomed
+from hived.health import bind_doomed_in_chain
 from hived.jit import entry_kernel, kernel
+from hived.preassigned import release_doomed
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
 from hived.safety import note_strain
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest

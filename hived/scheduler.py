@@ -45,11 +45,12 @@ from hived.groups import (
     remove_group,
     take_slot,
 )
-from hived.health import bind_pinned_cell, set_node_health
+from hived.health import set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
 from hived.lost import exchange_doomed, lose_leaves
 from hived.offers import are_offered, check_offer, may_keep, slot_nodes
+from hived.preassigned import bind_pinned_cell
 from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
 from hived.reserve import restore_reservation
 from hived.restore import restore_group
