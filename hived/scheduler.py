@@ -12,11 +12,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hived.agreement import check_agreement
 from hived.allocation import occupy_reserved, release_group
 from hived.bind_info import check_bind_info, planned_roots
-from hived.chains import check_request
-from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.checks import check_agreement, check_request
+from hived.deciding import decide, decide_member
+from hived.decisions import Applied, Bind, Decision
 from hived.errors import InvariantError, UserError
 from hived.events import (
     Event,
@@ -30,17 +30,10 @@ from hived.events import (
     PodDeleted,
     ScheduleRequested,
 )
-from hived.fitting import Placement
 from hived.groups import (
-    bind_info_for,
-    bind_info_of_slot,
     check_members,
-    describe_placement,
     find_slot,
-    first_free_slot,
-    leaf_range,
     leave_slots,
-    member_slots,
     remember_members,
     remove_group,
     take_slot,
@@ -48,17 +41,16 @@ from hived.groups import (
 from hived.health import set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
-from hived.lost import exchange_doomed, lose_leaves
-from hived.offers import are_offered, check_offer, may_keep, slot_nodes
+from hived.lost_leaves import exchange_doomed, lose_leaves
+from hived.offers import check_offer
 from hived.preassigned import bind_pinned_cell
-from hived.preemption import cancel_preemption, find_victims, preempt_lazily_for, start_preemption
-from hived.reserve import restore_reservation
+from hived.preemption import cancel_preemption, preempt_lazily_for
+from hived.reservations import restore_reservation
 from hived.restore import restore_group
 from hived.safety import relieve_chains
-from hived.search import search, search_offered
 from hived.specs import ClusterSpec, PodRequest
 from hived.split import split_group
-from hived.state import CellState, Group, GroupState, State, empty_state
+from hived.state import CellState, GroupState, State, empty_state
 from hived.topology import NO_CELL
 from hived.views import forget_order, restore_order, save_order
 
@@ -98,7 +90,7 @@ def handle(state: State, event: Event) -> Decision:
     match event:
         case ScheduleRequested():
             _check_request(state, event)
-            return _while_recording(state, lambda: _decide(state, event))
+            return _while_recording(state, lambda: decide(state, event))
         case PodAllocated():
             check_members(event.pod.spec)
             applied = _allocate(state, event)
@@ -173,7 +165,7 @@ def _plan_one(state: State, asked: Asked) -> Decision:
     _check_request(state, event)
     if pod.spec.group.name in state.groups:
         remember_members(state, state.groups[pod.spec.group.name])
-    decision = _decide(state, event)
+    decision = decide(state, event)
     if isinstance(decision, Bind):
         _allocate(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
         relieve_chains(state)
@@ -212,95 +204,6 @@ def _undo_all(state: State) -> None:
     forget_order(state.arrays, state.cells)
 
 
-def _decide(state: State, event: ScheduleRequested) -> Decision:
-    pod = event.pod
-    group = state.groups.get(pod.spec.group.name)
-    if group is None:
-        return _decide_new(state, event)
-    check_agreement(pod, group)
-    if group.state is not GroupState.PREEMPTING:
-        return _decide_member(state, pod, group, event.offer)
-    is_asked = event.phase is Phase.PREEMPTING or (event.offer is not None and not find_victims(state, group.physical))
-    if is_asked and not _may_stay(state, event, group):
-        cancel_preemption(state, group)
-        decision = _decide_new(state, event)
-        return replace(decision, cancelled=(group.name, *decision.cancelled))
-    victims = find_victims(state, group.physical)
-    group.preempting_pods[pod.uid] = pod
-    if victims:
-        return Preempt(victims)
-    if event.offer is not None and not are_offered(state, group.members, group.physical, event.offer):
-        return Wait("others have left its cells, on nodes that Kubernetes does not offer yet", is_emptied=True)
-    return Bind(bind_info_of_slot(state, group, member_slots(group.members, pod.spec.leaf_cell_count).start))
-
-
-def _decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | None = None) -> Decision:
-    """A pod of a group that has its cells: it takes the first free slot of its size (rules 5.3, 5.4).
-
-    With an offer, the first one on a node that will do.
-    """
-    slots = member_slots(group.members, pod.spec.leaf_cell_count)
-    slot = first_free_slot(group, slots)
-    if offer is not None and slot is not None:
-        nodes = slot_nodes(state, group.members, group.physical)
-        free = (each for each in slots if group.holders[each] is None)
-        slot = next((each for each in free if nodes[each] == NO_CELL or offer.nodes[each, nodes[each]]), None)
-        if slot is None:
-            return Wait("the cells that its group has left for it are on nodes that Kubernetes does not offer")
-    if slot is None:
-        raise UserError(
-            f"Requesting more pods than the configured number for {pod.spec.leaf_cell_count} leaf cells"
-            f" ({len(slots)} pods) in affinity group {group.name}"
-        )
-    if group.state is GroupState.BEING_PREEMPTED:
-        leaves = group.physical[leaf_range(group.members, slot)]
-        leaves = leaves[leaves != NO_CELL]
-        if not ((state.cells.state[leaves] == CellState.USED) & (state.cells.using[leaves] == group.number)).all():
-            return Wait("the affinity group is being preempted")
-    return Bind(bind_info_of_slot(state, group, slot))
-
-
-def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:
-    """Is every cell that a preempting group reserves healthy and, unless the group ignores it, suggested or offered?"""
-    held = group.physical[group.physical != NO_CELL]
-    if state.cells.bad[held].any():
-        return False
-    if event.offer is not None:
-        return may_keep(state, group.members, group.physical, event.offer)
-    if group.spec.ignore_suggested_nodes or event.suggested is None:
-        return True
-    return bool(event.suggested[state.arrays.node[held]].all())
-
-
-def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait:
-    """A pod whose group holds nothing yet: search, and in the Preempting phase reserve what was found."""
-    pod = event.pod
-    before = mark(state)
-    offer = event.offer
-    found = search(state, pod, event.suggested) if offer is None else search_offered(state, pod, offer)
-    if isinstance(found, Wait):
-        undo_changes(state, before)
-        return found
-    victims = find_victims(state, found.physical)
-    if not victims:
-        decision = _bind_new(state, pod, found)
-        undo_changes(state, before)
-        return decision
-    if event.phase is Phase.FILTERING:
-        undo_changes(state, before)
-        return Preempt(victims)
-    cancelled = start_preemption(state, pod, found.physical, found.virtual)
-    return Preempt(victims, cancelled, found.lazily_preempted)
-
-
-def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
-    members = pod.spec.group.members
-    placements = describe_placement(state, members, found.physical, found.virtual, None)
-    chain = state.topology.chain_of(int(found.physical[0])).name
-    slot = member_slots(members, pod.spec.leaf_cell_count).start
-    return Bind(bind_info_for(placements, slot, chain), found.lazily_preempted)
-
-
 def check_changed_request(state: State, pod: PodRequest) -> None:
     """Raise UserError if the core would refuse a pod that asks for something else than before.
 
@@ -314,7 +217,7 @@ def check_changed_request(state: State, pod: PodRequest) -> None:
         return
     check_agreement(pod, group)
     if group.state is not GroupState.PREEMPTING:
-        _decide_member(state, pod, group)
+        decide_member(state, pod, group)
 
 
 def _allocate(state: State, event: PodAllocated) -> Applied:

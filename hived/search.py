@@ -1,26 +1,26 @@
 """Where a new group could go: which chains to try, then placement in the VC and mapping (rules 5.7 to 5.11).
 
 With an offer of Kubernetes the search does not end with the first placement in the VC: that one is taken if the offer
-allows it, then one that keeps to the nodes that all pods may use, then any other that `complete` finds.
+allows it, then one that keeps to the nodes that all pods may use, then any other that `offered_placement` finds.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from hived.assigning import MOST_TRIED, Tries
-from hived.chains import chain_of_view, check_request, views_to_try
-from hived.complete import fit_offered
+from hived.assignment import MOST_TRIED, Tries
+from hived.capacity import Capacity
+from hived.checks import check_request
 from hived.decisions import Wait
 from hived.events import Offer
-from hived.fitting import Placement, Request, no_capacity
 from hived.journal import mark, undo_changes
-from hived.near import fit_near
+from hived.offered_placement import fit_offered
 from hived.offers import allows
-from hived.rooms import Rooms
+from hived.placement import Placement, Request, fit_in_view, no_capacity
 from hived.specs import PodRequest
 from hived.state import State
 from hived.topology import BoolArray
+from hived.views import chain_of_view, views_to_try
 
 _MOST = 2**31 - 1  # counts saturate here; no cluster has as many leaves (rule 2.6)
 
@@ -83,7 +83,7 @@ def _first_fit(state: State, request: Request, refused: dict[int, Wait]) -> Plac
     for views in views_to_try(state, request.pod.spec):
         last = ""
         for view in views:
-            found = fit_near(state, request, view)
+            found = fit_in_view(state, request, view)
             if isinstance(found, Placement):
                 return found
             refused[view] = found
@@ -112,9 +112,9 @@ def _reason(state: State, request: Request, offer: Offer, tries: Tries) -> str:
     spec = request.pod.spec
     nodes: list[int] = []
     for view in _views(state, request.pod):
-        rooms = Rooms(state, view, spec.priority)
-        reachable = rooms.reachable()
-        nodes += np.unique(rooms.node[reachable]).tolist()
+        capacity = Capacity(state, view, spec.priority)
+        reachable = capacity.reachable()
+        nodes += np.unique(capacity.node[reachable]).tolist()
         leaf = chain_of_view(state, view).types[0]
     where = request.where if request.is_guaranteed else f"the {request.where}"
     whose = "VC's" if request.is_guaranteed else "cluster's"

@@ -6,8 +6,8 @@ So the pods of a gang start together, and yet one of them can end, be replaced o
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hived.agreement import differing_field
 from hived.allocation import hand_over
+from hived.checks import differing_field
 from hived.errors import UserError
 from hived.groups import add_group, bind_info_of_slot, leaf_range, placements_of, remove_group, take_slot
 from hived.specs import BindInfo, MemberSpec, PodRequest

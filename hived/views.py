@@ -1,4 +1,4 @@
-"""Views: the candidate nodes of a search, kept in the order in which a search walks them (rules 6.1 to 6.5).
+"""Views: the candidate nodes of a search, kept in the order in which a search walks them (rules 5.8, 6.1 to 6.5).
 
 A view is re-sorted before each walk, stably and in place, and its order is kept even if nothing comes of the search.
 Few nodes change between two searches, so cells note when something that their place depends on changes, and only those
@@ -8,12 +8,15 @@ are moved. Invariant: after `sort_view`, `view_order` is what a stable sort of t
 An undo may take back only changes that were made after the last sort; `forget_order` must follow any other undo.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
 from hived.jit import entry_kernel, kernel
-from hived.state import Cells
-from hived.topology import NO_CELL, BoolArray, TopologyArrays
+from hived.specs import MIN_GUARANTEED_PRIORITY, PodSpec
+from hived.state import Cells, State
+from hived.topology import NO_CELL, BoolArray, Chain, TopologyArrays
 
 _BAD, _NON_SUGGESTED = 1 << 62, 1 << 61
 _ALIKE_SHIFT = 31
@@ -22,6 +25,32 @@ _HIGHER_MASK = (1 << _ALIKE_SHIFT) - 1
 _MOST_MOVES = 16
 _SHIFTS_PER_CELL = 4
 _ORDER = ("view_order", "view_place", "view_keys", "changed", "changed_count", "is_changed", "is_sorted")
+
+
+def views_to_try(state: State, spec: PodSpec) -> Iterator[list[int]]:
+    """For each leaf cell type in turn, the views of its chains (rules 5.8, 5.11)."""
+    topology = state.topology
+    vc = topology.vc_index[spec.virtual_cluster]
+    if spec.pinned_cell_id:
+        yield [topology.pinned_views[vc, spec.pinned_cell_id]]
+        return
+    types = [spec.leaf_cell_type] if spec.leaf_cell_type else list(topology.leaf_type_chains)
+    for leaf_type in types:
+        chains = topology.leaf_type_chains[leaf_type]
+        if spec.priority < MIN_GUARANTEED_PRIORITY:
+            yield list(chains)
+        else:
+            yield [topology.vc_views[vc, chain] for chain in chains if (vc, chain) in topology.vc_views]
+
+
+def chain_of_view(state: State, view: int) -> Chain:
+    """The chain that the cells of a view are in."""
+    return state.topology.chain_of(first_cell(state, view))
+
+
+def first_cell(state: State, view: int) -> int:
+    """The first cell of a view, which tells its chain, its VC and whether it is that of a pinned cell."""
+    return int(state.arrays.view_cell[state.arrays.view_start[view]])
 
 
 @kernel

@@ -7,7 +7,6 @@ the first virtual cell that is free and unbound.
 import numpy as np
 
 from hived.errors import UserError
-from hived.free_lists import is_free, take_free_cell
 from hived.jit import entry_kernel, kernel
 from hived.journal import put, undo_writes
 from hived.specs import FREE_PRIORITY, PodSpec
@@ -125,7 +124,7 @@ def choose_virtual_leaves(
                 why = _BOUND
         elif pinned_root != NO_CELL:
             why = _NOT_PINNED
-        elif not is_free(t, s, cell):
+        elif not _is_whole(t, s, cell):
             why = _NOT_FREE
         if why == _FOUND:
             virtual[place] = choose_virtual_leaf(t, s, leaf, level, vc, FREE_PRIORITY, pinned_root)
@@ -140,10 +139,23 @@ def choose_virtual_leaves(
 
 @kernel
 def _take(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
-    """Have a pair of leaves, and what is above them, found bound by the leaves that follow."""
+    """Have the leaves that follow find a pair of leaves bound, with what is above them, and cells further up split."""
     while virtual != NO_CELL and s.bound[virtual] == NO_CELL:
-        if t.parent[virtual] == NO_CELL:
-            take_free_cell(t, s, physical)
         put(s, s.bound, physical, virtual)
         put(s, s.bound, virtual, physical)
         physical, virtual = t.parent[physical], t.parent[virtual]
+    while virtual == NO_CELL and physical != NO_CELL:
+        put(s, s.split, physical, 1)
+        physical = t.parent[physical]
+
+
+@kernel
+def _is_whole(t: TopologyArrays, s: Cells, cell: int) -> bool:
+    """Is a cell free as a whole, and not taken by an earlier leaf?"""
+    if s.split[cell] == 1:
+        return False
+    while cell != NO_CELL and s.bound[cell] == NO_CELL:
+        if s.free_position[cell] != NO_CELL:
+            return True
+        cell = t.parent[cell]
+    return False

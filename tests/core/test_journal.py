@@ -176,7 +176,7 @@ def test_the_order_of_the_nodes_is_right_again_after_a_search_that_was_broken_of
     """The view was sorted after the pod's own preemption had been cancelled; both are taken back."""
     state = interrupted_state()
     with monkeypatch.context() as patched:
-        patched.setattr("hived.fitting.map_leaves", fail)
+        patched.setattr("hived.placement.map_leaves", fail)
         with pytest.raises(ZeroDivisionError):
             request(state, pod("more urgent", priority=9, members=((4, 2),)), Phase.PREEMPTING)
     request(state, pod("too many", members=((9, 2),)))
@@ -225,9 +225,9 @@ def test_a_decision_that_is_not_carried_out_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        "hived.fitting.map_leaves",
-        "hived.scheduler.find_victims",
-        "hived.scheduler.start_preemption",
+        "hived.placement.map_leaves",
+        "hived.deciding.find_victims",
+        "hived.deciding.start_preemption",
         "hived.preemption.reserve_group",
         "hived.preemption.catch_up_after_plan",
     ],

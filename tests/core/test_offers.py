@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hived import assigning, complete, together
+from hived import assignment, offered_placement
+from hived import domains as domain_choice
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Limit, Offer, Phase, PodAllocated, ScheduleRequested, Spread, Together
@@ -370,18 +371,18 @@ def jobs_on_racks(jobs: int, racks: int, monkeypatch: pytest.MonkeyPatch) -> tup
         rules += [Together(rack, own), Limit(rack, 1 + own * (2 * slots), np.full(racks, 2 + 4 * slots, np.int64))]
     counts = [0, 0]
 
-    class Assignment(assigning.Assignment):
-        def find(self) -> list[assigning.Place] | None:
+    class Assignment(assignment.Assignment):
+        def find(self) -> list[assignment.Place] | None:
             counts[0] += 1
             return super().find()
 
-    class Domains(together.Domains):
+    class Domains(domain_choice.Domains):
         def _candidates(self, *args: Any) -> list[int]:
             counts[1] += 1
             return super()._candidates(*args)
 
-    monkeypatch.setattr(complete, "Assignment", Assignment)
-    monkeypatch.setattr(complete, "Domains", Domains)
+    monkeypatch.setattr(offered_placement, "Assignment", Assignment)
+    monkeypatch.setattr(offered_placement, "Domains", Domains)
     offered = offer(state, *[state.topology.node_names] * slots, rules=tuple(rules))
     return ask(state, pod("gang", members=((slots, 1),)), offered), counts[0], counts[1]
 
@@ -397,10 +398,10 @@ def test_a_search_for_domains_is_given_up_after_a_bounded_number_of_tries(monkey
     decision, searches, domains = jobs_on_racks(5, 4, monkeypatch)
     told = reason(decision)
     assert searches == 0
-    assert domains <= assigning.MOST_TRIED
-    monkeypatch.setattr(assigning, "MOST_IN_A_SEARCH", 8)
+    assert domains <= assignment.MOST_TRIED
+    monkeypatch.setattr(assignment, "MOST_IN_A_SEARCH", 8)
     given_up, _, fewer = jobs_on_racks(5, 4, monkeypatch)
-    assert reason(given_up) == f"{told}; the search was given up after {assigning.MOST_TRIED} tries"
+    assert reason(given_up) == f"{told}; the search was given up after {assignment.MOST_TRIED} tries"
     assert fewer < domains
 
 
@@ -409,7 +410,7 @@ def test_jobs_that_no_rack_has_room_for_are_refused_without_a_search(monkeypatch
     state = healthy_state(rack_cluster(quota("A", {"RACK": 12}), racks=12, nodes=2, gpus=4))
     rack, first = by_rack(state, 2), np.arange(6) < 3
     cpu = Limit(by_node(state), np.full(6, 5, np.int64), np.full(24, 8, np.int64))
-    monkeypatch.setattr(complete, "Assignment", None)
+    monkeypatch.setattr(offered_placement, "Assignment", None)
     rules = (Together(rack, first), Together(rack, ~first), cpu)
     gang = pod("gang", members=((6, 1),))
     told = reason(ask(state, gang, offer(state, *[state.topology.node_names] * 6, rules=rules)))
@@ -420,7 +421,7 @@ def test_pods_with_one_row_of_memory_are_alike_without_a_copy_of_it() -> None:
     row = np.ones(1 << 22, np.bool_)
     rows = np.broadcast_to(row, (64, len(row)))
     tracemalloc.start()
-    (alike,) = assigning.find_alike(pod("gang", members=((len(rows), 1),)).spec.group.members, Offer(rows, rows))
+    (alike,) = assignment.find_alike(pod("gang", members=((len(rows), 1),)).spec.group.members, Offer(rows, rows))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(alike.slots) == len(rows)
@@ -436,11 +437,11 @@ def test_two_spreads_need_one_order_for_both() -> None:
 
 def test_a_search_is_given_up_after_a_bounded_number_of_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods of 3, 3 and 2 GPUs want 8 on two nodes of 4: no bound sees that they do not fit."""
-    monkeypatch.setattr(assigning, "MOST_IN_A_SEARCH", 0)
+    monkeypatch.setattr(assignment, "MOST_IN_A_SEARCH", 0)
     state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 3}), racks=1, nodes=3, gpus=4))
     gang = pod("gang", members=((1, 2), (2, 3)))
     told = reason(ask(state, gang, offer(state, *[["n0", "n1"]] * 3)))
-    assert told.endswith(f"; the search was given up after {assigning.MOST_TRIED} tries")
+    assert told.endswith(f"; the search was given up after {assignment.MOST_TRIED} tries")
 
 
 # --- what goes in --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from hived.events import (
     PodDeleted,
     ScheduleRequested,
 )
-from hived.near import MOST_COMPARED
+from hived.placement import MOST_COMPARED
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from tests.core.naive import inspection, invariants, within
 from tests.core.naive.groups import (

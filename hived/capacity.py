@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hived.chains import first_cell
 from hived.safety import spare_of
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, CellState, State
 from hived.topology import NO_CELL, BoolArray, IntArray, LongArray
+from hived.views import first_cell
 
 Value = TypeVar("Value", bound=np.generic)
 
@@ -35,7 +35,7 @@ class Opening(NamedTuple):
     split: tuple[int, ...]  # levels above it of which a cell was split
 
 
-class Rooms:
+class Capacity:
     """The rows of a view, and what of them a group has been given so far; the state itself does not change."""
 
     def __init__(self, state: State, view: int, priority: int) -> None:

@@ -11,7 +11,7 @@ for the first, else the level of the preassigned cell.
 import numpy as np
 
 from hived.jit import entry_kernel, kernel
-from hived.placement import PLACED, free_leaves, pick_all_leaves, pick_nodes
+from hived.packing import PLACED, free_leaves, pick_all_leaves, pick_nodes
 from hived.specs import FREE_PRIORITY, MAX_LEVELS, MIN_GUARANTEED_PRIORITY
 from hived.state import Cells, CellState
 from hived.topology import NO_CELL, BoolArray, IntArray, LongArray, TopologyArrays

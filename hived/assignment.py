@@ -1,4 +1,4 @@
-"""Which pod of a group goes where: the complete search over the rows of `rooms`, pod by pod, with backtracking.
+"""Which pod of a group goes where: the complete search over the rows of `capacity`, pod by pod, with backtracking.
 
 Only where pods are in the end counts, so pods that are alike - one size, the same nodes, one part in every rule - are
 one class. The class that has least to choose from is placed next. If nothing comes of a pod of a class in a row, no
@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hived.capacity import Capacity, Opening
 from hived.events import Limit, Offer, Spread, Together
+from hived.matching import can_share
 from hived.offers import keeps_rules
-from hived.rooms import Opening, Rooms
-from hived.sharing import can_share
 from hived.specs import MemberSpec
 from hived.topology import BoolArray, IntArray, LongArray
 
@@ -125,18 +125,19 @@ class Assignment:
     """One search: rows for the pods of each class, or none."""
 
     def __init__(
-        self, rooms: Rooms, classes: list[Alike], offer: Offer, allowed: BoolArray, direct: BoolArray, tries: Budget
-    ) -> None:
+        self, capacity: Capacity, classes: list[Alike], offer: Offer, allowed: BoolArray, direct: BoolArray,
+        tries: Budget,
+    ) -> None:  # fmt: skip
         """Prepare a search.
 
         allowed, direct : shape (classes, rows); the rows that will do, and of those the ones where nobody has to leave
         """
-        self._rooms, self._classes, self._offer, self._tries = rooms, classes, offer, tries
+        self._capacity, self._classes, self._offer, self._tries = capacity, classes, offer, tries
         self._allowed, self._direct = allowed, direct
-        self._limits = [_LimitRoom(rule, rooms.node) for rule in offer.rules if isinstance(rule, Limit)]
-        self._spreads = [_SpreadCount(rule, rooms.node) for rule in offer.rules if isinstance(rule, Spread)]
+        self._limits = [_LimitRoom(rule, capacity.node) for rule in offer.rules if isinstance(rule, Limit)]
+        self._spreads = [_SpreadCount(rule, capacity.node) for rule in offer.rules if isinstance(rule, Spread)]
         self._left = np.array([len(alike.slots) for alike in classes])
-        self._forbidden = np.zeros((rooms.top + 1, *allowed.shape), np.bool_)
+        self._forbidden = np.zeros((capacity.top + 1, *allowed.shape), np.bool_)
         self._kinds: dict[tuple[object, ...], list[int]] = {}
         for number, alike in enumerate(classes):
             self._kinds.setdefault(alike[:3], []).append(number)
@@ -148,7 +149,7 @@ class Assignment:
         self._steps: list[_Step] = []
 
     def find(self) -> list[Place] | None:
-        """A place for each slot, None if there is none or the tries are over; `rooms` holds what was found.
+        """A place for each slot, None if there is none or the tries are over; `capacity` holds what was found.
 
         Cost O((pods + tries) x kinds of pods x rows).
         """
@@ -182,7 +183,7 @@ class Assignment:
     def _put(self, step: _Step, place: Place) -> None:
         step.place = place
         if place.level:
-            step.opening = self._rooms.open_cell(place.level, self._rooms.place_above(place.row, place.level))
+            step.opening = self._capacity.open_cell(place.level, self._capacity.place_above(place.row, place.level))
         self._count(step, 1)
 
     def _take_back(self, step: _Step) -> None:
@@ -192,7 +193,7 @@ class Assignment:
         self._tries.count += 1
         self._count(step, -1)
         if step.opening is not None:
-            self._rooms.close_cell(step.opening)
+            self._capacity.close_cell(step.opening)
         step.place = step.opening = None
         rows = self._rows_like(row)
         rows = rows[~self._forbidden[level, step.alike, rows]]
@@ -203,7 +204,7 @@ class Assignment:
         assert step.place is not None
         row, alike = step.place.row, self._classes[step.alike]
         self._known_fits.clear()
-        self._rooms.demand[row] += change * alike.size
+        self._capacity.demand[row] += change * alike.size
         self._left[step.alike] -= change
         for limit, weight in zip(self._limits, alike.weights, strict=True):
             if weight:
@@ -236,14 +237,14 @@ class Assignment:
 
     def _have_leaves(self) -> bool:
         """Do the rows that any of the pods may use have as many leaves as all of them want?"""
-        rooms = self._rooms
-        leaves = np.where(self._anywhere & rooms.reachable(), rooms.room - rooms.demand, 0)
+        capacity = self._capacity
+        leaves = np.where(self._anywhere & capacity.reachable(), capacity.room - capacity.demand, 0)
         wanted = sum(alike.size * left for alike, left in zip(self._classes, self._left.tolist(), strict=True))
-        return bool(rooms.most(leaves) >= wanted)
+        return bool(capacity.most(leaves) >= wanted)
 
     def _may_fit(self, own: list[int], fits: LongArray, wanted: int) -> bool:
         """Could so many pods of one kind be placed, by bounds that heed what each rule and each opening leaves?"""
-        if self._rooms.most(fits) < wanted:
+        if self._capacity.most(fits) < wanted:
             return False
         for limit, weight in zip(self._limits, self._classes[own[0]].weights, strict=True):
             if weight:
@@ -260,8 +261,8 @@ class Assignment:
         return known
 
     def _count_fits(self, alike: Alike) -> LongArray:
-        rooms = self._rooms
-        fits = np.where(rooms.reachable(), (rooms.room - rooms.demand) // alike.size, 0)
+        capacity = self._capacity
+        fits = np.where(capacity.reachable(), (capacity.room - capacity.demand) // alike.size, 0)
         for limit, weight in zip(self._limits, alike.weights, strict=True):
             if weight:
                 fits = np.minimum(fits, (np.maximum(limit.room, 0) // weight)[limit.domain])
@@ -273,18 +274,19 @@ class Assignment:
 
     def _best_place(self, number: int) -> Place | None:
         """Where the next pod of a class goes: the first row by preference that is not forbidden."""
-        rooms, alike = self._rooms, self._classes[number]
+        capacity, alike = self._capacity, self._classes[number]
         keys = self._keys(number)
         best, least = None, _NEVER
-        for level in (0, *rooms.options()):
-            rows = rooms.rows_for(level) if level else slice(0, len(keys))
+        for level in (0, *capacity.options()):
+            rows = capacity.rows_for(level) if level else slice(0, len(keys))
             if level:
-                can = rooms.spread_to_rows(level, rooms.can[level]) & ~rooms.is_open[rows]
-                splits = rooms.spread_to_rows(level, rooms.splits[level])
-                own = keys[rows] + (level << _LEVEL) + (splits + _OF_BAD * rooms.is_bad[rows] << _SPLIT)
+                can = capacity.spread_to_rows(level, capacity.can[level]) & ~capacity.is_open[rows]
+                splits = capacity.spread_to_rows(level, capacity.splits[level])
+                own = keys[rows] + (level << _LEVEL) + (splits + _OF_BAD * capacity.is_bad[rows] << _SPLIT)
             else:
-                can, own = rooms.is_open, keys
-            can = can & ~self._forbidden[level, number, rows] & (rooms.room[rows] - rooms.demand[rows] >= alike.size)
+                can, own = capacity.is_open, keys
+            room = capacity.room[rows] - capacity.demand[rows]
+            can = can & ~self._forbidden[level, number, rows] & (room >= alike.size)
             own = np.where(can, own, _NEVER)
             place = int(own.argmin())
             if own[place] < least:
@@ -293,9 +295,9 @@ class Assignment:
 
     def _keys(self, number: int) -> LongArray:
         """A key for each row, without the part that depends on what is opened for it; rows that are out have no key."""
-        rooms, alike = self._rooms, self._classes[number]
-        keys: LongArray = np.minimum(rooms.room - rooms.demand, _MOST_FREE)
-        evicts = (rooms.idle - rooms.demand < alike.size) | ~self._direct[number]
+        capacity, alike = self._capacity, self._classes[number]
+        keys: LongArray = np.minimum(capacity.room - capacity.demand, _MOST_FREE)
+        evicts = (capacity.idle - capacity.demand < alike.size) | ~self._direct[number]
         keys += evicts.astype(np.int64) << _VICTIM
         is_out = ~self._allowed[number] | (self._fits(alike) == 0)
         for spread, counts in zip(self._spreads, alike.counts, strict=True):
@@ -306,11 +308,11 @@ class Assignment:
 
     def _rows_like(self, row: int) -> npt.NDArray[np.intp]:
         """The rows that nothing tells from one but their number: same parent, room, pods that may use them, domains."""
-        rooms = self._rooms
+        capacity = self._capacity
         if self._likeness is None:
             self._likeness = self._find_likeness()
-        same = (self._likeness == self._likeness[row]) & (rooms.demand == rooms.demand[row])
-        same &= rooms.is_open == rooms.is_open[row]
+        same = (self._likeness == self._likeness[row]) & (capacity.demand == capacity.demand[row])
+        same &= capacity.is_open == capacity.is_open[row]
         for limit in self._limits:
             same &= limit.room[limit.domain] == limit.room[limit.domain[row]]
         for spread in self._spreads:
@@ -319,9 +321,9 @@ class Assignment:
 
     def _find_likeness(self) -> npt.NDArray[np.int64]:
         """A number for each row, equal for those that are alike as long as they are used alike."""
-        rooms = self._rooms
-        columns: list[npt.NDArray[np.generic]] = [rooms.parent, rooms.idle, rooms.room, rooms.evicts, rooms.level]
-        columns += [*self._allowed, *self._direct]
+        capacity = self._capacity
+        columns: list[npt.NDArray[np.generic]] = [capacity.parent, capacity.idle, capacity.room, capacity.evicts]
+        columns += [capacity.level, *self._allowed, *self._direct]
         columns += [_shared(limit.domain) for limit in self._limits]
         columns += [_shared(spread.domain) for spread in self._spreads]
         rows = np.ascontiguousarray(np.stack([column.astype(np.int64) for column in columns], axis=1))
@@ -338,7 +340,7 @@ class Assignment:
         return found
 
     def _slot_nodes(self, found: list[Place]) -> IntArray:
-        return self._rooms.node[[place.row for place in found]]
+        return self._capacity.node[[place.row for place in found]]
 
 
 class _LimitRoom:

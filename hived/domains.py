@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hived.assigning import Alike, Budget
+from hived.assignment import Alike, Budget
+from hived.capacity import Capacity
 from hived.events import Limit, Offer, Together
-from hived.rooms import Rooms
 from hived.topology import BoolArray, IntArray, LongArray
 
 
@@ -43,8 +43,8 @@ class _Left(NamedTuple):
 class Domains:
     """The search for one mask of rows."""
 
-    def __init__(self, rooms: Rooms, classes: list[Alike], offer: Offer, budget: Budget) -> None:
-        self._rooms, self._classes, self._budget = rooms, classes, budget
+    def __init__(self, capacity: Capacity, classes: list[Alike], offer: Offer, budget: Budget) -> None:
+        self._capacity, self._classes, self._budget = capacity, classes, budget
         self._pods = np.array([len(alike.slots) for alike in classes])
         self._bounds: list[_Bound] = []
         self._room: list[LongArray] = []
@@ -74,14 +74,14 @@ class Domains:
             yield from self._choose([self._rules[number] for number in order], left)
 
     def _add_rule(self, rule: Together, held: BoolArray) -> None:
-        domain = rule.domain[self._rooms.node]
+        domain = rule.domain[self._capacity.node]
         if held.any():
             self._rules.append(_Rule(domain, held, len(self._bounds)))
-            sums = np.bincount(domain[domain >= 0], self._rooms.room[domain >= 0]).astype(np.int64)
+            sums = np.bincount(domain[domain >= 0], self._capacity.room[domain >= 0]).astype(np.int64)
             self._add_bound(rule.domain, sums, [alike.size for alike in self._classes])
 
     def _add_bound(self, domain: IntArray, room: npt.NDArray[np.integer], weights: list[int]) -> None:
-        self._bounds.append(_Bound(domain[self._rooms.node], np.array(weights, np.int64)))
+        self._bounds.append(_Bound(domain[self._capacity.node], np.array(weights, np.int64)))
         self._room.append(np.append(room.astype(np.int64), 0))
 
     def _choose(self, rules: list[_Rule], left: _Left) -> Iterator[BoolArray]:
@@ -102,7 +102,7 @@ class Domains:
         """The domains that might have room for all pods of a rule, the one with most leaves to spare first."""
         allowed = left.allowed[rule.held].any(axis=0) & (rule.domain >= 0)
         count = len(left.room[rule.bound]) - 1
-        sums = np.bincount(rule.domain[allowed], self._rooms.room[allowed], count)
+        sums = np.bincount(rule.domain[allowed], self._capacity.room[allowed], count)
         can = np.ones(count, np.bool_)
         for number in np.flatnonzero(rule.held).tolist():
             rows = left.allowed[number] & (rule.domain >= 0)
@@ -114,7 +114,7 @@ class Domains:
 
     def _fits(self, number: int, left: _Left) -> LongArray:
         """How many pods of a class each row has room for, by itself."""
-        fits: LongArray = self._rooms.room // self._classes[number].size
+        fits: LongArray = self._capacity.room // self._classes[number].size
         for bound, room in zip(self._bounds[: self._limit_count], left.room, strict=False):
             weight = bound.weights[number]
             if weight:
@@ -124,7 +124,7 @@ class Domains:
     def _keep_to(self, rule: _Rule, domain: int, left: _Left) -> _Left | None:
         """The rest with a rule's pods in this domain, None if that is too little."""
         allowed = left.allowed & ((rule.domain == domain) | ~rule.held[:, None])
-        rooms, is_counted = list(left.room), left.is_counted.copy()
+        room, is_counted = list(left.room), left.is_counted.copy()
         own = np.flatnonzero(rule.held)
         rows = [allowed[number] for number in own]
         for place, bound in enumerate(self._bounds):
@@ -134,9 +134,9 @@ class Domains:
                     continue
                 domains = bound.domain[mask]
                 if domains[0] >= 0 and (domains == domains[0]).all():
-                    rooms[place] = rooms[place].copy()
-                    rooms[place][domains[0]] -= used
+                    room[place] = room[place].copy()
+                    room[place][domains[0]] -= used
                     is_counted[place, number] = True
-                    if rooms[place][domains[0]] < 0:
+                    if room[place][domains[0]] < 0:
                         return None
-        return _Left(allowed, rooms, is_counted)
+        return _Left(allowed, room, is_counted)

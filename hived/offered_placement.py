@@ -11,20 +11,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hived.assigning import Alike, Assignment, Place, Tries, find_alike
-from hived.chains import chain_of_view
+from hived.assignment import Alike, Assignment, Place, Tries, find_alike
+from hived.capacity import ELASTIC, IDLE, LENT, LENT_ELASTIC, LOWER, Capacity
+from hived.domains import Domains
 from hived.errors import InvariantError, UserError
 from hived.events import Offer
-from hived.fitting import Placement, Request
 from hived.journal import mark, undo_changes
-from hived.near import broken_above, cells_of
 from hived.offers import slot_sizes
+from hived.placement import Placement, Request, broken_above, cells_of
 from hived.preemption import preempt_lazily_for
-from hived.rooms import ELASTIC, IDLE, LENT, LENT_ELASTIC, LOWER, Rooms
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import NO_GROUP, Group, State
-from hived.together import Domains
 from hived.topology import NO_CELL, BoolArray
+from hived.views import chain_of_view
 from hived.virtual_leaves import choose_virtual
 
 _ANYWHERE = 0  # in place of a level
@@ -49,16 +48,16 @@ def fit_offered(state: State, request: Request, view: int, offer: Offer, tries: 
     """
     problem = Problem(request, view, offer, find_alike(request.pod.spec.group.members, offer), tries)
     priority = request.pod.spec.priority
-    rooms = Rooms(state, view, priority)
+    capacity = Capacity(state, view, priority)
     for rank in _ranks(state, request):
-        found = _fit(state, problem, rooms, rank)
+        found = _fit(state, problem, capacity, rank)
         if found is not None:
             return found
     if priority <= MIN_GUARANTEED_PRIORITY:
         return None
     return (
         _fit_beside_lazy(state, problem, LENT)
-        or _fit(state, problem, rooms, LOWER)
+        or _fit(state, problem, capacity, LOWER)
         or _fit_beside_lazy(state, problem, LOWER)
     )
 
@@ -80,8 +79,8 @@ def _fit_beside_lazy(state: State, problem: Problem, rank: int) -> Placement | N
 
     def fit_after(count: int) -> Placement | None:
         preempt_lazily_for(state, groups[:count], nothing, nothing, name)
-        rooms = Rooms(state, problem.view, problem.request.pod.spec.priority)
-        found = _fit(state, problem, rooms, rank)
+        capacity = Capacity(state, problem.view, problem.request.pod.spec.priority)
+        found = _fit(state, problem, capacity, rank)
         if found is None:
             undo_changes(state, before)
         return found
@@ -116,19 +115,21 @@ def _lazy_groups(state: State, problem: Problem) -> list[Group]:
     return sorted(found, key=lambda group: (group.priority, -group.number))
 
 
-def _fit(state: State, problem: Problem, rooms: Rooms, rank: int) -> Placement | None:
+def _fit(state: State, problem: Problem, capacity: Capacity, rank: int) -> Placement | None:
     """With leaves up to a rank, as near together as the group wishes or its VC has it."""
-    rooms.take_up_to(rank)
-    nodes = problem.offer.nodes[[alike.slots[0] for alike in problem.classes]][:, rooms.node]
-    after = problem.offer.after[[alike.slots[0] for alike in problem.classes]][:, rooms.node] & rooms.evicts
-    domains = Domains(rooms, problem.classes, problem.offer, problem.tries.domains)
+    capacity.take_up_to(rank)
+    nodes = problem.offer.nodes[[alike.slots[0] for alike in problem.classes]][:, capacity.node]
+    after = problem.offer.after[[alike.slots[0] for alike in problem.classes]][:, capacity.node] & capacity.evicts
+    domains = Domains(capacity, problem.classes, problem.offer, problem.tries.domains)
     for level in _levels(state, problem):
-        for area in _areas(state, problem, rooms, level):
+        for area in _areas(state, problem, capacity, level):
             for within in domains.masks((nodes | after) & area):
-                search = Assignment(rooms, problem.classes, problem.offer, within, nodes & within, problem.tries.pods)
+                search = Assignment(
+                    capacity, problem.classes, problem.offer, within, nodes & within, problem.tries.pods
+                )
                 places = search.find()
                 if places is not None:
-                    return _take_leaves(state, problem, rooms, rank, places)
+                    return _take_leaves(state, problem, capacity, rank, places)
     return None
 
 
@@ -151,24 +152,24 @@ def _levels(state: State, problem: Problem) -> Iterator[int]:
     yield from levels
 
 
-def _areas(state: State, problem: Problem, rooms: Rooms, level: int) -> Iterator[BoolArray]:
+def _areas(state: State, problem: Problem, capacity: Capacity, level: int) -> Iterator[BoolArray]:
     """Masks of the rows below each cell of a level that might have room, the best cell first."""
     if level == _ANYWHERE:
-        yield np.ones(len(rooms.node), np.bool_)
+        yield np.ones(len(capacity.node), np.bool_)
         return
     cells, free = cells_of(state, problem.request, problem.view, level)
     broken = broken_above(state, cells, problem.request.wanted)
     has_wish = bool(problem.request.pod.spec.within_cell)
     order = np.lexsort((broken, free) if has_wish else (free, broken))
-    span = rooms.span(level, 1)
+    span = capacity.span(level, 1)
     for cell in cells[order].tolist():
         first = int(state.arrays.first_leaf[cell])
-        is_below = (rooms.first_leaf >= first) & (rooms.first_leaf < first + span)
-        if rooms.room[is_below].sum() >= problem.request.wanted:
+        is_below = (capacity.first_leaf >= first) & (capacity.first_leaf < first + span)
+        if capacity.room[is_below].sum() >= problem.request.wanted:
             yield is_below
 
 
-def _take_leaves(state: State, problem: Problem, rooms: Rooms, rank: int, places: list[Place]) -> Placement:
+def _take_leaves(state: State, problem: Problem, capacity: Capacity, rank: int, places: list[Place]) -> Placement:
     """The leaves of each pod, and the virtual cells behind them."""
     members = problem.request.pod.spec.group.members
     sizes = slot_sizes(members)
@@ -177,15 +178,15 @@ def _take_leaves(state: State, problem: Problem, rooms: Rooms, rank: int, places
         by_row.setdefault(place.row, []).append(slot)
     leaves: list[list[int]] = [[]] * len(sizes)
     for row, slots in by_row.items():
-        node = int(rooms.node[row])
+        node = int(capacity.node[row])
         must_evict = next((slot for slot in slots if not problem.offer.nodes[slot, node]), None)
-        picker = _Leaves(state, rooms, row, rank)
+        picker = _Leaves(state, capacity, row, rank)
         for slot in sorted(slots, key=lambda slot: (slot != must_evict, -sizes[slot])):
             leaves[slot] = picker.pick(sizes[slot], evicts=slot == must_evict)
     physical = np.array([leaf for own in leaves for leaf in own], np.int32)
     if not problem.request.is_guaranteed:
         return Placement(physical, None)
-    levels = [int(rooms.root_level[places[slot].row]) for slot, size in enumerate(sizes) for _ in range(size)]
+    levels = [int(capacity.root_level[places[slot].row]) for slot, size in enumerate(sizes) for _ in range(size)]
     try:
         virtual = choose_virtual(state, problem.request.pod.spec, physical, np.array(levels, np.int32))
     except UserError as error:
@@ -196,10 +197,10 @@ def _take_leaves(state: State, problem: Problem, rooms: Rooms, rank: int, places
 class _Leaves:
     """The leaves of one row that may be taken, given to one pod after the other (rules 6.10, 6.11)."""
 
-    def __init__(self, state: State, rooms: Rooms, row: int, rank: int) -> None:
-        self._state, self._cell = state, int(rooms.cell[row])
-        first, span = int(rooms.first_leaf[row]), rooms.span(int(rooms.level[row]), 1)
-        ranks = rooms.rank[first - rooms.base(1) : first - rooms.base(1) + span].tolist()
+    def __init__(self, state: State, capacity: Capacity, row: int, rank: int) -> None:
+        self._state, self._cell = state, int(capacity.cell[row])
+        first, span = int(capacity.first_leaf[row]), capacity.span(int(capacity.level[row]), 1)
+        ranks = capacity.rank[first - capacity.base(1) : first - capacity.base(1) + span].tolist()
         self._rank = {first + place: own for place, own in enumerate(ranks) if own <= rank}
         self._idle = sum(own == IDLE for own in self._rank.values())
 

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hived.agreement import check_agreement
 from hived.bind_info import canonical_order, check_sizes, find_leaves
-from hived.chains import check_request
+from hived.checks import check_agreement, check_request
 from hived.errors import UserError
 from hived.groups import check_members
 from hived.preemption import start_preemption

@@ -1,11 +1,50 @@
-"""Which chains a pod may use, and does it ask for something that exists (rules 5.7, 5.8)?"""
-
-from collections.abc import Iterator
+"""What a pod may ask for: of this cluster (rule 5.7), and beside the other pods of its group (rules 2.8, 15.4)."""
 
 from hived.errors import UserError
 from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec
-from hived.state import State
-from hived.topology import Chain
+from hived.state import Group, State
+from hived.views import views_to_try
+
+_OF_ONE_POD = ("members", "ignoreK8sSuggestedNodes", "withinCell", "elastic")
+
+
+def check_agreement(pod: PodRequest, group: Group) -> None:
+    """Raise UserError unless a pod's spec is that of the group it names."""
+    known = _fields(group.spec)
+    for name, mine in _fields(pod.spec).items():
+        if mine != known[name]:
+            raise UserError(
+                f"[{pod.label}]: Pod does not match its affinity group {group.name}: "
+                f"{name} is {mine}, group has {known[name]}"
+            )
+
+
+def differing_field(one: PodSpec, other: PodSpec) -> str | None:
+    """The first field that keeps one pod from holding cells that the other got.
+
+    How they were to be placed is past, and who leaves first can be another thing for each.
+    """
+    mine, theirs = _fields(one), _fields(other)
+    return next((name for name in mine if name not in _OF_ONE_POD and mine[name] != theirs[name]), None)
+
+
+def _fields(spec: PodSpec) -> dict[str, str]:
+    how = "required" if spec.within_is_required else "preferred"
+    return {
+        "virtualCluster": spec.virtual_cluster,
+        "priority": str(spec.priority),
+        "members": ",".join(f"{m.pod_count}x{m.leaf_cell_count}" for m in spec.group.members),
+        "pinnedCellId": spec.pinned_cell_id,
+        "leafCellType": spec.leaf_cell_type,
+        "lazyPreemptionEnable": _text(spec.lazy_preemption),
+        "ignoreK8sSuggestedNodes": _text(spec.ignore_suggested_nodes),
+        "withinCell": f"{how} {spec.within_cell}" if spec.within_cell or not spec.within_is_required else "",
+        "elastic": _text(spec.elastic),
+    }
+
+
+def _text(flag: bool) -> str:
+    return "true" if flag else "false"
 
 
 def check_request(state: State, pod: PodRequest) -> None:
@@ -49,29 +88,3 @@ def _check_level(state: State, pod: PodRequest) -> None:
             f"[{pod.label}]: withinCell is {pod.spec.within_cell}, which is no type of the cells that the pod can use: "
             f"{', '.join(known)}"
         )
-
-
-def views_to_try(state: State, spec: PodSpec) -> Iterator[list[int]]:
-    """For each leaf cell type in turn, the views of its chains (rules 5.8, 5.11)."""
-    topology = state.topology
-    vc = topology.vc_index[spec.virtual_cluster]
-    if spec.pinned_cell_id:
-        yield [topology.pinned_views[vc, spec.pinned_cell_id]]
-        return
-    types = [spec.leaf_cell_type] if spec.leaf_cell_type else list(topology.leaf_type_chains)
-    for leaf_type in types:
-        chains = topology.leaf_type_chains[leaf_type]
-        if spec.priority < MIN_GUARANTEED_PRIORITY:
-            yield list(chains)
-        else:
-            yield [topology.vc_views[vc, chain] for chain in chains if (vc, chain) in topology.vc_views]
-
-
-def chain_of_view(state: State, view: int) -> Chain:
-    """The chain that the cells of a view are in."""
-    return state.topology.chain_of(first_cell(state, view))
-
-
-def first_cell(state: State, view: int) -> int:
-    """The first cell of a view, which tells its chain, its VC and whether it is that of a pinned cell."""
-    return int(state.arrays.view_cell[state.arrays.view_start[view]])

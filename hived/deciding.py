@@ -1,0 +1,117 @@
+"""The answer to a pod: `Bind`, `Preempt` or `Wait`, by what its group holds (rules 5.1 to 5.6, 12.9, 12.10)."""
+
+from dataclasses import replace
+
+from hived.checks import check_agreement
+from hived.decisions import Bind, Decision, Preempt, Wait
+from hived.errors import UserError
+from hived.events import Offer, Phase, ScheduleRequested
+from hived.groups import (
+    bind_info_for,
+    bind_info_of_slot,
+    describe_placement,
+    first_free_slot,
+    leaf_range,
+    member_slots,
+)
+from hived.journal import mark, undo_changes
+from hived.offers import are_offered, may_keep, slot_nodes
+from hived.placement import Placement
+from hived.preemption import cancel_preemption, find_victims, start_preemption
+from hived.search import search, search_offered
+from hived.specs import PodRequest
+from hived.state import CellState, Group, GroupState, State
+from hived.topology import NO_CELL
+
+
+def decide(state: State, event: ScheduleRequested) -> Decision:
+    """Answer a request that `scheduler` has checked. Runs while the journal records.
+
+    Kept of it are a new preemption in the Preempting phase, the end of the group's own one, and its membership.
+    """
+    pod = event.pod
+    group = state.groups.get(pod.spec.group.name)
+    if group is None:
+        return _decide_new(state, event)
+    check_agreement(pod, group)
+    if group.state is not GroupState.PREEMPTING:
+        return decide_member(state, pod, group, event.offer)
+    is_asked = event.phase is Phase.PREEMPTING or (event.offer is not None and not find_victims(state, group.physical))
+    if is_asked and not _may_stay(state, event, group):
+        cancel_preemption(state, group)
+        decision = _decide_new(state, event)
+        return replace(decision, cancelled=(group.name, *decision.cancelled))
+    victims = find_victims(state, group.physical)
+    group.preempting_pods[pod.uid] = pod
+    if victims:
+        return Preempt(victims)
+    if event.offer is not None and not are_offered(state, group.members, group.physical, event.offer):
+        return Wait("others have left its cells, on nodes that Kubernetes does not offer yet", is_emptied=True)
+    return Bind(bind_info_of_slot(state, group, member_slots(group.members, pod.spec.leaf_cell_count).start))
+
+
+def decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | None = None) -> Decision:
+    """A pod of a group that has its cells: it takes the first free slot of its size (rules 5.3, 5.4).
+
+    With an offer, the first one on a node that will do.
+    """
+    slots = member_slots(group.members, pod.spec.leaf_cell_count)
+    slot = first_free_slot(group, slots)
+    if offer is not None and slot is not None:
+        nodes = slot_nodes(state, group.members, group.physical)
+        free = (each for each in slots if group.holders[each] is None)
+        slot = next((each for each in free if nodes[each] == NO_CELL or offer.nodes[each, nodes[each]]), None)
+        if slot is None:
+            return Wait("the cells that its group has left for it are on nodes that Kubernetes does not offer")
+    if slot is None:
+        raise UserError(
+            f"Requesting more pods than the configured number for {pod.spec.leaf_cell_count} leaf cells"
+            f" ({len(slots)} pods) in affinity group {group.name}"
+        )
+    if group.state is GroupState.BEING_PREEMPTED:
+        leaves = group.physical[leaf_range(group.members, slot)]
+        leaves = leaves[leaves != NO_CELL]
+        if not ((state.cells.state[leaves] == CellState.USED) & (state.cells.using[leaves] == group.number)).all():
+            return Wait("the affinity group is being preempted")
+    return Bind(bind_info_of_slot(state, group, slot))
+
+
+def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:
+    """Is every cell that a preempting group reserves healthy and, unless the group ignores it, suggested or offered?"""
+    held = group.physical[group.physical != NO_CELL]
+    if state.cells.bad[held].any():
+        return False
+    if event.offer is not None:
+        return may_keep(state, group.members, group.physical, event.offer)
+    if group.spec.ignore_suggested_nodes or event.suggested is None:
+        return True
+    return bool(event.suggested[state.arrays.node[held]].all())
+
+
+def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait:
+    """A pod whose group holds nothing yet: search, and in the Preempting phase reserve what was found."""
+    pod = event.pod
+    before = mark(state)
+    offer = event.offer
+    found = search(state, pod, event.suggested) if offer is None else search_offered(state, pod, offer)
+    if isinstance(found, Wait):
+        undo_changes(state, before)
+        return found
+    victims = find_victims(state, found.physical)
+    if not victims:
+        decision = _bind_new(state, pod, found)
+        undo_changes(state, before)
+        return decision
+    if event.phase is Phase.FILTERING:
+        undo_changes(state, before)
+        return Preempt(victims)
+    cancelled = start_preemption(state, pod, found.physical, found.virtual)
+    return Preempt(victims, cancelled, found.lazily_preempted)
+
+
+def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
+    members = pod.spec.group.members
+    placements = describe_placement(state, members, found.physical, found.virtual, None)
+    chain = state.topology.chain_of(int(found.physical[0])).name
+    slot = member_slots(members, pod.spec.leaf_cell_count).start
+    return Bind(bind_info_for(placements, slot, chain), found.lazily_preempted)
