@@ -20,7 +20,7 @@ def check_agreement(pod: PodRequest, group: Group) -> None:
 
 
 def differing_field(one: PodSpec, other: PodSpec) -> str | None:
-    """The first field that keeps one pod from holding cells that the other got.
+    """The first field that keeps one pod from holding cells that the other got (rule 15.4).
 
     How they were to be placed is past, and who leaves first can be another thing for each.
     """

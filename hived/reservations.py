@@ -1,4 +1,4 @@
-"""A reservation from the bind info of its pods: how a preempting group outlives the state that it was made in.
+"""A reservation from the bind info of its pods: a preempting group outlives the state it was made in (rule 8.11).
 
 It takes the same physical leaves again; which virtual cells stand behind them is chosen here. Whoever uses the leaves
 are its victims. Where that cannot be, or would take more than a search could have given it, it is refused and nothing

@@ -41,7 +41,7 @@ def restore_group(state: State, pod: PodRequest, bind_info: BindInfo) -> tuple[G
         cancel_preemption(state, preemptor)
     found = np.flatnonzero(physical != NO_CELL)
     physical[found[state.cells.using[physical[found]] != NO_GROUP]] = NO_CELL
-    # a guaranteed group without preassigned types had been lazily preempted when this pod was bound
+    # a guaranteed group that lacks a preassigned type had been lazily preempted when this pod was bound (rule 11.13)
     has_types = all(all(p.preassigned_cell_types) and p.preassigned_cell_types for m in known.members for p in m)
     is_guaranteed = pod.spec.priority >= MIN_GUARANTEED_PRIORITY and has_types
     virtual = np.full(len(physical), NO_CELL, np.int32)

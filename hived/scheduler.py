@@ -229,7 +229,7 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
     if group.state is GroupState.PREEMPTING:
         held = group.physical[group.physical != NO_CELL]
         if (state.cells.state[held] != CellState.RESERVED).any():
-            # bound by somebody else before its victims left: what can be had is worked out anew
+            # bound by somebody else before its victims left: what can be had is worked out anew (rule 8.10)
             check_bind_info(pod, bind_info)
             cancel_preemption(state, group)
             applied = _allocate_first(state, event)

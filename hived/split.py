@@ -1,4 +1,4 @@
-"""A group that was placed as a whole goes on as groups of one pod each, which come and go on their own.
+"""A group that was placed as a whole goes on as groups of one pod each, which come and go on their own (rule 15.3).
 
 So the pods of a gang start together, and yet one of them can end, be replaced or be preempted like any other pod.
 """

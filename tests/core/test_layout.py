@@ -112,7 +112,7 @@ def test_an_empty_cluster_answers_everything(spec: ClusterSpec) -> None:
 
 
 def test_addresses_are_kept_as_written() -> None:
-    """Names that a careless reader would take for numbers or truths (rule 1.6)."""
+    """Names that a careless reader would take for numbers or truths (rules 1.6, 1.7)."""
     top = PhysicalCellSpec("RACK", "010", children=(PhysicalCellSpec(address="1e3"), PhysicalCellSpec(address="no")))
     state = new_state(cluster(NODE, RACK, top=top))
     assert state.topology.node_names == ("1e3", "no")

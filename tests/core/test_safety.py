@@ -6,7 +6,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hived.safety import claims_without_good_cells, is_damaged, keeps_safety, relieve_chains, spare_cells, spare_of
+from hived.safety import (
+    claims_without_good_cells,
+    is_damaged,
+    is_safe,
+    keeps_safety,
+    relieve_chains,
+    spare_cells,
+    spare_of,
+)
 from hived.state import State
 from hived.topology import NO_CELL
 from tests.core.builders import (
@@ -46,11 +54,13 @@ def claims_can_be_met(state: State, chain: int) -> bool:
 
 def test_a_chain_is_safe_exactly_if_its_free_cells_can_be_handed_out_to_all_claims() -> None:
     source, outcomes = random.Random(1), {False: 0, True: 0}
+    kernel = callable_kernel(is_safe)
     for seed in range(60):
         state = busy_state(random_cluster(seed), source)
         for chain, _ in product(range(len(state.topology.chains)), range(6)):
             is_met = claims_can_be_met(state, chain)
             assert bool((spare_of(state, chain) >= 0).all()) == is_met
+            assert kernel(state.arrays, state.cells, chain) == is_met
             outcomes[is_met] += 1
             level = int(state.arrays.level_offset[chain]) + source.randint(1, int(state.arrays.top_level[chain]))
             state.cells.all_vc_free[level] += source.randint(0, 2)

@@ -115,7 +115,7 @@ class BusyError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the service goes along with kube-scheduler (rule 1.12).
+    """How long the service goes along with kube-scheduler.
 
     `force_bind_threshold` repeated filter calls for a pod that is Binding make the service bind it itself.
     `waiting_block_s` is how long the answer "wait" is held back, so that pods are served more strictly in order.
@@ -129,7 +129,7 @@ class Patience:
     waits_for_pods: bool = False
 
     def set_by(self, settings: Settings) -> "Patience":
-        """The same, but for what a configuration sets."""
+        """The same, but for what a configuration sets (rule 1.12)."""
         block_s = settings.waiting_pod_block_ms / 1000
         return replace(self, force_bind_threshold=settings.force_pod_bind_threshold, waiting_block_s=block_s)
 

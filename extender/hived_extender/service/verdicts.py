@@ -1,4 +1,4 @@
-"""What a configuration does to each group that holds or reserves cells (rules 11.2, 11.5)."""
+"""What a configuration does to each group that holds or reserves cells (rules 8.11, 11.2, 11.3, 11.5)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
