@@ -42,7 +42,7 @@ def kernel(function: Kernel) -> Kernel:
     return cast(Kernel, numba.njit(**_OPTIONS | {"no_cpython_wrapper": True})(function))
 
 
-def plain(function: Kernel) -> Kernel:
+def interpreted(function: Kernel) -> Kernel:
     """The Python function behind a kernel that calls no other one, for Python code that asks rarely."""
     return cast(Kernel, getattr(function, "py_func", function))
 

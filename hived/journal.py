@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hived.errors import HivedError
-from hived.jit import entry_kernel, kernel, plain
+from hived.jit import entry_kernel, interpreted, kernel
 from hived.state import Cells, State
 from hived.topology import IntArray
 
@@ -37,7 +37,7 @@ def put(s: Cells, array: IntArray, position: int, value: int) -> None:
 
 def write(state: State, array: IntArray, position: int, value: int) -> None:
     """`put` for Python, which changes little by itself."""
-    plain(put)(state.cells, array, position, value)
+    interpreted(put)(state.cells, array, position, value)
 
 
 @kernel

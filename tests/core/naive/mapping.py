@@ -54,9 +54,9 @@ def unbound_trees(leaves: list[VirtualCell]) -> tuple[Tree, dict[VirtualCell, Tr
 
 
 def usable(cells: list[PhysicalCell], suggestions: Suggestions) -> list[PhysicalCell]:
-    """4c.3: candidates in list order, fewest opportunistic leaves first, at last those of elastic groups.
+    """Candidates in list order, fewest opportunistic leaves first, at last those of elastic groups.
 
-    Cells with lost leaves come after all others, fewest first, and then with fewest opportunistic leaves.
+    Cells with lost leaves come after all others, fewest first, then with fewest opportunistic leaves (rules 7.4, 7.5).
     """
     good = [
         cell
@@ -125,7 +125,7 @@ def is_matchable(options: list[list[PhysicalCell]]) -> bool:
 def buddy(
     root: VirtualCell, branches: Tree, free: dict[int, list[PhysicalCell]], suggestions: Suggestions
 ) -> Mapping | None:
-    """4c.3; on success the cell found and those split for it have left `free`, else `free` is as before."""
+    """Rule 7.3; on success the cell found and those split for it have left `free`, else `free` is as before."""
     start = next((level for level in sorted(free) if level >= root.level and free[level]), None)
     return None if start is None else descend(root, branches, free, start, suggestions)
 
@@ -176,7 +176,7 @@ def relaxed_split(
     spare: dict[int, int],
     suggestions: Suggestions,
 ) -> Mapping | None:
-    """4c.4; the cells split stay split in `free`, whether or not the root fits.
+    """Rule 7.6; the cells split stay split in `free`, whether or not the root fits.
 
     Stricter than the reference: it ends at a level without spare cells, because splitting a cell from above it down to
     the root's level would split one of that level too.

@@ -83,7 +83,7 @@ def attempt(
 
 
 def sort_view(view: list[Cell], priority: int, suggestions: Suggestions) -> None:
-    """4a.3, in place and stable."""
+    """In place and stable (rules 6.3, 6.4)."""
     view.sort(key=lambda cell: view_key(cell, priority, suggestions))
 
 
@@ -101,7 +101,7 @@ def view_key(cell: Cell, priority: int, suggestions: Suggestions) -> tuple[bool,
 def choose_nodes(
     view: list[Cell], members: tuple[MemberSpec, ...], below: Attempt, suggestions: Suggestions
 ) -> tuple[list[tuple[int, Cell]] | None, str]:
-    """4a.4: the pods in ascending size, each with the node it got."""
+    """The pods in ascending size, each with the node it got (rule 6.8)."""
     chosen: list[tuple[int, Cell]] = []
     sizes = iter_sizes(members)
     size = next(sizes, None)

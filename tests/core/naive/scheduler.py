@@ -433,7 +433,7 @@ class Search:
         return mapping
 
     def preempt_lazily(self, leaves: list[VirtualCell]) -> None:
-        """4c.1: first, groups whose cells are wanted and that allow it leave the VC."""
+        """First, groups whose cells are wanted and that allow it leave the VC (rule 8.7)."""
         plan = planned_cells((leaf.bound, leaf) for leaf in leaves)
         self.world.last_plan = self.spec.group.name, plan
         with self.world.planning(plan, catch_up=False):

@@ -356,7 +356,7 @@ class World:
     # --- leaves ----------------------------------------------------------------------------------------------------
 
     def set_state(self, cell: PhysicalCell, state: str) -> None:
-        """5a: a parent follows if the state is Used or all children have it; bound virtual cells follow."""
+        """A parent follows if the state is Used or all children have it; bound virtual cells, too (rules 9.2, 9.3)."""
         cell.state = state
         if cell.bound is not None:
             cell.bound.state = state
@@ -365,7 +365,7 @@ class World:
             self.set_state(parent, state)
 
     def allocate_leaf(self, leaf: PhysicalCell, virtual: VirtualCell | None, priority: int, vc: str) -> bool:
-        """5a's order; without a virtual leaf the use is opportunistic, whatever the priority. Whether it is safe."""
+        """Whether it is safe (rule 9.5); without a virtual leaf the use is opportunistic, whatever the priority."""
         if virtual is None:
             leaf.leaf_priority = OPPORTUNISTIC_PRIORITY
             leaf.vc = vc
