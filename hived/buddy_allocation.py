@@ -100,7 +100,7 @@ def next_candidate(
 
 @kernel
 def split_relaxed(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level: int, suggestion: Suggestion) -> bool:
-    """Safe relaxed split: split all that the VCs' quota leaves over, level by level, until it fits (rule 7.6)."""
+    """Safe relaxed split: split all that the VCs' claims leave over, level by level, until it fits (rule 7.6)."""
     chain = t.chain_of_level[chain_level]
     top = t.level_offset[chain] + t.top_level[chain]
     spare = spare_cells(t, s, chain)

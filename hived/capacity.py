@@ -81,12 +81,12 @@ class Capacity:
 
     def _read_promises(self) -> None:
         """How many preassigned cells of each level are left, and how many cells of each may be split for them."""
-        self.quota, self.budget = [0] * (self.top + 1), [0] * (self.top + 1)
+        self.claims, self.spare = [0] * (self.top + 1), [0] * (self.top + 1)
         if self._may_open():
             spare = spare_of(self._state, self.chain)
             for level in range(1, self.top + 1):
-                self.quota[level] = int(self._state.cells.vc_free[self._slot(level)])
-                self.budget[level] = max(0, int(spare[self._offset + level]))
+                self.claims[level] = int(self._state.cells.vc_claims[self._slot(level)])
+                self.spare[level] = max(0, int(spare[self._offset + level]))
 
     def _read_owners(self) -> None:
         """Whose each cell is: the preassigned cell it is below, from the top down; and what is free as a whole."""
@@ -188,13 +188,13 @@ class Capacity:
         lowest = min(self.levels)
         blocked, splits = np.zeros(self.size(self.top), np.bool_), np.zeros(self.size(self.top), np.int64)
         for level in range(self.top, lowest - 1, -1):
-            if self.quota[level] > 0:
+            if self.claims[level] > 0:
                 self.can[level] = self.free[level] & ~blocked
                 self.splits[level] = splits
             if level > lowest:
                 span = self.span(level, level - 1)
                 splits = np.repeat(splits + self.free[level], span)
-                blocked = np.repeat(blocked | self.free[level] if self.budget[level] == 0 else blocked, span)
+                blocked = np.repeat(blocked | self.free[level] if self.spare[level] == 0 else blocked, span)
 
     def options(self) -> list[int]:
         """The levels of which a preassigned cell could be taken."""
@@ -228,10 +228,10 @@ class Capacity:
             cell = place // self.span(above, level)
             if self.free[above][cell]:
                 self.free[above][cell] = False
-                self.budget[above] -= 1
+                self.spare[above] -= 1
                 split.append(above)
         self._mark(level, place, is_open=True)
-        self.quota[level] -= 1
+        self.claims[level] -= 1
         self._refresh()
         return Opening(level, place, tuple(split))
 
@@ -240,9 +240,9 @@ class Capacity:
         level, place, split = opening
         for above in split:
             self.free[above][place // self.span(above, level)] = True
-            self.budget[above] += 1
+            self.spare[above] += 1
         self._mark(level, place, is_open=False)
-        self.quota[level] += 1
+        self.claims[level] += 1
         self._refresh()
 
     def _mark(self, level: int, place: int, *, is_open: bool) -> None:
@@ -266,11 +266,11 @@ class Capacity:
             own = np.where(self.is_open[rows], 0, fits[rows])
             span = len(own) // self.size(level)
             sums = (own.reshape(-1, span).sum(axis=1) if span > 1 else own) * self.can[level]
-            part = _top(sums, self.quota[level])
+            part = _top(sums, self.claims[level])
             for above in range(level + 1, self.top + 1):
                 sums = sums.reshape(-1, self.span(above, above - 1)).sum(axis=1)
                 whole = self.free[above]
-                part = min(part, int(sums[~whole].sum()) + _top(sums[whole], self.budget[above]))
+                part = min(part, int(sums[~whole].sum()) + _top(sums[whole], self.spare[above]))
             total += part
         return total
 

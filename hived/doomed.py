@@ -19,9 +19,9 @@ def bind_next(t: TopologyArrays, s: Cells, level: int, vc: int) -> tuple[int, in
     Returns the cell and the VC; NO_CELL if there is none.
     """
     levels = len(t.child_count)
-    while vc * levels < len(s.vc_free):
+    while vc * levels < len(s.vc_claims):
         slot = vc * levels + level
-        if s.vc_free[slot] > s.left[level] - s.bad_count[level]:
+        if s.vc_claims[slot] > s.left[level] - s.bad_count[level]:
             cell = least_bad_free(t, s, level)
             root = _first_unbound_root(t, s, slot)
             if cell != NO_CELL and root != NO_CELL:
@@ -40,9 +40,9 @@ def unbind_next(t: TopologyArrays, s: Cells, level: int, vc: int) -> tuple[int, 
     Returns the cell and the VC; NO_CELL if there is none.
     """
     levels = len(t.child_count)
-    while vc * levels < len(s.vc_free):
+    while vc * levels < len(s.vc_claims):
         slot = vc * levels + level
-        if s.vc_free[slot] < s.left[level] - s.bad_count[level]:
+        if s.vc_claims[slot] < s.left[level] - s.bad_count[level]:
             cell = worst_idle_doomed(t, s, slot)
             if cell != NO_CELL:
                 unbind_cell(t, s, cell)

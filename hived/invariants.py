@@ -180,13 +180,13 @@ def _check_counts(state: State) -> Iterator[str]:
         yield "bad lists and the places noted in cells disagree"
     unbound = (cells.bound == NO_CELL) & (arrays.parent == NO_CELL) & (arrays.vc != NO_CELL) & (arrays.pinned == 0)
     slots = arrays.vc[unbound] * levels + arrays.chain_level[unbound]
-    vc_free = np.bincount(slots, minlength=len(cells.vc_free))
-    for slot in np.flatnonzero(vc_free != cells.vc_free).tolist():
+    vc_claims = np.bincount(slots, minlength=len(cells.vc_claims))
+    for slot in np.flatnonzero(vc_claims != cells.vc_claims).tolist():
         vc, level = divmod(slot, levels)
-        yield f"VC {state.topology.vc_names[vc]} has {vc_free[slot]} unbound cells at {_level_name(state, level)}"
-    total = cells.vc_free.reshape(-1, levels).sum(axis=0)
-    for level in np.flatnonzero(total != cells.all_vc_free).tolist():
-        yield f"all_vc_free is not the sum of vc_free at {_level_name(state, level)}"
+        yield f"VC {state.topology.vc_names[vc]} has {vc_claims[slot]} unbound cells at {_level_name(state, level)}"
+    total = cells.vc_claims.reshape(-1, levels).sum(axis=0)
+    for level in np.flatnonzero(total != cells.claims).tolist():
+        yield f"claims is not the sum of vc_claims at {_level_name(state, level)}"
     for chain in np.flatnonzero(cells.strained == 0).tolist():
         spare = spare_of(state, chain)
         if (short := np.flatnonzero(spare < 0)).size:

@@ -1,7 +1,7 @@
 """From virtual cells to physical ones: which hardware stands behind a VC's placement (rules 7).
 
 Preassigned cells are placed by buddy allocation on the chain's free lists, one after the other. Cells below a bound
-cell are matched with the children of its physical cell. Free lists and quota are changed on the way and put back.
+cell are matched with the children of its physical cell. Free lists and claims are changed on the way and put back.
 """
 
 import numpy as np
@@ -60,7 +60,7 @@ def _place_wishes(
     for i in range(preassigned):
         chain_level = 0 + t.chain_level[w.cell[tops[i]]]  # 64 bits wide, or numba compiles the callees twice
         if buddy_allocate(t, s, w, tops[i], chain_level, suggestion):
-            put(s, s.all_vc_free, chain_level, s.all_vc_free[chain_level] - 1)
+            put(s, s.claims, chain_level, s.claims[chain_level] - 1)
         elif not split_relaxed(t, s, w, tops[i], chain_level, suggestion):
             return False
     if preassigned > 0:

@@ -123,7 +123,7 @@ def _append_lower_roots(t: TopologyArrays, s: Cells, view: int, cell: int, out: 
         slot = t.vc[node] * len(t.child_count) + chain_level
         room = t.leaf_count[t.chain_level[cell]] // t.leaf_count[chain_level]
         root, end = t.root_base[slot], t.root_base[slot] + t.root_count[slot]
-        if s.vc_free[slot] == 0:
+        if s.vc_claims[slot] == 0:
             continue
         while root < end and room > 0:
             if s.bound[root] == NO_CELL:
@@ -229,7 +229,7 @@ def most_room(
     if t.vc[first] != NO_CELL and t.pinned[t.root[first]] == 0:
         chain = t.chain_of_level[t.chain_level[first]]
         for chain_level in range(t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain] + 1):
-            left += s.vc_free[t.vc[first] * len(t.child_count) + chain_level] * t.leaf_count[chain_level]
+            left += s.vc_claims[t.vc[first] * len(t.child_count) + chain_level] * t.leaf_count[chain_level]
     best, most = NO_CELL, -1
     for i in range(len(cells)):
         if limits[i] <= most:

@@ -305,7 +305,7 @@ def _ways(state: State, view: int, level: int) -> IntArray:
         return np.zeros(1, np.int32)
     slot = int(arrays.vc[first]) * len(arrays.child_count) + int(arrays.chain_level[first] - arrays.level[first])
     top = chain_of_view(state, view).top_level
-    return np.array([0, *(above for above in range(level, top + 1) if state.cells.vc_free[slot + above])], np.int32)
+    return np.array([0, *(above for above in range(level, top + 1) if state.cells.vc_claims[slot + above])], np.int32)
 
 
 def _place(

@@ -3,8 +3,8 @@
 Each change of a level's numbers can doom a cell there or free a doomed one, which takes or gives back a cell itself.
 `settle` runs all of it on an explicit stack, because kernels may not recurse. A frame is one of four operations:
 
-    BIND l       while vc_free[l] > left[l] - bad[l], VCs ascending: bind the first bad free cell, then ALLOCATE it
-    UNBIND l     while vc_free[l] < left[l] - bad[l], VCs ascending: unbind the VC's first doomed cell, then RELEASE it
+    BIND l       while vc_claims[l] > left[l] - bad[l], VCs ascending: bind the first bad free cell, ALLOCATE it
+    UNBIND l     while vc_claims[l] < left[l] - bad[l], VCs ascending: unbind the VC's first doomed cell, RELEASE it
     ALLOCATE c   counts and lists at levels L+1 .. the listed ancestor's, L, L-1 .. 1, each followed by BIND or UNBIND
     RELEASE c    the mirror image, up to the level that c merges into
 
@@ -119,8 +119,8 @@ def _allocate_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, i
     own = t.chain_level[cell]
     if frame[_LISTED_LEVEL] == 0:
         slot = frame[_VC] * len(t.child_count) + own
-        put(s, s.vc_free, slot, s.vc_free[slot] - 1)
-        put(s, s.all_vc_free, own, s.all_vc_free[own] - 1)
+        put(s, s.vc_claims, slot, s.vc_claims[slot] - 1)
+        put(s, s.claims, own, s.claims[own] - 1)
         _bind_bad_descendants(t, s, cell)
         listed = take_free_cell(t, s, cell)
         frame[_LISTED_LEVEL] = t.level[listed]
@@ -154,8 +154,8 @@ def _release_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, in
     own = t.chain_level[cell]
     if frame[_LISTED_LEVEL] == 0:
         slot = frame[_VC] * len(t.child_count) + own
-        put(s, s.vc_free, slot, s.vc_free[slot] + 1)
-        put(s, s.all_vc_free, own, s.all_vc_free[own] + 1)
+        put(s, s.vc_claims, slot, s.vc_claims[slot] + 1)
+        put(s, s.claims, own, s.claims[own] + 1)
         listed = give_free_cell(t, s, cell)
         frame[_LISTED_LEVEL] = t.level[listed]
         frame[_CURSOR] = own_level + 1 if t.level[listed] > own_level else own_level
@@ -232,7 +232,7 @@ def release_doomed(t: TopologyArrays, s: Cells, slot: int, cell: int) -> None:
 def bind_pinned_cell(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
     """Give a pinned cell to its VC for ever, at start (rule 10.2). Cost O(height x fan-out)."""
     slot = t.vc[virtual] * len(t.child_count) + t.chain_level[virtual]
-    put(s, s.vc_free, slot, s.vc_free[slot] + 1)
-    put(s, s.all_vc_free, t.chain_level[virtual], s.all_vc_free[t.chain_level[virtual]] + 1)
+    put(s, s.vc_claims, slot, s.vc_claims[slot] + 1)
+    put(s, s.claims, t.chain_level[virtual], s.claims[t.chain_level[virtual]] + 1)
     bind_cell(t, s, physical, virtual)
     settle(t, s, ALLOCATE, physical, t.vc[virtual], 0)

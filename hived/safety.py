@@ -4,7 +4,7 @@ The product's promise, from Zhao et al., "HiveD: Sharing a GPU Cluster for Deep 
 For each level l of a chain, with level 1 the leaves:
 
     listed[l]     cells in the free list of the level                                   Cells.free_count
-    claims[l]     promised cells of all VCs that are not allocated yet                  Cells.all_vc_free
+    claims[l]     promised cells of all VCs that are not allocated yet                  Cells.claims
     left[l]       free cells: listed, or below a cell of a higher list                  Cells.left
     children[l]   children of one cell of the level                                     TopologyArrays.child_count
 
@@ -51,7 +51,7 @@ def spare_cells(t: TopologyArrays, s: Cells, chain: int) -> LongArray:
     bottom, top = t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain]
     spare = np.zeros(top + 1, np.int64)
     for level in range(top, bottom - 1, -1):
-        spare[level] = s.free_count[level] - s.all_vc_free[level]
+        spare[level] = s.free_count[level] - s.claims[level]
         if level < top:
             spare[level] += spare[level + 1] * t.child_count[level + 1]
     return spare
@@ -62,7 +62,7 @@ def is_safe(t: TopologyArrays, s: Cells, chain: int) -> bool:
     """Is no spare of a chain negative? Without an array, as each leaf of a replay asks. Cost O(levels)."""
     spare = np.int64(0)
     for level in range(t.level_offset[chain] + t.top_level[chain], t.level_offset[chain], -1):
-        spare += s.free_count[level] - s.all_vc_free[level]
+        spare += s.free_count[level] - s.claims[level]
         if spare < 0:
             return False
         spare *= t.child_count[level]
@@ -72,7 +72,7 @@ def is_safe(t: TopologyArrays, s: Cells, chain: int) -> bool:
 @kernel
 def holds_at(s: Cells, level: int) -> bool:
     """Are there as many free cells of a level as VCs can still claim there, whatever is claimed above (rule 4.2)?"""
-    return bool(s.left[level] >= s.all_vc_free[level])
+    return bool(s.left[level] >= s.claims[level])
 
 
 @kernel
@@ -136,7 +136,7 @@ def claims_without_good_cells(state: State, chain: int) -> dict[int, int]:
     offset, top = int(arrays.level_offset[chain]), int(arrays.top_level[chain])
     missing, taken = {}, 0  # leaves below the cells that meet the claims of higher levels
     for level in range(offset + top, offset, -1):
-        leaves, claims = int(arrays.leaf_count[level]), int(cells.all_vc_free[level])
+        leaves, claims = int(arrays.leaf_count[level]), int(cells.claims[level])
         good = int(cells.left[level] - cells.bad_count[level]) - taken // leaves
         met = min(claims, max(good, 0))
         taken += met * leaves

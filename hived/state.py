@@ -77,10 +77,10 @@ class Cells(Block):
     free_count: IntArray
     bad_count: IntArray
     left: IntArray  # cells of the level that are in the free list or below a cell of a higher free list
-    all_vc_free: IntArray  # sum of vc_free over VCs; VC safety: left >= all_vc_free
+    claims: IntArray  # sum of vc_claims over VCs; with free_count the numbers of VC safety, see safety
     doomed_total: IntArray  # sum of doomed_count over VCs
     # per vl
-    vc_free: IntArray  # unbound non-pinned preassigned cells of the VC
+    vc_claims: IntArray  # unbound non-pinned preassigned cells of the VC
     doomed_count: IntArray
     # per node
     node_bad: IntArray
@@ -150,7 +150,9 @@ class State:
     group_by_number: dict[int, Group] = field(default_factory=dict)
     vc_names: list[str] = field(default_factory=list)  # the configured VCs, then those that only old groups still name
     group_total: int = 0  # groups ever made; numbers are not used twice
-    last_plan: tuple[str, IntArray, IntArray] | None = None  # group, roots' cells and virtual leaves: see search._map
+    last_plan: tuple[str, IntArray, IntArray] | None = (
+        None  # group, roots' cells and virtual leaves: see placement.map_placement
+    )
     lazy_group_count: int = 0  # groups in the table that may be lazily preempted
     elastic_group_count: int = 0  # groups in the table whose cells are the first that others take
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
@@ -182,8 +184,8 @@ def empty_state(spec: ClusterSpec) -> State:
          "bad_position", "bad_list", "doomed_position", "using", "reserving", "shown_vc", "lent_to", "lent_bad"),
         physical,
     )  # fmt: skip
-    sizes |= dict.fromkeys(("free_count", "bad_count", "left", "all_vc_free", "doomed_total"), levels)
-    sizes |= dict.fromkeys(("vc_free", "doomed_count"), vc_levels)
+    sizes |= dict.fromkeys(("free_count", "bad_count", "left", "claims", "doomed_total"), levels)
+    sizes |= dict.fromkeys(("vc_claims", "doomed_count"), vc_levels)
     sizes |= {"node_bad": nodes, "left_out": len(arrays.top_level), "hidden": len(arrays.top_level)}
     sizes |= {"strained": len(arrays.top_level), "lost_total": len(arrays.top_level), "planned_total": 1}
     memory = np.zeros(sum(sizes.values()), np.int32)
@@ -220,5 +222,5 @@ def _fill_free_lists(topology: Topology, views: dict[str, IntArray]) -> None:
         views["free_position"][base : base + size] = np.arange(size)
         views["free_count"][top] = size
     views["left"][:] = arrays.level_size
-    views["vc_free"][:] = arrays.root_count
-    views["all_vc_free"][:] = arrays.root_count.reshape(-1, len(arrays.child_count)).sum(axis=0)
+    views["vc_claims"][:] = arrays.root_count
+    views["claims"][:] = arrays.root_count.reshape(-1, len(arrays.child_count)).sum(axis=0)

@@ -73,7 +73,7 @@ def test_every_node_is_bad_at_the_start() -> None:
 def test_nothing_is_left_of_bad_nodes_once_all_are_healthy_and_idle() -> None:
     """Doomed cells, bindings and counts of cells go; only the order of lists may differ."""
     source = random.Random(2)
-    counts = ("left", "vc_free", "all_vc_free", "bad_count", "doomed_count", "free_count", "split")
+    counts = ("left", "vc_claims", "claims", "bad_count", "doomed_count", "free_count", "split")
     for seed in range(25):
         spec = random_cluster(seed)
         state, fresh = busy_state(spec, source), healthy_state(spec)

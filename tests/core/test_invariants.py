@@ -248,12 +248,12 @@ def place_in_a_bad_list(state: State) -> None:
 
 @breaks("VC B has 0 unbound cells at chain RACK level 2$")
 def number_of_a_vcs_free_cells(state: State) -> None:
-    state.cells.vc_free[len(state.arrays.child_count) + 2] = 1
+    state.cells.vc_claims[len(state.arrays.child_count) + 2] = 1
 
 
-@breaks("all_vc_free is not the sum of vc_free at chain RACK level 3$")
+@breaks("claims is not the sum of vc_claims at chain RACK level 3$")
 def number_of_all_free_cells(state: State) -> None:
-    state.cells.all_vc_free[3] += 1
+    state.cells.claims[3] += 1
 
 
 def promised_too_much() -> State:

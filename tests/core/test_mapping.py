@@ -51,7 +51,7 @@ class PlainMapper:
         roots, below = self.trees(leaves)
         base = arrays.level_base.tolist()
         free = {level: cells.free_list[base[level] :][:count].tolist() for level, count in enumerate(cells.free_count)}
-        claims = cells.all_vc_free.tolist()
+        claims = cells.claims.tolist()
         for root, branches in roots.items():
             if self.allocate(root, branches, free):
                 claims[self.level[root]] -= 1

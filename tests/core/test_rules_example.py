@@ -45,7 +45,7 @@ def level(state: State, number: int) -> Level:
     here = int(arrays.level_offset[0]) + number
     base = int(arrays.level_base[here])
     free = [state.topology.address(int(cell)) for cell in cells.free_list[base : base + cells.free_count[here]]]
-    return Level(free, int(cells.left[here]), int(cells.all_vc_free[here]), int(cells.doomed_total[here]))
+    return Level(free, int(cells.left[here]), int(cells.claims[here]), int(cells.doomed_total[here]))
 
 
 def bindings(state: State) -> dict[str, str]:

@@ -44,7 +44,7 @@ def claims_can_be_met(state: State, chain: int) -> bool:
             cell for cell in range(base, base + int(arrays.level_size[level])) if cells.free_position[cell] != NO_CELL
         ]
         whole += len(free)
-        for _ in range(int(cells.all_vc_free[level])):
+        for _ in range(int(cells.claims[level])):
             if whole == 0:
                 return False
             whole -= 1
@@ -63,7 +63,7 @@ def test_a_chain_is_safe_exactly_if_its_free_cells_can_be_handed_out_to_all_clai
             assert kernel(state.arrays, state.cells, chain) == is_met
             outcomes[is_met] += 1
             level = int(state.arrays.level_offset[chain]) + source.randint(1, int(state.arrays.top_level[chain]))
-            state.cells.all_vc_free[level] += source.randint(0, 2)
+            state.cells.claims[level] += source.randint(0, 2)
     assert min(outcomes.values()) > 30, outcomes
 
 
@@ -84,13 +84,13 @@ def test_no_negative_spare_means_that_each_level_has_cells_for_its_claims() -> N
         for chain in range(len(state.topology.chains)):
             if (spare_of(state, chain) >= 0).all():
                 own = state.arrays.chain_of_level == chain
-                assert (state.cells.left[own] >= state.cells.all_vc_free[own]).all()
+                assert (state.cells.left[own] >= state.cells.claims[own]).all()
 
 
 def test_each_level_by_itself_can_have_cells_where_all_levels_together_have_not() -> None:
     """One rack is left for the claims of a rack and of a node."""
     state = healthy_state(rack_cluster(quota("A", {"RACK": 1}), quota("B", {"RACK.NODE": 1}), racks=1))
-    assert (state.cells.left >= state.cells.all_vc_free).all()
+    assert (state.cells.left >= state.cells.claims).all()
     assert spare_of(state, 0)[[RACK, NODE]].tolist() == [0, -1]
 
 
@@ -133,14 +133,14 @@ def test_strain_is_forgotten_once_vc_safety_holds_again() -> None:
 def test_strain_is_remembered_while_a_level_is_short_of_cells() -> None:
     state = healthy_state(rack_cluster())
     state.cells.strained[0] = 1
-    state.cells.all_vc_free[NODE] = np.int32(5)
+    state.cells.claims[NODE] = np.int32(5)
     set_nodes(state, "n0", is_healthy=True)
     assert state.cells.strained[0] == 1
 
 
 def test_only_strained_chains_are_looked_at_again() -> None:
     state = healthy_state(rack_cluster())
-    state.cells.all_vc_free[NODE] = np.int32(5)
+    state.cells.claims[NODE] = np.int32(5)
     relieve_chains(state)
     assert not state.cells.strained.any()
 

@@ -15,15 +15,15 @@ def map_leaves(world: World, leaves: list[VirtualCell], suggestions: Suggestions
     roots, below = unbound_trees(leaves)
     mapping: Mapping = {}
     free = {chain: {level: list(cells) for level, cells in lists.items()} for chain, lists in world.free.items()}
-    quota = {
-        name: {level: world.all_vc_free(name, level) for level in chain.levels} for name, chain in world.chains.items()
+    claims = {
+        name: {level: world.claims(name, level) for level in chain.levels} for name, chain in world.chains.items()
     }
     for root, branches in roots.items():
         found = buddy(root, branches, free[root.chain], suggestions)
         if found is not None:
-            quota[root.chain][root.level] -= 1
+            claims[root.chain][root.level] -= 1
         else:
-            spare = spare_cells(world.chains[root.chain], root.level + 1, free[root.chain], quota[root.chain])
+            spare = spare_cells(world.chains[root.chain], root.level + 1, free[root.chain], claims[root.chain])
             found = relaxed_split(root, branches, free[root.chain], spare, suggestions)
         if found is None:
             return None

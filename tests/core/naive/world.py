@@ -142,24 +142,24 @@ class World:
 
     # --- counts --------------------------------------------------------------------------------------------------
 
-    def vc_free(self, vc: str, chain: str, level: int) -> int:
+    def vc_claims(self, vc: str, chain: str, level: int) -> int:
         """The VC's preassigned cells that are not allocated: doomed ones are bound, and do not count (rule 4.1)."""
         return sum(root.bound is None for root in self.vcs[vc].roots(chain) if root.level == level)
 
-    def all_vc_free(self, chain: str, level: int) -> int:
-        return sum(self.vc_free(vc, chain, level) for vc in self.vcs)
+    def claims(self, chain: str, level: int) -> int:
+        return sum(self.vc_claims(vc, chain, level) for vc in self.vcs)
 
     def is_safe(self, chain: str) -> bool:
         """Do the VCs' free cells fit into the free lists, split from the top down (rule 4.3)?"""
         return all(spare >= 0 for spare in self.spare(chain).values())
 
     def spare(self, chain: str) -> dict[int, int]:
-        claims = {level: self.all_vc_free(chain, level) for level in self.chains[chain].levels}
+        claims = {level: self.claims(chain, level) for level in self.chains[chain].levels}
         return spare_cells(self.chains[chain], 1, self.free[chain], claims)
 
     def is_safe_at(self, chain: str, level: int) -> bool:
         """Level by level, which asks less (rule 4.2)."""
-        return self.left[chain][level] >= self.all_vc_free(chain, level)
+        return self.left[chain][level] >= self.claims(chain, level)
 
     # --- preassigned cells: rules 10.4 to 10.8 ------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class World:
     def bind_doomed(self, chain: str, level: int) -> None:
         bad = self.bad[chain][level]
         for name, vc in self.vcs.items():
-            while self.vc_free(name, chain, level) > self.left[chain][level] - len(bad):
+            while self.vc_claims(name, chain, level) > self.left[chain][level] - len(bad):
                 unbound = [root for root in vc.roots(chain) if root.level == level and root.bound is None]
                 cell = self.least_bad_free(chain, level)
                 root = self._first_unplanned(unbound)
@@ -241,7 +241,7 @@ class World:
     def unbind_doomed(self, chain: str, level: int) -> None:
         for name in self.vcs:
             doomed = self.doomed[name][chain][level]
-            while doomed and self.vc_free(name, chain, level) < self.left[chain][level] - len(self.bad[chain][level]):
+            while doomed and self.vc_claims(name, chain, level) < self.left[chain][level] - len(self.bad[chain][level]):
                 cell = self.worst_idle_doomed(name, chain, level)
                 if cell is None:
                     break

@@ -71,7 +71,7 @@ def _promised_from(state: State, chain: int, level: int) -> tuple[str, ...]:
     levels = len(state.arrays.child_count)
     offset = int(state.arrays.level_offset[chain])
     slots = slice(offset + level, offset + int(state.arrays.top_level[chain]) + 1)
-    vcs = np.flatnonzero(state.cells.vc_free.reshape(-1, levels)[:, slots].any(axis=1))
+    vcs = np.flatnonzero(state.cells.vc_claims.reshape(-1, levels)[:, slots].any(axis=1))
     return tuple(state.topology.vc_names[vc] for vc in vcs.tolist())
 
 
