@@ -53,6 +53,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "specs", "events", "decisions", "jit", "linking", "kernel_cache", "blocks"),
     ("topology",),
     ("tree",),
+    ("forests",),
     ("layout",),
     ("state", "matching"),
     ("journal",),

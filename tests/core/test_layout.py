@@ -7,9 +7,9 @@ import pytest
 from hived import status
 from hived.errors import UserError
 from hived.events import PodAllocated
-from hived.layout import MAX_LEVELS, build_topology
+from hived.layout import build_topology
 from hived.scheduler import check_invariants, handle, new_state
-from hived.specs import BindInfo, CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualClusterSpec
+from hived.specs import MAX_LEVELS, BindInfo, CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualClusterSpec
 from tests.core.builders import bind_info, healthy_state, placement, pod, quota, rack_cluster, request, run
 
 NODE = CellTypeSpec("NODE", "GPU", 2, is_node_level=True)

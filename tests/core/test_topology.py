@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from hived.layout import build_topology, resolve_chain
+from hived.forests import resolve_chain
+from hived.layout import build_topology
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.topology import NO_CELL, Topology
 from tests.core.builders import quota, rack_cluster, random_cluster
