@@ -1,20 +1,23 @@
-"""Mapping virtual leaves onto hardware against a mapper that tries every permutation (rules 7)."""
+"""Mapping virtual leaves onto hardware, against the oracle and by cases (rules 7)."""
 
-import itertools
+import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from hived.decisions import Bind, Wait
-from hived.events import Phase
+from hived.decisions import Bind, Decision, Wait
+from hived.errors import UserError
+from hived.events import Event, Phase
 from hived.journal import start_recording, stop_recording
 from hived.mapping import map_leaves
-from hived.scheduler import check_invariants
+from hived.scheduler import check_invariants, handle
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.state import State
 from hived.topology import NO_CELL, IntArray
+from tests.core import builders
 from tests.core.builders import (
     busy_state,
     cell_at,
@@ -30,146 +33,44 @@ from tests.core.builders import (
     run,
     set_nodes,
 )
+from tests.core.naive import NaiveScheduler
+from tests.core.naive import mapping as naive_mapping
+from tests.core.naive.mapping import map_leaves as map_in_oracle
+from tests.core.naive.mapping import relaxed_split
+from tests.core.naive.placement import Suggestions
 
-Tree = dict[int, "Tree"]  # virtual cell to bind -> its children to bind, in the order of first use
-Lists = dict[int, list[int]]  # chain level -> free cells
 ALL = np.ones(0, np.bool_)
 
 
-class PlainMapper:
-    """Rules 7.1 to 7.8 on lists and dicts; children are matched by trying all permutations."""
+class Pair:
+    """A state of the core, and the oracle that was told the same events."""
 
-    def __init__(self, state: State, suggested: np.ndarray, ignore: bool) -> None:
-        self.state, self.suggested, self.ignore = state, suggested, ignore
-        self.parent, self.bound = state.arrays.parent.tolist(), state.cells.bound.tolist()
-        self.level = state.arrays.chain_level.tolist()
-        self.found: dict[int, int] = {}
-        self.relaxed = 0
+    def __init__(self, spec: ClusterSpec, make: Callable[[], State], monkeypatch: pytest.MonkeyPatch) -> None:
+        """`make` builds the state from nothing, by functions of `builders`."""
+        events: list[Event] = []
 
-    def map(self, leaves: list[int]) -> list[int] | None:
-        arrays, cells = self.state.arrays, self.state.cells
-        roots, below = self.trees(leaves)
-        base = arrays.level_base.tolist()
-        free = {level: cells.free_list[base[level] :][:count].tolist() for level, count in enumerate(cells.free_count)}
-        claims = cells.claims.tolist()
-        for root, branches in roots.items():
-            if self.allocate(root, branches, free):
-                claims[self.level[root]] -= 1
-            elif not self.allocate_relaxed(root, branches, free, claims):
-                return None
-        for parent, branches in below.items():
-            if not self.match(branches, list(self.state.topology.children(self.bound[parent]))):
-                return None
-        return [self.found.get(leaf, self.bound[leaf]) for leaf in leaves]
+        def noted(state: State, event: Event) -> Decision:
+            events.append(event)
+            return handle(state, event)
 
-    def trees(self, leaves: list[int]) -> tuple[Tree, dict[int, Tree]]:
-        """Trees below free preassigned cells, and by bound parent."""
-        roots: Tree = {}
-        below: dict[int, Tree] = {}
-        for leaf in leaves:
-            path: list[int] = []
-            cell = leaf
-            while cell != NO_CELL and self.bound[cell] == NO_CELL:
-                path.insert(0, cell)
-                cell = self.parent[cell]
-            branches = roots if cell == NO_CELL else below.setdefault(cell, {}) if path else {}
-            for step in path:
-                branches = branches.setdefault(step, {})
-        return roots, below
+        with monkeypatch.context() as patched:
+            patched.setattr(builders, "handle", noted)
+            self.state = make()
+        oracle = NaiveScheduler(spec)
+        for event in events:
+            with contextlib.suppress(UserError):
+                oracle.handle(event)
+        self.world = oracle.world
+        self.cells = {cell.address: cell for cell in self.world.virtual_cells()}
+        self.numbers = {self.state.topology.address(i): i for i in range(self.state.topology.physical_count)}
 
-    def nodes(self, cell: int) -> set[int]:
-        if self.state.arrays.node[cell] != NO_CELL:
-            return {int(self.state.arrays.node[cell])}
-        return {node for child in self.state.topology.children(cell) for node in self.nodes(child)}
-
-    def usable(self, cells: list[int]) -> list[int]:
-        """Unbound, not on one node and all bad, on a suggested node; fewest lost, then opportunistic leaves first."""
-        good = [
-            cell
-            for cell in cells
-            if self.bound[cell] == NO_CELL
-            and not (self.is_bad(cell) and len(self.nodes(cell)) == 1)
-            and (self.ignore or any(self.suggested[node] for node in self.nodes(cell)))
-        ]
-        return sorted(good, key=lambda cell: (self.lost(cell), self.state.cells.opportunistic_used[cell]))
-
-    def leaves(self, cell: int) -> list[int]:
-        children = list(self.state.topology.children(cell))
-        return [leaf for child in children for leaf in self.leaves(child)] if children else [cell]
-
-    def is_bad(self, cell: int) -> bool:
-        return all(self.state.cells.bad[leaf] for leaf in self.leaves(cell))
-
-    def lost(self, cell: int) -> int:
-        return sum(self.state.cells.lost[leaf] for leaf in self.leaves(cell))
-
-    def match(self, branches: Tree, candidates: list[int]) -> bool:
-        usable = self.usable(candidates)
-        for chosen in itertools.permutations(usable, len(branches)):
-            found = dict(self.found)
-            if all(
-                self.match(below, list(self.state.topology.children(cell)))
-                for below, cell in zip(branches.values(), chosen, strict=True)
-            ):
-                self.found |= zip(branches, chosen, strict=True)
-                return True
-            self.found = found
-        return False
-
-    def allocate(self, root: int, branches: Tree, free: Lists) -> bool:
-        """Buddy allocation from the lowest level with a free cell."""
-        top = self.level[root] + self.state.topology.chain_of(root).top_level - int(self.state.arrays.level[root])
-        start = next((level for level in range(self.level[root], top + 1) if free[level]), None)
-        return start is not None and self.descend(root, branches, free, start)
-
-    def descend(self, root: int, branches: Tree, free: Lists, level: int) -> bool:
-        for cell in self.usable(free[level]):
-            if level == self.level[root]:
-                is_placed = self.match({root: branches}, [cell])
-            else:
-                before = list(free[level - 1])
-                free[level - 1] += self.state.topology.children(cell)
-                is_placed = self.descend(root, branches, free, level - 1)
-                if not is_placed:
-                    free[level - 1] = before
-            if is_placed:
-                swap_remove(free[level], cell)
-                return True
-        return False
-
-    def allocate_relaxed(self, root: int, branches: Tree, free: Lists, claims: list[int]) -> bool:
-        """Split everything that the quota leaves over, level by level upwards."""
-        self.relaxed += 1
-        own, chain = self.level[root], self.state.topology.chain_of(root)
-        top = own + chain.top_level - int(self.state.arrays.level[root])
-        spare = {top + 1: 0}
-        for level in range(top, own, -1):
-            children = int(self.state.arrays.child_count[level + 1]) if level < top else 0
-            spare[level] = len(free[level]) - claims[level] + spare[level + 1] * children
-            if spare[level] < 0:
-                return False
-        for level in range(own + 1, top + 1):
-            pieces: list[int] = []
-            for _ in range(min(spare[level], len(free[level]))):
-                head = free[level][0]
-                swap_remove(free[level], head)
-                pieces += self.cells_below(head, own)
-            free[own] = pieces + free[own]
-            if pieces and self.descend(root, branches, free, own):
-                return True
-        return False
-
-    def cells_below(self, cell: int, level: int) -> Iterator[int]:
-        if self.level[cell] == level:
-            yield cell
-        else:
-            for child in self.state.topology.children(cell):
-                yield from self.cells_below(child, level)
-
-
-def swap_remove(cells: list[int], cell: int) -> None:
-    cells[cells.index(cell)] = cells[-1]
-    cells.pop()
+    def expected(self, leaves: list[int], suggested: np.ndarray, ignore: bool) -> list[int] | None:
+        """The oracle's mapping, as cells of the core."""
+        address, names = self.state.topology.address, self.state.topology.node_names
+        wanted = [self.cells[address(leaf)] for leaf in leaves]
+        nodes = frozenset(names[node] for node in np.flatnonzero(suggested).tolist())
+        found = map_in_oracle(self.world, wanted, Suggestions(nodes, ignore))
+        return None if found is None else [self.numbers[found[leaf].address] for leaf in wanted]
 
 
 def map_in_core(state: State, leaves: list[int], suggested: np.ndarray, ignore: bool) -> list[int] | None:
@@ -180,32 +81,36 @@ def map_in_core(state: State, leaves: list[int], suggested: np.ndarray, ignore: 
     return physical.tolist() if is_mapped else None
 
 
-def test_a_mapping_is_that_of_a_mapper_that_tries_every_permutation() -> None:
+def test_a_mapping_is_that_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     source = random.Random(4)
     outcomes = {"mapped": 0, "not mapped": 0, "relaxed": 0}
+
+    def relaxed(*arguments: Any) -> Any:
+        outcomes["relaxed"] += 1
+        return relaxed_split(*arguments)
+
+    monkeypatch.setattr(naive_mapping, "relaxed_split", relaxed)
     for seed in range(150):
-        state = busy_state(random_cluster(seed), source)
-        if seed % 3 == 0:
-            lose_some(state, source)
-        nodes = len(state.topology.node_names)
-        for own in virtual_leaves(state):
+        spec = random_cluster(seed)
+        pair = Pair(spec, lambda: lose_some(busy_state(spec, source), source, seed), monkeypatch)  # noqa: B023 - at once
+        for own in virtual_leaves(pair.state):
             leaves = source.sample(own, source.randint(1, min(8, len(own))))
             share, ignore = source.choice([0.4, 0.8]), source.random() < 0.5
-            suggested = np.array([source.random() < share for _ in range(nodes)])
-            mapper = PlainMapper(state, suggested, ignore)
-            expected = mapper.map(leaves)
-            outcomes["relaxed"] += mapper.relaxed
+            suggested = np.array([source.random() < share for _ in pair.state.topology.node_names])
+            expected = pair.expected(leaves, suggested, ignore)
             outcomes["not mapped" if expected is None else "mapped"] += 1
-            assert map_in_core(state, leaves, suggested, ignore) == expected, seed
+            assert map_in_core(pair.state, leaves, suggested, ignore) == expected, seed
     assert all(count > 30 for count in outcomes.values()), outcomes
 
 
-def lose_some(state: State, source: random.Random) -> None:
-    for node in state.topology.node_names:
+def lose_some(state: State, source: random.Random, seed: int) -> State:
+    """Every third state loses leaf cells."""
+    for node in state.topology.node_names if seed % 3 == 0 else ():
         lose(state, node, source.choice([0, 1, 1, 2]), *source.choice([(), (1,), (0, 2)]))
+    return state
 
 
-def test_a_mapping_below_nodes_with_lost_leaves_is_that_of_a_mapper_that_tries_every_permutation() -> None:
+def test_a_mapping_below_nodes_with_lost_leaves_is_that_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes of 2 boards with 2 pairs of 2 GPUs, on which the leaves of a gang have to fit together."""
     types = {
         "PAIR": CellTypeSpec("PAIR", "GPU", 2),
@@ -219,16 +124,22 @@ def test_a_mapping_below_nodes_with_lost_leaves_is_that_of_a_mapper_that_tries_e
     )
     source = random.Random(6)
     outcomes = {"mapped": 0, "not mapped": 0}
-    for _ in range(60):
-        state = healthy_state(ClusterSpec(types, racks, {"A": quota("A", {"RACK": 1, "RACK.NODE": 2})}))
+    spec = ClusterSpec(types, racks, {"A": quota("A", {"RACK": 1, "RACK.NODE": 2})})
+
+    def make() -> State:
+        state = healthy_state(spec)
         for node in state.topology.node_names:
             lose(state, node, 0, *source.sample(range(8), source.choice([0, 1, 2, 3, 4])))
-        (own,) = virtual_leaves(state)
-        leaves = [leaf for leaf in own if state.cells.bad[leaf] == 0]
+        return state
+
+    for _ in range(60):
+        pair = Pair(spec, make, monkeypatch)
+        (own,) = virtual_leaves(pair.state)
+        leaves = [leaf for leaf in own if pair.state.cells.bad[leaf] == 0]
         leaves = source.sample(leaves, source.randint(3, len(leaves) * 2 // 3))
-        expected = PlainMapper(state, ALL, True).map(leaves)
+        expected = pair.expected(leaves, ALL, True)
         outcomes["not mapped" if expected is None else "mapped"] += 1
-        assert map_in_core(state, leaves, ALL, True) == expected
+        assert map_in_core(pair.state, leaves, ALL, True) == expected
     assert min(outcomes.values()) > 10, outcomes
 
 
