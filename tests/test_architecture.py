@@ -34,6 +34,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("hived_config.generating",),
     ("hived_extender.kube", "hived_extender.deploy"),
     ("hived_extender.pods",),
+    ("hived_extender.api",),
     ("hived_extender.kube_rules", "hived_extender.recording", "hived_extender.client"),
     ("hived_extender.service",),
     ("hived_extender.reconfiguration",),

@@ -1,51 +1,46 @@
-"""What differs between two configurations: plain values, and their JSON."""
+"""The differences between two configurations, in the JSON of a report (docs/http.md).
 
-from dataclasses import dataclass, field
-from typing import Any
+The service encodes these structs, clients decode them, and OpenAPI is made from them.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class NamedChanges:
-    """Things that have names: which came, which went, and which are not what they were, each list ascending."""
+class NodeChange(msgspec.Struct, frozen=True):
+    """A node that is configured otherwise, and how, in words."""
+
+    node: str
+    what: str
+
+
+class CellTypeChange(msgspec.Struct, frozen=True, rename="camel"):
+    """A cell type that is defined otherwise, and how, in words."""
+
+    cell_type: str
+    what: str
+
+
+class NamedChanges(msgspec.Struct, Generic[T], frozen=True):
+    """Things with names: new ones, lost ones and changed ones, each list ascending."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """`{"added": [...], "removed": [...], "changed": [...]}`."""
-        return {"added": list(self.added), "removed": list(self.removed), "changed": list(self.changed)}
+    changed: tuple[T, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedChanges:
-    """As `NamedChanges`; `changed` has pairs of a name and what is different, in words."""
-
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    changed: tuple[tuple[str, str], ...] = ()
-
-    def as_json(self, key: str) -> dict[str, Any]:
-        """The three lists; what has changed as `{key: name, "what": text}`."""
-        changed = [{key: name, "what": what} for name, what in self.changed]
-        return {"added": list(self.added), "removed": list(self.removed), "changed": changed}
-
-
-@dataclass(frozen=True, slots=True)
-class CellCount:
-    """How many physical cells of a type there are, over all chains."""
+class CellCount(msgspec.Struct, frozen=True, rename="camel"):
+    """The number of physical cells of a type, over all chains."""
 
     cell_type: str
     old: int
     new: int
 
-    def as_json(self) -> dict[str, Any]:
-        """`{"cellType", "old", "new"}`."""
-        return {"cellType": self.cell_type, "old": self.old, "new": self.new}
 
-
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, rename="camel"):
     """How many cells of a shape a VC is guaranteed; `cell_type` is `CHAIN`, or `CHAIN.TYPE` below the top."""
 
     vc: str
@@ -53,30 +48,20 @@ class Shape:
     old: int
     new: int
 
-    def as_json(self) -> dict[str, Any]:
-        """`{"vc", "cellType", "old", "new"}`."""
-        return {"vc": self.vc, "cellType": self.cell_type, "old": self.old, "new": self.new}
 
-
-@dataclass(frozen=True, slots=True)
-class SettingChange:
+class SettingChange(msgspec.Struct, frozen=True, rename="camel"):
     """One value that is no cell: a setting of the service, a rule of how pods are read, a SKU type.
 
     `key` is spelled as in the file; `old` and `new` are JSON values, None where there is none.
     """
 
     key: str
-    old: Any
-    new: Any
+    old: Any = None
+    new: Any = None
     needs_restart: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        """`{"key", "old", "new", "needsRestart"}`."""
-        return {"key": self.key, "old": self.old, "new": self.new, "needsRestart": self.needs_restart}
 
-
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True, rename="camel"):
     """Everything that differs between two configurations.
 
     Attributes
@@ -90,11 +75,11 @@ class Changes:
     settings : all other values
     """
 
-    nodes: ExplainedChanges = field(default_factory=ExplainedChanges)
-    cell_types: ExplainedChanges = field(default_factory=ExplainedChanges)
+    nodes: NamedChanges[NodeChange] = NamedChanges()
+    cell_types: NamedChanges[CellTypeChange] = NamedChanges()
     cells: tuple[CellCount, ...] = ()
-    pinned_cells: NamedChanges = field(default_factory=NamedChanges)
-    virtual_clusters: NamedChanges = field(default_factory=NamedChanges)
+    pinned_cells: NamedChanges[str] = NamedChanges()
+    virtual_clusters: NamedChanges[str] = NamedChanges()
     shapes: tuple[Shape, ...] = ()
     settings: tuple[SettingChange, ...] = ()
 
@@ -102,15 +87,3 @@ class Changes:
     def is_empty(self) -> bool:
         """Whether both configurations mean the same."""
         return self == Changes()
-
-    def as_json(self) -> dict[str, Any]:
-        """The `changes` of a report, as the service's HTTP interface describes them."""
-        return {
-            "nodes": self.nodes.as_json("node"),
-            "cellTypes": self.cell_types.as_json("cellType"),
-            "cells": [each.as_json() for each in self.cells],
-            "pinnedCells": self.pinned_cells.as_json(),
-            "virtualClusters": self.virtual_clusters.as_json(),
-            "shapes": [each.as_json() for each in self.shapes],
-            "settings": [each.as_json() for each in self.settings],
-        }

@@ -8,7 +8,7 @@ from hived.layout import build_topology
 from hived.specs import CellTypeSpec, SkuTypeSpec
 from hived.topology import NO_CELL, Topology
 from hived_config.access import AccessRules, VirtualClusterAccess
-from hived_config.changes import CellCount, Changes, ExplainedChanges, NamedChanges, SettingChange, Shape
+from hived_config.changes import CellCount, CellTypeChange, Changes, NamedChanges, SettingChange, Shape
 from hived_config.loader import Configuration
 from hived_config.node_changes import Nodes, compare_nodes, is_reordered, read_nodes
 
@@ -51,7 +51,7 @@ def compare(
     )
 
 
-def _compare_named(old: Mapping[str, Any], new: Mapping[str, Any]) -> NamedChanges:
+def _compare_named(old: Mapping[str, Any], new: Mapping[str, Any]) -> NamedChanges[str]:
     return NamedChanges(
         tuple(sorted(new.keys() - old.keys())),
         tuple(sorted(old.keys() - new.keys())),
@@ -68,10 +68,12 @@ def _counts(old: dict[K, int], new: dict[K, int]) -> list[tuple[K, int, int]]:
 # ---- cells
 
 
-def _compare_cell_types(old: Mapping[str, CellTypeSpec], new: Mapping[str, CellTypeSpec]) -> ExplainedChanges:
+def _compare_cell_types(
+    old: Mapping[str, CellTypeSpec], new: Mapping[str, CellTypeSpec]
+) -> NamedChanges[CellTypeChange]:
     named = _compare_named(old, new)
-    changed = tuple((name, ", ".join(_explain_cell_type(old[name], new[name]))) for name in named.changed)
-    return ExplainedChanges(named.added, named.removed, changed)
+    changed = (CellTypeChange(name, ", ".join(_explain_cell_type(old[name], new[name]))) for name in named.changed)
+    return NamedChanges(named.added, named.removed, tuple(changed))
 
 
 def _explain_cell_type(old: CellTypeSpec, new: CellTypeSpec) -> Iterable[str]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hived.topology import NO_CELL, Chain, IntArray, Topology
-from hived_config.changes import ExplainedChanges
+from hived_config.changes import NamedChanges, NodeChange
 
 
 class NodeCell(NamedTuple):
@@ -79,15 +79,15 @@ def _level(topology: Topology, chain: Chain, level: int) -> tuple[int, int]:
     return int(arrays.level_base[slot]), int(arrays.level_size[slot])
 
 
-def compare_nodes(old: Nodes, new: Nodes) -> ExplainedChanges:
+def compare_nodes(old: Nodes, new: Nodes) -> NamedChanges[NodeChange]:
     """Which nodes came, went and changed, by name."""
     before, after = old.cells, new.cells
     differing = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
     renamed = _renamed_cells(before, after, differing)
-    return ExplainedChanges(
+    return NamedChanges(
         added=tuple(sorted(after.keys() - before.keys())),
         removed=tuple(sorted(before.keys() - after.keys())),
-        changed=tuple((name, _explain(before[name], after[name], renamed)) for name in differing),
+        changed=tuple(NodeChange(name, _explain(before[name], after[name], renamed)) for name in differing),
     )
 
 

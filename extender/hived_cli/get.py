@@ -8,8 +8,15 @@ import msgspec
 
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import table
-from hived_extender.client import inspection
-from hived_extender.client.inspection import Cell, Group, Inspector, LostDevices
+from hived_extender.api.cells import AffinityGroup, Cell, LostDevices
+from hived_extender.api.paths import (
+    GROUPS_PATH,
+    PHYSICAL_CLUSTER_PATH,
+    VIRTUAL_CLUSTERS_PATH,
+    group_path,
+    virtual_cluster_path,
+)
+from hived_extender.client.inspection import Inspector
 from hived_extender.client.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
 
 STATE_COLORS = {"Allocated": "green", "Preempting": "yellow", "BeingPreempted": "yellow"}
@@ -52,7 +59,7 @@ def cluster(inspector: Inspector, output: str) -> None:
       hived get cluster -o wide   with the groups on each node
     """
     if output == "json":
-        return _print_json(inspector, inspection.PHYSICAL_CLUSTER)
+        return _print_json(inspector, PHYSICAL_CLUSTER_PATH)
     is_wide = output == "wide"
     tenants = _groups_by_node(inspector.groups()) if is_wide else {}
     reasons = _reasons_by_node(inspector.lost_devices())
@@ -91,7 +98,7 @@ def vc(inspector: Inspector, name: str | None, output: str) -> None:
       hived get vc -o json
     """
     if output == "json":
-        path = inspection.virtual_cluster_path(name) if name else inspection.VIRTUAL_CLUSTERS
+        path = virtual_cluster_path(name) if name else VIRTUAL_CLUSTERS_PATH
         return _print_json(inspector, path)
     clusters = {name: inspector.virtual_cluster(name)} if name else inspector.virtual_clusters()
     found = inspector.groups()
@@ -134,13 +141,13 @@ def groups(inspector: Inspector, name: str | None, output: str) -> None:
       hived get groups -o wide
     """
     if output == "json":
-        return _print_json(inspector, inspection.group_path(name) if name else inspection.GROUPS)
+        return _print_json(inspector, group_path(name) if name else GROUPS_PATH)
     found = [inspector.group(name)] if name else sorted(inspector.groups(), key=lambda group: group.name)
     with_devices = output == "wide" or name is not None
     rows = []
     for group in found:
         status = group.status
-        pods = f"{len(status.allocated_pods or ())}"
+        pods = f"{len(status.allocated_pods)}"
         if status.preempting_pods:
             pods += f" +{len(status.preempting_pods)} waiting"
         rows.append(
@@ -188,10 +195,10 @@ def _is_opportunistic_entry(cell: Cell) -> bool:
     return cell.cell_address.endswith("-opp")
 
 
-def _opportunistic_nodes(vc_name: str, found: list[Group]) -> str:
+def _opportunistic_nodes(vc_name: str, found: list[AffinityGroup]) -> str:
     """The nodes on which groups of a virtual cluster run without a claim to stay."""
     borrowers = [group.status for group in found if group.status.vc == vc_name and not group.status.virtual_placement]
-    return ", ".join(sorted({node for status in borrowers for node in status.physical_placement or ()})) or "-"
+    return ", ".join(sorted({node for status in borrowers for node in status.physical_placement})) or "-"
 
 
 def _reasons_by_node(lost: list[LostDevices]) -> dict[str, str]:
@@ -218,15 +225,15 @@ def _shortage(vc_name: str, cells: list[Cell], reasons: dict[str, str]) -> list[
     return [click.style(title, fg="red"), *lines]
 
 
-def _groups_by_node(found: list[Group]) -> dict[str, list[str]]:
+def _groups_by_node(found: list[AffinityGroup]) -> dict[str, list[str]]:
     by_node: dict[str, list[str]] = {}
     for group in sorted(found, key=lambda one: one.name):
-        for node in group.status.physical_placement or {}:
+        for node in group.status.physical_placement:
             by_node.setdefault(node, []).append(group.name)
     return by_node
 
 
-def _preemptor(group: Group) -> str:
+def _preemptor(group: AffinityGroup) -> str:
     """Who has its place in its VC, and since when; a group without one names itself if nobody knows who has it."""
     lazy = group.status.lazy_preemption_status
     if lazy is None:
@@ -235,8 +242,8 @@ def _preemptor(group: Group) -> str:
     return f"{who} {lazy.preemption_time}"
 
 
-def _placement(group: Group, with_devices: bool) -> str:
-    placement = sorted((group.status.physical_placement or {}).items())
+def _placement(group: AffinityGroup, with_devices: bool) -> str:
+    placement = sorted(group.status.physical_placement.items())
     if with_devices:
         return " ".join(f"{node}[{','.join(map(str, sorted(devices)))}]" for node, devices in placement) or "-"
     return ", ".join(node for node, _ in placement) or "-"

@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
-from hived_extender.http.config_routes import CONFIG_PLAN_PATH
+from hived_extender.api.paths import CONFIG_PLAN_PATH, FILTER_PATH
 from hived_extender.http.webhook import MUTATE_PATH
-from hived_extender.pods.wire import FILTER_PATH
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.site import Site
 

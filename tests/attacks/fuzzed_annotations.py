@@ -18,13 +18,14 @@ from hived.scheduler import check_invariants
 from hived_config.access import Access
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
+from hived_extender.api.what_if import WhatIfArgs
 from hived_extender.kube.client import KubeError
 from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.pods import dialects
 from hived_extender.pods.admission import REVIEW_VERSION, Admission, review
 from hived_extender.pods.asks import Resolver
 from hived_extender.pods.dialects.kinds import NoObjects
-from hived_extender.pods.wire import FilterArgs, Pod, WhatIfArgs, decode_args
+from hived_extender.pods.wire import FilterArgs, Pod, decode_args
 from hived_extender.service.devices.reading import use_of
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import Hostile, Json

@@ -11,7 +11,7 @@ from contextlib import suppress
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 
-from hived_extender.http.config_routes import CONFIG_ROUTES
+from hived_extender.api.paths import CONFIG_PATH
 from hived_extender.http.routes import INTERNAL_ERROR, ROUTES
 from hived_extender.kube.client import KubeError
 from tests.attacks.attack import Outcome, Run
@@ -27,7 +27,7 @@ COSTLY = 0.01
 """Of all requests: those to /v1/config paths, which start a process each."""
 
 PATHS = sorted({route.path for route in ROUTES})
-CONFIG_PATHS = sorted({route.path for route in CONFIG_ROUTES})
+CONFIG_PATHS = sorted({route.path for route in ROUTES if route.path.startswith(CONFIG_PATH)})
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "CONNECT", "get", "X" * 300)
 HEADERS = (
     "Content-Type: text/xml", "Expect: 100-continue", "Authorization: Bearer " + "x" * 5000, "Authorization: Basic !",

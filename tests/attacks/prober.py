@@ -14,8 +14,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
-from hived_extender.http.routes import HEALTH_PATH
-from hived_extender.pods.wire import FILTER_PATH
+from hived_extender.api.paths import FILTER_PATH, HEALTH_PATH
 
 TIMEOUT_S = 5.0
 """As kube-scheduler has it for the extender: httpTimeout."""

@@ -13,9 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hived_extender.http.routes import HEALTH_PATH, READINESS_PATH
+from hived_extender.api.paths import FILTER_PATH, HEALTH_PATH, READINESS_PATH
 from hived_extender.kube.client import KubeClient
-from hived_extender.pods.wire import FILTER_PATH
 from tests.attacks.attack import Latency, Outcome, Run
 from tests.benchmarks.process import cpu_ms, resident_mb
 from tests.e2e import guard

@@ -11,7 +11,6 @@ from itertools import product
 
 from hived_extender.deploy.certificates import Authority
 from hived_extender.http.access import OPEN_PATHS
-from hived_extender.http.config_routes import CONFIG_ROUTES
 from hived_extender.http.routes import ROUTES
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import Hostile
@@ -64,7 +63,7 @@ class _Strangers:
 
     def call_all(self, run: Run) -> None:
         """Every path with every method as everybody."""
-        paths = [*sorted({route.path for route in (*ROUTES, *CONFIG_ROUTES)}), *ODD_PATHS]
+        paths = [*sorted({route.path for route in ROUTES}), *ODD_PATHS]
         calls = list(product(self._kinds, paths, METHODS))
         chosen = Hostile(run.seed).random.sample(calls, run.count(len(calls), least=100))
         for number, (kind, path, method) in enumerate(chosen):

@@ -17,12 +17,12 @@ from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY
 from time import perf_counter_ns
 
+from hived_extender.api.paths import FILTER_PATH
 from hived_extender.http.access import DEFAULT_VERB_CALLERS, Gate, Security
 from hived_extender.http.app import create_app
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
-from hived_extender.pods.wire import FILTER_PATH
 from tests.extender.http.secured import Files
 from tests.extender.service.world import NODES, World, filter_body, pod_json, spec_text
 

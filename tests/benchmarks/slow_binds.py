@@ -16,11 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Any
 
+from hived_extender.api.paths import BIND_PATH, FILTER_PATH
 from hived_extender.http.app import create_app
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.kube.client import KubeClient
-from hived_extender.pods.wire import BIND_PATH, FILTER_PATH
 from hived_extender.service.service import Service
 from tests.extender.service.world import NODES, cluster_spec, filter_body, node, pod_json, spec_text, to_pod
 

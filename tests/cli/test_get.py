@@ -53,10 +53,10 @@ VIRTUAL = {
         node(
             "product/0",
             [leaf("product/0/0", 5, "Used"), leaf("product/0/1")],
-            physicalCell={"cellType": "NODE", "cellAddress": "pool/n1"},
+            physicalCell=node("pool/n1", []),
         ),
         node("product/1", [leaf("product/1/0"), leaf("product/1/1")]),
-        leaf("pool/n0/1-opp", -1, "Used", physicalCell={"cellType": "GPU", "cellAddress": "pool/n0/1"}),
+        leaf("pool/n0/1-opp", -1, "Used", physicalCell=leaf("pool/n0/1")),
     ],
     "empty": [],
 }
@@ -125,7 +125,13 @@ def lines(*arguments: str) -> list[str]:
     return result.output.splitlines()
 
 
-DEVICES = [{"node": "n2", "leafCellType": "GPU", "lostLeafCells": 1, "reason": "1 used by ns/p (not placed by hived)"}]
+DEVICES = [
+    {
+        "node": "n2", "leafCellType": "GPU", "resource": "nvidia.com/gpu", "leafCells": 2, "lostLeafCells": 1,
+        "knownDevices": [], "missingDevices": 0, "usedBy": [{"name": "ns/p", "devices": 1, "byClaim": False}],
+        "reason": "1 used by ns/p (not placed by hived)",
+    }
+]  # fmt: skip
 
 
 def test_devices_that_cannot_be_had_are_told_beside_their_node(server, monkeypatch):
@@ -140,7 +146,7 @@ def test_devices_that_cannot_be_had_are_told_beside_their_node(server, monkeypat
 
 
 def test_a_virtual_cluster_is_told_which_of_its_cells_lack_devices(server, monkeypatch):
-    short = leaf("product/1/1", healthiness="Bad", physicalCell={"cellType": "GPU", "cellAddress": "pool/n2/1"})
+    short = leaf("product/1/1", healthiness="Bad", physicalCell=leaf("pool/n2/1"))
     cells = [VIRTUAL["product"][0], node("product/1", [leaf("product/1/0"), short], cellHealthiness="Bad")]
     monkeypatch.setitem(ANSWERS, "/v1/inspect/clusterstatus/virtualclusters/product", (200, cells))
     monkeypatch.setitem(ANSWERS, "/v1/inspect/devices", (200, DEVICES))
@@ -152,7 +158,10 @@ def test_a_virtual_cluster_is_told_which_of_its_cells_lack_devices(server, monke
 
 def test_a_virtual_cluster_is_told_of_a_shortage_that_it_shares(server, monkeypatch):
     message = "VCs product, research together are promised 1 GPU more of POOL than can be had"
-    shared = {"virtualClusters": ["product", "research"], "message": message, "reasons": ["on n2: not healthy"]}
+    shared = {
+        "chain": "POOL", "virtualClusters": ["product", "research"], "shortCells": {"GPU": 1}, "message": message,
+        "reasons": ["on n2: not healthy"],
+    }  # fmt: skip
     monkeypatch.setitem(ANSWERS, "/v1/inspect/shortages", (200, [shared]))
     assert lines("get", "vc", "product", "--server", server)[-4:-2] == [message, "  on n2: not healthy"]
     monkeypatch.setitem(ANSWERS, "/v1/inspect/shortages", (200, [shared | {"virtualClusters": ["research"]}]))

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
-from hived_extender.pods.wire import FILTER_PATH
+from hived_extender.api.paths import FILTER_PATH
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.http.secured import Files, ReviewServer, Secured, bearer
 from tests.extender.service.world import CONFIG, PATIENCE_S, cluster_spec

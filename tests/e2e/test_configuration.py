@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hived.errors import UserError
-from hived_extender.client.config_client import ConfigClient, Push
+from hived_extender.api.configuration import ConfigPushArgs
+from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
 from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient
@@ -58,7 +59,7 @@ def client(url: str) -> ConfigClient:
 
 def push(url: str, file: Path) -> int:
     """Push a file that harms nobody."""
-    return client(url).push(Push(file.read_text(), file.name, "", "admin", 1, {})).version
+    return client(url).push(ConfigPushArgs(file.read_text(), file.name, "", "admin", 1, {})).version
 
 
 def stored(kube: KubeClient) -> Json:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from hived_config.loader import load_cluster
+from hived_extender.api.paths import FILTER_PATH
 from hived_extender.http.reviews import REMEMBER_GRANTED_S
 from hived_extender.kube.client import pod_path
-from hived_extender.pods.wire import FILTER_PATH
 from hived_lab.embedded.machines import machines_of
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import READY_S, SERVE

@@ -1,14 +1,15 @@
 """Runs a case through the HTTP API of a service, and compares everything with what was to be expected."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from hived_extender.client.config_answers import read_report
-from hived_extender.client.config_client import ConfigClient, Push, PushAnswer
-from hived_extender.client.inspection import GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS, Inspector
+from hived_extender.api.configuration import ConfigPushArgs, ConfigReport, ReportedJob
+from hived_extender.api.paths import GROUPS_PATH, PHYSICAL_CLUSTER_PATH, VIRTUAL_CLUSTERS_PATH
+from hived_extender.client.config_client import ConfigClient, PushAnswer
+from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, pod_path
 from tests.e2e.pods import POD_LIST
 from tests.reconfiguration.arena import CONFIG_MAP, CONFIG_MAPS, Arena
@@ -93,7 +94,7 @@ class Runner:
             return None
         self._check_plan(plan, expected, waiting)
         self._check_needs_leave(text, plan, expected)
-        outcome = self._push(text, read_report(plan).verdicts, allow_downgrade=expected.locks_out)
+        outcome = self._push(text, plan.verdicts, allow_downgrade=expected.locks_out)
         after = self._look()
         assert outcome == plan
         self._check_actual(plan, expected, before, after)
@@ -106,27 +107,28 @@ class Runner:
         assert verdicts(allocated(after), restarted.groups) == {}
         return restarted
 
-    def _check_plan(self, plan: Json, expected: Expected, waiting: Mapping[str, Any]) -> None:
-        assert not plan["identical"]
-        assert _told(plan["groups"]["affected"], expected.affected) == expected.affected
-        assert _told(plan["waiting"], waiting) == waiting
-        assert plan["needsAllowDowngrade"] == expected.locks_out
-        assert plan["refusals"] == []
+    def _check_plan(self, plan: ConfigReport, expected: Expected, waiting: Mapping[str, Any]) -> None:
+        assert not plan.identical
+        assert _told(plan.groups.affected, expected.affected) == expected.affected
+        assert _told(plan.waiting, waiting) == waiting
+        assert plan.needs_allow_downgrade == expected.locks_out
+        assert plan.refusals == []
 
-    def _check_refused(self, text: str, plan: Json, refusals: list[str]) -> None:
-        found = "\n".join(plan["refusals"])
+    def _check_refused(self, text: str, plan: ConfigReport, refusals: list[str]) -> None:
+        found = "\n".join(plan.refusals)
         assert all(part in found for part in refusals), found
         answer = self._refused_push(text, {}, allow_downgrade=True)
         assert not answer.is_conflict
         assert all(part in answer.message for part in refusals), answer.message
 
-    def _check_needs_leave(self, text: str, plan: Json, expected: Expected) -> None:
+    def _check_needs_leave(self, text: str, plan: ConfigReport, expected: Expected) -> None:
         """Nothing happens without agreement, nor without leave to lock out guaranteed work."""
-        agreed = read_report(plan).verdicts
+        agreed = plan.verdicts
         if expected.locks_out:
             answer = self._refused_push(text, agreed, allow_downgrade=False)
             assert not answer.is_conflict
-            assert answer.plan["groups"] == plan["groups"]
+            assert answer.plan is not None
+            assert answer.plan.groups == plan.groups
             assert "--allow-downgrade" in answer.message
         if any(verdict != "restored" for verdict, _ in expected.affected.values()):
             assert self._refused_push(text, {}, allow_downgrade=True).is_conflict
@@ -138,11 +140,11 @@ class Runner:
         assert self._everything() == before
         return answer
 
-    def _check_actual(self, plan: Json, expected: Expected, before: View, after: View) -> None:
+    def _check_actual(self, plan: ConfigReport, expected: Expected, before: View, after: View) -> None:
         """What has become of each group is what was planned, and nobody's pods were touched."""
         found = verdicts(before.groups, after.groups)
-        assert found == {written(name): verdict for name, verdict in read_report(plan).verdicts.items()}
-        assert plan["groups"]["unaffected"] == len(before.groups) - len(found)
+        assert found == {written(name): verdict for name, verdict in plan.verdicts.items()}
+        assert plan.groups.unaffected == len(before.groups) - len(found)
         for name, pod in before.pods.items():
             if pod.node or name.rpartition("-")[0] not in expected.starts:
                 assert after.pods.get(name) == pod, f"pod {name}"
@@ -168,11 +170,11 @@ class Runner:
     def _look(self) -> View:
         return look(self.arena.kube, self._inspector)
 
-    def _wish(self, text: str, agreed: Mapping[str, str], allow_downgrade: bool) -> Push:
+    def _wish(self, text: str, agreed: Mapping[str, str], allow_downgrade: bool) -> ConfigPushArgs:
         version = self._client.current().version
-        return Push(text, FILE, "a case", WHO, version, agreed, allow_downgrade)
+        return ConfigPushArgs(text, FILE, "a case", WHO, version, dict(agreed), allow_downgrade)
 
-    def _push(self, text: str, agreed: Mapping[str, str], *, allow_downgrade: bool) -> Json:
+    def _push(self, text: str, agreed: Mapping[str, str], *, allow_downgrade: bool) -> ConfigReport | None:
         """Push a text and check that it is in force, and known as such; returns what the answer says it did."""
         wish = self._wish(text, agreed, allow_downgrade)
         answer = self._client.push(wish)
@@ -185,7 +187,7 @@ class Runner:
 
     def _everything(self) -> tuple[object, ...]:
         """All that a refused push may not change, byte by byte."""
-        paths = (GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS, "/v1/config", "/v1/config/versions")
+        paths = (GROUPS_PATH, PHYSICAL_CLUSTER_PATH, VIRTUAL_CLUSTERS_PATH, "/v1/config", "/v1/config/versions")
         stored = self.arena.kube.get(f"{CONFIG_MAPS}/{CONFIG_MAP}")
         return *map(self._inspector.fetch, paths), stored, self.arena.memory(), self._look().pods
 
@@ -202,13 +204,13 @@ def merged_view(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
     return {name: value for name, value in {**before, **change}.items() if value is not None}
 
 
-def _told(entries: list[Json], expected: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+def _told(entries: Sequence[ReportedJob], expected: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """Verdict and reason of each entry; of the reason that part which was expected, if it is there."""
     found = {}
     for entry in entries:
-        name = written(entry["name"])
+        name = written(entry.name)
         part = expected.get(name, ("", ""))[1]
-        found[name] = entry["verdict"], part if part and part in entry["reason"] else entry["reason"]
+        found[name] = entry.verdict, part if part and part in entry.reason else entry.reason
     return found
 
 

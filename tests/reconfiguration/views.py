@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hived_extender.client.inspection import Cell, Group, Inspector
+from hived_extender.api.cells import AffinityGroup, Cell
+from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient
 from hived_extender.service.gangs.names import written_name
 from hived_extender.service.verdicts import Verdict
@@ -100,10 +101,10 @@ def _verdict(old: GroupView, new: GroupView | None) -> Verdict | None:
     return None
 
 
-def _group(group: Group) -> GroupView:
+def _group(group: AffinityGroup) -> GroupView:
     status = group.status
-    cells = {node: tuple(sorted(devices)) for node, devices in (status.physical_placement or {}).items() if devices}
-    pods = (*(status.allocated_pods or ()), *(status.preempting_pods or ()))
+    cells = {node: tuple(sorted(devices)) for node, devices in status.physical_placement.items() if devices}
+    pods = (*status.allocated_pods, *status.preempting_pods)
     return GroupView(status.state, cells, bool(status.virtual_placement), frozenset(pods))
 
 

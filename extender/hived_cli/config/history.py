@@ -7,7 +7,8 @@ from hived_cli.config.helpers.report import format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import table
 from hived_config.reader import printable
-from hived_extender.client.config_client import VERSIONS, ConfigClient
+from hived_extender.api.paths import CONFIG_VERSIONS_PATH
+from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
 
 
@@ -23,7 +24,7 @@ def command(inspector: Inspector, form: str) -> None:
       hived config history --format json | jq '.items[0].who'
     """
     if form == "json":
-        click.echo(msgspec.json.format(inspector.fetch(VERSIONS)).decode())
+        click.echo(msgspec.json.format(inspector.fetch(CONFIG_VERSIONS_PATH)).decode())
         return
     service = ConfigClient(inspector)
     current = service.current()

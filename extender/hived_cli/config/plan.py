@@ -1,7 +1,6 @@
 """`hived config plan`: what a configuration would do to whom, without doing it."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -10,9 +9,8 @@ from hived_cli.config.helpers.answering import AnsweringCommand
 from hived_cli.config.helpers.files import read_sound_source, tell_mistakes
 from hived_cli.config.helpers.report import draw, format_option
 from hived_cli.helpers.connecting import asks_service
-from hived_config.changes import Changes
 from hived_config.errors import ConfigError
-from hived_extender.client.config_answers import read_report
+from hived_extender.api.configuration import ConfigReport
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
 from hived_extender.reconfiguration.recorded import plan_recorded
@@ -51,39 +49,31 @@ def command(inspector: Inspector, path: Path, record: Path | None, full: bool, f
         tell_mistakes(error)
         raise SystemExit(1) from error
     if record is not None:
-        report: dict[str, Any] = plan_recorded(record, source.text, source.file)
+        report = plan_recorded(record, source.text, source.file)
     else:
         report = ConfigClient(inspector).plan(source.text, source.file)
     tell_plan(report, form, full)
 
 
-def tell_plan(report: dict[str, Any], form: str, full: bool = False) -> None:
+def tell_plan(report: ConfigReport, form: str, full: bool = False) -> None:
     """Print a report, shortened unless `full`; exits with 2 if running work is affected, with 1 if it is refused."""
     if form == "json":
         _print_json(report)
     else:
         click.echo(draw(report, full=full))
-    answer = read_report(report)
-    if answer.is_refused:
+    if report.is_refused:
         raise SystemExit(1)
-    if answer.affects_running:
+    if report.affects_running:
         raise SystemExit(AFFECTED)
 
 
-def _print_json(report: dict[str, Any]) -> None:
+def _print_json(report: ConfigReport) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
 
 
-def _refused(error: ConfigError) -> dict[str, Any]:
+def _refused(error: ConfigError) -> ConfigReport:
     """A report that says no more than that a file is not sound."""
-    return {
-        "baseVersion": 0,
-        "identical": False,
-        "refusals": [str(each) for each in error.mistakes if not each.is_warning],
-        "warnings": [str(each) for each in error.mistakes if each.is_warning],
-        "changes": Changes().as_json(),
-        "groups": {"unaffected": 0, "affected": []},
-        "waiting": [],
-        "affectsRunning": False,
-        "needsAllowDowngrade": False,
-    }
+    return ConfigReport(
+        refusals=[str(each) for each in error.mistakes if not each.is_warning],
+        warnings=[str(each) for each in error.mistakes if each.is_warning],
+    )

@@ -8,8 +8,8 @@ from hived.errors import UserError
 from hived_cli.helpers.tables import table
 from hived_config.generating.machines import listed
 from hived_config.loader import Configuration
+from hived_extender.api.what_if import PodOutcome
 from hived_extender.client.inspection import Inspector, NoAnswerError
-from hived_extender.pods.wire import PodOutcome
 from hived_jobs.refusals import submission_refusals
 from hived_jobs.submission import Manifest, PlannedJob
 

@@ -8,141 +8,31 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import msgspec
 
 from hived.errors import UserError
-from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
-from hived_extender.pods.wire import DEVICES_PATH, SHORTAGES_PATH, WHAT_IF_PATH, PodOutcome, WhatIfResult
+from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, LostDevices, Shortage
+from hived_extender.api.paths import (
+    DEVICES_PATH,
+    GROUPS_PATH,
+    PHYSICAL_CLUSTER_PATH,
+    SHORTAGES_PATH,
+    VIRTUAL_CLUSTERS_PATH,
+    WHAT_IF_PATH,
+    group_path,
+    virtual_cluster_path,
+)
+from hived_extender.api.what_if import PodOutcome, WhatIfResult
 
 DEFAULT_SERVER = "http://127.0.0.1:9096"
 TIMEOUT_S = 30.0
 
-PHYSICAL_CLUSTER = "/v1/inspect/clusterstatus/physicalcluster"
-VIRTUAL_CLUSTERS = "/v1/inspect/clusterstatus/virtualclusters/"
-GROUPS = "/v1/inspect/affinitygroups/"
-
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 T = TypeVar("T")
-
-
-def virtual_cluster_path(vc: str) -> str:
-    """The inspect path of one virtual cluster."""
-    return VIRTUAL_CLUSTERS + quote(vc, safe="")
-
-
-def group_path(name: str) -> str:
-    """The inspect path of one group; its name may hold slashes."""
-    return GROUPS + quote(name)
-
-
-class Cell(msgspec.Struct, rename="camel"):
-    """A physical or virtual cell with everything below it; what a kind of cell does not have stays empty."""
-
-    cell_type: str
-    cell_address: str
-    cell_state: str = "Free"
-    cell_healthiness: str = "Healthy"
-    cell_priority: int = FREE_PRIORITY
-    leaf_cell_type: str = ""
-    is_node_level: bool = False
-    vc: str = ""
-    cell_children: "list[Cell]" = []
-    physical_cell: "Cell | None" = None
-
-    def leaves(self) -> "list[Cell]":
-        """The leaf cells below this one, or the cell itself, in tree order."""
-        if not self.cell_children:
-            return [self]
-        return [leaf for child in self.cell_children for leaf in child.leaves()]
-
-    def nodes(self) -> "list[Cell]":
-        """The node-level cells at or below this one, in tree order."""
-        if self.is_node_level or not self.cell_children:
-            return [self]
-        return [node for child in self.cell_children for node in child.nodes()]
-
-    @property
-    def name(self) -> str:
-        """The last part of the address: a node's name, a leaf's device index."""
-        return self.cell_address.rsplit("/", 1)[-1]
-
-    @property
-    def is_bad(self) -> bool:
-        """Whether any leaf below is on a bad node."""
-        return self.cell_healthiness == "Bad"
-
-    @property
-    def is_used(self) -> bool:
-        """Whether a group runs here, or is to run here once its victims are gone."""
-        return self.cell_priority > FREE_PRIORITY
-
-    @property
-    def is_opportunistic(self) -> bool:
-        """Whether what runs here has no claim to stay."""
-        return self.cell_priority == OPPORTUNISTIC_PRIORITY
-
-
-class LazyPreemption(msgspec.Struct, rename="camel"):
-    """Who took a group's place in its virtual cluster, and when."""
-
-    preemptor: str = ""
-    preemption_time: str = ""
-
-
-class GroupStatus(msgspec.Struct, rename="camel"):
-    """Where a group is and who belongs to it. Placements: node -> device indices."""
-
-    vc: str = ""
-    priority: int = 0
-    state: str = ""
-    physical_placement: dict[str, list[int]] | None = None
-    virtual_placement: dict[str, list[str]] | None = None
-    allocated_pods: list[str] | None = None
-    preempting_pods: list[str] | None = None
-    lazy_preemption_status: LazyPreemption | None = None
-
-
-class GroupMetadata(msgspec.Struct):
-    """A group's name."""
-
-    name: str
-
-
-class Group(msgspec.Struct):
-    """An affinity group as served."""
-
-    metadata: GroupMetadata
-    status: GroupStatus
-
-    @property
-    def name(self) -> str:
-        """The group's name."""
-        return self.metadata.name
-
-
-class Shortage(msgspec.Struct, rename="camel"):
-    """Promises of a chain that can each be kept, but not all together."""
-
-    virtual_clusters: list[str]
-    message: str
-    reasons: list[str]
-
-
-class LostDevices(msgspec.Struct, rename="camel"):
-    """Leaf cells of one type that a node has lost, and why."""
-
-    node: str
-    leaf_cell_type: str = ""
-    lost_leaf_cells: int = 0
-    reason: str = ""
-
-
-class _Groups(msgspec.Struct):
-    items: list[Group] | None = None
 
 
 def _is_address(server: str) -> bool:
@@ -231,37 +121,44 @@ class Inspector:
 
     def physical_cluster(self) -> list[Cell]:
         """The top cells, in file order."""
-        return self._decode(PHYSICAL_CLUSTER, list[Cell])
+        return self.get(PHYSICAL_CLUSTER_PATH, list[Cell])
 
     def virtual_clusters(self) -> dict[str, list[Cell]]:
         """Each virtual cluster's preassigned cells, then the leaves it uses opportunistically."""
-        return self._decode(VIRTUAL_CLUSTERS, dict[str, list[Cell]])
+        return self.get(VIRTUAL_CLUSTERS_PATH, dict[str, list[Cell]])
 
     def virtual_cluster(self, vc: str) -> list[Cell]:
         """One virtual cluster's cells."""
-        return self._decode(virtual_cluster_path(vc), list[Cell])
+        return self.get(virtual_cluster_path(vc), list[Cell])
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[AffinityGroup]:
         """All groups that hold or await cells."""
-        return self._decode(GROUPS, _Groups).items or []
+        return self.get(GROUPS_PATH, AffinityGroups).items or []
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> AffinityGroup:
         """One group."""
-        return self._decode(group_path(name), Group)
+        return self.get(group_path(name), AffinityGroup)
 
     def lost_devices(self) -> list[LostDevices]:
         """The devices of nodes that cannot be had; none from a service that does not know of such."""
-        status, answer = self.ask(DEVICES_PATH, expected=(404,))
-        return [] if status == 404 else self.decode(DEVICES_PATH, list[LostDevices], answer)
+        return self._get_if_known(DEVICES_PATH, LostDevices)
 
     def shortages(self) -> list[Shortage]:
         """The promises that cannot all be kept; none from a service that does not know of such."""
-        status, answer = self.ask(SHORTAGES_PATH, expected=(404,))
-        return [] if status == 404 else self.decode(SHORTAGES_PATH, list[Shortage], answer)
+        return self._get_if_known(SHORTAGES_PATH, Shortage)
 
     def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[PodOutcome]:
         """What would become of these pods, created together now; nothing is."""
-        return self._decode(WHAT_IF_PATH, WhatIfResult, msgspec.json.encode({"pods": pods})).pods
+        answer = self.fetch(WHAT_IF_PATH, msgspec.json.encode({"pods": pods}))
+        return self.decode(WHAT_IF_PATH, WhatIfResult, answer).pods
+
+    def get(self, path: str, answer_type: type[T]) -> T:
+        """The answer of a path as a value."""
+        return self.decode(path, answer_type, self.fetch(path))
+
+    def _get_if_known(self, path: str, item_type: type[T]) -> list[T]:
+        status, answer = self.ask(path, expected=(404,))
+        return [] if status == 404 else self.decode(path, list[item_type], answer)  # type: ignore[valid-type]
 
     def fetch(self, path: str, body: bytes | None = None) -> bytes:
         """The JSON of a path, as served; with a body, the answer to that."""
@@ -301,14 +198,11 @@ class Inspector:
         return answer
 
     def decode(self, path: str, answer_type: type[T], answer: bytes) -> T:
-        """The answer of a path as a value."""
+        """The answer of a path, read already, as a value."""
         try:
             return msgspec.json.decode(answer, type=answer_type)
         except msgspec.MsgspecError as error:
             raise UserError(f"{self._server}{path} does not answer as hived does: {error}", 502) from error
-
-    def _decode(self, path: str, answer_type: type[T], body: bytes | None = None) -> T:
-        return self.decode(path, answer_type, self.fetch(path, body))
 
 
 def _reason(error: Exception) -> str:

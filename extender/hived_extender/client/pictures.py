@@ -6,7 +6,7 @@ A letter names a virtual cluster: upper case for its guaranteed work, lower case
 
 from collections.abc import Sequence
 
-from hived_extender.client.inspection import Cell
+from hived_extender.api.cells import Cell
 
 FREE, BAD, RESERVED, OVERFLOW = ".", "x", "~", "#"
 LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWYZ")

@@ -11,12 +11,11 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from hived_extender.api.paths import FILTER_PATH, HEALTH_PATH, READINESS_PATH
 from hived_extender.http.callers import GRANTED, Call, Verdict, refused, unauthenticated
 from hived_extender.http.identities import Identity, unexpired
 from hived_extender.http.reviews import Creator, Reviews
-from hived_extender.http.routes import HEALTH_PATH, READINESS_PATH
 from hived_extender.http.tls import ServerTls
-from hived_extender.pods.wire import FILTER_PATH
 
 DEFAULT_VERB_CALLERS = ("system:kube-scheduler", "hived-kube-scheduler")
 """kube-scheduler's name in clusters made by kubeadm, and the one that `hived certificates` gives it."""

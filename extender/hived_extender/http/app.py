@@ -11,12 +11,13 @@ from flask import Flask, Response, current_app, g, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import PathConverter
 
+from hived_extender.api.paths import CONFIG_PATH
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON, Answer, Question
 from hived_extender.http.callers import CALLER, Call
-from hived_extender.http.config_routes import CONFIG_ROUTES, ConfigHandler
 from hived_extender.http.desk import ConfigDesk
-from hived_extender.http.routes import ROUTES, Handler, answer, attempt, explain
+from hived_extender.http.routes import ROUTES, answer, explain
+from hived_extender.http.routing import Backend, Handler
 from hived_extender.pods.wire import encode
 from hived_extender.service.service import Service
 
@@ -49,14 +50,11 @@ def create_app(service: Service, gate: Gate | None = None, desk: ConfigDesk | No
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
-    for number, route in enumerate(ROUTES):
-        view = _view(route.handler, service)
-        app.add_url_rule(route.path.replace("{name}", "<rest:name>"), str(number), view, methods=[route.method])
-    if desk is not None:
-        for asked in CONFIG_ROUTES:
-            rule = asked.path.replace("{name}", "<rest:name>")
-            shown = _config_view(asked.handler, desk)
-            app.add_url_rule(rule, f"{asked.method} {rule}", shown, methods=[asked.method])
+    backend = Backend(service, desk)
+    for route in ROUTES:
+        if desk is not None or not route.path.startswith(CONFIG_PATH):
+            rule, view = route.path.replace("{name}", "<rest:name>"), _view(route.handler, backend)
+            app.add_url_rule(rule, f"{route.method} {rule}", view, methods=[route.method])
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _unforeseen_error)
     return app
@@ -76,17 +74,10 @@ def _refuse() -> Response | None:
     return _respond(verdict.refusal) if verdict.refusal is not None else None
 
 
-def _view(handler: Handler, service: Service) -> Callable[..., Response]:
-    def view(name: str = "") -> Response:
-        return _respond(answer(handler, service, request.get_data(), name))
-
-    return view
-
-
-def _config_view(handler: ConfigHandler, desk: ConfigDesk) -> Callable[..., Response]:
+def _view(handler: Handler, backend: Backend) -> Callable[..., Response]:
     def view(name: str = "") -> Response:
         question = Question(request.get_data(), name, g.caller, "Origin" in request.headers)
-        return _respond(attempt(lambda: handler(desk, question)))
+        return _respond(answer(handler, backend, question))
 
     return view
 

@@ -1,12 +1,14 @@
 """Where callers of the HTTP API ask for configurations: who may push one, and in whose name it is pushed."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+import msgspec
 
 from hived.errors import UserError
+from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport
 from hived_extender.http.identities import Identity
 from hived_extender.kube.client import KubeError
-from hived_extender.reconfiguration.configurations import Configurations, Json, Push
+from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Version
 
@@ -29,11 +31,15 @@ class ConfigDesk:
         is_open = self._may_do is not None or self._is_private
         return is_open and self.configurations.store.is_shared
 
-    def push(self, push: Push, caller: Identity | None) -> tuple[Version, Json]:
+    def describe(self) -> Config:
+        """The configuration in force, and whether it can be pushed here."""
+        return msgspec.structs.replace(self.configurations.describe(), is_pushable=self.is_pushable)
+
+    def push(self, push: ConfigPushArgs, caller: Identity | None) -> tuple[Version, ConfigReport | None]:
         """Push in the caller's name. Raises UserError (403) if they may not, and what `Configurations.push` does."""
         return self.configurations.push(self._signed(push, caller))
 
-    def _signed(self, push: Push, caller: Identity | None) -> Push:
+    def _signed(self, push: ConfigPushArgs, caller: Identity | None) -> ConfigPushArgs:
         store = self.configurations.store
         if self._may_do is None:
             if not self._is_private:
@@ -47,7 +53,7 @@ class ConfigDesk:
             raise UserError("nobody is known to call", 403)
         if isinstance(store, ConfigMapStore):
             self._check_right(caller, store, self._may_do)
-        return replace(push, who=caller.name)
+        return msgspec.structs.replace(push, who=caller.name)
 
     def _check_right(self, caller: Identity, store: ConfigMapStore, may_do: MayDo) -> None:
         """Who pushes has to have the right to change the ConfigMap."""

@@ -6,39 +6,63 @@ a JSON string.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
 from hived import __version__
 from hived.errors import HivedError, UserError
 from hived.status import CellStatus, iter_physical_cluster, iter_virtual_cluster
-from hived_extender.http.answers import Answer, Question
-from hived_extender.http.config_routes import CONFIG_ROUTES
-from hived_extender.http.openapi import openapi_document
-from hived_extender.kube import metrics
-from hived_extender.pods.wire import (
+from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, Cluster, LostDevices, Shortage
+from hived_extender.api.configuration import (
+    Config,
+    ConfigPlanArgs,
+    ConfigPushArgs,
+    ConfigPushResult,
+    ConfigReport,
+    ConfigVersion,
+    VersionList,
+)
+from hived_extender.api.paths import (
     BIND_PATH,
+    CLUSTER_PATH,
+    CONFIG_PATH,
+    CONFIG_PLAN_PATH,
+    CONFIG_VERSIONS_PATH,
     DEVICES_PATH,
     FILTER_PATH,
+    GROUPS_PATH,
+    HEALTH_PATH,
+    METRICS_PATH,
+    OPENAPI_PATH,
+    PHYSICAL_CLUSTER_PATH,
     PREEMPT_PATH,
+    READINESS_PATH,
     SHORTAGES_PATH,
-    WAITING_KEY,
+    VIRTUAL_CLUSTERS_PATH,
     WHAT_IF_PATH,
+)
+from hived_extender.api.service import Health, Paths, Readiness
+from hived_extender.api.what_if import WhatIfArgs, WhatIfResult
+from hived_extender.http.answers import Answer, Question
+from hived_extender.http.config_routes import config, plan, push, version, versions
+from hived_extender.http.openapi import openapi_document
+from hived_extender.http.routing import Backend, Handler, Route
+from hived_extender.kube import metrics
+from hived_extender.pods.wire import (
+    WAITING_KEY,
     BindArgs,
     BindResult,
     FilterArgs,
     FilterResult,
     PreemptArgs,
-    WhatIfArgs,
-    WhatIfResult,
+    PreemptResult,
     decode_args,
     encode,
 )
 from hived_extender.service.gangs.growth import GrowingError
 from hived_extender.service.pods import UnknownPodError
-from hived_extender.service.service import BusyError, Service
+from hived_extender.service.service import BusyError
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +71,10 @@ BUSY = Answer(encode("others are served: ask again"), UNAVAILABLE, is_busy=True)
 INTERNAL_ERROR = "internal error; the log of the scheduler has the details"
 
 
-class Handler(Protocol):
-    """Answers one request."""
-
-    def __call__(self, service: Service, question: Question) -> Answer:
-        """Raises HivedError."""
-
-
-def filter_call(service: Service, question: Question) -> Answer:
+def filter_call(backend: Backend, question: Question) -> Answer:
     """Where can this pod run? One node, or the reason why it has to wait."""
     try:
-        result = service.filter_nodes(decode_args(question.body, FilterArgs), may_wait=question.may_wait)
+        result = backend.service.filter_nodes(decode_args(question.body, FilterArgs), may_wait=question.may_wait)
     except BusyError:
         return BUSY
     except Exception as error:
@@ -70,154 +87,139 @@ def filter_call(service: Service, question: Question) -> Answer:
             is_elsewhere=status == UNAVAILABLE,
         )
     is_waiting = WAITING_KEY in (result.failed_nodes or ())
-    return Answer(encode(result), delay_s=service.patience.waiting_block_s if is_waiting else 0.0)
+    return Answer(encode(result), delay_s=backend.service.patience.waiting_block_s if is_waiting else 0.0)
 
 
-def preempt_call(service: Service, question: Question) -> Answer:
+def preempt_call(backend: Backend, question: Question) -> Answer:
     """Which pods on which candidate node must leave for this pod?"""
     args = decode_args(question.body, PreemptArgs)
     try:
-        return Answer(encode(service.preempt_victims(args, may_wait=question.may_wait)))
+        return Answer(encode(backend.service.preempt_victims(args, may_wait=question.may_wait)))
     except BusyError:
         return BUSY
 
 
-def bind_call(service: Service, question: Question) -> Answer:
+def bind_call(backend: Backend, question: Question) -> Answer:
     """Bind a pod to the node that filter has answered. Repeating it is harmless."""
     try:
-        service.bind_pod(decode_args(question.body, BindArgs))
+        backend.service.bind_pod(decode_args(question.body, BindArgs))
     except Exception as error:
         message, status = explain(error)
         return Answer(encode(BindResult(error=message)), is_elsewhere=status == UNAVAILABLE)
     return Answer(encode(BindResult()))
 
 
-def paths(service: Service, question: Question) -> Answer:
+def paths(backend: Backend, question: Question) -> Answer:
     """The list of all paths."""
-    return Answer(encode({"paths": [route.path for route in (*ROUTES, *CONFIG_ROUTES)]}))
+    return Answer(encode(Paths([route.path for route in ROUTES])))
 
 
-def affinity_groups(service: Service, question: Question) -> Answer:
+def affinity_groups(backend: Backend, question: Question) -> Answer:
     """All affinity groups that hold or reserve cells."""
-    groups = service.reader.affinity_groups()
+    groups = backend.service.reader.affinity_groups()
     first = next(groups, None)
     if first is None:
         return Answer(encode({"items": None}))
     return Answer(chain([b'{"items":'], _json_array(chain([first], groups)), [b"}"]))
 
 
-def affinity_group(service: Service, question: Question) -> Answer:
+def affinity_group(backend: Backend, question: Question) -> Answer:
     """One affinity group; the name may contain slashes."""
-    return Answer(encode(service.reader.affinity_group(question.name)))
+    return Answer(encode(backend.service.reader.affinity_group(question.name)))
 
 
-def cluster_status(service: Service, question: Question) -> Answer:
+def cluster_status(backend: Backend, question: Question) -> Answer:
     """The physical cluster and every virtual cluster."""
-    cells = service.reader.cells()
+    cells = backend.service.reader.cells()
     physical = _json_array(iter_physical_cluster(cells))
     return Answer(chain([b'{"physicalCluster":'], physical, [b',"virtualClusters":'], _all_vcs(cells), [b"}"]))
 
 
-def physical_cluster(service: Service, question: Question) -> Answer:
+def physical_cluster(backend: Backend, question: Question) -> Answer:
     """The trees of physical cells."""
-    return Answer(_json_array(iter_physical_cluster(service.reader.cells())))
+    return Answer(_json_array(iter_physical_cluster(backend.service.reader.cells())))
 
 
-def virtual_clusters(service: Service, question: Question) -> Answer:
+def virtual_clusters(backend: Backend, question: Question) -> Answer:
     """The trees of virtual cells of every virtual cluster."""
-    return Answer(_all_vcs(service.reader.cells()))
+    return Answer(_all_vcs(backend.service.reader.cells()))
 
 
-def virtual_cluster(service: Service, question: Question) -> Answer:
+def virtual_cluster(backend: Backend, question: Question) -> Answer:
     """The trees of virtual cells of one virtual cluster."""
-    return Answer(_json_array(iter_virtual_cluster(service.reader.cells(), question.name)))
+    return Answer(_json_array(iter_virtual_cluster(backend.service.reader.cells(), question.name)))
 
 
-def devices(service: Service, question: Question) -> Answer:
+def devices(backend: Backend, question: Question) -> Answer:
     """The devices of nodes that cannot be had, and why."""
-    return Answer(encode(service.lost_devices()))
+    return Answer(encode(backend.service.lost_devices()))
 
 
-def shortages(service: Service, question: Question) -> Answer:
+def shortages(backend: Backend, question: Question) -> Answer:
     """The promises to virtual clusters that can each be kept, but not all together."""
-    return Answer(encode(service.shortages()))
+    return Answer(encode(backend.service.shortages()))
 
 
-def what_if(service: Service, question: Question) -> Answer:
+def what_if(backend: Backend, question: Question) -> Answer:
     """What would become of these pods if they were created now? Nothing is changed."""
-    return Answer(encode(WhatIfResult(service.what_if(decode_args(question.body, WhatIfArgs).pods))))
+    return Answer(encode(WhatIfResult(backend.service.what_if(decode_args(question.body, WhatIfArgs).pods))))
 
 
-def health(service: Service, question: Question) -> Answer:
+def health(backend: Backend, question: Question) -> Answer:
     """200 while the process can go on; 500 after an internal error, when it should be restarted."""
-    if service.fault:
-        return Answer(encode({"status": "stopped", "fault": service.fault}), status=500)
-    return Answer(encode({"status": "ok"}))
+    if backend.service.fault:
+        return Answer(encode(Health("stopped", backend.service.fault)), status=500)
+    return Answer(encode(Health("ok")))
 
 
-def readiness(service: Service, question: Question) -> Answer:
+def readiness(backend: Backend, question: Question) -> Answer:
     """200 while this replica leads; 503 with the reason while it does not, and after an internal error."""
-    if service.is_ready:
-        return Answer(encode({"status": "ready"}))
-    status = {"status": "stopped"} if service.fault else {"status": "not ready", "reason": service.standing}
+    if backend.service.is_ready:
+        return Answer(encode(Readiness("ready")))
+    status = Readiness("stopped") if backend.service.fault else Readiness("not ready", backend.service.standing)
     return Answer(encode(status), status=503)
 
 
-def metrics_text(service: Service, question: Question) -> Answer:
+def metrics_text(backend: Backend, question: Question) -> Answer:
     """Numbers for Prometheus."""
-    return Answer(service.metrics.text(), content_type=metrics.CONTENT_TYPE)
+    return Answer(backend.service.metrics.text(), content_type=metrics.CONTENT_TYPE)
 
 
-def openapi(service: Service, question: Question) -> Answer:
+def openapi(backend: Backend, question: Question) -> Answer:
     """This document."""
-    summaries = {
-        (route.method, route.path): (route.handler.__doc__ or "").strip() for route in (*ROUTES, *CONFIG_ROUTES)
-    }
-    return Answer(encode(openapi_document(__version__, summaries)))
+    return Answer(encode(openapi_document(__version__, ROUTES)))
 
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A path as OpenAPI writes it; `{name}` stands for the whole rest of the path, slashes included."""
-
-    method: str
-    path: str
-    handler: Handler
-
-
-HEALTH_PATH = "/healthz"
-READINESS_PATH = "/readyz"
 
 ROUTES = (
-    Route("GET", "/", paths),
-    Route("POST", FILTER_PATH, filter_call),
-    Route("POST", PREEMPT_PATH, preempt_call),
-    Route("POST", BIND_PATH, bind_call),
-    Route("GET", "/v1/inspect/affinitygroups/", affinity_groups),
-    Route("GET", "/v1/inspect/affinitygroups/{name}", affinity_group),
-    Route("GET", "/v1/inspect/clusterstatus", cluster_status),
-    Route("GET", "/v1/inspect/clusterstatus/physicalcluster", physical_cluster),
-    Route("GET", "/v1/inspect/clusterstatus/virtualclusters/", virtual_clusters),
-    Route("GET", "/v1/inspect/clusterstatus/virtualclusters/{name}", virtual_cluster),
-    Route("GET", DEVICES_PATH, devices),
-    Route("GET", SHORTAGES_PATH, shortages),
-    Route("POST", WHAT_IF_PATH, what_if),
-    Route("GET", HEALTH_PATH, health),
-    Route("GET", READINESS_PATH, readiness),
-    Route("GET", "/metrics", metrics_text),
-    Route("GET", "/openapi.json", openapi),
+    Route("GET", "/", paths, Paths),
+    Route("POST", FILTER_PATH, filter_call, FilterResult, FilterArgs),
+    Route("POST", PREEMPT_PATH, preempt_call, PreemptResult, PreemptArgs, (400, 500, 503)),
+    Route("POST", BIND_PATH, bind_call, BindResult, BindArgs),
+    Route("GET", GROUPS_PATH, affinity_groups, AffinityGroups, errors=(503,)),
+    Route("GET", f"{GROUPS_PATH}{{name}}", affinity_group, AffinityGroup, errors=(400, 503)),
+    Route("GET", CLUSTER_PATH, cluster_status, Cluster, errors=(503,)),
+    Route("GET", PHYSICAL_CLUSTER_PATH, physical_cluster, list[Cell], errors=(503,)),
+    Route("GET", VIRTUAL_CLUSTERS_PATH, virtual_clusters, dict[str, list[Cell]], errors=(503,)),
+    Route("GET", f"{VIRTUAL_CLUSTERS_PATH}{{name}}", virtual_cluster, list[Cell], errors=(400, 503)),
+    Route("GET", DEVICES_PATH, devices, list[LostDevices], errors=(503,)),
+    Route("GET", SHORTAGES_PATH, shortages, list[Shortage], errors=(503,)),
+    Route("POST", WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 500, 503)),
+    Route("GET", HEALTH_PATH, health, Health, fails_alike=(500,)),
+    Route("GET", READINESS_PATH, readiness, Readiness, fails_alike=(503,)),
+    Route("GET", METRICS_PATH, metrics_text),
+    Route("GET", OPENAPI_PATH, openapi, dict),
+    Route("GET", CONFIG_PATH, config, Config),
+    Route("POST", CONFIG_PATH, push, ConfigPushResult, ConfigPushArgs, (400, 401, 403, 500, 503), refusals=(409, 422)),
+    Route("POST", CONFIG_PLAN_PATH, plan, ConfigReport, ConfigPlanArgs, (400, 500, 503)),
+    Route("GET", CONFIG_VERSIONS_PATH, versions, VersionList, errors=(503,)),
+    Route("GET", f"{CONFIG_VERSIONS_PATH}/{{name}}", version, ConfigVersion, errors=(404, 503)),
 )
 
 
-def answer(handler: Handler, service: Service, body: bytes, name: str = "", *, may_wait: bool = True) -> Answer:
+def answer(handler: Handler, backend: Backend, question: Question) -> Answer:
     """Call a handler; whatever goes wrong becomes an answer, `BUSY` one that would have to wait and may not."""
-    return attempt(lambda: handler(service, Question(body, name, may_wait=may_wait)))
-
-
-def attempt(handle: Callable[[], Answer]) -> Answer:
-    """Whatever goes wrong becomes an answer."""
     try:
-        return handle()
+        return handler(backend, question)
     except Exception as error:
         message, status = explain(error)
         is_premature = isinstance(error, UnknownPodError)

@@ -20,7 +20,17 @@ from typing import Any, TypeVar
 from flask import Flask
 
 from hived.errors import UserError
-from hived_extender.http.answers import Answer
+from hived_extender.api.paths import (
+    BIND_PATH,
+    CONFIG_PATH,
+    CONFIG_PLAN_PATH,
+    FILTER_PATH,
+    HEALTH_PATH,
+    PREEMPT_PATH,
+    READINESS_PATH,
+    WHAT_IF_PATH,
+)
+from hived_extender.http.answers import Answer, Question
 from hived_extender.http.app import BODY_LIMIT, CLOSE, gate_of
 from hived_extender.http.bodies import (
     BODY_TIMEOUT_S,
@@ -36,20 +46,11 @@ from hived_extender.http.bodies import (
     send_answer,
 )
 from hived_extender.http.callers import CALLER, Call, Verdict, refused
-from hived_extender.http.config_routes import CONFIG_BODY_LIMIT, CONFIG_PATH, CONFIG_PLAN_PATH
+from hived_extender.http.config_routes import CONFIG_BODY_LIMIT
 from hived_extender.http.identities import Identity
-from hived_extender.http.routes import (
-    HEALTH_PATH,
-    READINESS_PATH,
-    Handler,
-    answer,
-    bind_call,
-    filter_call,
-    health,
-    preempt_call,
-    readiness,
-)
-from hived_extender.pods.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, WHAT_IF_PATH, BindArgs, decode_args, encode
+from hived_extender.http.routes import answer, bind_call, filter_call, health, preempt_call, readiness
+from hived_extender.http.routing import Backend, Handler
+from hived_extender.pods.wire import BindArgs, decode_args, encode
 from hived_extender.service.acceptance import HELD_S
 from hived_extender.service.service import Service
 
@@ -167,7 +168,7 @@ class Shim:
         """`body_limit` stands for the limits that the paths have by themselves."""
         self._app = app
         self._gate = gate_of(app)
-        self._service = service
+        self._backend = Backend(service)
         self._shares = _Shares(body_limit)
         self._body_timeout_s = body_timeout_s
         self._verb_threads = ThreadPoolExecutor(VERB_THREADS, "verb")
@@ -211,14 +212,14 @@ class Shim:
         loop = asyncio.get_running_loop()
         self._count(bindings=1)
         try:
-            return await loop.run_in_executor(self._bind_threads, answer, bind_call, self._service, body)
+            return await loop.run_in_executor(self._bind_threads, answer, bind_call, self._backend, Question(body))
         finally:
             self._count(bindings=-1)
 
     async def _wait_for_mates(self, body: bytes) -> None:
         """Hold a binding back until kube-scheduler has accepted all pods that start together; no thread waits."""
         with suppress(UserError):  # the answer says so
-            hold = self._service.hold_of(decode_args(body, BindArgs).pod_uid)
+            hold = self._backend.service.hold_of(decode_args(body, BindArgs).pod_uid)
             if hold is not None:
                 self._count(held=1)
                 try:
@@ -259,10 +260,10 @@ class Shim:
 
     async def _answer_at_once(self, handler: Handler, body: bytes) -> Answer:
         """Here, or on a thread if others are served just now: health checks must not wait for them too."""
-        reply = answer(handler, self._service, body, may_wait=False)
+        reply = answer(handler, self._backend, Question(body, may_wait=False))
         if reply.is_busy:
             loop = asyncio.get_running_loop()
-            reply = await loop.run_in_executor(self._verb_threads, answer, handler, self._service, body)
+            reply = await loop.run_in_executor(self._verb_threads, answer, handler, self._backend, Question(body))
         return reply
 
     def close(self) -> None:

@@ -7,9 +7,11 @@ alone. Who calls is not checked, since the answer holds nothing but what the que
 import logging
 
 from hived.errors import UserError
+from hived_extender.api.paths import HEALTH_PATH
+from hived_extender.api.service import Health
 from hived_extender.http.answers import Answer
 from hived_extender.http.bodies import BODY_TIMEOUT_S, Body, Budget, Receive, Scope, Send, Share, send_answer
-from hived_extender.http.routes import HEALTH_PATH, explain
+from hived_extender.http.routes import explain
 from hived_extender.pods.admission import Admission, review
 from hived_extender.pods.wire import encode
 
@@ -49,7 +51,7 @@ class Webhook:
         if method != methods[path]:
             return Answer(encode(f"Method Not Allowed: {method} {path}"), 405, headers=(("Allow", methods[path]),))
         if path == HEALTH_PATH:
-            return Answer(encode({"status": "ok"}))
+            return Answer(encode(Health("ok")))
         try:
             return Answer(review(self._admission, body))
         except Exception as error:  # the edge: a review that fails must not end the connection

@@ -7,6 +7,7 @@ when a message does not fit. The node names of a call, up to tens of thousands, 
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,13 +17,6 @@ from hived_extender.pods.annotations import PREFIX
 
 ENABLE_LIMIT = PREFIX + "pod-scheduling-enable"
 """The resource limit that makes a pod ours (rule 2.1)."""
-
-FILTER_PATH = "/v1/extender/filter"
-PREEMPT_PATH = "/v1/extender/preempt"
-BIND_PATH = "/v1/extender/bind"
-DEVICES_PATH = "/v1/inspect/devices"
-SHORTAGES_PATH = "/v1/inspect/shortages"
-WHAT_IF_PATH = "/v1/inspect/what-if"
 
 WAITING_KEY = "hivedscheduler"
 """Stands for a node in `FailedNodes` when no particular node is to blame."""
@@ -364,68 +358,13 @@ class BindResult(msgspec.Struct, rename="pascal"):
     error: str = ""
 
 
-class WhatIfArgs(msgspec.Struct):
-    """what-if: what would become of these pods? They are as their manifests have them."""
-
-    pods: list[Pod]
-
-
-class ConfigPlanArgs(msgspec.Struct):
-    """config/plan: what would this text do, which messages call `file`?"""
-
-    text: str
-    file: str = "the configuration"
-
-
-class ConfigPushArgs(msgspec.Struct, rename="camel"):
-    """config: put this text in force.
-
-    `baseVersion` is the version that it was made from, 0 for whichever is in force. `agreed` says what may become of
-    which affinity group, by its name, in the words of a plan; `who` counts only where callers are not known.
-    """
-
-    text: str
-    file: str = "the configuration"
-    message: str = ""
-    who: str = ""
-    base_version: int = 0
-    agreed: dict[str, str] = {}
-    allow_downgrade: bool = False
-    cluster_id: str = ""
-
-
-class PodOutcome(msgspec.Struct, kw_only=True):
-    """What would become of one pod if it were created now.
-
-    `outcome` is "bind" to the cells of a node, given by their indices, "preempt" (others have to leave first), "wait"
-    or "refused" for the reason given, or "not-ours": another scheduler's.
-    """
-
-    namespace: str
-    name: str
-    outcome: str
-    node: str = ""
-    cells: list[int] = []
-    reason: str = ""
-
-
-class WhatIfResult(msgspec.Struct):
-    """In the order of the pods."""
-
-    pods: list[PodOutcome]
-
-
-_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind)
-    for kind in (FilterArgs, PreemptArgs, BindArgs, WhatIfArgs, ConfigPlanArgs, ConfigPushArgs)
-}
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 
 
 def decode_args(body: bytes, kind: type[T]) -> T:
     """Decode a verb's arguments; unknown keys are ignored. Raises UserError, whatever the bytes."""
-    decoder: msgspec.json.Decoder[T] = _decoders[kind]
+    decoder: msgspec.json.Decoder[T] = _decoder_of(kind)  # type: ignore[arg-type]
     try:
         return decoder.decode(body)
     except (ValueError, RecursionError) as error:
@@ -433,6 +372,11 @@ def decode_args(body: bytes, kind: type[T]) -> T:
             return decoder.decode(_with_exact_keys(body, kind))
         except (ValueError, RecursionError):
             raise UserError(f"the request is not valid {kind.__name__} JSON: {error}") from None
+
+
+@cache
+def _decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(kind)
 
 
 def decode_names(raw: msgspec.Raw) -> list[str]:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hived.errors import InvariantError, UserError
 from hived.state import State
@@ -11,12 +10,13 @@ from hived_config.changes import Changes
 from hived_config.compare import compare
 from hived_config.loader import Configuration
 from hived_config.rules import names_for
+from hived_extender.api.configuration import ConfigReport, ReportedGroups, ReportedJob
 from hived_extender.recording.record import Draft
 from hived_extender.service.holdings import Holdings
 from hived_extender.service.outlook import Waiting, outlook, refused_by
 from hived_extender.service.service import Service
 from hived_extender.service.successor import Successor
-from hived_extender.service.verdicts import HARM, Affected, Verdict, Verdicts, as_json
+from hived_extender.service.verdicts import HARM, Affected, Verdict, Verdicts
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Outcome:
     changes: Changes
     affected: Sequence[Affected]
     unaffected_count: int
-    waiting: Sequence[Mapping[str, Any]]
+    waiting: Sequence[ReportedJob]
     base_version: int
     warnings: Sequence[str] = ()
 
@@ -50,19 +50,19 @@ class Outcome:
         """The running guaranteed groups that lose what their VC is guaranteed, by name."""
         return [one.name for one in self.affected if one.is_locked_out]
 
-    def report(self, refusals: Sequence[str] = ()) -> dict[str, Any]:
-        """As the HTTP API has it (docs/http.md)."""
-        return {
-            "baseVersion": self.base_version,
-            "identical": self.changes.is_empty,
-            "refusals": list(refusals),
-            "warnings": list(self.warnings),
-            "changes": self.changes.as_json(),
-            "groups": {"unaffected": self.unaffected_count, "affected": [as_json(one) for one in self.affected]},
-            "waiting": list(self.waiting),
-            "affectsRunning": any(one.verdict in HARM for one in self.affected),
-            "needsAllowDowngrade": bool(self.locked_out),
-        }
+    def report(self, refusals: Sequence[str] = ()) -> ConfigReport:
+        """The outcome as the HTTP API shows it."""
+        return ConfigReport(
+            self.base_version,
+            self.changes.is_empty,
+            [*refusals],
+            [*self.warnings],
+            self.changes,
+            ReportedGroups(self.unaffected_count, [_reported(one) for one in self.affected]),
+            [*self.waiting],
+            any(one.verdict in HARM for one in self.affected),
+            bool(self.locked_out),
+        )
 
 
 class Change:
@@ -151,6 +151,10 @@ class Change:
     def drop(self) -> None:
         """It is not going to happen."""
         self._successor.drop()
+
+
+def _reported(group: Affected) -> ReportedJob:
+    return ReportedJob(group.name, group.vc, group.priority, [*group.pods], group.verdict.value, group.reason)
 
 
 def _warn_of_names(old: Configuration, new: Configuration) -> list[str]:

@@ -11,13 +11,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from hived.errors import HivedError, UserError
 from hived.state import State
 from hived_config.errors import ConfigError
 from hived_config.loader import Configuration, load_text
+from hived_extender.api.configuration import (
+    UNKNOWN_CHANGES,
+    Config,
+    ConfigPushArgs,
+    ConfigReport,
+    ConfigVersion,
+    RefusedEdit,
+    VersionEntry,
+)
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import NORMAL, WARNING
 from hived_extender.reconfiguration.change import DOWNGRADE_REMEDY, Agreed, Change, Disagreement, Outcome, check_agreed
@@ -26,8 +37,6 @@ from hived_extender.reconfiguration.versions import Refusal, Stored, Version, wi
 from hived_extender.service.service import NotLeadingError, Service
 
 log = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 REFUSED = 422
 UNAVAILABLE = 503
@@ -44,26 +53,9 @@ LONGEST_RETRY_S = 5.0
 class Refused(UserError):
     """A push that was refused; `report` says what it would have done, None if that could not be told."""
 
-    def __init__(self, message: str, code: int, report: Json | None = None) -> None:
+    def __init__(self, message: str, code: int, report: ConfigReport | None = None) -> None:
         super().__init__(message, code)
         self.report = report
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """A text that somebody wants to be in force. `agreed` is None for whatever it does to running work.
-
-    `base_version` is the version that it was made from, 0 for whichever is in force; `file` is what messages call it.
-    """
-
-    text: str
-    file: str = "the pushed configuration"
-    message: str = ""
-    who: str = ""
-    base_version: int = 0
-    agreed: Agreed | None = field(default_factory=dict)
-    allow_downgrade: bool = False
-    cluster_id: str = ""
 
 
 class Configurations:
@@ -152,36 +144,36 @@ class Configurations:
 
     # People
 
-    def describe(self) -> Json:
+    def describe(self) -> Config:
         """The configuration in force."""
         refused: Refusal | None = None
         cluster_id, version = "", self._version
         if self._seen is not None:
             refused, cluster_id = self._seen.stored.refused, self._seen.stored.cluster_id
-        return _entry(version) | {
-            "text": version.text,
-            "source": self._store.source,
-            "clusterId": cluster_id,
-            "isPushable": self._store.is_shared,
-            "refused": None if refused is None else {"reason": refused.reason, "when": refused.when},
-        }
+        return Config(
+            **msgspec.structs.asdict(version.shown()),
+            source=self._store.source,
+            cluster_id=cluster_id,
+            is_pushable=self._store.is_shared,
+            refused=None if refused is None else RefusedEdit(refused.reason, refused.when),
+        )
 
-    def versions(self) -> list[Json]:
+    def versions(self) -> list[VersionEntry]:
         """Those that are kept, the newest first."""
-        return [_entry(version) for version in reversed(self._kept())]
+        return [version.entry() for version in reversed(self._kept())]
 
-    def version(self, number: int) -> Json:
+    def version(self, number: int) -> ConfigVersion:
         """One of them. Raises UserError (404)."""
         for version in self._kept():
             if version.version == number:
-                return _entry(version) | {"text": version.text}
+                return version.shown()
         raise UserError(f"version {number} is not kept", 404)
 
     def _kept(self) -> tuple[Version, ...]:
         """Those of the store; the one in force until the leader has written that there, at its first start."""
         return self._store.read().stored.versions or (self._version,)
 
-    def plan(self, text: str, file: str) -> Json:
+    def plan(self, text: str, file: str) -> ConfigReport:
         """What a text would do; nothing changes. Raises UserError only where that cannot be told."""
         with self._busy:
             try:
@@ -192,8 +184,11 @@ class Configurations:
                 outcome = change.outcome(*change.catch_up_with(self._service))
         return outcome.report()
 
-    def push(self, push: Push) -> tuple[Version, Json]:
-        """Put a text in force; returns its version and what it did. Raises Refused, and UserError as `plan` does."""
+    def push(self, push: ConfigPushArgs) -> tuple[Version, ConfigReport | None]:
+        """Put a text in force; returns its version and what it did, None where another replica does it.
+
+        Raises Refused, and UserError as `plan` does.
+        """
         with self._busy:
             if not self._store.is_shared:
                 raise Refused(f"the configuration comes from the {self._store.source}: change that instead", 409)
@@ -208,7 +203,7 @@ class Configurations:
                     409,
                 )
             self._check_cluster(snapshot.stored, push.cluster_id)
-            return self._put_in_force(push, snapshot)
+            return self._put_in_force(push, push.agreed, snapshot)
 
     # Inside, while busy
 
@@ -216,9 +211,12 @@ class Configurations:
         if cluster_id and stored.cluster_id and cluster_id != stored.cluster_id:
             raise Refused(f"this is the cluster {stored.cluster_id}, not {cluster_id}", 409)
 
-    def _put_in_force(self, push: Push, snapshot: Snapshot) -> tuple[Version, Json]:
+    def _put_in_force(
+        self, push: ConfigPushArgs, agreed: Agreed | None, snapshot: Snapshot
+    ) -> tuple[Version, ConfigReport | None]:
+        """As `push`; where nobody has agreed to anything (None), anything may become of running work."""
         try:
-            return self._carry_out(push, snapshot)
+            return self._carry_out(push, agreed, snapshot)
         except UserError as error:
             if error.code == UNAVAILABLE:
                 raise  # it may be tried again as it is
@@ -229,7 +227,9 @@ class Configurations:
                 raise
             raise Refused(error.message, REFUSED) from error
 
-    def _carry_out(self, push: Push, snapshot: Snapshot) -> tuple[Version, Json]:
+    def _carry_out(
+        self, push: ConfigPushArgs, agreed: Agreed | None, snapshot: Snapshot
+    ) -> tuple[Version, ConfigReport | None]:
         try:
             configuration = self._read(push.text, push.file)
         except ConfigError as error:
@@ -238,11 +238,11 @@ class Configurations:
             stored = self._next(snapshot.stored, push)  # another replica leads, and has a file of its own
             self._store.commit(snapshot, stored)
             self._took_up(configuration, self._newest(stored))
-            return self._version, {}
+            return self._version, None
         with self._change(configuration, push.text) as change:
             present, waiting = change.catch_up_with(self._service)
             outcome = change.outcome(present, waiting)
-            self._judge(push, outcome, present)
+            self._judge(push, agreed, outcome, present)
             stored = self._next(snapshot.stored, push)
             try:
                 committed = self._store.commit(snapshot, stored)
@@ -251,7 +251,7 @@ class Configurations:
                     raise
                 raise Refused(error.message + ": plan again", error.code, outcome.report()) from error
             try:
-                seconds = change.switch(self._service, push.agreed, may_lock_out=push.allow_downgrade)
+                seconds = change.switch(self._service, agreed, may_lock_out=push.allow_downgrade)
             except NotLeadingError as error:
                 raise UserError(
                     f"version {self._newest(stored).version} is stored, and the next leader puts it in force: "
@@ -268,18 +268,18 @@ class Configurations:
             self._service.tell_affected(outcome.affected)
         return self._version, outcome.report()
 
-    def _judge(self, push: Push, outcome: Outcome, present: State) -> None:
+    def _judge(self, push: ConfigPushArgs, agreed: Agreed | None, outcome: Outcome, present: State) -> None:
         """Raise Refused if the change must not happen."""
         if outcome.locked_out and not push.allow_downgrade:
             reason = _needs_downgrade(outcome, self._store.downgrade_remedy)
             raise Refused(reason, REFUSED, outcome.report([reason]))
-        if push.agreed is not None:
+        if agreed is not None:
             try:
-                check_agreed(outcome.affected, push.agreed, present)
+                check_agreed(outcome.affected, agreed, present)
             except Disagreement as error:
                 raise Refused(error.message, error.code, outcome.report()) from error
 
-    def _next(self, stored: Stored, push: Push) -> Stored:
+    def _next(self, stored: Stored, push: ConfigPushArgs) -> Stored:
         """What is to be stored. Versions that the object has lost are those that this replica remembers."""
         known = stored if stored.versions else replace(stored, versions=(self._version,))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -435,12 +435,12 @@ class Configurations:
         """Somebody has changed the text by hand: as good as a push, or else refused."""
         stored = snapshot.stored
         who = snapshot.manager
-        push = Push(
-            stored.text, self._store.source, f"edited in the {self._store.source}", who, agreed=None,
+        push = ConfigPushArgs(
+            stored.text, self._store.source, f"edited in the {self._store.source}", who,
             allow_downgrade=stored.may_downgrade,
         )  # fmt: skip
         try:
-            self._put_in_force(push, snapshot)
+            self._put_in_force(push, None, snapshot)
         except Refused as error:
             if isinstance(error.__cause__, CommitConflict | Disagreement):
                 return False
@@ -467,23 +467,17 @@ class Configurations:
         self._tell(WARNING, "ConfigFailed", message)
 
 
-def invalid(error: ConfigError, base_version: int) -> Json:
+def invalid(error: ConfigError, base_version: int) -> ConfigReport:
     """The report on a text that is no sound configuration."""
-    mistakes = [str(mistake) for mistake in error.mistakes if not mistake.is_warning]
-    return {
-        "baseVersion": base_version,
-        "identical": False,
-        "refusals": mistakes,
-        "warnings": [str(mistake) for mistake in error.mistakes if mistake.is_warning],
-        "changes": {},
-        "groups": {"unaffected": 0, "affected": []},
-        "waiting": [],
-        "affectsRunning": False,
-        "needsAllowDowngrade": False,
-    }
+    return ConfigReport(
+        base_version,
+        refusals=[str(mistake) for mistake in error.mistakes if not mistake.is_warning],
+        warnings=[str(mistake) for mistake in error.mistakes if mistake.is_warning],
+        changes=UNKNOWN_CHANGES,
+    )
 
 
-def _check_words(push: Push) -> None:
+def _check_words(push: ConfigPushArgs) -> None:
     """Raise Refused for words that are too long to be kept with every version, or that would not show as they are."""
     given = {"message": push.message, "who": push.who, "clusterId": push.cluster_id}
     for name, text in given.items():
@@ -499,16 +493,6 @@ def _needs_downgrade(outcome: Outcome, remedy: str) -> str:
         f"({shown}): they run on, but anybody may preempt them. If that is meant, push with {DOWNGRADE_REMEDY}, or "
         f"{remedy}"
     )
-
-
-def _entry(version: Version) -> Json:
-    return {
-        "version": version.version,
-        "when": version.when,
-        "who": version.who,
-        "why": version.why,
-        "sha256": version.sha256,
-    }
 
 
 def _by(version: Version) -> str:

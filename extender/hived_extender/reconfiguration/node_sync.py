@@ -14,8 +14,9 @@ from hived.errors import UserError
 from hived_config.errors import ConfigError
 from hived_config.generating.nodes import Reading
 from hived_config.generating.sync import synced
+from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.kube.client import NODES, KubeError, Listing
-from hived_extender.reconfiguration.configurations import Configurations, Push, Refused
+from hived_extender.reconfiguration.configurations import Configurations, Refused
 from hived_extender.service.service import Service
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class NodeSync:
         if len(message) > MESSAGE_LIMIT:
             message = message[: MESSAGE_LIMIT - 3] + "..."
         self._configurations.push(
-            Push(result.text, "the synced configuration", message, AUTHOR, version.version, agreed={})
+            ConfigPushArgs(result.text, "the synced configuration", message, AUTHOR, version.version)
         )
         return True
 

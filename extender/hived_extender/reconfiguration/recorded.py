@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hived.errors import UserError
 from hived.specs import BindInfo, ClusterSpec
 from hived.state import State
 from hived_config.errors import ConfigError
 from hived_config.loader import Configuration, load, load_text
+from hived_extender.api.configuration import ConfigReport
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.configurations import invalid
 from hived_extender.recording.replay import CoreScheduler, Operation, Replay, StateDetail, read_scenario
@@ -17,8 +17,8 @@ from hived_extender.service.holdings import Holdings, Placed, reservations, with
 from hived_extender.service.outlook import Waiting
 
 
-def plan_recorded(record_dir: Path, text: str, file: str) -> dict[str, Any]:
-    """The report (docs/http.md) on a text, against the state in which the newest run of a folder ends.
+def plan_recorded(record_dir: Path, text: str, file: str) -> ConfigReport:
+    """The report on a text, against the state in which the newest run of a folder ends.
 
     Nodes that the recorded configuration does not have are taken to be healthy. Raises UserError if there is no such
     run, or if it cannot be repeated. Cost: that of the run.

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from hived.errors import UserError
+from hived_extender.api.configuration import ConfigVersion, VersionEntry
 
 TEXT_KEY = "hivedscheduler.yaml"
 VERSIONS_KEY = "versions.xz"
@@ -46,10 +47,13 @@ class Version(msgspec.Struct, frozen=True):
     why: str
     text: str
 
-    @property
-    def sha256(self) -> str:
-        """Of the text, in hex."""
-        return digest(self.text)
+    def entry(self) -> VersionEntry:
+        """The version without its text, as the HTTP API lists it."""
+        return VersionEntry(version=self.version, when=self.when, who=self.who, why=self.why, sha256=digest(self.text))
+
+    def shown(self) -> ConfigVersion:
+        """The version with its text, as the HTTP API shows it."""
+        return ConfigVersion(**msgspec.structs.asdict(self.entry()), text=self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 from hived.decisions import Applied, Bind, Decision, Preempt
 from hived.errors import UserError
@@ -12,6 +11,7 @@ from hived.scheduler import Asked, handle, new_state, plan_in_turn
 from hived.specs import ClusterSpec, PodRequest, PodSpec
 from hived.state import State
 from hived_config.access import AccessRules
+from hived_extender.api.configuration import ReportedJob
 from hived_extender.service.facts import Facts
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
@@ -86,7 +86,7 @@ def _allowed(access: AccessRules, job: Waiting) -> Waiting:
     return job
 
 
-def outlook(jobs: Sequence[Waiting], state: State) -> list[dict[str, Any]]:
+def outlook(jobs: Sequence[Waiting], state: State) -> list[ReportedJob]:
     """An entry of a report for each job: those tried on `state` in turn, each with the ones before in place.
 
     Nothing changes. Cost: a search for each of up to TRIED_ALIKE jobs that ask for the same, and another one in an
@@ -102,7 +102,10 @@ def outlook(jobs: Sequence[Waiting], state: State) -> list[dict[str, Any]]:
     bundles = [[Asked(request) for request in job.requests] for job in tried]
     found = dict(zip((job.name for job in tried), plan_in_turn(state, bundles), strict=True))
     never = _Never(state.spec)
-    return [_entry(job, *_verdict(job, found.get(job.name), never)) for job in jobs]
+    return [
+        ReportedJob(job.name, job.vc, _priority(job), [*job.pods], *_verdict(job, found.get(job.name), never))
+        for job in jobs
+    ]
 
 
 class _Never:
@@ -159,8 +162,3 @@ def _turn(job: Waiting) -> tuple[int, str]:
 
 def _priority(job: Waiting) -> int:
     return max((request.spec.priority for request in job.requests), default=0)
-
-
-def _entry(job: Waiting, verdict: str, reason: str) -> dict[str, Any]:
-    told = {"name": job.name, "vc": job.vc, "priority": _priority(job), "pods": list(job.pods)}
-    return told | {"verdict": verdict, "reason": reason}

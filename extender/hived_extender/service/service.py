@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
@@ -29,6 +29,8 @@ from hived_config.document import gc_paused
 from hived_config.loader import Configuration
 from hived_config.rules import PodRules
 from hived_config.settings import PreemptBy, Settings
+from hived_extender.api.cells import LostDevices, Shortage
+from hived_extender.api.what_if import PodOutcome
 from hived_extender.kube.metrics import Gauges, Metrics
 from hived_extender.kube.versions import is_older
 from hived_extender.pods.annotations import SCHEDULING_SPEC
@@ -49,7 +51,6 @@ from hived_extender.pods.wire import (
     Node,
     Pod,
     PodMetadata,
-    PodOutcome,
     PreemptArgs,
     PreemptResult,
 )
@@ -364,15 +365,15 @@ class Service:
         with suppress(InvariantError), self._exclusive():
             tell(self._facts.devices)
 
-    def lost_devices(self) -> list[dict[str, Any]]:
+    def lost_devices(self) -> list[LostDevices]:
         """What cannot be had of the devices of configured nodes, by node and leaf cell type, and why."""
         with self._open_ledger():
-            return self._facts.devices.as_json()
+            return self._facts.devices.reported_losses()
 
-    def shortages(self) -> list[dict[str, Any]]:
+    def shortages(self) -> list[Shortage]:
         """The promises to virtual clusters that can each be kept, but not all together, by chain."""
         with self._open_ledger():
-            return self._facts.devices.shortages_as_json()
+            return self._facts.devices.shortages()
 
     def object_seen(self, ref: ObjectRef) -> None:
         """An object that describes gangs was created, changed or deleted."""

@@ -1,6 +1,5 @@
 """What a configuration does to each group that holds or reserves cells (rules 8.11, 11.2, 11.3, 11.5)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -227,15 +226,3 @@ def news_of(affected: Affected) -> tuple[Reason, str] | None:
             )
         case Verdict.PREEMPTION_CANCELLED:
             return None
-
-
-def as_json(affected: Affected) -> Mapping[str, object]:
-    """One entry of a report."""
-    return {
-        "name": affected.name,
-        "vc": affected.vc,
-        "priority": affected.priority,
-        "pods": list(affected.pods),
-        "verdict": affected.verdict.value,
-        "reason": affected.reason,
-    }

@@ -11,10 +11,11 @@ from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.scheduler import Asked
 from hived.specs import BindInfo, PodPlacement, PodRequest
+from hived_extender.api.what_if import PodOutcome
 from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.readings import Reading
-from hived_extender.pods.wire import Pod, PodOutcome
+from hived_extender.pods.wire import Pod
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, Rounds, merged
 from hived_extender.service.gangs.table import Gangs

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from hived_extender.client.inspection import Group
+from hived_extender.api.cells import AffinityGroup
 from hived_lab.demo.experiment import JobState, Step
 from hived_lab.demo.observer import DONE, EVICTED, RUNNING, STARTING, VERBS, WAITING, Moment, Observer, PodHistory
 
@@ -86,9 +86,9 @@ def _place_failures(job: str, expected: JobState, pods: list[PodHistory]) -> Ite
         yield f"{job} is on {len(nodes)} nodes ({', '.join(nodes)}), expected {expected.node_count}"
 
 
-def _group_failures(job: str, expected: JobState, groups: list[Group]) -> Iterator[str]:
+def _group_failures(job: str, expected: JobState, groups: list[AffinityGroup]) -> Iterator[str]:
     if expected.cells is not None:
-        placements = (group.status.physical_placement or {} for group in groups)
+        placements = (group.status.physical_placement for group in groups)
         found = sum(len(devices) for placement in placements for devices in placement.values())
         if found != expected.cells:
             yield f"{job} holds {found} cells, expected {expected.cells}"
@@ -102,7 +102,7 @@ def _group_failures(job: str, expected: JobState, groups: list[Group]) -> Iterat
         yield f"{job} is {'' if True in lazily else 'not '}lazily preempted, expected otherwise"
 
 
-def _groups(pods: list[PodHistory], moment: Moment) -> list[Group]:
+def _groups(pods: list[PodHistory], moment: Moment) -> list[AffinityGroup]:
     """The groups of these pods that the service knows."""
     names = dict.fromkeys(pod.group for pod in pods)
     return [moment.groups[name] for name in names if name in moment.groups]

@@ -12,7 +12,8 @@ from datetime import datetime
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.client.inspection import Cell, Group, Inspector
+from hived_extender.api.cells import AffinityGroup, Cell
+from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient
 from hived_extender.service.writes.notices import CONDITION_TYPE
 from hived_jobs.records import read_record
@@ -95,7 +96,7 @@ class Moment:
 
     at_s: float
     cells: tuple[Cell, ...]
-    groups: dict[str, Group]
+    groups: dict[str, AffinityGroup]
 
     @property
     def nodes(self) -> list[Cell]:

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hived.errors import HivedError, UserError
-from hived_extender.pods.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, BindResult, PreemptResult, encode
+from hived_extender.api.paths import BIND_PATH, FILTER_PATH, PREEMPT_PATH
+from hived_extender.pods.wire import BindResult, PreemptResult, encode
 
 _STALE_CONNECTION = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import msgspec
+
 from hived_config.compare import compare
 from hived_config.errors import ConfigError
 from hived_config.loader import load_text
@@ -91,7 +93,7 @@ class Service:
         changes = compare(load_text(self.texts[-1], "in force", environ={}), new)
         return report | {
             "identical": changes.is_empty,
-            "changes": changes.as_json(),
+            "changes": msgspec.to_builtins(changes),
             "groups": {"unaffected": 3, "affected": affected},
             "affectsRunning": any(group["verdict"] == "lazilyPreempted" for group in affected),
             "needsAllowDowngrade": self.downgrades,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hived_extender.client.inspection import GROUPS, VIRTUAL_CLUSTERS
+from hived_extender.api.paths import GROUPS_PATH, VIRTUAL_CLUSTERS_PATH
 from hived_extender.kube.client import NODES, KubeClient, KubeError, pod_path
 from hived_lab.embedded.lifetimes import EXIT_CODE, RUN_SECONDS
 from tests.e2e.cluster import RealCluster
@@ -165,7 +165,7 @@ class Site:
         return {"/".join(address.split("/")[-2:]) for address in used}  # the rack's number comes first
 
     def _leaves(self) -> Iterator[Json]:
-        below = list(self._get(f"{VIRTUAL_CLUSTERS}{VC}"))
+        below = list(self._get(f"{VIRTUAL_CLUSTERS_PATH}{VC}"))
         while below:
             cell = below.pop()
             below += cell.get("cellChildren", ())
@@ -187,7 +187,7 @@ class Site:
                 self._delete_pod(one.name)
         self.until(lambda: not self.observer.present(), "all pods to be gone")
         self.until(lambda: not self.used(), "all cells to be free")
-        self.until(lambda: not self._get(GROUPS)["items"], "all groups to be gone")
+        self.until(lambda: not self._get(GROUPS_PATH)["items"], "all groups to be gone")
         assert self.observer.violations == []
 
     def _delete_pod(self, name: str) -> None:

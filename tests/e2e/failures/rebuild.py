@@ -10,7 +10,7 @@ import msgspec
 
 from hived.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived.status import iter_physical_cluster, iter_virtual_cluster
-from hived_extender.client.inspection import GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS
+from hived_extender.api.paths import GROUPS_PATH, PHYSICAL_CLUSTER_PATH, VIRTUAL_CLUSTERS_PATH
 from hived_extender.kube.client import LIVE_PODS, NODES, PODS, KubeClient
 from hived_extender.pods.wire import WAITING_KEY, FilterArgs, Node, Pod
 from hived_extender.service.service import Patience, Service
@@ -66,9 +66,9 @@ class Rebuilt:
 
 def leader_view(url: str) -> Json:
     """The leader's state by its inspection paths, as `canonical` has it."""
-    virtual = _get(url + VIRTUAL_CLUSTERS.removesuffix("/"))
-    groups = _get(url + GROUPS)["items"] or []
-    return canonical(groups, _get(url + PHYSICAL_CLUSTER), virtual)
+    virtual = _get(url + VIRTUAL_CLUSTERS_PATH.removesuffix("/"))
+    groups = _get(url + GROUPS_PATH)["items"] or []
+    return canonical(groups, _get(url + PHYSICAL_CLUSTER_PATH), virtual)
 
 
 def canonical(groups: list[Json], physical: list[Json], virtual: dict[str, list[Json]]) -> Json:

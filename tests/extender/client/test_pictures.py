@@ -1,13 +1,20 @@
 """Cells as text: which letter names whom, and what each leaf shows."""
 
+from typing import Any
+
 import pytest
 
-from hived_extender.client.inspection import Cell
+from hived_extender.api.cells import Cell
 from hived_extender.client.pictures import cell_picture, legend, letters
 
 
-def leaf(**facts: object) -> Cell:
-    return Cell("A100", "n0/0", **facts)
+def cell(cell_type: str, address: str, **facts: Any) -> Cell:
+    seen = {"cell_state": "Free", "cell_healthiness": "Healthy", "cell_priority": -2} | facts
+    return Cell(cell_type=cell_type, cell_address=address, **seen)
+
+
+def leaf(**facts: Any) -> Cell:
+    return cell("A100", "n0/0", **facts)
 
 
 def test_initials_name_virtual_clusters_if_they_differ() -> None:
@@ -40,8 +47,8 @@ def test_a_leaf_shows_who_uses_it(facts: dict[str, object], sign: str) -> None:
 
 
 def test_nodes_stand_apart() -> None:
-    nodes = [Cell("NODE", name, is_node_level=True, cell_children=[leaf(), leaf()]) for name in ("n0", "n1")]
-    assert cell_picture(Cell("RACK", "r0", cell_children=nodes), {}) == ".. .."
+    nodes = [cell("NODE", name, is_node_level=True, cell_children=[leaf(), leaf()]) for name in ("n0", "n1")]
+    assert cell_picture(cell("RACK", "r0", cell_children=nodes), {}) == ".. .."
 
 
 def test_the_legend_explains_every_sign() -> None:

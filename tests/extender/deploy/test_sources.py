@@ -9,10 +9,11 @@ import yaml
 
 from hived import __version__
 from hived_cli.serve import command
+from hived_extender.api.paths import CONFIG_PATH
 from hived_extender.deploy.installation import deploy_folder
 from hived_extender.deploy.kustomize import build
 from hived_extender.http.access import DEFAULT_VERB_CALLERS
-from hived_extender.http.config_routes import CONFIG_PATH, CONFIG_ROUTES
+from hived_extender.http.routes import ROUTES
 from hived_extender.pods.dialects import KINDS
 from tests.extender.deploy.installations import DEPLOY, FOLDERS, ROOT
 from tests.extender.deploy.rules import of_kind
@@ -82,7 +83,8 @@ def allowed(role: str) -> set[tuple[str, str]]:
 
 
 def test_who_administers_may_call_every_path_of_the_configuration_and_who_looks_all_but_one() -> None:
-    paths = {(route.method.lower(), route.path.replace("{name}", "*")) for route in CONFIG_ROUTES}
+    routes = [route for route in ROUTES if route.path.startswith(CONFIG_PATH)]
+    paths = {(route.method.lower(), route.path.replace("{name}", "*")) for route in routes}
     assert allowed("hived-admin") == paths
     assert paths - allowed("hived-viewer") == {("post", CONFIG_PATH)}
 

@@ -8,8 +8,8 @@ from flask.testing import FlaskClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hived_extender.api.paths import CONFIG_PATH
 from hived_extender.http.app import create_app
-from hived_extender.http.config_routes import CONFIG_ROUTES
 from hived_extender.http.routes import ROUTES
 from hived_extender.service.service import RECOVERING
 from tests.extender.service.world import World, filter_body, pod_json, preempt_body, spec_text
@@ -18,6 +18,8 @@ from tests.property.examples import examples
 
 DOCS = (ROOT / "docs" / "http.md").read_text()
 INSPECT = "/v1/inspect"
+SERVED = [route for route in ROUTES if not route.path.startswith(CONFIG_PATH)]
+"""The paths that exist without a configuration to show."""
 
 
 @pytest.fixture
@@ -126,7 +128,7 @@ def test_the_cluster_is_its_physical_and_its_virtual_half(world: World, client: 
     ]
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route.method == "GET" and "{" not in route.path])
+@pytest.mark.parametrize("route", [route for route in SERVED if route.method == "GET" and "{" not in route.path])
 def test_a_slash_at_the_end_makes_no_difference(client: FlaskClient, route: Any) -> None:
     bare = client.get(route.path.rstrip("/") or "/")
     assert bare.status_code == client.get(route.path.rstrip("/") + "/").status_code == 200
@@ -170,15 +172,15 @@ def test_every_metric_is_documented(world: World, client: FlaskClient) -> None:
 
 def test_every_path_is_documented(client: FlaskClient) -> None:
     paths = {rule.rule.replace("<rest:name>", "{name}") for rule in client.application.url_map.iter_rules()}
-    assert paths == {route.path for route in ROUTES}
+    assert paths == {route.path for route in SERVED}
     headings = {line for line in DOCS.splitlines() if line.startswith("### ")}
-    assert headings == {f"### {route.method} {route.path}" for route in (*ROUTES, *CONFIG_ROUTES)}
+    assert headings == {f"### {route.method} {route.path}" for route in ROUTES}
 
 
 def test_the_openapi_document_describes_every_path_with_resolvable_references(client: FlaskClient) -> None:
     document = get(client, "/openapi.json")
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    assert described == {(route.method, route.path) for route in (*ROUTES, *CONFIG_ROUTES)}
+    assert described == {(route.method, route.path) for route in ROUTES}
     schemas = document["components"]["schemas"]
     references = set(_references(document))
     assert references
@@ -188,12 +190,13 @@ def test_the_openapi_document_describes_every_path_with_resolvable_references(cl
 def test_the_openapi_document_knows_what_a_replica_answers_that_does_not_lead() -> None:
     client = create_app(World(is_leading=False).service).test_client()
     document = get(client, "/openapi.json")
-    for route in ROUTES:
+    for route in SERVED:
         if route.method == "GET":
             status = str(client.get(route.path.replace("{name}", "x")).status_code)
             assert status in document["paths"][route.path]["get"]["responses"], route.path
-    properties = document["paths"]["/readyz"]["get"]["responses"]["503"]["content"]["application/json"]["schema"]
-    assert set(client.get("/readyz").json) <= set(properties["properties"])
+    schema = document["paths"]["/readyz"]["get"]["responses"]["503"]["content"]["application/json"]["schema"]
+    properties = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["properties"]
+    assert set(client.get("/readyz").json) <= set(properties)
 
 
 def _references(value: Any) -> Any:

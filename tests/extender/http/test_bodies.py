@@ -10,15 +10,22 @@ from contextlib import ExitStack, closing
 import pytest
 
 from hived_config.loader import load_text
+from hived_extender.api.paths import (
+    BIND_PATH,
+    CONFIG_PATH,
+    CONFIG_PLAN_PATH,
+    FILTER_PATH,
+    HEALTH_PATH,
+    PREEMPT_PATH,
+    WHAT_IF_PATH,
+)
 from hived_extender.http import shim, webhook
 from hived_extender.http.app import BODY_LIMIT, create_app
-from hived_extender.http.config_routes import CONFIG_BODY_LIMIT, CONFIG_PATH, CONFIG_PLAN_PATH
-from hived_extender.http.routes import HEALTH_PATH
+from hived_extender.http.config_routes import CONFIG_BODY_LIMIT
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import SMALL_LIMIT, WHAT_IF_LIMIT, Shim
 from hived_extender.http.webhook import MUTATE_PATH, Webhook
 from hived_extender.pods.admission import Admission
-from hived_extender.pods.wire import BIND_PATH, FILTER_PATH, PREEMPT_PATH, WHAT_IF_PATH
 from tests.extender.service.world import CONFIG, PATIENCE_S, World, filter_body, wait_until
 
 LARGE = 100_000

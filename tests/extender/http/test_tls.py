@@ -13,11 +13,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization as form
 
 from hived.errors import UserError
+from hived_extender.api.paths import FILTER_PATH
 from hived_extender.deploy.certificates import Authority
 from hived_extender.http import server
 from hived_extender.http.listening import Limits
 from hived_extender.http.tls import ServerTls
-from hived_extender.pods.wire import FILTER_PATH
 from tests.extender.http.secured import HOSTS, Files, Secured, call_on
 from tests.extender.service.world import PATIENCE_S, filter_body
 

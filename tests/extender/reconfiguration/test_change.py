@@ -170,11 +170,11 @@ def test_jobs_that_wait_are_told_apart() -> None:
     more = CONFIG.replace("b:\n    virtualCells: [{cellType: RACK.NODE, cellNumber: 1}]",
                           "b:\n    virtualCells: [{cellType: RACK.NODE, cellNumber: 2}]")  # fmt: skip
     _, outcome = change(world, configuration(more))
-    assert {one["name"]: one["verdict"] for one in outcome.waiting} == {
+    assert {one.name: one.verdict for one in outcome.waiting} == {
         "ns:large": "neverStarts",
         "ns/room": "couldStart",
     }
-    assert "insufficient capacity" in next(one["reason"] for one in outcome.waiting if one["name"] == "ns:large")
+    assert "insufficient capacity" in next(one.reason for one in outcome.waiting if one.name == "ns:large")
 
 
 def test_a_job_is_told_that_its_namespace_may_not_use_its_virtual_cluster_any_more() -> None:
@@ -184,8 +184,8 @@ def test_a_job_is_told_that_its_namespace_may_not_use_its_virtual_cluster_any_mo
     restricted = f"access: namespaces\n{CONFIG}".replace("  b:\n", "  b:\n    namespaces: [other]\n")
     _, outcome = change(world, configuration(restricted))
     (entry,) = outcome.waiting
-    assert (entry["name"], entry["verdict"], entry["priority"]) == ("ns/q", "neverStarts", 7)
-    assert entry["reason"].startswith("namespace ns may not use virtual cluster b")
+    assert (entry.name, entry.verdict, entry.priority) == ("ns/q", "neverStarts", 7)
+    assert entry.reason.startswith("namespace ns may not use virtual cluster b")
 
 
 def test_a_gang_of_two_namespaces_starts_only_if_both_may_use_its_virtual_cluster() -> None:

@@ -102,21 +102,21 @@ def filed(tmp_path: Path) -> Iterator[tuple[Edited, Path]]:
 def test_an_edited_text_becomes_a_version(stored: Edited) -> None:
     stored.run("p", "a")
     stored.edit(MORE_FOR_B)
-    wait_until(lambda: stored.current["version"] == 2)
+    wait_until(lambda: stored.current.version == 2)
     current = stored.current
-    assert (current["text"], current["refused"]) == (MORE_FOR_B, None)
-    assert current["why"] == "edited in the ConfigMap default/hived-config"
+    assert (current.text, current.refused) == (MORE_FOR_B, None)
+    assert current.why == "edited in the ConfigMap default/hived-config"
     assert stored.place_of("p")["virtualPlacement"]
-    assert [version["version"] for version in stored.extender.configurations.versions()] == [2, 1]
+    assert [version.version for version in stored.extender.configurations.versions()] == [2, 1]
     wait_until(lambda: "ConfigApplied" in dict(stored.events()))
     assert stored.metric("hived_config_version") == 2
 
 
 def test_an_unsound_text_is_refused_until_it_is_mended(stored: Edited) -> None:
     stored.edit(BROKEN)
-    wait_until(lambda: stored.current["refused"])
-    assert "RAKC" in stored.current["refused"]["reason"]
-    assert (stored.current["version"], stored.current["text"]) == (1, CONFIG)
+    wait_until(lambda: stored.current.refused)
+    assert "RAKC" in stored.current.refused.reason
+    assert (stored.current.version, stored.current.text) == (1, CONFIG)
     found = stored.kube.get(CONFIG_MAP)
     assert "RAKC" in found["metadata"]["annotations"][REFUSED]
     assert found["data"][TEXT_KEY] == BROKEN
@@ -124,28 +124,28 @@ def test_an_unsound_text_is_refused_until_it_is_mended(stored: Edited) -> None:
     assert stored.metric("hived_config_changes_total", outcome="refused") == 1
 
     stored.edit(MORE_FOR_B)
-    wait_until(lambda: stored.current["version"] == 2)
+    wait_until(lambda: stored.current.version == 2)
     assert REFUSED not in (stored.kube.get(CONFIG_MAP)["metadata"].get("annotations") or {})
 
 
 def test_a_text_that_is_taken_back_needs_no_version(stored: Edited) -> None:
     stored.edit(BROKEN)
-    wait_until(lambda: stored.current["refused"])
+    wait_until(lambda: stored.current.refused)
     stored.edit(CONFIG)
-    wait_until(lambda: not stored.current["refused"])
-    assert stored.current["version"] == 1
+    wait_until(lambda: not stored.current.refused)
+    assert stored.current.version == 1
     assert REFUSED not in (stored.kube.get(CONFIG_MAP)["metadata"].get("annotations") or {})
 
 
 def test_locking_out_guaranteed_work_takes_an_annotation_which_counts_once(stored: Edited) -> None:
     stored.run("p", "a")
     stored.edit(NOTHING_FOR_A)
-    wait_until(lambda: stored.current["refused"])
-    assert ALLOW_DOWNGRADE in stored.current["refused"]["reason"]
+    wait_until(lambda: stored.current.refused)
+    assert ALLOW_DOWNGRADE in stored.current.refused.reason
     assert stored.place_of("p")["virtualPlacement"]
 
     stored.kube.patch(CONFIG_MAP, {"metadata": {"annotations": {ALLOW_DOWNGRADE: "true"}}})
-    wait_until(lambda: stored.current["version"] == 2)
+    wait_until(lambda: stored.current.version == 2)
     assert not stored.place_of("p").get("virtualPlacement")
     assert stored.kube.get(pod_path("default", "p"))["spec"]["nodeName"]
     assert ALLOW_DOWNGRADE not in (stored.kube.get(CONFIG_MAP)["metadata"].get("annotations") or {})
@@ -153,16 +153,16 @@ def test_locking_out_guaranteed_work_takes_an_annotation_which_counts_once(store
     stored.edit(CONFIG)
     wait_until(lambda: stored.place_of("p").get("virtualPlacement"))
     stored.edit(NOTHING_FOR_A)
-    wait_until(lambda: stored.current["refused"])
-    assert stored.current["version"] == 3
+    wait_until(lambda: stored.current.refused)
+    assert stored.current.version == 3
 
 
 def test_a_changed_file_is_taken_up_without_a_restart(filed: tuple[Edited, Path]) -> None:
     one, file = filed
     one.run("p", "a")
     file.write_text(MORE_FOR_B)
-    wait_until(lambda: one.current["text"] == MORE_FOR_B)
-    assert (one.current["version"], one.current["source"]) == (2, f"file {file}")
+    wait_until(lambda: one.current.text == MORE_FOR_B, FILE_S)
+    assert (one.current.version, one.current.source) == (2, f"file {file}")
     assert one.place_of("p")["virtualPlacement"]
     one.run("q", "b")
 
@@ -170,22 +170,22 @@ def test_a_changed_file_is_taken_up_without_a_restart(filed: tuple[Edited, Path]
 def test_a_broken_file_is_refused_and_the_old_one_stays_in_force(filed: tuple[Edited, Path]) -> None:
     one, file = filed
     file.write_text(BROKEN)
-    wait_until(lambda: one.metric("hived_config_changes_total", outcome="refused") == 1)
-    wait_until(lambda: one.current["refused"])
-    assert "RAKC" in one.current["refused"]["reason"]
-    assert (one.current["version"], one.current["text"]) == (1, CONFIG)
+    wait_until(lambda: one.metric("hived_config_changes_total", outcome="refused") == 1, FILE_S)
+    wait_until(lambda: one.current.refused)
+    assert "RAKC" in one.current.refused.reason
+    assert (one.current.version, one.current.text) == (1, CONFIG)
     one.run("p", "a")
 
     file.unlink()
     file.write_text(MORE_FOR_B)
-    wait_until(lambda: one.current["text"] == MORE_FOR_B)
-    assert one.current["refused"] is None
+    wait_until(lambda: one.current.text == MORE_FOR_B, FILE_S)
+    assert one.current.refused is None
 
 
 def test_a_file_that_locks_out_guaranteed_work_waits_for_a_restart(filed: tuple[Edited, Path]) -> None:
     one, file = filed
     one.run("p", "a")
     file.write_text(NOTHING_FOR_A)
-    wait_until(lambda: one.current["refused"])
-    assert "restart the service" in one.current["refused"]["reason"]
+    wait_until(lambda: one.current.refused, FILE_S)
+    assert "restart the service" in one.current.refused.reason
     assert one.place_of("p")["virtualPlacement"]

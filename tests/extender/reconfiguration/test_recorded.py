@@ -80,15 +80,15 @@ def test_a_plan_against_a_record_says_what_one_against_the_service_does(tmp_path
     live = change.outcome(*change.catch_up_with(world.service)).report()
     plan = plan_recorded(tmp_path, SHRUNK, "new")
     uids = {"ns/p": "uid-p", "ns/waits": "uid-waits"}  # what a record calls pods
-    for one in (*live["groups"]["affected"], *live["waiting"]):
-        one["pods"] = [f"ns/{uids[pod]}" for pod in one["pods"]]
+    for one in (*live.groups.affected, *live.waiting):
+        one.pods[:] = [f"ns/{uids[pod]}" for pod in one.pods]
     assert plan == live
-    assert [one["verdict"] for one in plan["groups"]["affected"]] == ["lazilyPreempted"]
+    assert [one.verdict for one in plan.groups.affected] == ["lazilyPreempted"]
 
 
 def test_a_text_with_mistakes_gets_them_all(tmp_path: Path) -> None:
     plan = plan_recorded(tmp_path, "virtualClusters: 1\nx: 2\n", "new.yaml")
-    assert [refusal.split(":")[:2] for refusal in plan["refusals"]] == [
+    assert [refusal.split(":")[:2] for refusal in plan.refusals] == [
         ["new.yaml", "1"],
         ["new.yaml", "1"],
         ["new.yaml", "2"],

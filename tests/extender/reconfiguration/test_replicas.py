@@ -11,7 +11,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from hived.errors import UserError
-from hived_extender.client.config_client import ConfigClient, Push, PushAnswer
+from hived_extender.api.configuration import ConfigPushArgs
+from hived_extender.client.config_client import ConfigClient, PushAnswer
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import LeaseName
@@ -103,13 +104,13 @@ class Replicas:
 
 
 def push(extender: Extender, text: str, base_version: int = 1) -> PushAnswer:
-    wish = Push(text, "file", "a reason", "somebody", base_version, {})
+    wish = ConfigPushArgs(text, "file", "a reason", "somebody", base_version, {})
     return ConfigClient(Inspector(extender.url)).push(wish)
 
 
 def version(extender: Extender) -> tuple[int, str]:
     current = extender.configurations.describe()
-    return current["version"], current["text"]
+    return current.version, current.text
 
 
 def filtered(extender: Extender, asked: Json) -> Json:
@@ -145,7 +146,7 @@ def test_a_follower_takes_no_push(replicas: Replicas) -> None:
     assert caught.value.code == 503
     assert "leads" in json.load(caught.value)
     assert version(replicas.leader) == version(replicas.follower) == (1, CONFIG)
-    assert [each["version"] for each in replicas.leader.configurations.versions()] == [1]
+    assert [each.version for each in replicas.leader.configurations.versions()] == [1]
 
 
 class Pushing:

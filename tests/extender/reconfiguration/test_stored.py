@@ -8,10 +8,11 @@ import pytest
 
 from hived.errors import InvariantError, UserError
 from hived_config.loader import load_text
+from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration import stores, versions
-from hived_extender.reconfiguration.configurations import Configurations, Push, Refused
+from hived_extender.reconfiguration.configurations import Configurations, Refused
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Snapshot
 from hived_extender.reconfiguration.versions import KEPT, SIZE_LIMIT, TEXT_KEY, Stored, Version, with_version
 from hived_extender.running import file_origin
@@ -80,7 +81,7 @@ def test_what_is_not_switched_to_is_withdrawn_although_the_object_has_changed(st
 
     store.after_commit = disturb
     with pytest.raises(Refused, match="group ns/p would be lazilyPreempted now"):
-        one.push(Push(WITHOUT_A))
+        one.push(ConfigPushArgs(WITHOUT_A))
     stored = store.read().stored
     assert (stored.versions, stored.text) == ((FIRST,), edited or CONFIG)
     assert store.read().object["metadata"]["annotations"]["note"] == "x"
@@ -102,7 +103,7 @@ def test_who_cannot_have_it_withdrawn_is_told_that_it_may_come(
 
     store.after_commit = disturb
     with pytest.raises(UserError, match="version 2 is stored and could not be taken back") as raised:
-        one.push(Push(WITHOUT_A))
+        one.push(ConfigPushArgs(WITHOUT_A))
     assert raised.value.code == 503
     assert not isinstance(raised.value, Refused)
 
@@ -118,7 +119,7 @@ def test_a_version_that_stops_the_service_is_not_what_it_begins_with_anew(
 
     monkeypatch.setattr(world.service._facts, "switched", break_down)
     with pytest.raises(InvariantError, match="a fault of ours"):
-        one.push(Push(WITHOUT_A))
+        one.push(ConfigPushArgs(WITHOUT_A))
     assert world.service.fault
     assert store.read().stored == Stored(CONFIG, (FIRST,))
 
@@ -176,7 +177,7 @@ def test_a_file_is_remembered_in_as_many_versions_as_a_config_map(tmp_path: Path
     for number in range(KEPT + 3):
         file.write_text(CONFIG + f"# {number}\n")
         assert one._look()
-    assert [version["version"] for version in one.versions()] == list(range(KEPT + 4, 4, -1))
+    assert [version.version for version in one.versions()] == list(range(KEPT + 4, 4, -1))
 
 
 def test_a_file_that_is_written_while_it_is_read_is_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ from unittest.mock import patch
 
 from hived import scheduler
 from hived_config.loader import load_text
-from hived_extender.pods.wire import WhatIfArgs, decode_args, encode
+from hived_extender.api.what_if import WhatIfArgs
+from hived_extender.pods.wire import decode_args, encode
 from tests.extender.service.gang_world import GangWorld, koordinator
 from tests.extender.service.gangs.test_parts import CONFIG as PARTS
 from tests.extender.service.gangs.test_parts import LEAF_TYPE

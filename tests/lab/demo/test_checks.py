@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hived_extender.client.inspection import Cell, Group, GroupMetadata, GroupStatus, LazyPreemption
+from hived_extender.api.cells import AffinityGroup, Cell, GroupMetadata, GroupStatus, LazyPreemption
 from hived_lab.demo.checks import failures
 from hived_lab.demo.experiment import JobState, Step
 from hived_lab.demo.observer import DONE, EVICTED, RUNNING, WAITING, Moment, Observer, PodHistory
@@ -19,11 +19,16 @@ def at(second: int) -> datetime:
 
 
 def moment(**group: object) -> Moment:
-    cells = (
-        Cell("NODE", "n0", is_node_level=True, cell_healthiness="Bad"),
-        Cell("NODE", "n1", is_node_level=True),
-    )
-    groups = {"group-A": Group(GroupMetadata("group-A"), GroupStatus(**group))} if group else {}
+    health = {"n0": "Bad", "n1": "Healthy"}
+    cells = tuple(
+        Cell(
+            cell_type="NODE", cell_address=name, is_node_level=True, cell_state="Free", cell_healthiness=seen,
+            cell_priority=-2,
+        )
+        for name, seen in health.items()
+    )  # fmt: skip
+    status = {"vc": "v", "priority": 0, "state": "Allocated"} | group
+    groups = {"group-A": AffinityGroup(GroupMetadata("group-A"), GroupStatus(**status))} if group else {}
     return Moment(0.0, cells, groups)
 
 

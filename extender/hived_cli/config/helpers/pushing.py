@@ -1,9 +1,7 @@
 """How commands bring a configuration into force: the plan is shown, somebody agrees to it, and that is what is done."""
 
 import getpass
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
 
 import click
 import msgspec
@@ -12,8 +10,8 @@ from hived.errors import UserError
 from hived_cli.config.helpers.asking import ask
 from hived_cli.config.helpers.report import draw, format_option
 from hived_config.reader import printable
-from hived_extender.client.config_answers import CurrentConfiguration, read_report
-from hived_extender.client.config_client import ConfigClient, Push, PushAnswer
+from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigPushResult, ConfigReport
+from hived_extender.client.config_client import ConfigClient, PushAnswer
 from hived_extender.client.inspection import Inspector
 
 TRIES = 5
@@ -68,11 +66,10 @@ def push_text(
         raise _conflict(current, base)
     names_cluster = bool(cluster_id) and not current.cluster_id
     if text == current.text and current.refused is None and not names_cluster:
-        answer = {"version": current.version, "outcome": None}
-        _tell(form, msgspec.json.encode(answer), f"Nothing to do: identical to version {current.version}")
+        _tell(form, ConfigPushResult(current.version), f"Nothing to do: identical to version {current.version}")
         return
     pushing = _Pushing(service, yes, allow_downgrade, form)
-    pushing.run(Push(text, file, message, _login_name(), base, {}, allow_downgrade, cluster_id))
+    pushing.run(ConfigPushArgs(text, file, message, _login_name(), base, {}, allow_downgrade, cluster_id))
 
 
 class _Pushing:
@@ -84,30 +81,31 @@ class _Pushing:
         self._allow_downgrade = allow_downgrade
         self._form = form
 
-    def run(self, push: Push) -> None:
-        plan: Mapping[str, Any] = self._service.plan(push.text, push.file)
+    def run(self, push: ConfigPushArgs) -> None:
+        plan = self._service.plan(push.text, push.file)
         tries = 0
         while not self._yes or tries < TRIES:
             tries += 1
             self._agree(plan, push.base_version)
             click.echo("waiting until it is in force ...", err=True)
-            answer = self._service.push(replace(push, agreed=read_report(plan).verdicts))
+            answer = self._service.push(msgspec.structs.replace(push, agreed=plan.verdicts))
             if answer.version:
-                _tell(self._form, answer.raw, f"version {answer.version} is in force")
+                _tell(
+                    self._form, ConfigPushResult(answer.version, answer.plan), f"version {answer.version} is in force"
+                )
                 return
             plan = self._next_plan(answer, push.base_version)
             click.echo(f"{answer.message}\n", err=True)
         raise UserError(f"what runs changed {TRIES} times while this was pushed, and nothing was: push again later")
 
-    def _agree(self, plan: Mapping[str, Any], base: int) -> None:
+    def _agree(self, plan: ConfigReport, base: int) -> None:
         """Show a plan and have somebody agree to it."""
-        report = read_report(plan)
-        if report.base_version != base:
+        if plan.base_version != base:
             raise _conflict(self._service.current(), base)
         self._show(plan)
-        if report.is_refused:
+        if plan.is_refused:
             raise UserError("refused: nothing was pushed")
-        if report.needs_allow_downgrade and not self._allow_downgrade:
+        if plan.needs_allow_downgrade and not self._allow_downgrade:
             raise UserError(
                 "running work would lose what it is guaranteed: nothing was pushed; if that is meant, push with "
                 "--allow-downgrade"
@@ -115,7 +113,7 @@ class _Pushing:
         if not self._yes:
             ask("Push this?", "pushed", self._form == "json")
 
-    def _next_plan(self, answer: PushAnswer, base: int) -> Mapping[str, Any]:
+    def _next_plan(self, answer: PushAnswer, base: int) -> ConfigReport:
         """The plan of a push that met something else than was planned. Raises UserError if it was refused."""
         if answer.is_conflict:
             current = self._service.current()
@@ -127,11 +125,11 @@ class _Pushing:
             self._show(answer.plan)
         raise UserError(f"nothing was pushed: {answer.message}")
 
-    def _show(self, plan: Mapping[str, Any]) -> None:
+    def _show(self, plan: ConfigReport) -> None:
         click.echo(draw(plan), err=self._form == "json")
 
 
-def _refuse_target(current: CurrentConfiguration, cluster_id: str) -> None:
+def _refuse_target(current: Config, cluster_id: str) -> None:
     if not current.is_pushable:
         raise UserError(
             f"the service takes no pushes: its configuration is the {current.source}, to be changed there; it takes "
@@ -141,7 +139,7 @@ def _refuse_target(current: CurrentConfiguration, cluster_id: str) -> None:
         raise UserError(f"the id of this cluster is {current.cluster_id}, not {cluster_id}: nothing was pushed")
 
 
-def _conflict(current: CurrentConfiguration, base: int) -> UserError:
+def _conflict(current: Config, base: int) -> UserError:
     why = f" ({printable(current.why)})" if current.why else ""
     who = printable(current.who) or "somebody"
     return UserError(
@@ -158,5 +156,5 @@ def _login_name() -> str:
         return ""
 
 
-def _tell(form: str, answer: bytes, text: str) -> None:
-    click.echo(msgspec.json.format(answer).decode() if form == "json" else text)
+def _tell(form: str, answer: ConfigPushResult, text: str) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode() if form == "json" else text)

@@ -7,15 +7,8 @@ from typing import Any
 
 import click
 
-from hived_extender.client.config_answers import (
-    Counted,
-    Named,
-    Report,
-    ReportedChanges,
-    ReportedGroup,
-    Setting,
-    read_report,
-)
+from hived_config.changes import CellCount, Changes, NamedChanges, SettingChange, Shape
+from hived_extender.api.configuration import ConfigReport, ReportedJob
 
 LINES = 10
 NAMES = 8
@@ -37,13 +30,13 @@ format_option = click.option(
 HARMLESS = ("preemptionCancelled", "restored")
 
 
-def draw(report: Mapping[str, Any], *, full: bool = False) -> str:
-    """The report, most important first; with `full`, no list is shortened. Raises UserError for what is no report."""
-    return "\n".join(_Drawing(read_report(report), full).lines())
+def draw(report: ConfigReport, *, full: bool = False) -> str:
+    """The report, most important first; with `full`, no list is shortened."""
+    return "\n".join(_Drawing(report, full).lines())
 
 
 class _Drawing:
-    def __init__(self, report: Report, full: bool) -> None:
+    def __init__(self, report: ConfigReport, full: bool) -> None:
         self._report = report
         self._full = full
 
@@ -88,7 +81,7 @@ class _Drawing:
             yield from self._by_verdict(waiting, WAITING_VERDICTS, brief=() if self._full else ("waits",))
 
     def _by_verdict(
-        self, groups: Sequence[ReportedGroup], words: Mapping[str, str], brief: Sequence[str] = ()
+        self, groups: Sequence[ReportedJob], words: Mapping[str, str], brief: Sequence[str] = ()
     ) -> Iterator[str]:
         """The groups below their verdicts, worst first; of those in `brief` only the number."""
         order = {verdict: i for i, verdict in enumerate(words)}
@@ -102,14 +95,13 @@ class _Drawing:
 
     # ---- changes
 
-    def _changes(self, changes: ReportedChanges) -> Iterator[str]:
-        for what, named in (
-            ("nodes", changes.nodes),
-            ("cell types", changes.cell_types),
-            ("pinned cells", changes.pinned_cells),
-            ("virtual clusters", changes.virtual_clusters),
-        ):
-            yield from self._named(what, named)
+    def _changes(self, changes: Changes) -> Iterator[str]:
+        yield from self._named("nodes", changes.nodes)
+        yield from self._explained("nodes", [(each.node, each.what) for each in changes.nodes.changed])
+        yield from self._named("cell types", changes.cell_types)
+        yield from self._explained("cell types", [(each.cell_type, each.what) for each in changes.cell_types.changed])
+        yield from self._named("pinned cells", changes.pinned_cells, changes.pinned_cells.changed)
+        yield from self._named("virtual clusters", changes.virtual_clusters, changes.virtual_clusters.changed)
         if changes.cells:
             yield f"  cells: {', '.join(map(_counted, changes.cells))}"
         yield from self._shapes(changes.shapes)
@@ -117,28 +109,23 @@ class _Drawing:
             yield "  settings:"
             yield from self._listed(map(_setting, changes.settings), indent=4)
 
-    def _named(self, what: str, named: Named) -> Iterator[str]:
-        for verb, names in (("removed", named.removed), ("added", named.added)):
+    def _named(self, what: str, named: NamedChanges[Any], changed: Sequence[str] = ()) -> Iterator[str]:
+        for verb, names in (("removed", named.removed), ("added", named.added), ("changed", changed)):
             if names:
                 yield f"  {what} {verb}: {self._names(names)}"
-        plain = [each for each in named.changed if isinstance(each, str)]
-        if plain:
-            yield f"  {what} changed: {self._names(plain)}"
-        yield from self._explained(what, [each for each in named.changed if not isinstance(each, str)])
 
-    def _explained(self, what: str, changed: Sequence[Mapping[str, str]]) -> Iterator[str]:
-        """What has changed with an explanation; those with the same one together."""
+    def _explained(self, what: str, changed: Iterable[tuple[str, str]]) -> Iterator[str]:
+        """Names that have changed, each with an explanation; names with the same one together."""
         by_reason: dict[str, list[str]] = {}
-        for each in changed:
-            name = next((value for key, value in each.items() if key != "what"), "")
-            by_reason.setdefault(each.get("what", ""), []).append(name)
+        for name, why in changed:
+            by_reason.setdefault(why, []).append(name)
         if by_reason:
             yield f"  {what} changed: {sum(map(len, by_reason.values())):,}"
             yield from self._listed((f"{self._names(names)}: {why}" for why, names in by_reason.items()), indent=4)
 
-    def _shapes(self, shapes: Sequence[Counted]) -> Iterator[str]:
+    def _shapes(self, shapes: Sequence[Shape]) -> Iterator[str]:
         """A line for each virtual cluster and chain, virtual clusters that lose something first."""
-        by_vc: dict[str, dict[str, list[Counted]]] = {}
+        by_vc: dict[str, dict[str, list[Shape]]] = {}
         for shape in shapes:
             chain = shape.cell_type.partition(".")[0]
             by_vc.setdefault(shape.vc, {}).setdefault(chain, []).append(shape)
@@ -173,23 +160,23 @@ def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def _group(group: ReportedGroup) -> str:
+def _group(group: ReportedJob) -> str:
     priority = "opportunistic" if group.priority < 0 else f"priority {group.priority}"
     who = f"{group.name} ({group.vc}, {priority}, {_count(len(group.pods), 'pod')})"
     return f"{who}: {group.reason}" if group.reason else who
 
 
-def _counted(count: Counted) -> str:
+def _counted(count: CellCount) -> str:
     difference = count.new - count.old
     return f"{count.cell_type} {count.old:,} -> {count.new:,} ({difference:+,})"
 
 
-def _levels(shapes: Iterable[Counted]) -> str:
+def _levels(shapes: Iterable[Shape]) -> str:
     """What changes at each level of a chain, by the names of its types alone."""
     return ", ".join(f"{each.cell_type.rpartition('.')[2]} {each.old:,} -> {each.new:,}" for each in shapes)
 
 
-def _setting(setting: Setting) -> str:
+def _setting(setting: SettingChange) -> str:
     was, now = ("none" if value is None else json.dumps(value) for value in (setting.old, setting.new))
     restart = ", once the service is started again" if setting.needs_restart else ""
     return f"{setting.key}: {was} -> {now}{restart}"

@@ -7,10 +7,10 @@ everything under its lock.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
+from hived_extender.api.cells import LostDevices, Shortage
 from hived_extender.kube.versions import is_older
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.devices.dra import (
@@ -23,7 +23,7 @@ from hived_extender.service.devices.dra import (
 )
 from hived_extender.service.devices.guarantees import of_virtual_cluster, shared_shortages
 from hived_extender.service.devices.losses import Losses
-from hived_extender.service.devices.notes import as_json, of_node, of_pod
+from hived_extender.service.devices.notes import of_node, of_pod, reported
 from hived_extender.service.devices.reading import allocatable_of, use_of
 from hived_extender.service.devices.shortage import Holds, Loss
 from hived_extender.service.devices.table import DeviceTable, NodeDevices, Part, Selector
@@ -203,20 +203,14 @@ class DeviceKeeper:
         found = self._losses.current if self._losses is not None else {}
         return [found[place] for place in sorted(found)]
 
-    def as_json(self) -> list[dict[str, Any]]:
-        """The same for people."""
-        return [as_json(loss) for loss in self.losses]
+    def reported_losses(self) -> list[LostDevices]:
+        """The same as the HTTP API shows it."""
+        return [reported(loss) for loss in self.losses]
 
-    def shortages_as_json(self) -> list[dict[str, Any]]:
-        """The promises that cannot all be kept, as the HTTP API has them (docs/http.md)."""
+    def shortages(self) -> list[Shortage]:
+        """The promises that cannot all be kept, as the HTTP API shows them."""
         return [
-            {
-                "chain": shared.chain,
-                "virtualClusters": list(shared.vcs),
-                "shortCells": shared.cells,
-                "message": str(shared),
-                "reasons": shared.reasons(self.losses),
-            }
+            Shortage(shared.chain, [*shared.vcs], shared.cells, str(shared), shared.reasons(self.losses))
             for shared in (shared_shortages(self._core.state) if self._core is not None else ())
         ]
 

@@ -1,8 +1,8 @@
 """Words for devices that cannot be had: for pods, nodes, and whoever looks at the cluster."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from hived_extender.api.cells import DeviceUser, LostDevices
 from hived_extender.service.devices.shortage import Loss, Used
 
 NAMED = 3
@@ -36,19 +36,20 @@ def in_short(loss: Loss) -> str:
     return "; ".join(parts)
 
 
-def as_json(loss: Loss) -> dict[str, Any]:
-    """As the HTTP API has it (docs/http.md)."""
-    return {
-        "node": loss.node,
-        "leafCellType": loss.leaf_type,
-        "resource": loss.resource,
-        "leafCells": loss.leaf_count,
-        "lostLeafCells": loss.lost_count,
-        "knownDevices": list(loss.known),
-        "missingDevices": loss.missing,
-        "usedBy": [{"name": used.by, "devices": used.count, "byClaim": used.is_claim} for used in loss.used],
-        "reason": in_short(loss),
-    }
+def reported(loss: Loss) -> LostDevices:
+    """The loss as the HTTP API shows it."""
+    users = [DeviceUser(used.by, used.count, used.is_claim) for used in loss.used]
+    return LostDevices(
+        loss.node,
+        loss.leaf_type,
+        loss.resource,
+        loss.leaf_count,
+        loss.lost_count,
+        [*loss.known],
+        loss.missing,
+        users,
+        in_short(loss),
+    )
 
 
 def first_of(texts: Sequence[str]) -> str:

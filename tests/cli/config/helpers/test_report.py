@@ -3,10 +3,11 @@
 from typing import Any
 
 import click
+import msgspec
 import pytest
 
-from hived.errors import UserError
 from hived_cli.config.helpers.report import draw
+from hived_extender.api.configuration import ConfigReport
 from tests.cli.config.config_service import hit
 
 NOTHING: dict[str, list[Any]] = {"added": [], "removed": [], "changed": []}
@@ -25,7 +26,7 @@ def report(**parts: Any) -> dict[str, Any]:
 
 
 def drawn(full: bool = False, **parts: Any) -> list[str]:
-    return click.unstyle(draw(report(**parts), full=full)).splitlines()
+    return click.unstyle(draw(msgspec.convert(report(**parts), ConfigReport), full=full)).splitlines()
 
 
 def test_what_means_the_same_changes_nothing() -> None:
@@ -171,8 +172,3 @@ def test_a_list_is_not_shortened_by_a_single_line(count: int) -> None:
 
 def test_an_explanation_of_several_lines_stays_together() -> None:
     assert drawn(refusals=["one\ntwo"]) == ["Refused", "  one", "    two"]
-
-
-def test_what_is_no_report_is_told() -> None:
-    with pytest.raises(UserError, match="no report of the service"):
-        draw({"groups": 3})

@@ -87,7 +87,7 @@ def test_the_newest_version_that_is_known_is_followed(
     api.lists[f"/apis/resource.k8s.io/{read}/resourceclaims"] = [claim_in(read)]
     assert start(api).wait_until_listed(20.0)
     (told,) = world.service.lost_devices()
-    assert (told["node"], told["knownDevices"]) == ("n1", [2])
+    assert (told.node, told.known_devices) == ("n1", [2])
 
 
 def test_what_happens_later_is_told(world: World, start: Any) -> None:

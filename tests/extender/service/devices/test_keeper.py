@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from hived_config.loader import load_text
+from hived_extender.api.cells import DeviceUser, Shortage
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.wire import Node
 from hived_extender.reconfiguration.change import Change
@@ -146,10 +147,10 @@ def test_a_claim_counts_for_the_pod_that_has_no_cells() -> None:
     world = World()
     world.service.devices_told(lambda keeper: keeper.claim_seen(claim("c", "n2", ["gpu-1"], ["x"])))
     (told,) = world.service.lost_devices()
-    assert (lost(world), told["knownDevices"], told["usedBy"]) == (
+    assert (lost(world), told.known_devices, told.used_by) == (
         {"n2": 1},
         [1],
-        [{"name": "ns/x", "devices": 1, "byClaim": True}],
+        [DeviceUser("ns/x", 1, True)],
     )
 
 
@@ -211,13 +212,13 @@ def test_promises_of_different_levels_that_cannot_all_be_kept_are_told() -> None
     world = of_promises(TWO_LEVELS)
     world.service.pod_seen(to_pod(other("on-n0", 4, "n0")))
     assert world.service.shortages() == [
-        {
-            "chain": "RACK",
-            "virtualClusters": ["a", "b"],
-            "shortCells": {"PAIR": 2},
-            "message": "VCs a, b together are promised 2 PAIR more of RACK than can be had",
-            "reasons": ["on n0: 4 used by ns/on-n0 (not placed by hived)"],
-        }
+        Shortage(
+            "RACK",
+            ["a", "b"],
+            {"PAIR": 2},
+            "VCs a, b together are promised 2 PAIR more of RACK than can be had",
+            ["on n0: 4 used by ns/on-n0 (not placed by hived)"],
+        )
     ]
     read = world.service.metrics.registry.get_sample_value
     assert read("hived_short_leaf_cells", {"vc": "b"}) == 0
@@ -248,7 +249,7 @@ def test_the_nodes_that_make_promises_short_are_named_and_no_others() -> None:
     assert world.service.shortages() == []
     world.service.node_seen(node("n3", False))
     (shared,) = world.service.shortages()
-    assert (shared["shortCells"], shared["reasons"]) == ({"NODE": 1}, ["on n3: not healthy"])
+    assert (shared.short_cells, shared.reasons) == ({"NODE": 1}, ["on n3: not healthy"])
 
 
 def test_who_is_promised_smaller_cells_only_is_not_named() -> None:
@@ -256,8 +257,8 @@ def test_who_is_promised_smaller_cells_only_is_not_named() -> None:
     for name in ("n0", "n1"):
         world.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
     (shared,) = world.service.shortages()
-    assert (shared["virtualClusters"], shared["shortCells"]) == (["a", "b"], {"NODE": 1})
-    assert shared["reasons"] == [f"on {name}: 1 used by ns/on-{name} (not placed by hived)" for name in ("n0", "n1")]
+    assert (shared.virtual_clusters, shared.short_cells) == (["a", "b"], {"NODE": 1})
+    assert shared.reasons == [f"on {name}: 1 used by ns/on-{name} (not placed by hived)" for name in ("n0", "n1")]
 
 
 def test_an_opportunistic_pod_is_not_told_of_guarantees() -> None:

@@ -1,0 +1,134 @@
+"""The configuration in force, earlier versions, plans and pushes, as the paths below /v1/config have them."""
+
+import msgspec
+
+from hived_config.changes import Changes
+
+
+class ConfigPlanArgs(msgspec.Struct):
+    """config/plan: what would this text do, which messages call `file`?"""
+
+    text: str
+    file: str = "the configuration"
+
+
+class ConfigPushArgs(msgspec.Struct, frozen=True, rename="camel"):
+    """config: put this text in force.
+
+    `baseVersion` is the version that it was made from, 0 for whichever is in force. `agreed` says what may become of
+    which affinity group, by its name, in the words of a plan; `who` counts only where callers are not known. With
+    `allowDowngrade` running guaranteed work may lose its guarantee; `clusterId` is "" for whichever cluster answers.
+    """
+
+    text: str
+    file: str = "the configuration"
+    message: str = ""
+    who: str = ""
+    base_version: int = 0
+    agreed: dict[str, str] = {}
+    allow_downgrade: bool = False
+    cluster_id: str = ""
+
+
+class VersionEntry(msgspec.Struct, kw_only=True):
+    """A version of the configuration: when it was pushed (RFC 3339, UTC), by whom and why."""
+
+    version: int
+    when: str = ""
+    who: str = ""
+    why: str = ""
+    sha256: str = ""
+
+
+class VersionList(msgspec.Struct):
+    """The versions that are kept, the newest first."""
+
+    items: list[VersionEntry]
+
+
+class ConfigVersion(VersionEntry, kw_only=True):
+    """A version with its text."""
+
+    text: str
+
+
+class RefusedEdit(msgspec.Struct):
+    """Why a text that somebody wrote where the configuration is kept is not in force."""
+
+    reason: str = ""
+    when: str = ""
+
+
+class Config(ConfigVersion, kw_only=True, rename="camel"):
+    """The configuration in force. One that is a file of the service is not `is_pushable`."""
+
+    source: str = ""
+    cluster_id: str = ""
+    is_pushable: bool = True
+    refused: RefusedEdit | None = None
+
+
+class ReportedJob(msgspec.Struct, frozen=True):
+    """A group that holds cells, or a job that waits, and what becomes of it."""
+
+    name: str
+    vc: str = ""
+    priority: int = 0
+    pods: list[str] = []
+    verdict: str = ""
+    reason: str = ""
+
+
+class ReportedGroups(msgspec.Struct, frozen=True):
+    """Groups that hold cells: the affected ones, and the number of the others."""
+
+    unaffected: int = 0
+    affected: list[ReportedJob] = []
+
+
+class ConfigReport(msgspec.Struct, frozen=True, rename="camel"):
+    """What a configuration would do, or has done, to whom.
+
+    Where it `needs_allow_downgrade`, running work would lose what it is guaranteed, and `refusals` says so.
+    """
+
+    base_version: int = 0
+    identical: bool = False
+    refusals: list[str] = []
+    warnings: list[str] = []
+    changes: Changes = Changes()
+    groups: ReportedGroups = ReportedGroups()
+    waiting: list[ReportedJob] = []
+    affects_running: bool = False
+    needs_allow_downgrade: bool = False
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether nobody can push it. One that only needs leave to harm running work is not."""
+        return bool(self.refusals) and not self.needs_allow_downgrade
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """What becomes of each affected group: a push agrees to exactly this."""
+        return {group.name: group.verdict for group in self.groups.affected}
+
+
+class _Unknown(Changes, frozen=True, omit_defaults=True):
+    """Changes that nobody could compare: in JSON an empty object."""
+
+
+UNKNOWN_CHANGES = _Unknown()
+
+
+class ConfigPushResult(msgspec.Struct):
+    """The version that is now in force, and what it has done; null if it was in force before."""
+
+    version: int
+    outcome: ConfigReport | None = None
+
+
+class Refusal(msgspec.Struct):
+    """Why a push came to nothing, and what it would do now; null if that is not the reason."""
+
+    message: str
+    plan: ConfigReport | None = None

@@ -1,0 +1,34 @@
+"""The HTTP paths, as the service serves them and clients call them."""
+
+from urllib.parse import quote
+
+FILTER_PATH = "/v1/extender/filter"
+PREEMPT_PATH = "/v1/extender/preempt"
+BIND_PATH = "/v1/extender/bind"
+
+GROUPS_PATH = "/v1/inspect/affinitygroups/"
+CLUSTER_PATH = "/v1/inspect/clusterstatus"
+PHYSICAL_CLUSTER_PATH = f"{CLUSTER_PATH}/physicalcluster"
+VIRTUAL_CLUSTERS_PATH = f"{CLUSTER_PATH}/virtualclusters/"
+DEVICES_PATH = "/v1/inspect/devices"
+SHORTAGES_PATH = "/v1/inspect/shortages"
+WHAT_IF_PATH = "/v1/inspect/what-if"
+
+CONFIG_PATH = "/v1/config"
+CONFIG_PLAN_PATH = f"{CONFIG_PATH}/plan"
+CONFIG_VERSIONS_PATH = f"{CONFIG_PATH}/versions"
+
+HEALTH_PATH = "/healthz"
+READINESS_PATH = "/readyz"
+METRICS_PATH = "/metrics"
+OPENAPI_PATH = "/openapi.json"
+
+
+def virtual_cluster_path(vc: str) -> str:
+    """The path of one virtual cluster."""
+    return VIRTUAL_CLUSTERS_PATH + quote(vc, safe="")
+
+
+def group_path(name: str) -> str:
+    """The path of one group; its name may hold slashes."""
+    return GROUPS_PATH + quote(name)

@@ -1,0 +1,55 @@
+"""The table of routes: a path, the function that answers it from the parts of a replica, and the JSON over it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from hived_extender.http.answers import Answer, Question
+from hived_extender.http.desk import ConfigDesk
+from hived_extender.service.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A service, and the desk of its configurations; without one, those paths do not exist."""
+
+    service: Service
+    config_desk: ConfigDesk | None = None
+
+    @property
+    def desk(self) -> ConfigDesk:
+        """The desk, on paths that exist only with one."""
+        assert self.config_desk is not None
+        return self.config_desk
+
+
+Handler: TypeAlias = Callable[[Backend, Question], Answer]
+"""Answers one request; raises HivedError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path as OpenAPI writes it; `{name}` stands for the whole rest of the path, slashes included.
+
+    Attributes
+    ----------
+    gives : the type of the answer as msgspec describes it; None for plain text
+    takes : the type of the body; None where the path needs no body
+    errors : statuses that are answered with a JSON string
+    refusals : statuses that are answered with a `Refusal`
+    fails_alike : statuses that are answered in the form of `gives`
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    gives: Any = None
+    takes: type[Any] | None = None
+    errors: tuple[int, ...] = ()
+    refusals: tuple[int, ...] = ()
+    fails_alike: tuple[int, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """The first words on the path, in OpenAPI and in the documentation."""
+        return (self.handler.__doc__ or "").strip()

@@ -1,0 +1,51 @@
+"""Every answer is what its struct says, and says it in the same bytes."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from flask.testing import FlaskClient
+
+from hived_config.loader import load_text
+from hived_extender.api.cells import AffinityGroup
+from hived_extender.api.configuration import ConfigVersion
+from hived_extender.http.app import create_app
+from hived_extender.http.desk import ConfigDesk
+from hived_extender.http.routes import ROUTES
+from hived_extender.http.routing import Route
+from hived_extender.reconfiguration.configurations import Configurations
+from hived_extender.reconfiguration.stores import FileStore
+from hived_extender.reconfiguration.versions import Version
+from tests.extender.service.world import CONFIG, World, pod_json, spec_text, to_pod
+
+READS = [route for route in ROUTES if route.method == "GET" and route.gives not in (None, dict)]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> FlaskClient:
+    world = World()
+    for name in ("p", "q"):
+        world.place(name, spec_text(group="g", pods=2, leaf_cells=1))
+    world.place("opportunist", spec_text("b", priority=-1))
+    foreign = pod_json("foreign", node="n3")
+    foreign["spec"] |= {"schedulerName": "default-scheduler"}
+    foreign["spec"]["containers"] = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]
+    world.service.pod_seen(to_pod(foreign))
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIG)
+    configuration = load_text(CONFIG, "first")
+    configurations = Configurations(world.service, FileStore(file), configuration, Version(1, "then", "", "", CONFIG))
+    return create_app(world.service, None, ConfigDesk(configurations, None, is_private=True)).test_client()
+
+
+@pytest.mark.parametrize("route", READS, ids=lambda route: route.path)
+def test_an_answer_is_byte_for_byte_what_its_struct_encodes_to(client: FlaskClient, route: Route) -> None:
+    name = {AffinityGroup: "g", ConfigVersion: "1"}.get(route.gives, "a")
+    answer = client.get(route.path.replace("{name}", name))
+    assert answer.status_code == 200
+    assert msgspec.json.encode(msgspec.json.decode(answer.data, type=route.gives)) == answer.data
+
+
+def test_the_plan_of_a_broken_text_has_no_changes_at_all(client: FlaskClient) -> None:
+    answer = client.post("/v1/config/plan", json={"text": "virtualClusters: 1"})
+    assert (answer.status_code, answer.json["changes"]) == (200, {})
