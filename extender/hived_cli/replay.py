@@ -10,7 +10,9 @@ import click
 from hived.errors import InvariantError
 from hived.specs import ClusterSpec
 from hived_config.loader import load_cluster
-from hived_extender.recording.replay import CoreScheduler, Json, Replay, StateDetail, encode_record, read_scenario
+from hived_extender.recording.operations import read_scenario
+from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
+from hived_extender.recording.traces import Json, encode_record
 
 PROGRESS_INTERVAL_S = 2.0
 

@@ -11,15 +11,9 @@ from hived.groups import bind_info_of_slot
 from hived.specs import ClusterSpec, PhysicalCellSpec
 from hived.state import GroupState, State
 from hived_extender.pods.annotations import BIND_INFO, bind_annotations, spec_fields
-from hived_extender.recording.replay import (
-    CoreScheduler,
-    Json,
-    Operation,
-    Replay,
-    Scheduler,
-    StateDetail,
-    decode_operation,
-)
+from hived_extender.recording.operations import Operation, decode_operation
+from hived_extender.recording.replay import CoreScheduler, Replay, Scheduler, StateDetail
+from hived_extender.recording.traces import Json
 from tests.core.naive import NaiveScheduler
 from tests.property.operations import Op
 

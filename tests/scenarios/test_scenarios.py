@@ -9,7 +9,8 @@ import yaml
 
 from hived.specs import ClusterSpec
 from hived_config.loader import load_text
-from hived_extender.recording.replay import CoreScheduler, Replay, Scheduler, StateDetail, decode_operation
+from hived_extender.recording.operations import decode_operation
+from hived_extender.recording.replay import CoreScheduler, Replay, Scheduler, StateDetail
 from tests.core.naive import NaiveScheduler
 
 Json = dict[str, Any]

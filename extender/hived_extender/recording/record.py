@@ -17,13 +17,26 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
 from hived.events import Offer, Phase
 from hived.specs import PodRequest
 from hived_extender.pods.annotations import spec_fields
+from hived_extender.recording.operations import (
+    AddBound,
+    Delete,
+    Header,
+    LoseLeaves,
+    New,
+    OnePod,
+    Operation,
+    Reserve,
+    Schedule,
+    Split,
+    UpdateNode,
+)
 from hived_extender.recording.recorded_offer import to_text
 
 log = logging.getLogger(__name__)
@@ -38,54 +51,50 @@ class Operations:
 
     _config: str
 
-    def _write(self, op: dict[str, Any]) -> None:
+    def _write(self, operation: Operation | Header) -> None:
         raise NotImplementedError
 
     def began(self) -> None:
         """The core starts anew from an empty state, as it does whenever a replica begins to lead."""
-        self._write({"op": "new", "config": self._config})
+        self._write(New(config=self._config))
 
     def node_changed(self, node: str, is_healthy: bool) -> None:
         """A configured node turned healthy or bad."""
-        self._write({"op": "updateNode", "node": node, "old": not is_healthy, "new": is_healthy})
+        self._write(UpdateNode(node=node, old=not is_healthy, new=is_healthy))
 
     def leaves_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int]) -> None:
         """So many leaf cells of a node cannot be had from now on, those with `known` device indices among them."""
-        self._write({"op": "loseLeaves", "node": node, "leafType": leaf_type, "count": count, "known": [*known]})
+        self._write(LoseLeaves(node=node, leaf_type=leaf_type, count=count, known=[*known]))
 
     def scheduled(
         self, pod: PodRequest, phase: Phase, offer: Offer | None, node_names: Sequence[str], commit: bool
     ) -> None:
         """A pod was to be placed on nodes of `offer`, None for any; `commit` says that a bind was carried out."""
-        fields = {
-            "op": "schedule",
-            "pod": pod.uid,
-            "spec": spec_fields(pod.spec),
-            "phase": phase.value,
-            "suggested": "all",
-            "commit": commit,
-        }
-        self._write(fields if offer is None else fields | {"offer": to_text(offer, node_names)})
+        text = msgspec.UNSET if offer is None else to_text(offer, node_names)
+        self._write(
+            Schedule(pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text)
+        )
 
     def bound(self, pod: PodRequest, node: str, bind_info: str) -> None:
         """A pod was found bound; `bind_info` is its annotation."""
-        self._write(
-            {"op": "addBound", "pod": pod.uid, "node": node, "spec": spec_fields(pod.spec), "bindInfo": bind_info}
-        )
+        self._write(AddBound(pod=pod.uid, node=node, spec=_spec(pod), bind_info=bind_info))
 
     def split(self, group: str, pods: Sequence[PodRequest]) -> None:
         """The pods of an allocated group go on as groups of their own, one per slot."""
-        parts = [{"pod": pod.uid, "spec": spec_fields(pod.spec)} for pod in pods]
-        self._write({"op": "split", "group": group, "pods": parts})
+        self._write(Split(group=group, pods=[OnePod(pod.uid, _spec(pod)) for pod in pods]))
 
     def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str) -> None:
         """A group had reserved cells before this state began; `bind_info` is what its first pod would be bound with."""
-        waiting = [{"pod": pod.uid, "spec": spec_fields(pod.spec)} for pod in pods]
-        self._write({"op": "reserve", "pods": waiting, "node": node, "bindInfo": bind_info})
+        waiting = [OnePod(pod.uid, _spec(pod)) for pod in pods]
+        self._write(Reserve(pods=waiting, node=node, bind_info=bind_info))
 
     def deleted(self, uid: str) -> None:
         """A pod is gone."""
-        self._write({"op": "delete", "pod": uid})
+        self._write(Delete(pod=uid))
+
+
+def _spec(pod: PodRequest) -> msgspec.Raw:
+    return msgspec.Raw(_encoder.encode(spec_fields(pod.spec)))
 
 
 class Draft(Operations):
@@ -116,10 +125,10 @@ class Draft(Operations):
             self._file.close()
             self._file = None
 
-    def _write(self, op: dict[str, Any]) -> None:
+    def _write(self, operation: Operation | Header) -> None:
         if self._file is not None and not self.is_broken:
             try:
-                self._file.write(_encoder.encode(op) + b"\n")
+                self._file.write(_encoder.encode(operation) + b"\n")
             except OSError:
                 self.is_broken = True
 
@@ -152,7 +161,7 @@ class Recorder(Operations):
         (directory / self._config).write_text(config_text, encoding="utf-8")
         self._part = 0
         self._file: BinaryIO | None = self._next_part()
-        self._write({"op": "header", "name": self.run, "config": self._config})
+        self._write(Header(name=self.run, config=self._config))
 
     def close(self) -> None:
         """Finish the run."""
@@ -205,14 +214,14 @@ class Recorder(Operations):
         self._part += 1
         return self._part_path().open("xb", buffering=0)
 
-    def _write(self, op: dict[str, Any]) -> None:
+    def _write(self, operation: Operation | Header) -> None:
         if self._file is None:
             return
         try:
             if self._file.tell() >= self._part_size:
                 self._file.close()
                 self._file = self._next_part()
-            self._file.write(_encoder.encode(op) + b"\n")
+            self._file.write(_encoder.encode(operation) + b"\n")
         except OSError:
             self._give_up()
 

@@ -79,6 +79,11 @@ def mask_of(said: Names, names: Sequence[str]) -> Mask:
     return np.fromiter(((name in listed) != isinstance(said, AllExcept) for name in names), np.bool_, len(names))
 
 
+def suggestion_mask(suggested: Names, names: Sequence[str]) -> Mask | None:
+    """A bool per node; None suggests every node."""
+    return None if suggested == "all" else mask_of(suggested, names)
+
+
 def to_text(offer: Offer, names: Sequence[str]) -> OfferText:
     """Cost O(slots x nodes)."""
     slots: dict[tuple[bytes, bytes], list[int]] = {}

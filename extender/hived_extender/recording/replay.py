@@ -6,20 +6,18 @@ always gives the same bytes. The scheduler is anything with the few methods of `
 tests' oracle are driven by one program.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
-from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from hived import scheduler, status
-from hived.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.decisions import Bind, Decision
 from hived.errors import InvariantError, UserError
 from hived.events import (
     Event,
@@ -35,9 +33,28 @@ from hived.events import (
 from hived.specs import BindInfo, ClusterSpec, PodRequest
 from hived.split import split_bind_info
 from hived_extender.pods import annotations
-from hived_extender.recording.recorded_offer import Names, OfferText, from_text, mask_of
+from hived_extender.recording.operations import (
+    AddBound,
+    AddNode,
+    AddNodes,
+    Delete,
+    DeleteNode,
+    Inspect,
+    LoseLeaves,
+    New,
+    OnePod,
+    Operation,
+    Plan,
+    Reserve,
+    Restart,
+    ScenarioError,
+    Schedule,
+    Split,
+    UpdateNode,
+)
+from hived_extender.recording.recorded_offer import from_text, suggestion_mask
+from hived_extender.recording.traces import Json, decision_result, diff_maps, error_result, hash_map
 
-Json: TypeAlias = dict[str, Any]
 Snapshot: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
 
 NAMESPACE = "ns"
@@ -69,10 +86,6 @@ class Scheduler(Protocol):
 
     def check(self) -> None:
         """Raise InvariantError if the state breaks a rule."""
-
-
-class ScenarioError(UserError):
-    """The scenario itself cannot be read or followed; the message names file and line."""
 
 
 class CoreScheduler:
@@ -130,188 +143,8 @@ class StateDetail(Enum):
     NONE = "none"
 
 
-# --- operations: rule 16.1 --------------------------------------------------------------------------------------------
-
-
 class _Beside(msgspec.Struct):
     beside: str = ""
-
-
-class _Op(msgspec.Struct, tag_field="op", rename="camel"):
-    """One line of a scenario, told apart by its key "op"."""
-
-
-class Header(_Op, tag="header"):
-    """The first line; it describes the scenario and does nothing."""
-
-
-class New(_Op, tag="new"):
-    """Start afresh from a configuration, with every node bad."""
-
-    config: str
-
-
-class AddNodes(_Op, tag="addNodes"):
-    """Report nodes as healthy, in order; all configured ones by default."""
-
-    nodes: list[str] | None = None
-
-
-class AddNode(_Op, tag="addNode"):
-    """Report one node."""
-
-    node: str
-    healthy: bool
-
-
-class UpdateNode(_Op, tag="updateNode"):
-    """Report that a node's health changed; ignored if it did not."""
-
-    node: str
-    old: bool
-    new: bool
-
-
-class DeleteNode(_Op, tag="deleteNode"):
-    """Report that a node is gone."""
-
-    node: str
-
-
-class LoseLeaves(_Op, tag="loseLeaves"):
-    """Report how many leaf cells of a type on a node cannot be had, although it is healthy; 0 if all can."""
-
-    node: str
-    leaf_type: str
-    count: int
-    known: list[int] = []
-
-
-class Schedule(_Op, tag="schedule"):
-    """Ask where a pod could run; with `commit`, a binding is carried out."""
-
-    pod: str
-    phase: Literal["Filtering", "Preempting"]
-    suggested: Names
-    offer: OfferText | None = None
-    spec: msgspec.Raw = msgspec.Raw(b"")
-    annotation: str | None = None
-    commit: bool = False
-
-
-class Delete(_Op, tag="delete"):
-    """Report that a pod is gone."""
-
-    pod: str
-
-
-class Restart(_Op, tag="restart"):
-    """Start afresh and replay nodes and bound pods, in one order or the other."""
-
-    config: str
-    order: Literal["nodesFirst", "podsFirst"]
-    bad_nodes: list[str]
-    pods: list[str]
-
-
-class AddBound(_Op, tag="addBound"):
-    """Report a bound pod with this bind info annotation, whatever it says."""
-
-    pod: str
-    node: str
-    spec: msgspec.Raw
-    bind_info: str = ""
-
-
-class OnePod(msgspec.Struct):
-    """One of several pods that an operation names."""
-
-    pod: str
-    spec: msgspec.Raw
-
-
-class Split(_Op, tag="split"):
-    """Report that the pods of an allocated group go on as groups of their own, one per slot."""
-
-    group: str
-    pods: list[OnePod]
-
-
-class Reserve(_Op, tag="reserve"):
-    """Report that a group had reserved the cells of this bind info annotation, and that these pods of it wait."""
-
-    pods: list[OnePod]
-    node: str = ""
-    bind_info: str = ""
-
-
-class Plan(_Op, tag="plan"):
-    """Ask where several pods could run at once; nothing is carried out."""
-
-    pods: list[OnePod]
-    suggested: Names = "all"
-
-
-class Inspect(_Op, tag="inspect"):
-    """Ask for a view of the state."""
-
-    what: str
-
-
-Operation: TypeAlias = (
-    New
-    | AddNodes
-    | AddNode
-    | UpdateNode
-    | DeleteNode
-    | LoseLeaves
-    | Schedule
-    | Delete
-    | Restart
-    | AddBound
-    | Split
-    | Reserve
-    | Plan
-    | Inspect
-)
-_decoder = msgspec.json.Decoder(Header | Operation)
-_encoder = msgspec.json.Encoder(order="sorted")
-
-
-def decode_operation(line: bytes) -> Operation | Header:
-    """Read one line of a scenario. Raises UserError if it is no operation."""
-    try:
-        operation: Operation | Header = _decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise UserError(str(error)) from None
-    return operation
-
-
-def read_scenario(path: Path) -> Iterator[tuple[int, Operation]]:
-    """Yield (line number, operation) without the header. Raises ScenarioError at a line that is no operation."""
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    operation = decode_operation(line)
-                except UserError as error:
-                    raise ScenarioError(f"{path}:{number}: {error}") from None
-                if not isinstance(operation, Header):
-                    yield number, operation
-                elif number != 1:
-                    raise ScenarioError(f"{path}:{number}: a header may stand on the first line only")
-    except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}") from None
-
-
-def encode_record(record: Json) -> bytes:
-    """One line of a trace; keys are sorted, so equal records are equal bytes."""
-    return _encoder.encode(record) + b"\n"
-
-
-# --- the replay ------------------------------------------------------------------------------------------------------
 
 
 class Replay:
@@ -489,12 +322,14 @@ class Replay:
         return {"kind": "plan", "decisions": list(map(decision_result, decisions))}
 
     def _schedule(self, scheduler: Scheduler, operation: Schedule) -> Json:
-        text = bytes(operation.spec).decode() if operation.annotation is None else operation.annotation
+        text = operation.annotation
+        if not isinstance(text, str):
+            text = bytes(operation.spec or b"").decode()
         self._pods[operation.pod] = None
         request = _request(operation.pod, {annotations.SCHEDULING_SPEC: text})
         self._pods[operation.pod] = request
         suggested = suggestion_mask(operation.suggested, scheduler.node_names)
-        offer = None if operation.offer is None else from_text(operation.offer, scheduler.node_names)
+        offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
         decision = scheduler.handle(ScheduleRequested(request, Phase(operation.phase), suggested, offer))
         result = decision_result(decision)
         if operation.commit and isinstance(decision, Bind):
@@ -560,64 +395,3 @@ def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[N
             yield NodeHealthChanged(operation.node, False)
         case LoseLeaves():
             yield LeavesLost(operation.node, operation.leaf_type, operation.count, tuple(operation.known))
-
-
-def suggestion_mask(suggested: Names, node_names: tuple[str, ...]) -> npt.NDArray[np.bool_] | None:
-    """A bool per node; None suggests every node."""
-    return None if suggested == "all" else mask_of(suggested, node_names)
-
-
-# --- records: rule 16.2 -----------------------------------------------------------------------------------------------
-
-
-def error_result(error: UserError) -> Json:
-    """A refusal as a record shows it; every refusal of an operation counts as a bad request."""
-    return {"kind": "error", "code": 400, "message": error.message}
-
-
-def decision_result(decision: Decision) -> Json:
-    """The part of a record that tells the decision."""
-    match decision:
-        case Bind():
-            return {"kind": "bind", "bind": bind_json(decision.bind_info)}
-        case Preempt():
-            by_node = {node: sorted(victims) for node, victims in decision.victims_by_node.items()}
-            node = min(by_node)
-            return {"kind": "preempt", "victimsByNode": by_node, "node": node, "victims": by_node[node]}
-        case Wait():
-            return {"kind": "wait", "reason": decision.reason}
-        case Applied():
-            raise InvariantError("a request to schedule was answered as a fact")
-
-
-def bind_json(info: BindInfo) -> Json:
-    """A bind info in the words of its annotation."""
-    return {
-        "node": info.node,
-        "leafCellIsolation": info.leaf_cell_indices,
-        "cellChain": info.cell_chain,
-        "affinityGroupBindInfo": [
-            {
-                "podPlacements": [
-                    {
-                        "physicalNode": placement.node,
-                        "physicalLeafCellIndices": placement.leaf_cell_indices,
-                        "preassignedCellTypes": placement.preassigned_cell_types,
-                    }
-                    for placement in member
-                ]
-            }
-            for member in info.members
-        ],
-    }
-
-
-def hash_map(entries: Mapping[str, Any]) -> str:
-    """The first 16 hex digits of sha256 over the map's JSON, keys sorted, without spaces."""
-    return hashlib.sha256(_encoder.encode(entries)).hexdigest()[:16]
-
-
-def diff_maps(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
-    """Entries that are new or changed, and None for those that are gone."""
-    changed: Json = {key: value for key, value in after.items() if before.get(key) != value}
-    return changed | {key: None for key in before if key not in after}

@@ -8,8 +8,9 @@ from hived.errors import UserError
 from hived_config.loader import load, load_text
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.recorded import plan_recorded
+from hived_extender.recording.operations import read_scenario
 from hived_extender.recording.record import Recorder
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail, read_scenario
+from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.extender.service.world import CONFIG, World, preempt_args, spec_text
 
 SHRUNK = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]")

@@ -17,8 +17,10 @@ from hived.specs import PodRequest
 from hived.state import State
 from hived_config.loader import load_cluster
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC, pod_request
+from hived_extender.recording.operations import read_scenario
 from hived_extender.recording.record import Recorder
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail, decision_result, read_scenario
+from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
+from hived_extender.recording.traces import decision_result
 from hived_extender.service.ledger import Ledger
 from tests.extender.service.world import CONFIG, NODES, World, node, pod_json, preempt_args, spec_text, to_pod
 

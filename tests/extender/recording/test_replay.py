@@ -9,8 +9,10 @@ import pytest
 
 from hived.errors import InvariantError, UserError
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
-from hived_extender.recording import replay
-from hived_extender.recording.replay import CoreScheduler, Replay, ScenarioError, StateDetail, read_scenario
+from hived_extender.recording import operations as operation_lines
+from hived_extender.recording import traces
+from hived_extender.recording.operations import ScenarioError, read_scenario
+from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 
 Op = dict[str, Any]
 Run = Callable[..., list[Op]]
@@ -35,9 +37,9 @@ def load_config(name: str) -> ClusterSpec:
 
 
 def run(*ops: Op, detail: StateDetail = StateDetail.NONE) -> list[Op]:
-    operations = [(i, replay.decode_operation(json.dumps(op).encode())) for i, op in enumerate(ops, 2)]
+    operations = [(i, operation_lines.decode_operation(json.dumps(op).encode())) for i, op in enumerate(ops, 2)]
     records = Replay(CoreScheduler, load_config, detail, check=True).run(operations)
-    return [json.loads(replay.encode_record(record)) for record in records]
+    return [json.loads(traces.encode_record(record)) for record in records]
 
 
 def results(*ops: Op) -> list[Op]:
@@ -232,7 +234,7 @@ def test_state_is_recorded_as_far_as_asked_for() -> None:
 
 def test_two_replays_give_equal_bytes() -> None:
     ops = [NEW, NODES, *(schedule(f"p{i}", 1 + i % 2) for i in range(6)), restart("p0", config="grown"), delete("p0")]
-    first, second = (b"".join(map(replay.encode_record, run(*ops, detail=StateDetail.FULL))) for _ in range(2))
+    first, second = (b"".join(map(traces.encode_record, run(*ops, detail=StateDetail.FULL))) for _ in range(2))
     assert first == second
 
 
@@ -245,13 +247,15 @@ class BrokenAfterNodes(CoreScheduler):
 
 
 def test_a_broken_invariant_names_the_line() -> None:
-    operations = [(i, replay.decode_operation(json.dumps(op).encode())) for i, op in enumerate([NEW, NODES], 2)]
+    operations = [
+        (i, operation_lines.decode_operation(json.dumps(op).encode())) for i, op in enumerate([NEW, NODES], 2)
+    ]
     with pytest.raises(InvariantError, match=r"^day\.jsonl:3: nothing is bad$"):
         list(Replay(BrokenAfterNodes, load_config, check=True).run(operations, "day.jsonl"))
 
 
 def test_an_unknown_thing_to_inspect_names_the_line() -> None:
-    operations = [(2, replay.New(config="two")), (3, replay.Inspect(what="weather"))]
+    operations = [(2, operation_lines.New(config="two")), (3, operation_lines.Inspect(what="weather"))]
     with pytest.raises(ScenarioError, match=r"^day\.jsonl:3: .*'weather'"):
         list(Replay(CoreScheduler, load_config).run(operations, "day.jsonl"))
 

@@ -1,0 +1,188 @@
+"""The operations of a scenario, one for each line: what a recorder writes is what a replay reads (rule 16.1)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from hived.errors import UserError
+from hived_extender.recording.recorded_offer import Names, OfferText
+
+
+class ScenarioError(UserError):
+    """The scenario itself cannot be read or followed; the message names file and line."""
+
+
+class _Op(msgspec.Struct, tag_field="op", rename="camel"):
+    """One line of a scenario, told apart by its key "op"."""
+
+
+class Header(_Op, tag="header"):
+    """The first line; it describes the scenario to people and does nothing."""
+
+    name: Any = msgspec.UNSET
+    config: Any = msgspec.UNSET
+
+
+class New(_Op, tag="new"):
+    """Start afresh from a configuration, with every node bad."""
+
+    config: str
+
+
+class AddNodes(_Op, tag="addNodes"):
+    """Report nodes as healthy, in order; all configured ones by default."""
+
+    nodes: list[str] | None = None
+
+
+class AddNode(_Op, tag="addNode"):
+    """Report one node."""
+
+    node: str
+    healthy: bool
+
+
+class UpdateNode(_Op, tag="updateNode"):
+    """Report that a node's health changed; ignored if it did not."""
+
+    node: str
+    old: bool
+    new: bool
+
+
+class DeleteNode(_Op, tag="deleteNode"):
+    """Report that a node is gone."""
+
+    node: str
+
+
+class LoseLeaves(_Op, tag="loseLeaves"):
+    """Report how many leaf cells of a type on a node cannot be had, although it is healthy; 0 if all can."""
+
+    node: str
+    leaf_type: str
+    count: int
+    known: list[int] = []
+
+
+class Schedule(_Op, tag="schedule", kw_only=True):
+    """Ask where a pod could run; with `commit`, a binding is carried out.
+
+    `annotation` is the scheduling spec verbatim, instead of `spec`. Without an `offer`, any node will do.
+    """
+
+    pod: str
+    spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    phase: Literal["Filtering", "Preempting"]
+    suggested: Names
+    commit: bool = False
+    offer: OfferText | msgspec.UnsetType | None = msgspec.UNSET
+    annotation: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Delete(_Op, tag="delete"):
+    """Report that a pod is gone."""
+
+    pod: str
+
+
+class Restart(_Op, tag="restart"):
+    """Start afresh and replay nodes and bound pods, in one order or the other."""
+
+    config: str
+    order: Literal["nodesFirst", "podsFirst"]
+    bad_nodes: list[str]
+    pods: list[str]
+
+
+class AddBound(_Op, tag="addBound"):
+    """Report a bound pod with this bind info annotation, whatever it says."""
+
+    pod: str
+    node: str
+    spec: msgspec.Raw
+    bind_info: str = ""
+
+
+class OnePod(msgspec.Struct):
+    """One of several pods that an operation names."""
+
+    pod: str
+    spec: msgspec.Raw
+
+
+class Split(_Op, tag="split"):
+    """Report that the pods of an allocated group go on as groups of their own, one per slot."""
+
+    group: str
+    pods: list[OnePod]
+
+
+class Reserve(_Op, tag="reserve"):
+    """Report that a group had reserved the cells of this bind info annotation, and that these pods of it wait."""
+
+    pods: list[OnePod]
+    node: str = ""
+    bind_info: str = ""
+
+
+class Plan(_Op, tag="plan"):
+    """Ask where several pods could run at once; nothing is carried out."""
+
+    pods: list[OnePod]
+    suggested: Names = "all"
+
+
+class Inspect(_Op, tag="inspect"):
+    """Ask for a view of the state."""
+
+    what: str
+
+
+Operation: TypeAlias = (
+    New
+    | AddNodes
+    | AddNode
+    | UpdateNode
+    | DeleteNode
+    | LoseLeaves
+    | Schedule
+    | Delete
+    | Restart
+    | AddBound
+    | Split
+    | Reserve
+    | Plan
+    | Inspect
+)
+_decoder = msgspec.json.Decoder(Header | Operation)
+
+
+def decode_operation(line: bytes) -> Operation | Header:
+    """Read one line of a scenario. Raises UserError if it is no operation."""
+    try:
+        operation: Operation | Header = _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise UserError(str(error)) from None
+    return operation
+
+
+def read_scenario(path: Path) -> Iterator[tuple[int, Operation]]:
+    """Yield (line number, operation) without the header. Raises ScenarioError at a line that is no operation."""
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    operation = decode_operation(line)
+                except UserError as error:
+                    raise ScenarioError(f"{path}:{number}: {error}") from None
+                if not isinstance(operation, Header):
+                    yield number, operation
+                elif number != 1:
+                    raise ScenarioError(f"{path}:{number}: a header may stand on the first line only")
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from None
