@@ -1,6 +1,9 @@
 """The HTTP paths, as the service serves them and clients call them."""
 
+import re
 from urllib.parse import quote
+
+_LEADING_DOT = re.compile(r"(?<![^/])\.")
 
 FILTER_PATH = "/v1/extender/filter"
 PREEMPT_PATH = "/v1/extender/preempt"
@@ -26,9 +29,14 @@ OPENAPI_PATH = "/openapi.json"
 
 def virtual_cluster_path(vc: str) -> str:
     """The path of one virtual cluster."""
-    return VIRTUAL_CLUSTERS_PATH + quote(vc, safe="")
+    return VIRTUAL_CLUSTERS_PATH + _quoted(vc, safe="")
 
 
 def group_path(name: str) -> str:
     """The path of one group; its name may hold slashes."""
-    return GROUPS_PATH + quote(name)
+    return GROUPS_PATH + _quoted(name, safe="/")
+
+
+def _quoted(name: str, safe: str) -> str:
+    """The name in a URL. A dot that begins a segment is escaped: clients drop segments that are "." or ".."."""
+    return _LEADING_DOT.sub("%2E", quote(name, safe=safe))

@@ -4,14 +4,13 @@ import re
 import ssl
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import msgspec
+import urllib3
 
 from hived.errors import UserError
 from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, LostDevices, Shortage
@@ -29,6 +28,9 @@ from hived_extender.api.what_if import PodOutcome, WhatIfResult
 
 DEFAULT_SERVER = "http://127.0.0.1:9096"
 TIMEOUT_S = 30.0
+
+_RETRIES = urllib3.Retry(connect=False, read=False, other=False, redirect=10, respect_retry_after_header=False)
+"""Redirects alone are followed; a token goes to no other server."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -108,11 +110,14 @@ class Inspector:
         if not _is_address(server):
             raise UserError(f"server {server!r}: expected an address such as {DEFAULT_SERVER}")
         self._server = server.rstrip("/")
-        self._token = credentials.read_token()
+        token = credentials.read_token()
         is_https = urlsplit(server).scheme == "https"
-        if self._token and not is_https:
+        if token and not is_https:
             raise UserError(f"a token is sent over https only, and the server is {server}: give its https address")
-        self._context = credentials.context() if is_https else None
+        self._headers = {"Accept": "application/json", "Connection": "close"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._pool = _pool(self._server, credentials.context() if is_https else None)
 
     @property
     def server(self) -> str:
@@ -167,35 +172,32 @@ class Inspector:
     def ask(
         self, path: str, body: bytes | None = None, *, expected: Collection[int] = (), timeout_s: float = TIMEOUT_S
     ) -> tuple[int, bytes]:
-        """(status, body) of an answer; those that refuse raise UserError, unless their status is `expected`."""
-        headers = {"Accept": "application/json", **({"Content-Type": "application/json"} if body else {})}
-        request = Request(self._server + path, body, headers)
-        if self._token:
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        """(status, body) of an answer; refusals raise UserError, unless their status is `expected`."""
+        headers = dict(self._headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         try:
-            with self._open(request, expected, timeout_s) as response:
-                return response.status or 0, bytes(response.read())
-        except HTTPError as error:
-            raise UserError(_refusal(error), error.code) from error
-        except (URLError, OSError) as error:
-            reason = error.reason if isinstance(error, URLError) else error
-            raise NoAnswerError(
-                f"no answer from {self._server}: {reason}; is hived serve running there?", 503
-            ) from error
-        except HTTPException as error:
-            found = type(error).__name__
-            raise UserError(
-                f"{self._server} does not answer as hived does: expected HTTP, found {found}", 502
-            ) from error
+            response = self._pool.request(
+                "GET" if body is None else "POST",
+                self._server + path,
+                body=body,
+                headers=headers,
+                timeout=timeout_s,
+                retries=_RETRIES,
+                preload_content=False,
+            )
+            if 200 <= response.status < 300 or response.status in expected:
+                return response.status, response.data
+        except urllib3.exceptions.HTTPError as error:
+            raise self._broken(error) from error
+        raise UserError(_refusal(response, self._server + path), response.status)
 
-    def _open(self, request: Request, expected: Collection[int], timeout_s: float) -> HTTPResponse | HTTPError:
-        try:
-            answer: HTTPResponse = urlopen(request, timeout=timeout_s, context=self._context)
-        except HTTPError as error:
-            if error.code in expected:
-                return error
-            raise
-        return answer
+    def _broken(self, error: urllib3.exceptions.HTTPError) -> UserError:
+        reason = _root(error)
+        if isinstance(reason, OSError):
+            return NoAnswerError(f"no answer from {self._server}: {reason}; is hived serve running there?", 503)
+        found = type(reason).__name__
+        return UserError(f"{self._server} does not answer as hived does: expected HTTP, found {found}", 502)
 
     def decode(self, path: str, answer_type: type[T], answer: bytes) -> T:
         """The answer of a path, read already, as a value."""
@@ -211,9 +213,27 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or "its content is unusable"
 
 
-def _refusal(error: HTTPError) -> str:
+def _refusal(response: urllib3.BaseHTTPResponse, url: str) -> str:
     """The message of an error answer: a JSON text from the service, or whatever stands between us and it."""
     try:
-        return msgspec.json.decode(error.read(), type=str)
-    except (msgspec.MsgspecError, OSError, HTTPException):
-        return f"{error.url} answered {error.code} {error.reason}"
+        return msgspec.json.decode(response.data, type=str)
+    except (msgspec.MsgspecError, urllib3.exceptions.HTTPError):
+        return f"{url} answered {response.status} {response.reason}"
+
+
+def _root(error: Exception) -> Exception:
+    """The error that the library has wrapped, once or several times."""
+    inner = next((each for each in error.args if isinstance(each, Exception)), error.__cause__)
+    return _root(inner) if isinstance(error, urllib3.exceptions.HTTPError) and isinstance(inner, Exception) else error
+
+
+def _pool(server: str, context: ssl.SSLContext | None) -> urllib3.PoolManager:
+    """Connections to a server, through the proxy that the environment names for it."""
+    url = urlsplit(server)
+    proxy = getproxies().get(url.scheme)
+    if not proxy or proxy_bypass(url.hostname or ""):
+        return urllib3.PoolManager(ssl_context=context)
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    login = unquote(urllib3.util.parse_url(proxy).auth or "")
+    headers = urllib3.make_headers(proxy_basic_auth=login) if login else None
+    return urllib3.ProxyManager(proxy, proxy_headers=headers, ssl_context=context)

@@ -1,0 +1,83 @@
+"""What a client sends: through proxies, after redirects, and for names with dots."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from hived_extender.api.paths import GROUPS_PATH, group_path, virtual_cluster_path
+from hived_extender.client.inspection import Inspector
+
+ELSEWHERE = "http://hived.example:9096"
+
+
+class Recording(ThreadingHTTPServer):
+    """Answers everything with an empty list, but for /moved, which is elsewhere; keeps the targets asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answering)
+        self.targets: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Answering(BaseHTTPRequestHandler):
+    server: Recording
+
+    def do_GET(self) -> None:
+        self.server.targets.append(self.path)
+        self.send_response(302 if self.path == "/moved" else 200)
+        if self.path == "/moved":
+            self.send_header("Location", "/here")
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with Recording() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join(10)
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_the_proxy_of_the_environment_is_asked(server: Recording, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    monkeypatch.setenv("http_proxy", f"{scheme}127.0.0.1:{server.server_port}")
+    assert Inspector(ELSEWHERE).fetch("/v1/config") == b"[]"
+    assert server.targets == [f"{ELSEWHERE}/v1/config"]
+
+
+def test_a_server_that_needs_no_proxy_is_asked_itself(server: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    Inspector(server.url).fetch("/v1/config")
+    assert server.targets == ["/v1/config"]
+
+
+def test_a_redirect_is_followed(server: Recording) -> None:
+    assert Inspector(server.url).fetch("/moved") == b"[]"
+    assert server.targets == ["/moved", "/here"]
+
+
+@pytest.mark.parametrize(
+    ("name", "quoted"), [("..", "%2E."), ("a/../b", "a/%2E./b"), ("ns/p.q", "ns/p.q"), ("./x", "%2E/x")]
+)
+def test_a_group_may_be_called_anything(server: Recording, name: str, quoted: str) -> None:
+    Inspector(server.url).fetch(group_path(name))
+    assert server.targets == [GROUPS_PATH + quoted]
+
+
+def test_the_name_of_a_virtual_cluster_is_one_segment() -> None:
+    assert virtual_cluster_path("a/b").endswith("/a%2Fb")
