@@ -36,8 +36,12 @@ class _Refused(Exception):
         self.answer = Answer(encode(message), status, headers=headers)
 
 
-class _ClientGone(Exception):
+class ClientGoneError(Exception):
     """Nobody is there to answer."""
+
+
+class TooLargeError(Exception):
+    """The body has more bytes than it may."""
 
 
 class Budget:
@@ -122,17 +126,17 @@ class Body:
         try:
             await self._take(_announced(self._scope, self._limit))
             async with asyncio.timeout(self._timeout_s):
-                body = await _read(self._receive, self._limit)
+                body = await read_body(self._receive, self._limit)
             self._keep(len(body))
             return body
         except _Refused as refusal:
-            self._keep(0)
-            await send_answer(self._send, refusal.answer, close=True)
+            await self._refuse(refusal.answer)
+        except TooLargeError:
+            await self._refuse(Answer(encode(f"the body has more than {self._limit} bytes"), 413))
         except TimeoutError:
-            self._keep(0)
             message = f"the body did not arrive within {self._timeout_s:g} s"
-            await send_answer(self._send, Answer(encode(message), 408), close=True)
-        except _ClientGone:
+            await self._refuse(Answer(encode(message), 408))
+        except ClientGoneError:
             self._keep(0)
         except BaseException:
             self._keep(0)
@@ -141,6 +145,10 @@ class Body:
 
     async def __aexit__(self, *_: object) -> None:
         self._keep(0)
+
+    async def _refuse(self, answer: Answer) -> None:
+        self._keep(0)
+        await send_answer(self._send, answer, close=True)
 
     async def _take(self, count: int) -> None:
         """Raises _Refused if there is no room in time."""
@@ -176,18 +184,19 @@ def _announced(scope: Scope, limit: int) -> int:
     return 0
 
 
-async def _read(receive: Receive, limit: int) -> bytes:
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The whole body of a request. Raises TooLargeError beyond `limit` bytes, ClientGoneError before its end."""
     pieces: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise _ClientGone
+            raise ClientGoneError
         piece = message.get("body", b"")
         pieces.append(piece)
         size += len(piece)
         if size > limit:
-            raise _Refused(f"the body has more than {limit} bytes", 413)
+            raise TooLargeError
         if not message.get("more_body", False):
             return b"".join(pieces)
 

@@ -7,9 +7,8 @@ under a loopback name and refuses what browsers send across origins.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
-from typing import Any
 
+from hived_extender.http.bodies import ClientGoneError, Receive, Scope, Send, TooLargeError, read_body
 from hived_lab.embedded.apiserver import statuses
 from hived_lab.embedded.apiserver.models import encode
 from hived_lab.embedded.apiserver.requests import JSON, Request
@@ -19,10 +18,6 @@ from hived_lab.embedded.apiserver.watching import Watch
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 _LOOPBACK_HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?")
-
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +34,11 @@ class Application:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             _refuse_web_pages(headers)
-            body = await _read_body(receive)
+            body = await _body(receive)
+        except ClientGoneError:  # half a request is not carried out
+            return
         except ApiError as refusal:
             await _send_response(send, Response(refusal.code, encode(refusal.status())))
-            return
-        if body is None:
             return
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
         answer = self._answer(Request(scope["method"], path.partition("?")[0], query, headers, body))
@@ -67,19 +62,11 @@ def _refuse_web_pages(headers: dict[str, str]) -> None:
         raise statuses.forbidden("host", host, "the embedded cluster serves local programs only")
 
 
-async def _read_body(receive: Receive) -> bytes | None:
-    """Return the whole body, None if the client left before its end: half a request is not carried out."""
-    chunks, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if size > MAX_BODY_BYTES:
-            raise statuses.too_large(MAX_BODY_BYTES)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+async def _body(receive: Receive) -> bytes:
+    try:
+        return await read_body(receive, MAX_BODY_BYTES)
+    except TooLargeError:
+        raise statuses.too_large(MAX_BODY_BYTES) from None
 
 
 async def _send_response(send: Send, response: Response) -> None:
