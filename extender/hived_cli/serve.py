@@ -1,31 +1,26 @@
 """`hived serve`: the extender for a real cluster, or a whole embedded cluster with it."""
 
 import logging
-import os
-import secrets
-import socket
 import threading
 import time
-from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from hived_cli.config.helpers.machines import read_limits, split
 from hived_cli.helpers.brief import Brief
 from hived_cli.helpers.refusals import refused_in_vain
+from hived_cli.helpers.serving import ServeOptions, is_given
 from hived_cli.helpers.signals import stop_signal
 from hived_config.generating.nodes import Reading
 from hived_config.loader import load
-from hived_config.settings import config_path
-from hived_extender.http.access import DEFAULT_VERB_CALLERS, Security
+from hived_extender.http.access import DEFAULT_VERB_CALLERS
 from hived_extender.http.server import settle_process, tune_process
-from hived_extender.http.tls import ServerTls
 from hived_extender.kube import logs
-from hived_extender.kube.lease import DURATION_S, LeaseName
+from hived_extender.kube.lease import DURATION_S
 from hived_extender.reconfiguration.node_sync import NodeSyncing
-from hived_extender.running import LOOPBACK, BindingSecretName, ConfigMapName, Extender, WebhookPort, start_extender
+from hived_extender.running import LOOPBACK, Extender, start_extender
 from hived_lab.start import Embedded, start_embedded
 
 CHECK_INTERVAL_S = 1.0
@@ -135,35 +130,7 @@ log = logging.getLogger(__name__)
     "--lease-duration", metavar="SECONDS", type=click.IntRange(2, 600), default=DURATION_S, show_default=True,
     help="After so long without a sign of life from the leader another replica takes over.",
 )  # fmt: skip
-def command(
-    *,
-    config: Path | None,
-    config_map: str | None,
-    embedded: Path | None,
-    sync_nodes: float | None,
-    sync_levels: str,
-    sync_max: tuple[str, ...],
-    listen: str,
-    record: Path | None,
-    log_format: str,
-    log_level: str,
-    verbose: bool,
-    tls_cert_file: Path | None,
-    tls_private_key_file: Path | None,
-    client_ca_file: Path | None,
-    allowed_client_name: tuple[str, ...],
-    authorize: bool,
-    leader_elect: bool,
-    webhook: bool,
-    webhook_port: int | None,
-    webhook_tls_cert_file: Path | None,
-    webhook_tls_private_key_file: Path | None,
-    lease_namespace: str,
-    lease_name: str,
-    lease_duration: int,
-    binding_secret: str | None,
-    trust_unproved_before: datetime | None,
-) -> None:
+def command(**given: Any) -> None:
     """Run the scheduler extender, or a whole embedded cluster.
 
     The address of the Kubernetes API server and the credentials come from the configuration file, from
@@ -185,143 +152,45 @@ def command(
       hived serve --webhook-port 9443 --webhook-tls-cert-file tls.crt --webhook-tls-private-key-file tls.key
       hived serve --embedded hivedscheduler.yaml --webhook
     """
-    if sum(each is not None for each in (config, config_map, embedded)) > 1:
-        raise click.UsageError("--config, --config-map and --embedded exclude each other")
-    if embedded is not None and leader_elect:
-        raise click.UsageError("an embedded cluster has one scheduler: --embedded goes without --leader-elect")
-    _check_combination(embedded, tls_cert_file, tls_private_key_file, client_ca_file, authorize)
-    _check_company("--embedded", embedded is not None, "verbose")
-    _check_company("--client-ca-file", client_ca_file is not None, "allowed_client_name")
-    _check_webhook(embedded, webhook, webhook_port is not None)
-    if sync_nodes is not None and config_map is None and embedded is None:
-        raise click.UsageError("--sync-nodes needs --config-map or --embedded: a file is its owner's to change")
-    _check_company("--sync-nodes", sync_nodes is not None, "sync_levels", "sync_max")
+    options = ServeOptions(**given)
+    options.check()
     syncing = None
-    if sync_nodes is not None:
-        syncing = NodeSyncing(sync_nodes, Reading(split(sync_levels)), read_limits("--sync-max", sync_max))
-    _check_company("--leader-elect", leader_elect, "lease_namespace", "lease_name", "lease_duration")
-    _check_company("--binding-secret", binding_secret is not None, "trust_unproved_before")
-    if embedded is not None and binding_secret is not None:
-        raise click.UsageError("an embedded cluster proves bindings by a key of its own: leave out --binding-secret")
-    is_brief = embedded is not None and not verbose and not _is_given("log_level")
-    logs.configure(log_format, log_level, only=Brief() if is_brief else None)
+    if options.sync_nodes is not None:
+        limits = read_limits("--sync-max", options.sync_max)
+        syncing = NodeSyncing(options.sync_nodes, Reading(split(options.sync_levels)), limits)
+    is_brief = options.embedded is not None and not options.verbose and not is_given("log_level")
+    logs.configure(options.log_format, options.log_level, only=Brief() if is_brief else None)
     tune_process()
     with stop_signal() as stop:
-        if embedded is not None:
-            _serve_embedded(embedded, listen, record, webhook, syncing, stop)
-        else:
-            tls = None
-            if tls_cert_file and tls_private_key_file:
-                tls = ServerTls(tls_cert_file, tls_private_key_file, client_ca_file)
-            security = Security(tls, allowed_client_name, authorize)
-            source = _config_map(config_map) if config_map else config or config_path(os.environ)
-            lease = LeaseName(lease_namespace, lease_name, _identity(), lease_duration) if leader_elect else None
-            certificate = webhook_tls_cert_file or tls_cert_file
-            key = webhook_tls_private_key_file or tls_private_key_file
-            with start_extender(
-                source,
-                listen=listen,
-                record_dir=record,
-                security=security,
-                lease=lease,
-                webhook=None if webhook_port is None else _webhook_port(webhook_port, certificate, key),
-                syncing=syncing,
-                binding_secret=_binding_secret(binding_secret, trust_unproved_before),
-            ) as extender:
-                _serve_until(stop, extender)
+        if options.embedded is not None:
+            _serve_embedded(options, options.embedded, syncing, stop)
+            return
+        security = options.security()
+        with start_extender(
+            options.source(),
+            listen=options.listen,
+            record_dir=options.record,
+            security=security,
+            lease=options.lease(),
+            webhook=options.webhook_server(),
+            syncing=syncing,
+            binding_secret=options.secret(),
+        ) as extender:
+            _serve_until(stop, extender)
 
 
-def _config_map(name: str) -> ConfigMapName:
-    return ConfigMapName(*_namespaced("--config-map", name))
-
-
-def _binding_secret(name: str | None, trusts_before: datetime | None) -> BindingSecretName | None:
-    if name is None:
-        return None
-    moment = f"{trusts_before:%Y-%m-%dT%H:%M:%SZ}" if trusts_before is not None else ""
-    return BindingSecretName(*_namespaced("--binding-secret", name), moment)
-
-
-def _namespaced(option: str, name: str) -> tuple[str, str]:
-    """(namespace, name). Raises UsageError for what cannot be a name."""
-    namespace, _, own = name.rpartition("/")
-    if not own or "/" in namespace:
-        raise click.UsageError(f"{option} wants NAME or NAMESPACE/NAME, not {name!r}")
-    return namespace or os.environ.get("POD_NAMESPACE") or "default", own
-
-
-def _webhook_port(port: int, certificate: Path | None, key: Path | None) -> WebhookPort:
-    """Raises UsageError without a certificate and a key, UserError for such as cannot be used."""
-    if certificate is None or key is None:
-        raise click.UsageError(
-            "--webhook-port needs --webhook-tls-cert-file and --webhook-tls-private-key-file: the API server calls "
-            "webhooks with TLS only"
-        )
-    return WebhookPort(port, ServerTls(certificate, key, options="--webhook-tls"))
-
-
-def _identity() -> str:
-    """Who we are among the replicas: the pod, or the machine, and something that no earlier process had."""
-    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}"
-
-
-def _check_combination(
-    embedded: Path | None, certificate: Path | None, key: Path | None, client_ca: Path | None, authorize: bool
-) -> None:
-    """Raises UsageError for options that protect less than they seem to."""
-    if embedded and (certificate or key or client_ca or authorize):
-        raise click.UsageError("an embedded cluster listens on loopback only: --embedded goes without TLS options")
-    if (certificate is None) != (key is None):
-        raise click.UsageError("--tls-cert-file and --tls-private-key-file go together: give both or none")
-    if client_ca and not certificate:
-        raise click.UsageError("--client-ca-file needs --tls-cert-file and --tls-private-key-file")
-    if authorize and not client_ca:
-        raise click.UsageError(
-            "--authorize needs --client-ca-file and the files of TLS: tokens must not travel in the clear, and "
-            "kube-scheduler can show nothing but a client certificate"
-        )
-
-
-def _check_webhook(embedded: Path | None, is_for_embedded: bool, has_port: bool) -> None:
-    """Raises UsageError where the webhook would not be what it is to be."""
-    if is_for_embedded and embedded is None:
-        raise click.UsageError("--webhook goes with --embedded; for a real cluster give --webhook-port")
-    if embedded is not None and has_port:
-        raise click.UsageError("the embedded cluster calls no webhooks: give --webhook instead of --webhook-port")
-    _check_company("--webhook-port", has_port, "webhook_tls_cert_file", "webhook_tls_private_key_file")
-
-
-def _check_company(option: str, is_given: bool, *parameters: str) -> None:
-    """Raises UsageError for parameters on the command line that mean nothing without `option`."""
-    for name in parameters:
-        if not is_given and _is_given(name):
-            raise click.UsageError(f"--{name.replace('_', '-')} has no effect without {option}: give both")
-
-
-def _is_given(parameter: str) -> bool:
-    """Whether it is on the command line."""
-    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
-
-
-def _serve_embedded(
-    config: Path,
-    listen: str,
-    record: Path | None,
-    has_webhook: bool,
-    syncing: NodeSyncing | None,
-    stop: threading.Event,
-) -> None:
+def _serve_embedded(options: ServeOptions, config: Path, syncing: NodeSyncing | None, stop: threading.Event) -> None:
     configuration = load(config)
-    if not has_webhook and (warning := refused_in_vain(configuration, "--webhook")):
+    if not options.webhook and (warning := refused_in_vain(configuration, "--webhook")):
         log.warning(warning)
-    address = listen or f"{LOOPBACK}:{configuration.settings.listen_on()[1]}"
+    address = options.listen or f"{LOOPBACK}:{configuration.settings.listen_on()[1]}"
     began = time.monotonic()
     with start_embedded(
         config,
         listen=address,
-        record_dir=record,
+        record_dir=options.record,
         stop=stop,
-        has_webhook=has_webhook,
+        has_webhook=options.webhook,
         syncing=syncing,
         on_answering=_introduce,
     ) as running:
