@@ -8,6 +8,7 @@ from the configuration, never from pods: the number of series is bounded.
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -42,77 +43,53 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.decisions = Counter(
-            "hived_decisions",
-            "Answers to kube-scheduler, by verb and outcome.",
-            ["verb", "outcome"],
-            registry=self.registry,
+        counter, histogram = partial(Counter, registry=self.registry), partial(Histogram, registry=self.registry)
+        self.decisions = counter(
+            "hived_decisions", "Answers to kube-scheduler, by verb and outcome.", ["verb", "outcome"]
         )
-        self.filter_seconds = Histogram(
-            "hived_filter_seconds",
-            "Time to decide one filter or preempt call.",
-            buckets=FILTER_BUCKETS_S,
-            registry=self.registry,
+        self.filter_seconds = histogram(
+            "hived_filter_seconds", "Time to decide one filter or preempt call.", buckets=FILTER_BUCKETS_S
         )
-        self.binds = Counter(
-            "hived_binds",
-            "Bindings written to the API server, by origin and outcome.",
-            ["origin", "outcome"],
-            registry=self.registry,
+        self.binds = counter(
+            "hived_binds", "Bindings written to the API server, by origin and outcome.", ["origin", "outcome"]
         )
-        self.evictions = Counter(
+        self.evictions = counter(
             "hived_evictions",
             "Victims of a preemption, by what became of an attempt to make them leave.",
             ["outcome"],
-            registry=self.registry,
         )
-        self.forced_bindings = Counter(
-            "hived_forced_bindings", "Pods that were bound without kube-scheduler.", registry=self.registry
-        )
-        self.refused_places = Counter(
+        self.forced_bindings = counter("hived_forced_bindings", "Pods that were bound without kube-scheduler.")
+        self.refused_places = counter(
             "hived_refused_places",
             "Places that were decided and then taken back, as kube-scheduler did not offer the node any more.",
-            registry=self.registry,
         )
-        self.recovery_failures = Counter(
-            "hived_recovery_failures", "Bound pods whose annotations could not be replayed.", registry=self.registry
+        self.recovery_failures = counter(
+            "hived_recovery_failures", "Bound pods whose annotations could not be replayed."
         )
-        self.watch_restarts = Counter(
+        self.watch_restarts = counter(
             "hived_watch_restarts",
             "Watches that broke and were taken up again, by resource and cause.",
             ["resource", "cause"],
-            registry=self.registry,
         )
-        self.record_failures = Counter(
-            "hived_record_failures", "Operations that could not be written to the record.", registry=self.registry
-        )
-        self.dropped_connections = Counter(
+        self.record_failures = counter("hived_record_failures", "Operations that could not be written to the record.")
+        self.dropped_connections = counter(
             "hived_dropped_connections",
             "Connections that were ended before their time, by port and reason.",
             ["port", "reason"],
-            registry=self.registry,
         )
         self.config_version = Gauge(
             "hived_config_version", "Version of the configuration in force.", registry=self.registry
         )
-        self.config_changes = Counter(
-            "hived_config_changes", "Other configurations, by what became of them.", ["outcome"], registry=self.registry
+        self.config_changes = counter(
+            "hived_config_changes", "Other configurations, by what became of them.", ["outcome"]
         )
-        self.config_switch_seconds = Histogram(
+        self.config_switch_seconds = histogram(
             "hived_config_switch_seconds",
             "How long requests waited while another configuration came into force.",
             buckets=SWITCH_BUCKETS_S,
-            registry=self.registry,
         )
-        self.events = Counter(
-            "hived_events",
-            "Events about pods, by outcome.",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self.conditions = Counter(
-            "hived_conditions", "Conditions of pods, by outcome.", ["outcome"], registry=self.registry
-        )
+        self.events = counter("hived_events", "Events about pods, by outcome.", ["outcome"])
+        self.conditions = counter("hived_conditions", "Conditions of pods, by outcome.", ["outcome"])
 
     def observe(self, read_gauges: Callable[[], Gauges]) -> None:
         """From now on, show the numbers that this function returns."""
