@@ -2,14 +2,16 @@
 
 import os
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from hived.errors import UserError
 from hived_cli.helpers.documents import as_yaml
 from hived_cli.helpers.refusals import refused_in_vain
-from hived_config.loader import load
+from hived_config.loader import Configuration, load
 from hived_config.openpai import inner_text
 from hived_config.rules import names_for
 from hived_config.settings import config_path
@@ -32,7 +34,10 @@ LEFT_OVER = """\
 @click.option("-n", "--namespace", default=NAMESPACE, show_default=True, help="Namespace; is created.")
 @click.option("--image", default="", help="hived's image, with tag or digest.  [default: hived of this version]")
 @click.option(
-    "--kube-scheduler-image", default="", help="Take the version of your cluster.  [default: of config/deploy]"
+    "--kube-scheduler-image",
+    "scheduler_image",
+    default="",
+    help="Take the version of your cluster.  [default: of config/deploy]",
 )
 @click.option("--replicas", type=click.IntRange(1, 9), help="Of hived.  [default: the overlay's]")
 @click.option(
@@ -41,7 +46,7 @@ LEFT_OVER = """\
     "[default: schedulerNames of the configuration, else hived, hived-{vc}, hivedscheduler-ds-{vc}]",
 )  # fmt: skip
 @click.option(
-    "--scheduler-per-vc/--one-scheduler", default=True, show_default=True,
+    "--scheduler-per-vc/--one-scheduler", "is_scheduler_per_vc", default=True, show_default=True,
     help="A kube-scheduler, and so a queue, for each virtual cluster, or one for all.",
 )  # fmt: skip
 @click.option(
@@ -56,21 +61,17 @@ LEFT_OVER = """\
     "--without-config", is_flag=True,
     help="Leave the ConfigMap with the configuration out: the one in the cluster stays as it is.",
 )  # fmt: skip
-@click.option("--service-monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator.")
+@click.option(
+    "--service-monitor", "has_service_monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator."
+)
 def command(
     *,
     config: Path | None,
-    overlay: str,
     namespace: str,
-    image: str,
-    kube_scheduler_image: str,
-    replicas: int | None,
     scheduler_names: tuple[str, ...],
-    scheduler_per_vc: bool,
     webhook: Path | None,
-    webhook_failure_policy: str,
     without_config: bool,
-    service_monitor: bool,
+    **wanted: Any,
 ) -> None:
     """Print the manifests that install hived in a cluster, with your configuration.
 
@@ -91,10 +92,26 @@ def command(
     path = config or config_path(os.environ)
     # What the file leaves to the environment comes from the pod's environment, not from this one.
     configuration = load(path, environ={"KUBECONFIG": os.devnull})
-    for warning in configuration.warnings:
-        click.echo(f"Warning: {warning}", err=True)
-    if webhook is None and (in_vain := refused_in_vain(configuration, "--webhook CA-FILE")):
-        click.echo(f"Warning: {in_vain}", err=True)
+    _warn(configuration, path, scheduler_names, has_webhook=webhook is not None)
+    _check_settings(configuration, path)
+    rules = configuration.rules
+    installation = Installation(
+        configuration=inner_text(path.read_text(encoding="utf-8"), str(path)),
+        virtual_clusters=tuple(configuration.cluster.virtual_clusters),
+        namespace=namespace,
+        scheduler_names=scheduler_names or rules.scheduler_names,
+        has_configuration=not without_config,
+        webhook_ca=_authority(webhook) if webhook else "",
+        refused_resources=rules.refused_in(configuration.cluster),
+        **wanted,
+    )
+    objects = as_yaml(installation.objects())
+    click.echo(LEFT_OVER.format(namespace=namespace, selector=installation.left_over()))
+    click.echo(objects)
+
+
+def _check_settings(configuration: Configuration, path: Path) -> None:
+    """Raise UserError for settings that no pod can use."""
     settings = configuration.settings
     for key, value in (
         ("kubeApiServerAddress", settings.kube_api_server_address),
@@ -102,34 +119,21 @@ def command(
     ):
         if value:
             raise UserError(f"{path}: {key}: found {value!r}; remove it, a pod uses its service account")
-    virtual_clusters = tuple(configuration.cluster.virtual_clusters)
-    rules = configuration.rules
-    for name in names_for(scheduler_names, virtual_clusters):
-        if not rules.serves(name, virtual_clusters):
-            click.echo(
-                f"Warning: {name} is not among schedulerNames of {path}: of its pods only those with the limit "
-                f"{ENABLE_LIMIT} are scheduled; add it there",
-                err=True,
-            )
-    installation = Installation(
-        configuration=inner_text(path.read_text(encoding="utf-8"), str(path)),
-        virtual_clusters=virtual_clusters,
-        overlay=overlay,
-        namespace=namespace,
-        image=image,
-        scheduler_image=kube_scheduler_image,
-        replicas=replicas,
-        scheduler_names=scheduler_names or rules.scheduler_names,
-        is_scheduler_per_vc=scheduler_per_vc,
-        has_configuration=not without_config,
-        has_service_monitor=service_monitor,
-        webhook_ca=_authority(webhook) if webhook else "",
-        webhook_failure_policy=webhook_failure_policy,
-        refused_resources=rules.refused_in(configuration.cluster),
-    )
-    objects = as_yaml(installation.objects())
-    click.echo(LEFT_OVER.format(namespace=namespace, selector=installation.left_over()))
-    click.echo(objects)
+
+
+def _warn(configuration: Configuration, path: Path, scheduler_names: Sequence[str], *, has_webhook: bool) -> None:
+    warnings = [str(each) for each in configuration.warnings]
+    if not has_webhook and (in_vain := refused_in_vain(configuration, "--webhook CA-FILE")):
+        warnings.append(in_vain)
+    virtual_clusters = configuration.cluster.virtual_clusters
+    warnings += [
+        f"{name} is not among schedulerNames of {path}: of its pods only those with the limit {ENABLE_LIMIT} are "
+        "scheduled; add it there"
+        for name in names_for(scheduler_names, virtual_clusters)
+        if not configuration.rules.serves(name, virtual_clusters)
+    ]
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
 
 
 def _authority(file: Path) -> str:

@@ -3,6 +3,7 @@
 import getpass
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 import msgspec
@@ -51,11 +52,6 @@ _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 def command(
     *,
     files: tuple[str, ...],
-    vc: str | None,
-    priority: str | None,
-    user: str,
-    namespace: str,
-    scheduler_name: str | None,
     config: str,
     connect: Callable[..., KubeClient | None],
     inspector: Inspector,
@@ -63,6 +59,7 @@ def command(
     unchecked: bool,
     watch: bool,
     output: str,
+    **wanted: Any,
 ) -> None:
     """Turn jobs and pod manifests into pods and create them.
 
@@ -85,24 +82,12 @@ def command(
     """
     if dry_run and watch:
         raise click.UsageError("--dry-run and --watch exclude each other: there would be nothing to watch")
-    if not _USER.fullmatch(user):
-        raise UserError(f"user {user!r}: expected at most 63 letters, digits, '-', '_' and '.'")
+    if not _USER.fullmatch(wanted["user"]):
+        raise UserError(f"user {wanted['user']!r}: expected at most 63 letters, digits, '-', '_' and '.'")
     kube = connect(may_fail=dry_run)
     found = _find_configuration(config, kube, may_fail=dry_run)
-    submission = Submission(
-        user=user,
-        virtual_cluster=vc,
-        priority=None if priority is None else parse_priority(priority),
-        scheduler_name=scheduler_name,
-        cluster=found.cluster if found is not None else None,
-        namespace=namespace,
-    )
-    jobs: list[PlannedJob] = []
-    for file in files:
-        planned, warnings = plan_jobs(file, submission)
-        jobs += planned
-        for warning in warnings:
-            click.echo(f"Warning: {warning}", err=True)
+    submission = _submission(found, **wanted)
+    namespace, jobs = submission.namespace, _planned(files, submission)
     if kube is None or dry_run:
         refuse_equal_names(namespace, jobs)
         if output == "text":
@@ -125,6 +110,31 @@ def command(
         click.echo(f"Not checked whether hived takes these pods: {unasked}", err=True)
     if watch:
         watch_jobs(kube, [(job.namespace, job.name) for job in jobs if job.document and not job.is_suspended])
+
+
+def _submission(
+    found: Configuration | None, vc: str | None, priority: str | None, user: str, namespace: str,
+    scheduler_name: str | None,
+) -> Submission:  # fmt: skip
+    return Submission(
+        user=user,
+        virtual_cluster=vc,
+        priority=None if priority is None else parse_priority(priority),
+        scheduler_name=scheduler_name,
+        cluster=found.cluster if found is not None else None,
+        namespace=namespace,
+    )
+
+
+def _planned(files: Sequence[str], submission: Submission) -> list[PlannedJob]:
+    """The jobs of all files; what is odd about them is told."""
+    jobs: list[PlannedJob] = []
+    for file in files:
+        planned, warnings = plan_jobs(file, submission)
+        jobs += planned
+        for warning in warnings:
+            click.echo(f"Warning: {warning}", err=True)
+    return jobs
 
 
 def watch_jobs(kube: KubeClient, keys: Sequence[tuple[str, str]]) -> None:

@@ -1,7 +1,9 @@
 """`hived config generate`: a configuration from the machines that there are."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -62,14 +64,11 @@ from hived_config.generating.topologies import Topology, machines_of_topologies,
 @reads_machines
 def command(
     *,
-    connect: Connect,
-    nodes_file: Path | None,
-    reading: Reading,
-    reserved: tuple[float | None, float | None],
     layout: Path | None,
     topologies: tuple[str, ...],
     offline: bool,
     product: str,
+    reading: Reading,
     shares: tuple[str, ...],
     pad: bool,
     names: tuple[str, ...],
@@ -77,6 +76,7 @@ def command(
     output: Path | None,
     force: bool,
     form: str,
+    **cluster: Any,
 ) -> None:
     """Write a configuration from a cluster's nodes, OpenPAI's layout.yaml or `nvidia-smi topo -m`.
 
@@ -98,39 +98,47 @@ def command(
       hived config generate --offline --topology node-1=node-1.txt --topology node-2=node-2.txt --product A100
     """  # fmt: skip
     parsed = [_topology(text) for text in topologies]
+    found, source = _found(parsed, layout, offline, product, reading, **cluster)
+    levels = () if offline else reading.levels
+    made = generated(found.machines, levels, Shares.parse(shares), pad, _names(names), name_prefix, source)
+    _write(replace(made, notes=(*found.notes, *made.notes)), output, force, form)
+
+
+def _found(
+    topologies: Sequence[Topology],
+    layout: Path | None,
+    offline: bool,
+    product: str,
+    reading: Reading,
+    connect: Connect,
+    nodes_file: Path | None,
+    reserved: tuple[float | None, float | None],
+) -> tuple[Found, str]:
+    """The machines, and what they come from. Raises UsageError for more than one such thing, or none."""
     if sum(map(bool, (layout, offline, nodes_file))) > 1:
         raise click.UsageError("expected one of --layout, --nodes and --offline")
     if offline:
-        if not parsed:
+        if not topologies:
             raise click.UsageError("--offline: expected machines by --topology NODE=FILE")
-        found, source = machines_of_topologies(parsed, product), "nvidia-smi topo -m"
-    elif layout is not None:
-        file = click.format_filename(layout)
-        cpu, memory_mib = reserved
-        found = read_layout(
-            read_text(layout, file),
-            file,
-            RESERVED_CPU if cpu is None else cpu,
-            RESERVED_MEMORY_MIB if memory_mib is None else memory_mib,
-            reading.with_cpus,
-            reading.levels,
-        )
-        source = "a layout of OpenPAI"
+        return machines_of_topologies(topologies, product), "nvidia-smi topo -m"
+    if layout is not None:
+        found, source = _of_layout(layout, reading, *reserved), "a layout of OpenPAI"
     else:
         found, source = machines_of(nodes_of(nodes_file, connect), reading), "a Kubernetes cluster"
-    if not offline:
-        inner = with_topologies(found.machines, parsed)
-        found = Found(inner.machines, (*found.notes, *inner.notes))
-    made = generated(
-        found.machines,
-        reading.levels if not offline else (),
-        Shares.parse(shares),
-        pad,
-        _names(names),
-        name_prefix,
-        source,
+    inner = with_topologies(found.machines, topologies)
+    return Found(inner.machines, (*found.notes, *inner.notes)), source
+
+
+def _of_layout(layout: Path, reading: Reading, cpu: float | None, memory_mib: float | None) -> Found:
+    file = click.format_filename(layout)
+    return read_layout(
+        read_text(layout, file),
+        file,
+        RESERVED_CPU if cpu is None else cpu,
+        RESERVED_MEMORY_MIB if memory_mib is None else memory_mib,
+        reading.with_cpus,
+        reading.levels,
     )
-    _write(replace(made, notes=(*found.notes, *made.notes)), output, force, form)
 
 
 def _topology(text: str) -> Topology:
