@@ -32,6 +32,7 @@ from hived_extender.pods.namespaces import Namespaces
 from hived_extender.pods.podgroups import Objects
 from hived_extender.pods.proofs import Prover
 from hived_extender.reconfiguration.configurations import Configurations
+from hived_extender.reconfiguration.in_force import InForce, Origin
 from hived_extender.reconfiguration.node_sync import NodeSync, NodeSyncing
 from hived_extender.reconfiguration.reading import read_apart
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store, read_configuration
@@ -90,15 +91,6 @@ class WebhookPort:
     tls: ServerTls
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the configuration comes from: the one in force at the start, and the store that is followed later."""
-
-    store: Store
-    configuration: Configuration
-    version: Version
-
-
 class Extender:
     """A service, its watches and its HTTP server, from `start` to `stop`.
 
@@ -155,17 +147,16 @@ class Extender:
             labels_of=self._namespaces.labels,
         )
         self._events = EventRecorder(kube, COMPONENT)
-        self.configurations = Configurations(
+        in_force = InForce(
             self.service,
-            origin.store,
-            configuration,
-            origin.version,
+            origin,
             has_profiles=not serves_every_name,
             read=read_apart,
             on_switch=on_configuration,
             relist=self._relist,
             tell=lambda kind, reason, message: self._tell(origin.store, kind, reason, message),
         )
+        self.configurations = Configurations(in_force)
         self._node_sync: NodeSync | None = None
         if syncing is not None:
             self._node_sync = NodeSync(self.service, self.configurations, kube, syncing)

@@ -16,7 +16,8 @@ from hived_config.generating.nodes import Reading
 from hived_config.generating.sync import synced
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.kube.client import NODES, KubeError, Listing
-from hived_extender.reconfiguration.configurations import Configurations, Refused
+from hived_extender.reconfiguration.configurations import Configurations
+from hived_extender.reconfiguration.in_force import Refused
 from hived_extender.service.service import Service
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from hived_config.errors import ConfigError
 from hived_config.loader import Configuration, load, load_text
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.reconfiguration.change import Change
-from hived_extender.reconfiguration.configurations import invalid
+from hived_extender.reconfiguration.in_force import invalid
 from hived_extender.recording.operations import Operation, read_scenario
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.service.holdings import Holdings, Placed, reservations, without_place

@@ -14,6 +14,7 @@ from hived_extender.http.desk import ConfigDesk
 from hived_extender.http.routes import ROUTES
 from hived_extender.http.routing import Route
 from hived_extender.reconfiguration.configurations import Configurations
+from hived_extender.reconfiguration.in_force import InForce, Origin
 from hived_extender.reconfiguration.stores import FileStore
 from hived_extender.reconfiguration.versions import Version
 from tests.extender.service.world import CONFIG, World, pod_json, spec_text, to_pod
@@ -33,8 +34,8 @@ def client(tmp_path: Path) -> FlaskClient:
     world.service.pod_seen(to_pod(foreign))
     file = tmp_path / "config.yaml"
     file.write_text(CONFIG)
-    configuration = load_text(CONFIG, "first")
-    configurations = Configurations(world.service, FileStore(file), configuration, Version(1, "then", "", "", CONFIG))
+    origin = Origin(FileStore(file), load_text(CONFIG, "first"), Version(1, "then", "", "", CONFIG))
+    configurations = Configurations(InForce(world.service, origin))
     return create_app(world.service, None, ConfigDesk(configurations, None, is_private=True)).test_client()
 
 

@@ -17,6 +17,7 @@ from hived_extender.http.reviews import Reviews
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration.configurations import Configurations
+from hived_extender.reconfiguration.in_force import InForce, Origin
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store
 from hived_extender.reconfiguration.versions import Stored, Version
 from hived_lab.embedded.cluster import EmbeddedCluster
@@ -45,7 +46,7 @@ def store(kube: KubeClient) -> ConfigMapStore:
 def client_of(
     store: Store, may_do: MayDo | None = None, *, is_private: bool = False, gate: Gate | None = None
 ) -> FlaskClient:
-    configurations = Configurations(World().service, store, load_text(CONFIG, "first"), FIRST)
+    configurations = Configurations(InForce(World().service, Origin(store, load_text(CONFIG, "first"), FIRST)))
     app = create_app(World().service, gate, ConfigDesk(configurations, may_do, is_private=is_private))
     return app.test_client()
 

@@ -15,6 +15,7 @@ from hived_extender.http.config_routes import CONFIG_TEXT_LIMIT
 from hived_extender.http.desk import ConfigDesk
 from hived_extender.reconfiguration import reading
 from hived_extender.reconfiguration.configurations import Configurations
+from hived_extender.reconfiguration.in_force import InForce, Origin
 from hived_extender.reconfiguration.reading import MOST_NODES, read_apart
 from hived_extender.reconfiguration.stores import FileStore
 from hived_extender.reconfiguration.versions import Version
@@ -115,13 +116,8 @@ def test_plans_and_pushes_take_texts_that_a_config_map_could_hold(tmp_path: Path
         read.append(name)
         return load_text(text, name)
 
-    configurations = Configurations(
-        World().service,
-        FileStore(file),
-        load_text(CONFIG, "first"),
-        version,
-        read=read_here,
-    )
+    origin = Origin(FileStore(file), load_text(CONFIG, "first"), version)
+    configurations = Configurations(InForce(World().service, origin, read=read_here))
     client = create_app(World().service, None, ConfigDesk(configurations, None, is_private=True)).test_client()
     fitting = CONFIG + "#" * (CONFIG_TEXT_LIMIT - len(CONFIG))
     answer = client.post("/v1/config/plan", data=json.dumps({"text": fitting, "file": "f"}))

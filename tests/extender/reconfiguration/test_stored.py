@@ -12,7 +12,8 @@ from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration import stores, versions
-from hived_extender.reconfiguration.configurations import Configurations, Refused
+from hived_extender.reconfiguration.configurations import Configurations
+from hived_extender.reconfiguration.in_force import InForce, Origin, Refused
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Snapshot
 from hived_extender.reconfiguration.versions import KEPT, SIZE_LIMIT, TEXT_KEY, Stored, Version, with_version
 from hived_extender.running import file_origin
@@ -58,7 +59,7 @@ def store(kube: KubeClient) -> Disturbed:
 
 
 def configurations(world: World, store: ConfigMapStore | FileStore) -> Configurations:
-    return Configurations(world.service, store, load_text(CONFIG, "first"), FIRST)
+    return Configurations(InForce(world.service, Origin(store, load_text(CONFIG, "first"), FIRST)))
 
 
 def edit(store: ConfigMapStore, **data: str) -> None:
