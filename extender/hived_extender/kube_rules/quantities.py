@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from hived_extender.pods.wire import LONGEST_QUANTITY, amount
+from hived_extender.pods.amounts import LONGEST_QUANTITY, amount
 
 MOST = 2**50
 """More of a resource counts as this much: a sum for 8,192 pods fits into 64 bits."""

@@ -19,13 +19,14 @@ import msgspec
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
+from hived_extender.pods.amounts import is_positive
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.pods.asks import DEVICE_REQUESTS
 from hived_extender.pods.device_refusals import Refusals
 from hived_extender.pods.dialects import describe, is_marked
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.permissions import LabelsOf, Permissions
-from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, encode, is_positive
+from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, encode
 
 VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "HIVED_VISIBLE_DEVICES")
 """What containers with devices get. They are read from the pod's annotation when the container starts."""

@@ -16,6 +16,7 @@ from hived.errors import UserError
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, Access
 from hived_config.rules import PodRules
+from hived_extender.pods.amounts import amount
 from hived_extender.pods.annotations import MAX_COUNT, PREFIX
 from hived_extender.pods.capacity import (
     Capacity,
@@ -29,7 +30,7 @@ from hived_extender.pods.capacity import (
 from hived_extender.pods.dialects.description import Description, Within
 from hived_extender.pods.dialects.words import SHOWN_LENGTH
 from hived_extender.pods.priorities import parse_priority, priority_class_name
-from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, PodSpec, amount
+from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, PodSpec
 
 VIRTUAL_CLUSTER = PREFIX + "virtual-cluster"
 PRIORITY = PREFIX + "priority"

@@ -5,7 +5,6 @@ unset is sent as `null` by us. Decoding knows the exact names only, and tries ag
 when a message does not fit. The node names of a call, up to tens of thousands, stay undecoded (`node_names`).
 """
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hived.errors import UserError
+from hived_extender.pods.amounts import is_positive
 from hived_extender.pods.annotations import PREFIX
 
 ENABLE_LIMIT = PREFIX + "pod-scheduling-enable"
@@ -20,14 +20,6 @@ ENABLE_LIMIT = PREFIX + "pod-scheduling-enable"
 
 WAITING_KEY = "hivedscheduler"
 """Stands for a node in `FailedNodes` when no particular node is to blame."""
-
-LONGEST_QUANTITY = 64
-"""Characters; the API server stores at most 19 digits before the point, 9 after it, and a suffix."""
-
-_QUANTITY = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE])?")
-_SCALES = {suffix: 10.0 ** (3 * power) for power, suffix in enumerate(("n", "u", "m", "", "k", *"MGTPE"), start=-3)} | {
-    f"{prefix}i": 2.0 ** (10 * power) for power, prefix in enumerate("KMGTPE", start=1)
-}
 
 T = TypeVar("T")
 
@@ -390,21 +382,6 @@ def decode_names(raw: msgspec.Raw) -> list[str]:
 def encode(value: Any) -> bytes:
     """JSON text of a struct or of plain values, in UTF-8."""
     return _encoder.encode(value)
-
-
-def amount(quantity: str | int | float) -> float:
-    """The value of a Kubernetes quantity ("1", "500m", "2Ki", 1); 0 for anything else, and for very long texts."""
-    text = str(quantity).strip()
-    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_QUANTITY else None
-    if match is None:
-        return 0.0
-    suffix = match[3] or ""
-    return float(match[1]) * _SCALES[suffix] if suffix in _SCALES else float(match[1] + suffix)
-
-
-def is_positive(quantity: str | int | float) -> bool:
-    """True if a Kubernetes quantity ("1", "500m", "2Ki", 1) is greater than zero; anything else is not."""
-    return amount(quantity) > 0
 
 
 def _with_exact_keys(body: bytes, kind: type[Any]) -> bytes:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hived.errors import UserError
+from hived_extender.pods.amounts import amount, is_positive
 from hived_extender.pods.wire import (
     BindArgs,
     BindResult,
@@ -21,10 +22,8 @@ from hived_extender.pods.wire import (
     Pod,
     PreemptArgs,
     PreemptResult,
-    amount,
     decode_args,
     encode,
-    is_positive,
 )
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "annotations": None, "creationTimestamp": None}}

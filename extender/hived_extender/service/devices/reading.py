@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from math import ceil
 
+from hived_extender.pods.amounts import amount
 from hived_extender.pods.annotations import MAX_COUNT, PREFIX
 from hived_extender.pods.asks import all_requested
-from hived_extender.pods.wire import Node, Pod, amount
+from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.devices.table import PodUse
 
 _NO_DEVICES = ("kubernetes.io/", PREFIX)
