@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from hived.specs import MAX_GUARANTEED_PRIORITY, MIN_GUARANTEED_PRIORITY
-from hived_config import chains, loader, size, skus, trees, virtual
-from hived_config.rules import GPU_RESOURCE, PRIORITY_WORDS, SCHEDULER_NAMES
+from hived_config import chains, size
+from hived_config.rules import PRIORITY_WORDS, SCHEDULER_NAMES
 from hived_config.settings import Settings
+from hived_config.skus import GPU_RESOURCE
 from hived_extender.kube.events import MESSAGE_LIMIT
 from hived_extender.pods import annotations
 from hived_extender.pods import asks as requests
@@ -28,25 +29,6 @@ def rows(text: str, heading: str) -> dict[str, str]:
     """The rows of the tables under a heading of a page, by what their first column names."""
     section = re.split(r"^#", text.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
     return {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)` \|.*$", section, re.MULTILINE)}
-
-
-@pytest.mark.parametrize(
-    ("heading", "keys"),
-    [
-        ("## The document", loader.DOCUMENT_KEYS),
-        ("## `physicalCluster`", loader.PHYSICAL_CLUSTER_KEYS),
-        ("### A cell type", chains.CELL_TYPE_KEYS),
-        ("### A physical cell", trees.CELL_KEYS),
-        ("### A SKU type", skus.SKU_TYPE_KEYS),
-        (
-            "## A virtual cluster",
-            (*virtual.VIRTUAL_CLUSTER_KEYS, *virtual.VIRTUAL_CELL_KEYS, *virtual.PINNED_CELL_KEYS),
-        ),
-    ],
-)
-def test_exactly_the_keys_of_the_configuration_are_documented(heading: str, keys: tuple[str, ...]) -> None:
-    environment = {"CONFIG", "KUBE_APISERVER_ADDRESS", "KUBECONFIG"}
-    assert rows(CONFIGURATION, heading).keys() - environment == set(keys)
 
 
 @pytest.mark.parametrize(

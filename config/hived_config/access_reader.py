@@ -1,56 +1,114 @@
 """`access`, `opportunistic` and the `namespaces` of a virtual cluster -> the parts of `AccessRules`."""
 
-import re
-from collections.abc import Mapping
-
 import yaml
 
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
-from hived_config.reader import Reader, closest, describe, is_null, shorten
-from hived_config.rules import read_priority
-from hived_config.skus import A_LABEL_VALUE, LABEL, LABEL_VALUE
+from hived_config.kinds import Choice, Either, Given, Key, ListOf, MapOf, Record, Text
+from hived_config.reader import Reader, is_null, shorten
+from hived_config.rules import Priority
+from hived_config.skus import LABEL_PATTERN, LABEL_VALUE
 
-ACCESS_KEYS = ("access", "opportunistic")
-OPPORTUNISTIC_KEYS = ("namespaces",)
-SELECTION_KEYS = ("name", "matchLabels", "matchExpressions")
-ENTRY_KEYS = (*SELECTION_KEYS, "maxPriority")
-REQUIREMENT_KEYS = ("key", "operator", "values")
+_NAMESPACE = Text("the name of a namespace: at most 63 of a-z, 0-9 and '-'", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LABEL = Text("the name of a label, such as example.com/team", LABEL_PATTERN)
+_LABELS = MapOf("values of labels by name", LABEL_VALUE, "label", _LABEL)
+_VALUES = ListOf("a list of values", LABEL_VALUE)
 
-DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+CONDITION = Record(
+    "condition",
+    "a condition (a mapping)",
+    "A condition on a label of a namespace, as in a Kubernetes label selector.",
+    (
+        Key("key", _LABEL, "the name of the label", is_required=True),
+        Key(
+            "operator",
+            Choice(Operator, f"one of {', '.join(each.value for each in Operator)}"),
+            "how the label is compared with `values`, or whether there is one",
+            is_required=True,
+        ),
+        Key("values", _VALUES, "at least one with `In` and `NotIn`, none with the others"),
+    ),
+)
 
-_ENTRY = "a namespace (its name, or a mapping)"
-_NAMESPACE = "the name of a namespace: at most 63 of a-z, 0-9 and '-'"
-_LABEL = "the name of a label, such as example.com/team"
-_LIST = "a list of namespaces"
+_CONDITIONS = ListOf("a list of conditions", CONDITION)
+_A_NAMESPACE = "a namespace (its name, or a mapping)"
+SELECTION_KEYS = (
+    Key("name", _NAMESPACE, "the name of a namespace; an entry has either this or a selector", is_nullable=False),
+    Key("matchLabels", _LABELS, "labels that a namespace has to have, all of them"),
+    Key("matchExpressions", _CONDITIONS, "further conditions that a namespace has to fulfil"),
+)
 
+OPPORTUNIST = Record("opportunist", _A_NAMESPACE, "Namespaces that may run opportunistically.", SELECTION_KEYS)
+NAMESPACE = Record(
+    "namespace",
+    _A_NAMESPACE,
+    "Namespaces that may use a virtual cluster: one by its name, or all that a selector chooses.",
+    (
+        *SELECTION_KEYS,
+        Key(
+            "maxPriority",
+            Priority(),
+            "the highest priority that they have in this virtual cluster; only with `access: namespaces`",
+            MAX_GUARANTEED_PRIORITY,
+        ),
+    ),
+)
 
-def read_access(reader: Reader, node: yaml.Node | None) -> Access | None:
-    """The value of `access`; everybody if it is left out, None after noting that it is none."""
-    if node is None or is_null(node):
-        return Access.EVERYBODY
-    choices = {str(each.value): each for each in Access}
-    expected = " or ".join(choices)
-    word = reader.text(node, expected)
-    if word not in choices and isinstance(node, yaml.ScalarNode):
-        reader.note(node, describe(node), expected, closest(word, choices))
-    return choices.get(word)
+OPPORTUNISTIC = Record(
+    "opportunistic",
+    "who may run opportunistically (a mapping)",
+    "Who may run opportunistically (priority -1).",
+    (
+        Key(
+            "namespaces",
+            ListOf("a list of namespaces, [] for none", Either(_NAMESPACE, OPPORTUNIST)),
+            "names of namespaces, or selectors without `maxPriority`; `[]` for none",
+            is_required=True,
+        ),
+    ),
+    is_nullable=True,
+)
+
+_NAMESPACES = ListOf("a list of namespaces", Either(_NAMESPACE, NAMESPACE))
+
+ACCESS_KEYS = (
+    Key(
+        "access",
+        Choice(Access),
+        "who may use a virtual cluster: `namespaces`, those that it lists, or `everybody`: see [who may use "
+        "what](#who-may-use-what)",
+        Access.EVERYBODY,
+    ),
+    Key(
+        "opportunistic",
+        OPPORTUNISTIC,
+        "the namespaces that may run opportunistically: see [who may use what](#who-may-use-what)",
+        rule="every namespace, in a virtual cluster that it may use",
+    ),
+)
+USER_KEYS = (
+    Key(
+        "namespaces",
+        _NAMESPACES,
+        "who may use it, each a name or a mapping: see [who may use what](#who-may-use-what); their pods are its "
+        "own unless they name another virtual cluster",
+    ),
+    Key(
+        "maxPriority",
+        Priority(),
+        "the highest priority that any pod has in it: a number, or a word as in `priorityClasses`",
+        MAX_GUARANTEED_PRIORITY,
+    ),
+)
+"""Of a virtual cluster."""
 
 
 def read_opportunistic(reader: Reader, node: yaml.Node | None) -> tuple[NamespaceEntry, ...] | None:
     """The namespaces under `opportunistic`; None if it is left out."""
     if node is None or is_null(node):
         return None
-    what = "who may run opportunistically (a mapping)"
-    fields = reader.known_fields(node, what, OPPORTUNISTIC_KEYS)
-    expected = f"{_LIST}, [] for none"
-    listed = fields.get("namespaces")
-    if listed is None:
-        reader.missing(node, "namespaces", expected)
-        return ()
-    if is_null(listed):
-        reader.note(listed, "nothing", expected)
-    return NamespaceReader(reader, Access.NAMESPACES, SELECTION_KEYS).entries(listed)
+    given = OPPORTUNISTIC.given(reader, node)
+    return NamespaceReader(reader, Access.NAMESPACES, OPPORTUNIST).entries(given)
 
 
 def check_opportunists(reader: Reader, node: yaml.Node | None, rules: AccessRules) -> None:
@@ -75,29 +133,30 @@ def _may_run_nothing(rules: AccessRules, namespace: str, vc: str) -> bool:
 
 
 class NamespaceReader:
-    """Reads lists of namespaces, in which `keys` may stand. Without `access`, nothing is noted that depends on it."""
+    """Reads lists of namespaces, each a name or a `record`. Without `access`, nothing is noted that depends on it."""
 
-    def __init__(self, reader: Reader, access: Access | None, keys: tuple[str, ...] = ENTRY_KEYS) -> None:
+    def __init__(self, reader: Reader, access: Access | None, record: Record = NAMESPACE) -> None:
         self._reader = reader
         self._access = access
-        self._keys = keys
+        self._record = record
 
-    def virtual_cluster(self, node: yaml.Node, fields: Mapping[str, yaml.Node]) -> VirtualClusterAccess:
-        """Who may use a virtual cluster, by the fields of its mapping."""
-        entries = self.entries(fields.get("namespaces"))
+    def virtual_cluster(self, given: Given) -> VirtualClusterAccess:
+        """Who may use a virtual cluster."""
+        entries = self.entries(given)
         if not entries and self._access is Access.NAMESPACES:
             expected = "at least one under namespaces, or nobody can use it"
-            self._reader.note(fields.get("namespaces", node), "no namespace", expected, is_warning=True)
-        return VirtualClusterAccess(entries, self._priority(fields.get("maxPriority")))
+            self._reader.note(given.nodes.get("namespaces", given.node), "no namespace", expected, is_warning=True)
+        return VirtualClusterAccess(entries, given.value("maxPriority"))
 
-    def entries(self, node: yaml.Node | None) -> tuple[NamespaceEntry, ...]:
+    def entries(self, given: Given) -> tuple[NamespaceEntry, ...]:
         """The entries of a list; a name that is given twice is noted."""
         found: list[NamespaceEntry] = []
         first: dict[str, yaml.Node] = {}
-        for item in self._reader.items(node, _LIST, _NAMESPACE):
+        for item in _NAMESPACES.items(self._reader, given.part("namespaces")):
             if is_null(item):
                 continue
-            entry = self._mapping(item) if isinstance(item, yaml.MappingNode) else NamespaceEntry(self._name(item))
+            is_mapping = isinstance(item, yaml.MappingNode)
+            entry = self._mapping(item) if is_mapping else NamespaceEntry(_NAMESPACE.read(self._reader, item))
             if entry.name in first:
                 line = self._reader.line(first[entry.name])
                 twice = f"namespace {shorten(entry.name)} given twice (first on line {line})"
@@ -108,78 +167,49 @@ class NamespaceReader:
         return tuple(found)
 
     def _mapping(self, node: yaml.Node) -> NamespaceEntry:
-        fields = self._reader.known_fields(node, _ENTRY, self._keys)
-        ways = [key for key in SELECTION_KEYS if key in fields]
+        given = self._record.given(self._reader, node)
+        ways = [key.name for key in SELECTION_KEYS if key.name in given.nodes]
         if not ways:
             self._reader.missing(node, "name", "name, matchLabels or matchExpressions")
         elif "name" in ways and len(ways) > 1:
             self._reader.note(node, " and ".join(ways), "either a name or a selector")
-        requirements = (*self._labels(fields.get("matchLabels")), *self._expressions(fields.get("matchExpressions")))
-        if ways and "name" not in ways and not requirements and all(_is_empty(fields[way]) for way in ways):
+        labels = given.value("matchLabels", {})
+        requirements = (
+            *(Requirement(label, Operator.IN, (value,)) for label, value in labels.items()),
+            *(
+                self._requirement(item)
+                for item in _CONDITIONS.items(self._reader, given.part("matchExpressions"))
+                if not is_null(item)
+            ),
+        )
+        if ways and "name" not in ways and not requirements and all(_is_empty(given.nodes[way]) for way in ways):
             self._reader.note(node, "a selector of every namespace", "at least one label, or access: everybody")
-        name = self._name(fields["name"]) if "name" in fields else ""
-        return NamespaceEntry(name, () if name else requirements, self._own_priority(fields.get("maxPriority")))
+        name = given.value("name") or ""
+        return NamespaceEntry(name, () if name else requirements, self._own_priority(given))
 
-    def _name(self, node: yaml.Node) -> str:
-        name = self._reader.text(node, _NAMESPACE)
-        if isinstance(node, yaml.ScalarNode) and not DNS_LABEL.fullmatch(name):
-            self._reader.note(node, describe(node), _NAMESPACE)
-        return name
-
-    def _own_priority(self, node: yaml.Node | None) -> int:
+    def _own_priority(self, given: Given) -> int:
         """The `maxPriority` of an entry, which means nothing where everybody may use the virtual cluster."""
-        if node is not None and not is_null(node) and self._access is Access.EVERYBODY:
+        node = given.nodes.get("maxPriority")
+        if node is None:
+            return MAX_GUARANTEED_PRIORITY
+        if not is_null(node) and self._access is Access.EVERYBODY:
             expected = "access: namespaces, or maxPriority of the virtual cluster"
             self._reader.note(node, "maxPriority of one namespace while everybody has access", expected)
-        return self._priority(node)
+        priority: int = given.value("maxPriority")
+        return priority
 
-    def _priority(self, node: yaml.Node | None) -> int:
-        return MAX_GUARANTEED_PRIORITY if node is None or is_null(node) else read_priority(self._reader, node)
-
-    # ---- selectors
-
-    def _labels(self, node: yaml.Node | None) -> list[Requirement]:
-        found = []
-        for name, key, value in self._reader.fields(node, "values of labels by name"):
-            self._check_label(name, key)
-            found.append(Requirement(name, Operator.IN, (self._value(value),)))
-        return found
-
-    def _expressions(self, node: yaml.Node | None) -> list[Requirement]:
-        what = "a condition (a mapping)"
-        items = self._reader.items(node, "a list of conditions", what)
-        return [self._requirement(item, what) for item in items if not is_null(item)]
-
-    def _requirement(self, node: yaml.Node, what: str) -> Requirement:
+    def _requirement(self, node: yaml.Node) -> Requirement:
         reader = self._reader
-        fields = reader.known_fields(node, what, REQUIREMENT_KEYS)
-        key = reader.required_name(node, fields, "key", _LABEL)
-        if key:
-            self._check_label(key, fields["key"])
-        choices = {str(each.value): each for each in Operator}
-        expected = f"one of {', '.join(choices)}"
-        word = reader.required_name(node, fields, "operator", expected)
-        if word and word not in choices:
-            reader.note(fields["operator"], describe(fields["operator"]), expected, closest(word, choices))
-        operator = choices.get(word, Operator.IN)
-        values_node = fields.get("values")
-        values = tuple(self._value(each) for each in reader.items(values_node, "a list of values", A_LABEL_VALUE))
+        given = CONDITION.given(reader, node)
+        key, operator = given.value("key") or "", given.value("operator")
+        values = tuple(given.value("values", ()))
+        values_node = given.nodes.get("values", node)
         takes_values = operator in (Operator.IN, Operator.NOT_IN)
-        if word in choices and takes_values and not values and isinstance(node, yaml.MappingNode):
-            reader.note(values_node or node, "no values", f"at least one with {word}")
-        if not takes_values and values:
-            reader.note(values_node or node, "values", f"none with {word}")
-        return Requirement(key, operator, values)
-
-    def _value(self, node: yaml.Node) -> str:
-        value = self._reader.text(node, A_LABEL_VALUE)
-        if isinstance(node, yaml.ScalarNode) and not LABEL_VALUE.fullmatch(value):
-            self._reader.note(node, describe(node), A_LABEL_VALUE)
-        return value
-
-    def _check_label(self, name: str, node: yaml.Node) -> None:
-        if not LABEL.fullmatch(name):
-            self._reader.note(node, f"label {shorten(name)}", _LABEL)
+        if takes_values and not values and isinstance(node, yaml.MappingNode):
+            reader.note(values_node, "no values", f"at least one with {operator.value}")
+        if operator and not takes_values and values:
+            reader.note(values_node, "values", f"none with {operator.value}")
+        return Requirement(key, operator or Operator.IN, values)
 
 
 def _is_empty(node: yaml.Node) -> bool:

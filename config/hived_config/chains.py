@@ -6,12 +6,36 @@ from functools import cached_property
 import yaml
 
 from hived.specs import MAX_LEVELS, CellTypeSpec
+from hived_config.kinds import Boolean, Integer, Key, MapOf, Record, name_text
 from hived_config.reader import Reader, closest, is_null, shorten
 
 MAX_CHILD_COUNT = 32_768
 """Of one cell: some rules look at each of a cell's children for each of them."""
 
-CELL_TYPE_KEYS = ("childCellType", "childCellNumber", "isNodeLevel")
+CELL_TYPE = Record(
+    "cellType",
+    "a cell type (a mapping)",
+    f"A cell type above the leaf cells. A chain has at most {MAX_LEVELS} levels, exactly one of them the node level.",
+    (
+        Key(
+            "childCellType",
+            name_text("the name of the children's cell type"),
+            "the type of its children; a type that is not defined is a leaf cell type: one device",
+            is_required=True,
+        ),
+        Key(
+            "childCellNumber",
+            Integer("a whole number of children", 1, MAX_CHILD_COUNT),
+            "how many children a cell has, at least 1",
+            is_required=True,
+        ),
+        Key("isNodeLevel", Boolean(), "whether such a cell is one Kubernetes node", False),
+    ),
+)
+
+CELL_TYPES = MapOf(
+    "cell types by name", CELL_TYPE, "cell type", name_text("a name, printable and without blanks around it")
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +109,7 @@ class CellTypes:
         self.specs: dict[str, CellTypeSpec] = {}
         self.broken: set[str] = set()
         self.is_given = isinstance(node, yaml.MappingNode)
-        for name, key, value in reader.fields(node, "cell types by name"):
+        for name, key, value in CELL_TYPES.fields(reader, node):
             self._read(name, key, value)
         self._refuse_cycles()
         self.leaf_types = {spec.child_type for spec in self.specs.values()} - self.specs.keys() - self.broken
@@ -98,15 +122,11 @@ class CellTypes:
     def _read(self, name: str, key: yaml.Node, node: yaml.Node) -> None:
         reader = self._reader
         self._keys[name] = key
-        if not name or name != name.strip() or not name.isprintable():
-            reader.note(key, f"cell type {shorten(name)}", "a name, printable and without blanks around it")
         if is_null(node):
-            reader.note(node, "nothing", "a cell type (a mapping)")
-        fields = reader.known_fields(node, "a cell type (a mapping)", CELL_TYPE_KEYS)
-        child = reader.required_name(node, fields, "childCellType", "the name of the children's cell type")
-        what = "a whole number of children"
-        count = reader.required_integer(node, fields, "childCellNumber", what, 1, MAX_CHILD_COUNT)
-        is_node_level = reader.boolean(fields.get("isNodeLevel"), "true or false")
+            reader.note(node, "nothing", CELL_TYPE.what)
+        given = CELL_TYPE.given(reader, node)
+        child, count = given.value("childCellType"), given.value("childCellNumber")
+        is_node_level = given.value("isNodeLevel")
         if child and count is not None and is_node_level is not None:
             self.specs[name] = CellTypeSpec(name, child, count, is_node_level)
         else:

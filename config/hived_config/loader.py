@@ -5,24 +5,73 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import yaml
-
 from hived.specs import ClusterSpec
 from hived_config.access import Access, AccessRules
-from hived_config.access_reader import ACCESS_KEYS, check_opportunists, read_access, read_opportunistic
-from hived_config.chains import CellTypes
+from hived_config.access_reader import (
+    ACCESS_KEYS,
+    CONDITION,
+    NAMESPACE,
+    OPPORTUNIST,
+    OPPORTUNISTIC,
+    check_opportunists,
+    read_opportunistic,
+)
+from hived_config.chains import CELL_TYPE, CELL_TYPES, CellTypes
 from hived_config.document import MAX_NODES, gc_paused, read_text
 from hived_config.errors import ConfigError, Mistake
+from hived_config.kinds import Given, Key, Record
 from hived_config.openpai import open_configuration
-from hived_config.physical import PhysicalCells
+from hived_config.physical import TOP_CELLS, PhysicalCells
 from hived_config.reader import Reader, is_null
 from hived_config.rules import POD_RULE_KEYS, PodRules, check_foreign, read_pod_rules
 from hived_config.settings import SETTING_KEYS, Settings, read_settings
-from hived_config.skus import SkuTypes, read_sku_types
-from hived_config.virtual import VirtualClusters
+from hived_config.skus import SKU_TYPE, SKU_TYPES, read_sku_types
+from hived_config.trees import CELL
+from hived_config.virtual import PINNED_CELL, VIRTUAL_CELL, VIRTUAL_CLUSTER, VIRTUAL_CLUSTERS, VirtualClusters
 
-DOCUMENT_KEYS = (*SETTING_KEYS, *POD_RULE_KEYS, *ACCESS_KEYS, "physicalCluster", "virtualClusters")
-PHYSICAL_CLUSTER_KEYS = ("skuTypes", "cellTypes", "physicalCells")
+PHYSICAL_CLUSTER = Record(
+    "physicalCluster",
+    "the physical cluster (a mapping)",
+    "The hardware.",
+    (
+        Key("cellTypes", CELL_TYPES, "by name, the cell types above the leaf cells", is_required=True),
+        Key("physicalCells", TOP_CELLS, "the trees of cells there are; at least one", is_required=True),
+        Key(
+            "skuTypes",
+            SKU_TYPES,
+            "by leaf cell type, what one leaf cell stands for to those who ask for devices, CPUs and memory; placement "
+            "does not look at it",
+        ),
+    ),
+)
+
+DOCUMENT = Record(
+    "document",
+    "a scheduler configuration (a mapping)",
+    "The cluster, how it is divided, and how the scheduler runs.",
+    (
+        Key(
+            "physicalCluster",
+            PHYSICAL_CLUSTER,
+            "the hardware: what kinds of cells there are, and which cells",
+            is_required=True,
+        ),
+        Key(
+            "virtualClusters",
+            VIRTUAL_CLUSTERS,
+            "by name, what each virtual cluster is promised; may be `{}`",
+            is_required=True,
+        ),
+        *ACCESS_KEYS,
+        *POD_RULE_KEYS,
+        *SETTING_KEYS,
+    ),
+)
+RECORDS = (
+    PHYSICAL_CLUSTER, CELL_TYPE, CELL, SKU_TYPE, VIRTUAL_CLUSTER, NAMESPACE, CONDITION, OPPORTUNISTIC, OPPORTUNIST,
+    VIRTUAL_CELL, PINNED_CELL,
+)  # fmt: skip
+"""The kinds of mappings inside a document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +124,32 @@ def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
 def _read(reader: Reader, environ: Mapping[str, str]) -> tuple[ClusterSpec | None, Settings, PodRules, list[Mistake]]:
     """What `load` gives, or why it cannot."""
     if is_null(reader.root):
-        reader.note(reader.root, "nothing", "a scheduler configuration (a mapping)")
-    fields = reader.known_fields(reader.root, "a scheduler configuration (a mapping)", DOCUMENT_KEYS)
-    settings = read_settings(reader, fields, environ)
-    cluster, rules = _read_cluster(reader, fields)
+        reader.note(reader.root, "nothing", DOCUMENT.what)
+    given = DOCUMENT.given(reader, reader.root)
+    settings = read_settings(given, environ)
+    cluster, rules = _read_cluster(reader, given)
     return cluster, settings, rules, reader.mistakes()
 
 
-def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> tuple[ClusterSpec | None, PodRules]:
-    """The cluster among the top-level `fields`, and how its pods are read; no cluster if a part is missing, which is
-    noted. The others are checked.
+def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, PodRules]:
+    """The cluster of a document, and how its pods are read; no cluster if a part is missing, which is noted. The others
+    are checked.
     """
-    physical_node = _required(reader, reader.root, fields, "physicalCluster", "the physical cluster")
-    virtual_node = _required(reader, reader.root, fields, "virtualClusters", "virtual clusters by name")
-    parts: Mapping[str, yaml.Node] = {}
-    types_node = cells_node = None
+    physical_node, virtual_node = given.part("physicalCluster"), given.part("virtualClusters")
+    types_node = cells_node = skus_node = None
     if physical_node is not None:
-        parts = reader.known_fields(physical_node, "the physical cluster (a mapping)", PHYSICAL_CLUSTER_KEYS)
-        types_node = _required(reader, physical_node, parts, "cellTypes", "cell types by name")
-        cells_node = _required(reader, physical_node, parts, "physicalCells", "a list of physical cells")
+        parts = PHYSICAL_CLUSTER.given(reader, physical_node)
+        types_node, cells_node, skus_node = (parts.part(name) for name in ("cellTypes", "physicalCells", "skuTypes"))
     types = CellTypes(reader, types_node)
-    skus = read_sku_types(reader, parts["skuTypes"], types) if "skuTypes" in parts else SkuTypes()
+    skus = read_sku_types(reader, skus_node, types)
     physical = PhysicalCells(reader, types, cells_node)
-    access = read_access(reader, fields.get("access"))
+    access = given.value("access")
     virtual = VirtualClusters(reader, physical, virtual_node, access)
-    opportunistic = fields.get("opportunistic")
+    opportunistic = given.nodes.get("opportunistic")
     access_rules = AccessRules(access or Access.EVERYBODY, virtual.access, read_opportunistic(reader, opportunistic))
     check_opportunists(reader, opportunistic, access_rules)
     rules = replace(
-        read_pod_rules(reader, fields, types),
+        read_pod_rules(given, types),
         resources=skus.resources,
         device_classes=skus.device_classes,
         node_labels=skus.node_labels,
@@ -113,18 +159,5 @@ def _read_cluster(reader: Reader, fields: Mapping[str, yaml.Node]) -> tuple[Clus
     if types_node is None or cells_node is None or virtual_node is None:
         return None, rules
     cluster = ClusterSpec(types.specs, physical.cells, virtual.specs, skus.specs)
-    check_foreign(reader, fields.get("foreignDevices"), rules, cluster)
+    check_foreign(reader, given.nodes.get("foreignDevices"), rules, cluster)
     return cluster, rules
-
-
-def _required(
-    reader: Reader, parent: yaml.Node, fields: Mapping[str, yaml.Node], key: str, what: str
-) -> yaml.Node | None:
-    """The value under `key`; None after noting its absence."""
-    node = fields.get(key)
-    if node is None:
-        reader.missing(parent, key, what)
-    elif is_null(node):
-        reader.note(node, "nothing", what)
-        return None
-    return node

@@ -7,11 +7,11 @@ import yaml
 
 from hived.specs import PhysicalCellSpec
 from hived_config.chains import CellTypes, Chain
+from hived_config.kinds import ListOf, Schema, name_text, required
 from hived_config.reader import Reader, closest, shorten
 from hived_config.size import refuse_large_hardware
 from hived_config.trees import (
     CELL,
-    CELL_KEYS,
     CELLS,
     Devices,
     GeneratedNodes,
@@ -21,6 +21,19 @@ from hived_config.trees import (
     read_shape,
     refuse_equal_addresses,
 )
+
+TOP_TYPE = name_text("the cell type of a top-level cell")
+
+
+class _TopCells(ListOf):
+    """Physical cells that no other cell gives a type."""
+
+    def schema(self) -> Schema:
+        typed = {"required": ["cellType"], "properties": {"cellType": TOP_TYPE.schema()}}
+        return super().schema() | {"items": {"allOf": [self.item.schema(), typed]}}
+
+
+TOP_CELLS = _TopCells(CELLS.what, CELL, is_never_empty=True)
 
 _GENERATED_NAME = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 
@@ -44,7 +57,7 @@ class PhysicalCells:
         self.chains: dict[str, Chain] = {}
         self.top_counts: dict[str, int] = {}
         self._named_chains: set[str] = set()
-        items = reader.items(node, CELLS, CELL)
+        items = TOP_CELLS.items(reader, node)
         self.is_complete = bool(items)
         if isinstance(node, yaml.SequenceNode) and not items:
             reader.note(node, "an empty list", "at least one physical cell")
@@ -64,8 +77,8 @@ class PhysicalCells:
 
     def _read_top(self, node: yaml.Node, index: int) -> PhysicalCellSpec:
         reader, types = self._reader, self._types
-        fields = reader.known_fields(node, CELL, CELL_KEYS)
-        top = reader.required_name(node, fields, "cellType", "the cell type of a top-level cell")
+        fields = CELL.nodes(reader, node)
+        top = required(reader, node, fields, "cellType", TOP_TYPE) or ""
         chain = None
         if top in types.specs:
             chain = types.chain(top, fields["cellType"])

@@ -221,33 +221,6 @@ class Reader:
             self.note(node, shorten(text), f"{what}, printable and without blanks around it")
         return text
 
-    def required_name(self, parent: yaml.Node, fields: dict[str, yaml.Node], key: str, what: str) -> str:
-        """The name under `key`; its absence is noted at the mapping `parent`."""
-        node = fields.get(key)
-        if node is None:
-            self.missing(parent, key, what)
-            return ""
-        if is_null(node) or (isinstance(node, yaml.ScalarNode) and not node.value):
-            self.note(node, describe(node), what)
-            return ""
-        return self.name(node, what)
-
-    def required_integer(
-        self,
-        parent: yaml.Node,
-        fields: dict[str, yaml.Node],
-        key: str,
-        what: str,
-        minimum: int,
-        maximum: int = INT32_MAX,
-    ) -> int | None:
-        """The integer under `key`; its absence is noted at the mapping `parent`."""
-        node = fields.get(key)
-        if node is None:
-            self.missing(parent, key, what)
-            return None
-        return self.integer(node, what, minimum, maximum)
-
     def integer(self, node: yaml.Node, what: str, minimum: int, maximum: int = INT32_MAX) -> int | None:
         """A decimal integer within bounds; None after noting why it is not one."""
         if not isinstance(node, yaml.ScalarNode) or node.tag != PLAIN or not _INTEGER.fullmatch(node.value):

@@ -9,16 +9,9 @@ import yaml
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.access import AccessRules
 from hived_config.chains import CellTypes
-from hived_config.reader import Reader, closest, describe, is_null, shorten
-from hived_config.skus import A_RESOURCE, RESOURCE
-
-POD_RULE_KEYS = ("schedulerNames", "priorityClasses", "topologyLevels", "foreignDevices")
-
-GPU_RESOURCE = "nvidia.com/gpu"
-"""What a leaf cell is to Kubernetes, unless its SKU type says otherwise."""
-
-GPU_DEVICE_CLASS = "gpu.nvidia.com"
-"""The DeviceClass of leaf cells that are `nvidia.com/gpu`, unless their SKU type says otherwise."""
+from hived_config.kinds import Choice, Given, Key, ListOf, MapOf, Schema, Text, ValueKind, name_text
+from hived_config.reader import Reader, closest, shorten
+from hived_config.skus import GPU_DEVICE_CLASS, GPU_RESOURCE, RESOURCE
 
 SCHEDULER_NAMES = ("hived", "hived-{vc}", "hivedscheduler-ds-{vc}")
 """What pods may ask for as schedulerName, by default: names of ours, and those that `hived submit` and OpenPAI use."""
@@ -36,6 +29,64 @@ class Foreign(Enum):
     OCCUPY = "occupy"
     IGNORE = "ignore"
     REFUSE = "refuse"
+
+
+_WORDS = PRIORITY_WORDS | {PREEMPTIBLE: OPPORTUNISTIC_PRIORITY}
+
+
+class Priority(ValueKind):
+    """A priority as a number or one of the known words."""
+
+    what = f"{', '.join(_WORDS)} or a number from {OPPORTUNISTIC_PRIORITY} to {MAX_GUARANTEED_PRIORITY}"
+    words = "word or whole number"
+
+    def read(self, reader: Reader, node: yaml.Node) -> int:
+        """The number; 0 after noting why it is neither."""
+        if isinstance(node, yaml.ScalarNode) and node.value in _WORDS:
+            return _WORDS[node.value]
+        return reader.integer(node, self.what, OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY) or 0
+
+    def schema(self) -> Schema:
+        """Either of them."""
+        number = {"type": "integer", "minimum": OPPORTUNISTIC_PRIORITY, "maximum": MAX_GUARANTEED_PRIORITY}
+        return {"anyOf": [{"enum": [*_WORDS]}, number]}
+
+
+_SCHEDULER_NAMES = ListOf(
+    "a list of names",
+    name_text("a name that pods have as schedulerName, such as hived or gpus-{vc}", r"(\{vc\}|[^{}])+"),
+    is_never_empty=True,
+)
+_FOREIGN = Choice(Foreign)
+_LEVELS = MapOf("cell types by what a level is called", Text("a cell type of cellTypes"))
+_HIGH_WORDS = ", ".join(f"`{word}` ({number})" for word, number in PRIORITY_WORDS.items() if number > 0)
+
+POD_RULE_KEYS = (
+    Key(
+        "schedulerNames",
+        _SCHEDULER_NAMES,
+        "what pods have as schedulerName if they are for hived; `{vc}` stands for each virtual cluster in lower case",
+        SCHEDULER_NAMES,
+    ),
+    Key(
+        "priorityClasses",
+        MapOf("priorities by the name of a PriorityClass", Priority()),
+        f"by name of a PriorityClass, the priority: `{OPPORTUNISTIC_PRIORITY}` (opportunistic, also `{PREEMPTIBLE}` or "
+        f"`oppo`) to `{MAX_GUARANTEED_PRIORITY}`, or {_HIGH_WORDS}",
+    ),
+    Key(
+        "topologyLevels",
+        _LEVELS,
+        "by what topology wishes call a level, the cell type: see [topology wishes](#topology-wishes)",
+    ),
+    Key(
+        "foreignDevices",
+        MapOf(f"{_FOREIGN.what} by device resource", _FOREIGN, "resource", RESOURCE),
+        "by device resource, what follows from pods that use it without having got it from hived: `occupy` (default) "
+        "takes as many leaf cells of their node out of use, `ignore` nothing, `refuse` as `occupy`, and the admission "
+        "webhook refuses the pods of other schedulers: see [devices](devices.md)",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +154,16 @@ def names_for(scheduler_names: Iterable[str], virtual_clusters: Iterable[str]) -
     return list(dict.fromkeys(name for names in named for name in names))
 
 
-def read_pod_rules(reader: Reader, fields: Mapping[str, yaml.Node], types: CellTypes) -> PodRules:
-    """What the top-level `fields` of a document say; the rest of `PodRules` stands with cells and virtual clusters."""
-    names, classes, levels, foreign = (fields.get(key) for key in POD_RULE_KEYS)
+def read_pod_rules(given: Given, types: CellTypes) -> PodRules:
+    """The rules that stand in the document itself; the others stand with cells and virtual clusters."""
     return PodRules(
-        scheduler_names=_read_scheduler_names(reader, names),
-        priority_classes={
-            name: read_priority(reader, value)
-            for name, _, value in reader.fields(classes, "priorities by the name of a PriorityClass")
-        },
+        scheduler_names=_read_scheduler_names(given),
+        priority_classes=given.value("priorityClasses", {}),
         topology_levels={
-            name: _read_cell_type(reader, value, types)
-            for name, _, value in reader.fields(levels, "cell types by what a level is called")
+            name: _read_cell_type(given.reader, value, types)
+            for name, _, value in _LEVELS.fields(given.reader, given.nodes.get("topologyLevels"))
         },
-        foreign_devices=_read_foreign(reader, foreign),
+        foreign_devices=given.value("foreignDevices", {}),
     )
 
 
@@ -130,47 +177,17 @@ def check_foreign(reader: Reader, node: yaml.Node | None, rules: PodRules, clust
             reader.note(key, f"resource {shorten(name)}", expected, closest(name, known), is_warning=True)
 
 
-def _read_scheduler_names(reader: Reader, node: yaml.Node | None) -> tuple[str, ...]:
-    if node is None or is_null(node):
-        return SCHEDULER_NAMES
-    expected = "a name that pods have as schedulerName, such as hived or gpus-{vc}"
-    items = reader.items(node, "a list of names", expected)
-    names = [reader.name(item, expected) for item in items]
-    for name, item in zip(names, items, strict=True):
-        if isinstance(item, yaml.ScalarNode) and (not name or set("{}") & set(name.replace("{vc}", ""))):
-            reader.note(item, describe(item), expected)
-    if not items and isinstance(node, yaml.SequenceNode):
-        reader.note(node, "no name", f"{expected}; leave the key out for {', '.join(SCHEDULER_NAMES)}")
-    return tuple(names)
-
-
-def _read_foreign(reader: Reader, node: yaml.Node | None) -> dict[str, Foreign]:
-    choices = {str(choice.value): choice for choice in Foreign}
-    expected = " or ".join(choices)
-    found = {}
-    for name, key, value in reader.fields(node, f"{expected} by device resource"):
-        if not RESOURCE.fullmatch(name):
-            reader.note(key, f"resource {shorten(name)}", A_RESOURCE)
-        word = reader.text(value, expected)
-        if word not in choices and isinstance(value, yaml.ScalarNode):
-            reader.note(value, describe(value), expected)
-        found[name] = choices.get(word, Foreign.OCCUPY)
-    return found
-
-
-def read_priority(reader: Reader, node: yaml.Node) -> int:
-    """A priority as a number or one of the known words; 0 after noting why it is neither."""
-    words = PRIORITY_WORDS | {PREEMPTIBLE: OPPORTUNISTIC_PRIORITY}
-    if isinstance(node, yaml.ScalarNode) and node.value in words:
-        return words[node.value]
-    expected = f"{', '.join(words)} or a number from {OPPORTUNISTIC_PRIORITY} to {MAX_GUARANTEED_PRIORITY}"
-    return reader.integer(node, expected, OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY) or 0
+def _read_scheduler_names(given: Given) -> tuple[str, ...]:
+    node = given.nodes.get("schedulerNames")
+    if isinstance(node, yaml.SequenceNode) and not node.value:
+        expected = f"{_SCHEDULER_NAMES.item.what}; leave the key out for {', '.join(SCHEDULER_NAMES)}"
+        given.reader.note(node, "no name", expected)
+    return tuple(given.value("schedulerNames"))
 
 
 def _read_cell_type(reader: Reader, node: yaml.Node, types: CellTypes) -> str:
-    expected = "a cell type of cellTypes"
-    name = reader.text(node, expected)
+    name: str = _LEVELS.values.read(reader, node)
     is_noted = not isinstance(node, yaml.ScalarNode)
     if types.is_given and not is_noted and name not in types.names:
-        reader.note(node, f"cell type {shorten(name)}", expected, closest(name, types.names))
+        reader.note(node, f"cell type {shorten(name)}", _LEVELS.values.what, closest(name, types.names))
     return name

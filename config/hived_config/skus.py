@@ -5,27 +5,91 @@ And by which device resource and node labels pods of other dialects mean it.
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
 from hived.specs import SkuTypeSpec
 from hived_config.chains import CellTypes
+from hived_config.kinds import Integer, Key, MapOf, Number, Record, Schema, Text, ValueKind
 from hived_config.reader import Reader, closest, describe, shorten
 
-SKU_TYPE_KEYS = ("gpu", "cpu", "memory", "resource", "deviceClass", "nodeLabels")
+GPU_RESOURCE = "nvidia.com/gpu"
+"""A leaf cell is this to Kubernetes, unless its SKU type says otherwise."""
 
-A_RESOURCE = "a device resource of Kubernetes, such as nvidia.com/gpu"
-RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
+GPU_DEVICE_CLASS = "gpu.nvidia.com"
+"""The DeviceClass of leaf cells that are `nvidia.com/gpu`, unless their SKU type says otherwise."""
 
-A_LABEL_VALUE = "the value of a label: at most 63 letters, digits, '-', '_' and '.'"
-LABEL = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
-LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+RESOURCE = Text(
+    "a device resource of Kubernetes, such as nvidia.com/gpu",
+    r"[a-z0-9.-]+/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?",
+)
+LABEL_PATTERN = r"([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+LABEL_VALUE = Text(
+    "the value of a label: at most 63 letters, digits, '-', '_' and '.'",
+    r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?",
+)
 
-_MEMORY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)", re.ASCII)
-_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
+_MEMORY = re.compile(r"([0-9]{1,15}(\.[0-9]{1,15})?)(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?", re.ASCII)
+_BYTES = {None: 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
     f"{prefix}i": 2 ** (10 * power) for power, prefix in enumerate("KMGTP", start=1)
 }
-_DEVICE_CLASS = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+
+
+class _Memory(ValueKind):
+    """A Kubernetes quantity of memory; a plain number is bytes."""
+
+    what = "an amount of memory, such as 4096Mi or 32Gi"
+    words = "text or number"
+
+    def read(self, reader: Reader, node: yaml.Node) -> float:
+        """In MiB; 0 after noting why it is none."""
+        match = _MEMORY.fullmatch(node.value) if isinstance(node, yaml.ScalarNode) else None
+        if match is None:
+            reader.note(node, describe(node), self.what)
+            return 0.0
+        return float(match[1]) * float(_BYTES[match[3]]) / 2**20
+
+    def schema(self) -> Schema:
+        """With a unit, or as bytes."""
+        return {"type": ["string", "number"], "pattern": f"^{_MEMORY.pattern}$", "minimum": 0}
+
+
+SKU_TYPE = Record(
+    "skuType",
+    "a SKU type (a mapping)",
+    "What one leaf cell of a type stands for to those who ask for devices, CPUs and memory.",
+    (
+        Key(
+            "gpu",
+            Integer("a whole number of GPUs", 0),
+            "devices; a type without any is only had by pods that name it in HiveD's own words",
+            rule="`1`, but `0` where `cpu` or `memory` is given and no `resource`",
+            is_nullable=False,
+        ),
+        Key("cpu", Number("a number of CPUs"), "CPUs", 0, is_nullable=False),
+        Key("memory", _Memory(), "memory, such as `4096Mi` or `32Gi`; a plain number is bytes", 0, is_nullable=False),
+        Key("resource", RESOURCE, "the resource that a device is to Kubernetes", GPU_RESOURCE, is_nullable=False),
+        Key(
+            "deviceClass",
+            Text("the name of a DeviceClass, such as gpu.nvidia.com", r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?"),
+            "the DeviceClass by which claims ask for its devices; `''` for none",
+            rule=f"`{GPU_DEVICE_CLASS}` where `resource` is `{GPU_RESOURCE}`",
+            is_nullable=False,
+        ),
+        Key(
+            "nodeLabels",
+            MapOf(
+                "labels of nodes by name",
+                LABEL_VALUE,
+                "label",
+                Text("the name of a label, such as example.com/gpu-model", LABEL_PATTERN),
+            ),
+            "labels that its nodes have; a pod whose nodeSelector has one of them wants this type",
+        ),
+    ),
+    is_nullable=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,61 +102,25 @@ class SkuTypes:
     node_labels: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def read_sku_types(reader: Reader, node: yaml.Node, types: CellTypes) -> SkuTypes:
+SKU_TYPES = MapOf("SKU types by name", SKU_TYPE)
+
+
+def read_sku_types(reader: Reader, node: yaml.Node | None, types: CellTypes) -> SkuTypes:
     """The SKU types of a file. One that names no leaf cell type is only warned of: nothing will use it."""
     skus = SkuTypes()
+    by_key: dict[str, dict[str, Any]] = {
+        "resource": skus.resources, "deviceClass": skus.device_classes, "nodeLabels": skus.node_labels
+    }  # fmt: skip
     are_types_known = types.is_given and not types.broken
-    for name, key, value in reader.fields(node, "SKU types by name"):
+    for name, key, value in SKU_TYPES.fields(reader, node):
         if are_types_known and name not in types.leaf_types:
             expected = "a leaf cell type, or nothing can use it"
             reader.note(key, f"SKU type {shorten(name)}", expected, closest(name, types.leaf_types), is_warning=True)
-        fields = reader.known_fields(value, "a SKU type (a mapping)", SKU_TYPE_KEYS)
-        is_of_devices = "resource" in fields or not ("cpu" in fields or "memory" in fields)
-        gpu = reader.integer(fields["gpu"], "a whole number of GPUs", 0) if "gpu" in fields else int(is_of_devices)
-        cpu = reader.number(fields["cpu"], "a number of CPUs") if "cpu" in fields else 0.0
-        memory = _read_memory(reader, fields["memory"]) if "memory" in fields else 0.0
-        skus.specs[name] = SkuTypeSpec(gpu or 0, cpu, memory)
-        if "resource" in fields:
-            skus.resources[name] = _read_resource(reader, fields["resource"])
-        if "deviceClass" in fields:
-            skus.device_classes[name] = _read_device_class(reader, fields["deviceClass"])
-        if "nodeLabels" in fields:
-            skus.node_labels[name] = _read_labels(reader, fields["nodeLabels"])
+        given = SKU_TYPE.given(reader, value)
+        is_of_devices = "resource" in given.nodes or given.nodes.keys().isdisjoint(("cpu", "memory"))
+        gpu = given.value("gpu", int(is_of_devices)) or 0
+        skus.specs[name] = SkuTypeSpec(gpu, float(given.value("cpu")), float(given.value("memory")))
+        for part, values in by_key.items():
+            if part in given.nodes:
+                values[name] = given.value(part, {})
     return skus
-
-
-def _read_resource(reader: Reader, node: yaml.Node) -> str:
-    resource = reader.text(node, A_RESOURCE)
-    if not RESOURCE.fullmatch(resource):
-        reader.note(node, describe(node), A_RESOURCE)
-    return resource
-
-
-def _read_device_class(reader: Reader, node: yaml.Node) -> str:
-    """The name of a DeviceClass; "" for none."""
-    expected = "the name of a DeviceClass, such as gpu.nvidia.com"
-    name = reader.text(node, expected)
-    if name and not _DEVICE_CLASS.fullmatch(name):
-        reader.note(node, describe(node), expected)
-    return name
-
-
-def _read_labels(reader: Reader, node: yaml.Node) -> dict[str, str]:
-    labels = {}
-    expected = A_LABEL_VALUE
-    for name, key, value in reader.fields(node, "labels of nodes by name"):
-        labels[name] = reader.text(value, expected)
-        if not LABEL.fullmatch(name):
-            reader.note(key, f"label {shorten(name)}", "the name of a label, such as example.com/gpu-model")
-        if not LABEL_VALUE.fullmatch(labels[name]):
-            reader.note(value, describe(value), expected)
-    return labels
-
-
-def _read_memory(reader: Reader, node: yaml.Node) -> float:
-    """A Kubernetes quantity of memory, in MiB; a plain number is bytes."""
-    match = _MEMORY.fullmatch(node.value) if isinstance(node, yaml.ScalarNode) else None
-    if match is None:
-        reader.note(node, describe(node), "an amount of memory, such as 4096Mi or 32Gi")
-        return 0.0
-    return float(match[1]) * float(_BYTES[match[2]]) / 2**20

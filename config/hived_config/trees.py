@@ -13,11 +13,39 @@ import yaml
 
 from hived.specs import PhysicalCellSpec
 from hived_config.chains import Chain
+from hived_config.kinds import Key, ListOf, Record, Text, name_text
 from hived_config.reader import INT32_MAX, Reader, shorten
 
-CELL_KEYS = ("cellType", "cellAddress", "pinnedCellId", "cellChildren")
-CELL = "a physical cell (a mapping)"
-CELLS = "a list of physical cells"
+_TYPE = Text("the name of a cell type")
+_ADDRESS = name_text("an address", "[^/]*")
+_PIN_ID = name_text("a pinned cell id", ".*")
+
+CELL = Record(
+    "physicalCell",
+    "a physical cell (a mapping)",
+    "A physical cell, with what is written of the cells below it.",
+    (
+        Key(
+            "cellType",
+            _TYPE,
+            "required for a top-level cell, which is at node level or above",
+            rule="of a child: its parent's `childCellType`",
+        ),
+        Key(
+            "cellAddress",
+            _ADDRESS,
+            "its part of the address; for a cell at node level the name of the Kubernetes node, for a leaf cell the "
+            "index of its device",
+            rule="the cell's running index",
+        ),
+        Key("pinnedCellId", _PIN_ID, "a name by which one virtual cluster can have exactly this cell"),
+    ),
+)
+CELLS = ListOf("a list of physical cells", CELL)
+# A cell contains cells, so its last key is added behind its definition.
+CELL.keys["cellChildren"] = Key(
+    "cellChildren", CELLS, "its children, either all `childCellNumber` of them or none", rule="generated"
+)
 
 _GENERATED = PhysicalCellSpec()
 _INDEX = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -67,7 +95,7 @@ class Inventory:
 
 
 def _read_address(reader: Reader, node: yaml.Node, is_leaf: bool) -> str:
-    address = reader.name(node, "an address")
+    address = reader.name(node, _ADDRESS.what)
     if "/" in address:
         reader.note(node, shorten(address), "an address without '/', which joins the levels of a full one")
     elif address and is_leaf and not _is_device_index(address):
@@ -134,7 +162,7 @@ class TreeReader:
     ) -> tuple[PhysicalCellSpec, ...] | None:
         """The written children; () if they are what would be generated, None if they are to be generated."""
         chain, depth = self._chain, len(position) - 1
-        items = self._reader.items(node, CELLS, CELL)
+        items = CELLS.items(self._reader, node)
         if not items:
             return None
         wanted = chain.fan_out[depth]
@@ -149,7 +177,7 @@ class TreeReader:
         first = 0 if depth == chain.node_depth else default * wanted
         children = []
         for i, item in enumerate(items):
-            fields = self._reader.known_fields(item, CELL, CELL_KEYS)
+            fields = CELL.nodes(self._reader, item)
             children.append(self.read(item, fields, (*position, i), first + i))
         if depth + 1 not in (chain.node_depth, chain.leaf_depth):
             refuse_equal_addresses(self._reader, zip(range(first, first + len(items)), children, items, strict=True))
@@ -171,13 +199,13 @@ class TreeReader:
 
     def _check_type(self, node: yaml.Node, depth: int) -> None:
         types = self._chain.types
-        given = self._reader.text(node, "the name of a cell type")
+        given = _TYPE.read(self._reader, node)
         if given and given != types[depth]:
             found = f"cell type {shorten(given)} below a cell of type {types[depth - 1]}"
             self._reader.note(node, found, f"{types[depth]}, its childCellType")
 
     def _read_pin(self, node: yaml.Node, position: tuple[int, ...]) -> str:
-        pin_id = self._reader.name(node, "a pinned cell id")
+        pin_id = _PIN_ID.read(self._reader, node)
         if pin_id:
             pin = Pin(node, self._chain, position)
             first = self._inventory.pins.setdefault(pin_id, pin)
@@ -189,9 +217,9 @@ class TreeReader:
 
 def read_shape(reader: Reader, fields: dict[str, yaml.Node], inventory: Inventory) -> None:
     """Check what can be checked of a cell without a sound chain: keys and kinds of values, all the way down."""
-    reader.text(fields.get("cellType"), "the name of a cell type")
+    reader.text(fields.get("cellType"), _TYPE.what)
     if "cellAddress" in fields:
         _read_address(reader, fields["cellAddress"], is_leaf=False)
-    inventory.lost_pins.add(reader.name(fields.get("pinnedCellId"), "a pinned cell id"))
-    for item in reader.items(fields.get("cellChildren"), CELLS, CELL):
-        read_shape(reader, reader.known_fields(item, CELL, CELL_KEYS), inventory)
+    inventory.lost_pins.add(reader.name(fields.get("pinnedCellId"), _PIN_ID.what))
+    for item in CELLS.items(reader, fields.get("cellChildren")):
+        read_shape(reader, CELL.nodes(reader, item), inventory)

@@ -2,26 +2,86 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 import yaml
 
 from hived.specs import VirtualCellSpec, VirtualClusterSpec
 from hived_config.access import Access, VirtualClusterAccess
-from hived_config.access_reader import NamespaceReader
+from hived_config.access_reader import USER_KEYS, NamespaceReader
 from hived_config.chains import Chain
+from hived_config.kinds import Choice, Integer, Key, ListOf, MapOf, Record, name_text
 from hived_config.physical import PhysicalCells
-from hived_config.reader import Reader, closest, describe, is_null, shorten
+from hived_config.reader import Reader, closest, shorten
 from hived_config.size import refuse_large_claims
 from hived_config.trees import Pin
 
-VIRTUAL_CLUSTER_KEYS = ("virtualCells", "pinnedCells", "namespaces", "maxPriority", "placement")
-VIRTUAL_CELL_KEYS = ("cellType", "cellNumber")
-PINNED_CELL_KEYS = ("pinnedCellId",)
+VIRTUAL_CELL = Record(
+    "virtualCell",
+    "a virtual cell (a mapping)",
+    "Cells of one type that a virtual cluster is promised.",
+    (
+        Key(
+            "cellType",
+            name_text("a path of cell types, such as CHAIN.TYPE", r"[^.]+(\.[^.]+)*"),
+            "a path down a chain, `CHAIN.TYPE.TYPE`: the first part names the chain, the last one the type of the "
+            "promised cells",
+            is_required=True,
+        ),
+        Key("cellNumber", Integer("a whole number of cells", 0), "how many", is_required=True),
+    ),
+)
 
-_CLUSTER = "a virtual cluster (a mapping)"
-_CELL = "a virtual cell (a mapping)"
-_PIN = "a pinned cell (a mapping)"
-_PLACEMENT = "topology or packed, or no such key"
+PINNED_CELL = Record(
+    "pinnedCell",
+    "a pinned cell (a mapping)",
+    "A pinned cell that a virtual cluster has.",
+    (
+        Key(
+            "pinnedCellId",
+            name_text("the id of a physical cell"),
+            "the id of a physical cell that no other virtual cluster uses",
+            is_required=True,
+        ),
+    ),
+)
+
+
+class Placement(Enum):
+    """Where the gangs of a virtual cluster are placed."""
+
+    TOPOLOGY = "topology"
+    PACKED = "packed"
+
+
+_CELLS = ListOf("a list of virtual cells", VIRTUAL_CELL)
+_PINS = ListOf("a list of pinned cells", PINNED_CELL)
+
+VIRTUAL_CLUSTER = Record(
+    "virtualCluster",
+    "a virtual cluster (a mapping)",
+    "What one virtual cluster is promised, and who may use it.",
+    (
+        Key("virtualCells", _CELLS, "how many cells of which type it is promised"),
+        Key("pinnedCells", _PINS, "which pinned cells are its own"),
+        *USER_KEYS,
+        Key(
+            "placement",
+            Choice(Placement, "topology or packed, or no such key"),
+            "`topology`: its gangs are kept below the lowest cell that has room, then where the fewest cells are "
+            "broken; `packed`: as HiveD does it, also gangs of other dialects whose pods fill nodes",
+            rule="as HiveD does, but gangs of other dialects whose pods fill nodes near together",
+        ),
+    ),
+    is_nullable=True,
+)
+
+VIRTUAL_CLUSTERS = MapOf(
+    "virtual clusters by name",
+    VIRTUAL_CLUSTER,
+    "virtual cluster",
+    name_text("a name, printable, without '/' and without blanks around it", "[^/]+"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +110,7 @@ class VirtualClusters:
         self.access: dict[str, VirtualClusterAccess] = {}
         self.packed: set[str] = set()
         self.specs: dict[str, VirtualClusterSpec] = {}
-        for name, key, value in reader.fields(node, "virtual clusters by name"):
-            self._check_name(name, key)
+        for name, _, value in VIRTUAL_CLUSTERS.fields(reader, node):
             self.specs[name] = self._read(name, value)
         self._used_pins = {pin_id: pin for pin_id, pin in physical.pins.items() if pin_id in self._pin_users}
         self._refuse_nested_pins()
@@ -62,44 +121,29 @@ class VirtualClusters:
 
     # ---- reading
 
-    def _check_name(self, name: str, key: yaml.Node) -> None:
-        if not name or "/" in name or name != name.strip() or not name.isprintable():
-            expected = "a name, printable, without '/' and without blanks around it"
-            self._reader.note(key, f"virtual cluster {shorten(name)}", expected)
-
     def _read(self, vc: str, node: yaml.Node) -> VirtualClusterSpec:
         reader = self._reader
-        fields = reader.known_fields(node, _CLUSTER, VIRTUAL_CLUSTER_KEYS)
-        cells = reader.items(fields.get("virtualCells"), "a list of virtual cells", _CELL)
-        pins = reader.items(fields.get("pinnedCells"), "a list of pinned cells", _PIN)
-        access = self._namespaces.virtual_cluster(node, fields)
+        given = VIRTUAL_CLUSTER.given(reader, node)
+        cells = _CELLS.items(reader, given.part("virtualCells"))
+        pins = _PINS.items(reader, given.part("pinnedCells"))
+        access = self._namespaces.virtual_cluster(given)
         if self._lists_all or access != VirtualClusterAccess():
             self.access[vc] = access
+        placement = given.value("placement")
+        if placement is Placement.PACKED:
+            self.packed.add(vc)
         return VirtualClusterSpec(
             vc,
             tuple(self._read_cell(vc, cell) for cell in cells),
             tuple(self._read_pin(vc, pin) for pin in pins),
-            self._read_placement(vc, fields.get("placement")),
+            placement is Placement.TOPOLOGY,
         )
 
-    def _read_placement(self, vc: str, node: yaml.Node | None) -> bool:
-        """Whether it packs by topology; a VC that is `packed` is noted."""
-        if node is None or is_null(node):
-            return False
-        word = self._reader.text(node, _PLACEMENT)
-        if word == "packed":
-            self.packed.add(vc)
-        elif word != "topology":
-            self._reader.note(node, describe(node), _PLACEMENT)
-        return word != "packed"
-
     def _read_cell(self, vc: str, node: yaml.Node) -> VirtualCellSpec:
-        reader = self._reader
-        fields = reader.known_fields(node, _CELL, VIRTUAL_CELL_KEYS)
-        path = reader.required_name(node, fields, "cellType", "a path of cell types, such as CHAIN.TYPE")
-        count = reader.required_integer(node, fields, "cellNumber", "a whole number of cells", 0) or 0
+        given = VIRTUAL_CELL.given(self._reader, node)
+        path, count = given.value("cellType") or "", given.value("cellNumber") or 0
         if path:
-            self._claim(vc, path, count, fields["cellType"])
+            self._claim(vc, path, count, given.nodes["cellType"])
         return VirtualCellSpec(path, count)
 
     def _claim(self, vc: str, path: str, count: int, node: yaml.Node) -> None:
@@ -131,11 +175,11 @@ class VirtualClusters:
 
     def _read_pin(self, vc: str, node: yaml.Node) -> str:
         reader = self._reader
-        fields = reader.known_fields(node, _PIN, PINNED_CELL_KEYS)
-        pin_id = reader.required_name(node, fields, "pinnedCellId", "the id of a physical cell")
+        given = PINNED_CELL.given(reader, node)
+        pin_id: str = given.value("pinnedCellId")
         if not pin_id:
             return ""
-        id_node = fields["pinnedCellId"]
+        id_node = given.nodes["pinnedCellId"]
         if pin_id in self._pin_users:
             user, first = self._pin_users[pin_id]
             found = f"pinned cell {shorten(pin_id)}, already of {user} (line {reader.line(first)})"

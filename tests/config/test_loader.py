@@ -56,7 +56,11 @@ def test_every_recorded_cluster_loads_except_the_one_with_a_node_twice() -> None
 @pytest.mark.parametrize(
     ("start", "stop", "mistakes"),
     [
-        ("physicalCluster", "virtualClusters", ["f:1: found no physicalCluster, expected the physical cluster"]),
+        (
+            "physicalCluster",
+            "virtualClusters",
+            ["f:1: found no physicalCluster, expected the physical cluster (a mapping)"],
+        ),
         ("  cellTypes", "  physicalCells", ["f:2: physicalCluster: found no cellTypes, expected cell types by name"]),
         (
             "  physicalCells",

@@ -82,7 +82,7 @@ def test_a_resource_that_no_leaf_cell_means_is_warned_of() -> None:
         ("foreignDevices: {nvidia.com/gpu: gone}", f"foreignDevices['nvidia.com/gpu']: found gone, expected {A_WORD}"),
         ("foreignDevices: {nvidia.com/gpu: }", f"foreignDevices['nvidia.com/gpu']: found nothing, expected {A_WORD}"),
         ("foreignDevices: {nvidia.com/gpu: ignore, nvidia.com/gpu: ignore}", "foreignDevices['nvidia.com/gpu']: "),
-        ("priorityClass: {}", "priorityClass: found unknown key 'priorityClass', expected one of kubeApiServerAddress"),
+        ("priorityClass: {}", "priorityClass: found unknown key 'priorityClass', expected one of physicalCluster"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_a_mistake(written: str, mistake: str) -> None:

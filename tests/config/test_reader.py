@@ -27,7 +27,7 @@ def test_the_sound_file_has_no_mistakes() -> None:
             "  physicalCells:",
             "  physicalCell:",
             "f:6: physicalCluster.physicalCell: found unknown key 'physicalCell', "
-            "expected one of skuTypes, cellTypes, physicalCells (did you mean physicalCells?)",
+            "expected one of cellTypes, physicalCells, skuTypes (did you mean physicalCells?)",
         ),
         (
             "cellAddress: n0",

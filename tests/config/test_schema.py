@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from jsonschema import Draft7Validator
 
 from hived_cli import main
-from hived_config import access_reader, chains, loader, reference, skus, trees, virtual
+from hived_config import reference
 from hived_config.document import PLAIN, compose
 from hived_config.errors import ConfigError
 from hived_config.loader import load_text
@@ -23,6 +23,7 @@ from tests.places import ROOT
 
 SAMPLES = sorted((ROOT / "config" / "samples").glob("*.yaml"))
 RECORDED = sorted((ROOT.parent / "shared").glob("parity/configs/*.yaml"))
+DEFINITIONS = SCHEMA["definitions"] | {"document": SCHEMA}
 VALIDATOR = Draft7Validator(SCHEMA)
 
 
@@ -65,31 +66,17 @@ def test_every_recorded_cluster_is_valid() -> None:
     assert {path.name: found for path in RECORDED if (found := faults(path.read_text()))} == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [
-        ("document", loader.DOCUMENT_KEYS),
-        ("physicalCluster", loader.PHYSICAL_CLUSTER_KEYS),
-        ("cellType", chains.CELL_TYPE_KEYS),
-        ("physicalCell", trees.CELL_KEYS),
-        ("skuType", skus.SKU_TYPE_KEYS),
-        ("virtualCluster", virtual.VIRTUAL_CLUSTER_KEYS),
-        ("namespace", access_reader.ENTRY_KEYS),
-        ("condition", access_reader.REQUIREMENT_KEYS),
-        ("opportunistic", access_reader.OPPORTUNISTIC_KEYS),
-        ("opportunist", access_reader.SELECTION_KEYS),
-        ("virtualCell", virtual.VIRTUAL_CELL_KEYS),
-        ("pinnedCell", virtual.PINNED_CELL_KEYS),
-    ],
-)
-def test_exactly_the_keys_that_readers_know_are_in_the_schema(name: str, keys: tuple[str, ...]) -> None:
-    record = SCHEMA if name == "document" else SCHEMA["definitions"][name]
-    assert record["properties"].keys() == set(keys)
-    assert record["additionalProperties"] is False
+def test_every_mapping_of_the_schema_has_its_keys_and_no_others() -> None:
+    assert {name for name, record in DEFINITIONS.items() if record["additionalProperties"] is not False} == set()
+
+
+def test_every_mapping_that_the_schema_refers_to_is_defined() -> None:
+    referred = re.findall(r"#/definitions/(\w+)", json.dumps(SCHEMA))
+    assert set(referred) == SCHEMA["definitions"].keys()
 
 
 def test_everything_in_the_schema_is_described() -> None:
-    records = [SCHEMA, *SCHEMA["definitions"].values()]
+    records = DEFINITIONS.values()
     assert [record for record in records if not record["description"]] == []
     assert [key for record in records for key, value in record["properties"].items() if not value["description"]] == []
 

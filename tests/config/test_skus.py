@@ -4,13 +4,13 @@ import pytest
 
 from hived.specs import SkuTypeSpec
 from hived_config.loader import load_text
-from hived_config.skus import SKU_TYPE_KEYS
+from hived_config.skus import SKU_TYPE
 from tests.config.sound_file import changed, cluster_of, mistakes_of
 
 A_RESOURCE = "a device resource of Kubernetes, such as nvidia.com/gpu"
 A_LABEL = "the name of a label, such as example.com/gpu-model"
 A_VALUE = "the value of a label: at most 63 letters, digits, '-', '_' and '.'"
-KEYS = ", ".join(SKU_TYPE_KEYS)
+KEYS = ", ".join(SKU_TYPE.keys)
 
 
 def with_skus(skus: str) -> str:

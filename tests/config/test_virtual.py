@@ -64,6 +64,7 @@ def test_a_virtual_cell_that_is_incomplete_is_a_mistake(written: str, mistake: s
 
 
 CHAIN_FIRST = "expected the cell type of a top-level physical cell as the first part"
+A_PATH = "expected a path of cell types, such as CHAIN.TYPE"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ CHAIN_FIRST = "expected the cell type of a top-level physical cell as the first 
         ("rack.NODE", f"found unknown chain 'rack', {CHAIN_FIRST} (did you mean RACK?)"),
         ("PAIR", f"found unknown chain 'PAIR', {CHAIN_FIRST} (did you mean RACK.NODE.PAIR?)"),
         ("XYZ", f"found unknown chain 'XYZ', {CHAIN_FIRST}"),
-        (".NODE", f"found unknown chain '', {CHAIN_FIRST}"),
+        (".NODE", f"found .NODE, {A_PATH}"),
         (
             "RACK.PAIRS",
             "found cell type 'PAIRS', which is not below RACK in chain RACK, "
@@ -85,7 +86,7 @@ CHAIN_FIRST = "expected the cell type of a top-level physical cell as the first 
         ),
         (
             "RACK.NODE.",
-            "found cell type '', which is not below NODE in chain RACK, expected a path down RACK.NODE.PAIR.GPU",
+            f"found RACK.NODE., {A_PATH}",
         ),
     ],
 )

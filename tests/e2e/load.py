@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from hived_config.rules import GPU_RESOURCE
+from hived_config.skus import GPU_RESOURCE
 from hived_extender.pods.asks import VIRTUAL_CLUSTER
 from hived_extender.pods.dialects import coscheduling_labels, koordinator, kueue
 from hived_jobs.roles import SCHEDULER

@@ -29,6 +29,7 @@ from hived_config.generating.machines import (
     listed,
     quantity,
 )
+from hived_config.kinds import Integer, name_text, required
 from hived_config.reader import TRUES, Reader, closest, describe, is_null, shorten
 
 RESERVED_CPU = 1.0
@@ -36,7 +37,9 @@ RESERVED_MEMORY_MIB = 2048.0
 """What a machine needs for the system, unless its owner knows better."""
 
 _SKU = "a machine type (a mapping)"
+_A_TYPE = "a machine type of machine-sku"
 _DEVICES = "devices (a mapping of type, model and count)"
+_MACHINE = "a machine (a mapping)"
 _MEMORY = "an amount of memory, such as 220Gi"
 
 
@@ -75,7 +78,7 @@ def read_layout(
         skus[name] = _read_sku(reader, value)
     machines: dict[str, Machine] = {}
     without: list[str] = []
-    for node in reader.items(fields.get("machine-list"), "a list of machines", "a machine (a mapping)"):
+    for node in reader.items(fields.get("machine-list"), "a list of machines", _MACHINE):
         read = _read_worker(reader, node, skus, levels)
         if read is None:
             continue
@@ -111,7 +114,7 @@ def _read_sku(reader: Reader, node: yaml.Node) -> _Sku:
             reader.note(key, f"unknown key {shorten(meant)}", "computing-device", "computing-device")
         return _Sku(cpu, memory_mib)
     parts = {name: value for name, _, value in reader.fields(devices, _DEVICES)}
-    count = reader.required_integer(devices, parts, "count", "a whole number of devices", 0)
+    count = required(reader, devices, parts, "count", Integer("a whole number of devices", 0))
     kind = reader.text(parts.get("type"), "a device resource, such as nvidia.com/gpu")
     model = reader.text(parts.get("model"), "the model of the devices")
     if "computing-device" not in fields:  # layouts of old have `gpu: {type: teslak80, count: 4}`
@@ -135,12 +138,12 @@ def _read_worker(
     reader: Reader, node: yaml.Node, skus: Mapping[str, _Sku], levels: Sequence[str]
 ) -> tuple[str, _Sku, tuple[str, ...]] | None:
     """Name, type and groups of a machine; None if it is no worker, or has a mistake."""
-    fields = {name: value for name, _, value in reader.fields(node, "a machine (a mapping)")}
-    name = reader.required_name(node, fields, "hostname", "the name of the machine, which is that of its node")
-    kind = reader.required_name(node, fields, "machine-type", "a machine type of machine-sku")
+    fields = {name: value for name, _, value in reader.fields(node, _MACHINE)}
+    hostname = name_text("the name of the machine, which is that of its node")
+    name = required(reader, node, fields, "hostname", hostname)
+    kind = required(reader, node, fields, "machine-type", name_text(_A_TYPE))
     if kind and kind not in skus:
-        expected = "a machine type of machine-sku"
-        reader.note(fields["machine-type"], shorten(kind), expected, closest(kind, skus))
+        reader.note(fields["machine-type"], shorten(kind), _A_TYPE, closest(kind, skus))
     is_worker = reader.text(fields.get("pai-worker"), "true or false") in TRUES
     groups = tuple(reader.text(fields.get(level), f"the {level} of the machine") for level in levels)
     return (name, skus[kind], groups) if is_worker and name and kind in skus else None

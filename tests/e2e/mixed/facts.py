@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hived_config.rules import GPU_RESOURCE
+from hived_config.skus import GPU_RESOURCE
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
 
 Json = dict[str, Any]

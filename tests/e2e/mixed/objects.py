@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hived_config.rules import GPU_RESOURCE
+from hived_config.skus import GPU_RESOURCE
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.asks import PRIORITY as ASKED_PRIORITY
 from hived_extender.pods.asks import VIRTUAL_CLUSTER

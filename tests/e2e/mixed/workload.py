@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hived_config.rules import GPU_RESOURCE
+from hived_config.skus import GPU_RESOURCE
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_lab.embedded.lifetimes import RUN_SECONDS
 from tests.e2e.machines import node_path
