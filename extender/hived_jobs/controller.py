@@ -15,7 +15,7 @@ from hived.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.creation import create_again, delete_pods
 from hived_jobs.job_facts import JobFacts, Key, read_pod
-from hived_jobs.policies import END_OF, Action, Phase, Reaction, SeenPod, decide, outcome
+from hived_jobs.policies import END_OF, Action, Phase, Reaction, TaskPod, decide, outcome
 from hived_jobs.records import Record, State
 from hived_jobs.submission import PlannedJob
 
@@ -125,7 +125,7 @@ class JobController:
         elif state.phase.is_final:
             delete_pods(self._kube, record, [pod for pod in seen.values() if not pod.is_finished])
 
-    def _react(self, record: Record, reaction: Reaction, seen: dict[str, SeenPod]) -> None:
+    def _react(self, record: Record, reaction: Reaction, seen: dict[str, TaskPod]) -> None:
         if not reaction.counts:
             return self._create(record, reaction.names)
         if reaction.action in END_OF:
@@ -140,7 +140,7 @@ class JobController:
         self._tell(f"job {record.name}: {reaction.reason}: {reaction.action.value} ({state.retries})")
         self._go_on_restarting(record, seen)
 
-    def _go_on_restarting(self, record: Record, seen: dict[str, SeenPod]) -> None:
+    def _go_on_restarting(self, record: Record, seen: dict[str, TaskPod]) -> None:
         going = record.state.going
         self._forget_stale_absences(record, going, seen)
         old = [pod for pod in seen.values() if going.get(pod.name) == pod.uid]
@@ -155,7 +155,7 @@ class JobController:
         record: Record,
         phase: Phase,
         reason: str,
-        seen: Mapping[str, SeenPod],
+        seen: Mapping[str, TaskPod],
         action: Action | None = None,
         removes: bool = True,
     ) -> None:
@@ -198,7 +198,7 @@ class JobController:
     def _tasks(self, record: Record) -> dict[str, str]:
         return {pod.name: pod.role for pod in self._plan(record).pods}
 
-    def _tasks_due(self, record: Record, seen: Mapping[str, SeenPod]) -> dict[str, str]:
+    def _tasks_due(self, record: Record, seen: Mapping[str, TaskPod]) -> dict[str, str]:
         """The pods that shall be there now, with their tasks: all, or the first so that `width` are unfinished."""
         plan, due, unfinished = self._plan(record), dict[str, str](), 0
         for pod in plan.pods:
@@ -208,7 +208,7 @@ class JobController:
             unfinished += pod.name not in seen or not seen[pod.name].is_finished
         return due
 
-    def _forget_stale_absences(self, record: Record, names: Iterable[str], seen: dict[str, SeenPod]) -> None:
+    def _forget_stale_absences(self, record: Record, names: Iterable[str], seen: dict[str, TaskPod]) -> None:
         """Ask for pods that the watch does not know: it may be behind, and an absence may restart a whole job."""
         if not self._plan(record).rules.policies:
             return

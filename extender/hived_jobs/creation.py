@@ -10,7 +10,7 @@ from hived.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.companions import as_stored, has_all
 from hived_jobs.job_facts import read_pod
-from hived_jobs.policies import Phase, SeenPod
+from hived_jobs.policies import Phase, TaskPod
 from hived_jobs.records import Record, State, create_record, record_of
 from hived_jobs.roles import JOB
 from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, priority_classes
@@ -130,7 +130,7 @@ def _clear(kube: KubeClient, record: Record, job: PlannedJob) -> set[str]:
         time.sleep(CHECK_S)
 
 
-def delete_pods(kube: KubeClient, record: Record, pods: Iterable[SeenPod]) -> None:
+def delete_pods(kube: KubeClient, record: Record, pods: Iterable[TaskPod]) -> None:
     """Delete pods of a job, these very ones, unless they are leaving already. Raises KubeError."""
     for pod in pods:
         if pod.is_leaving:

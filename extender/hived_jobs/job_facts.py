@@ -13,7 +13,7 @@ from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.versions import is_older
 from hived_extender.kube.watch import Reflector, Resource
-from hived_jobs.policies import SeenPod
+from hived_jobs.policies import TaskPod
 from hived_jobs.records import KIND, Record, parse_record
 from hived_jobs.roles import JOB
 from hived_jobs.submission import Manifest
@@ -133,7 +133,7 @@ class JobFacts:
         with self._changed:
             return not self._lists_missing and key not in self._records
 
-    def pods(self, record: Record) -> dict[str, SeenPod]:
+    def pods(self, record: Record) -> dict[str, TaskPod]:
         """The pods of a job, by name."""
         with self._changed:
             pods = dict(self._pods.get((record.namespace, record.name), {}))
@@ -236,7 +236,7 @@ def _record_in(config_map: Manifest) -> Record | None:
         return None
 
 
-def read_pod(kube: KubeClient, record: Record, name: str) -> SeenPod | None:
+def read_pod(kube: KubeClient, record: Record, name: str) -> TaskPod | None:
     """A pod of a job as the API server has it, None if there is none. Raises KubeError."""
     try:
         pod = kube.get(pod_path(record.namespace, name), JobPod)
@@ -252,7 +252,7 @@ def belongs(pod: JobPod, record: Record) -> bool:
     return any(owner.uid == record.uid for owner in pod.metadata.owner_references or ())
 
 
-def as_seen(pod: JobPod) -> SeenPod:
+def as_seen(pod: JobPod) -> TaskPod:
     """A pod as policies see it."""
     status = pod.status or _Status()
     codes = [
@@ -261,7 +261,7 @@ def as_seen(pod: JobPod) -> SeenPod:
         if one.state is not None and one.state.terminated is not None
     ]
     metadata = pod.metadata
-    return SeenPod(
+    return TaskPod(
         metadata.name,
         metadata.uid,
         status.phase or "Pending",

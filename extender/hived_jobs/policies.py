@@ -105,7 +105,7 @@ NO_RULES = Rules()
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPod:
+class TaskPod:
     """A pod of the job as it is now."""
 
     name: str
@@ -133,7 +133,7 @@ class Reaction:
     counts: bool = True
 
 
-def decide(rules: Rules, tasks: Mapping[str, str], seen: Mapping[str, SeenPod]) -> Reaction | None:
+def decide(rules: Rules, tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) -> Reaction | None:
     """What a running job needs; None if nothing.
 
     `tasks` has the task of every pod, by name, that shall be there; `seen` the pods that are.
@@ -151,7 +151,7 @@ def decide(rules: Rules, tasks: Mapping[str, str], seen: Mapping[str, SeenPod]) 
     return None
 
 
-def outcome(tasks: Mapping[str, str], seen: Mapping[str, SeenPod]) -> Phase | None:
+def outcome(tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) -> Phase | None:
     """How a job has ended all of whose pods have; None while one has not."""
     pods = [seen.get(name) for name in tasks]
     if not all(pod is not None and pod.is_finished for pod in pods):
@@ -159,7 +159,7 @@ def outcome(tasks: Mapping[str, str], seen: Mapping[str, SeenPod]) -> Phase | No
     return Phase.FAILED if any(pod is not None and pod.phase == "Failed" for pod in pods) else Phase.COMPLETED
 
 
-def _events(tasks: Mapping[str, str], seen: Mapping[str, SeenPod]) -> Iterator[tuple[Event, str, str]]:
+def _events(tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) -> Iterator[tuple[Event, str, str]]:
     """(event, pod, task) for everything that is the matter."""
     for name, task in tasks.items():
         pod = seen.get(name)

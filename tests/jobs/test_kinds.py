@@ -19,7 +19,7 @@ from hived_extender.pods.dialects.koordinator import PREFIX as GANG
 from hived_extender.pods.wire import Pod
 from hived_jobs.documents import stored_document
 from hived_jobs.kinds import KINDS, plan_document, plan_file, plan_jobs
-from hived_jobs.policies import Action, Event, Phase, SeenPod, decide
+from hived_jobs.policies import Action, Event, Phase, TaskPod, decide
 from tests.job_files import ALL, DEPLOYMENT, ELASTIC, JOB_SET, MPI, PLAIN, PYTORCH, TENSORFLOW, VOLCANO
 from tests.places import ROOT
 
@@ -262,7 +262,7 @@ def test_a_deployment_is_its_replicas(plan):
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_of_a_deployment_that_ends_is_replaced_though_the_others_run(phase, plan):
     job, _ = plan(DEPLOYMENT)
-    seen = {"web-0": SeenPod("web-0", "u0", "Running"), "web-1": SeenPod("web-1", "u1", phase)}
+    seen = {"web-0": TaskPod("web-0", "u0", "Running"), "web-1": TaskPod("web-1", "u1", phase)}
     reaction = decide(job.rules, {pod.name: pod.role for pod in job.pods}, seen)
     assert reaction is not None
     assert (reaction.action, reaction.names) == (Action.RESTART_POD, ("web-1",))

@@ -2,14 +2,14 @@
 
 import pytest
 
-from hived_jobs.policies import Action, Event, Phase, Policy, Reaction, Rules, SeenPod, decide, outcome
+from hived_jobs.policies import Action, Event, Phase, Policy, Reaction, Rules, TaskPod, decide, outcome
 
 TASKS = {"ps-0": "ps", "worker-0": "worker", "worker-1": "worker"}
 
 
-def pods(**changes: SeenPod | None) -> dict[str, SeenPod]:
+def pods(**changes: TaskPod | None) -> dict[str, TaskPod]:
     """All pods running, but for the changes (`worker_0` stands for worker-0)."""
-    seen = {name: SeenPod(name, f"uid-{name}", "Running") for name in TASKS}
+    seen = {name: TaskPod(name, f"uid-{name}", "Running") for name in TASKS}
     for key, pod in changes.items():
         name = key.replace("_", "-")
         if pod is None:
@@ -19,15 +19,15 @@ def pods(**changes: SeenPod | None) -> dict[str, SeenPod]:
     return seen
 
 
-def failed(name: str, exit_code: int = 1) -> SeenPod:
-    return SeenPod(name, f"uid-{name}", "Failed", exit_code)
+def failed(name: str, exit_code: int = 1) -> TaskPod:
+    return TaskPod(name, f"uid-{name}", "Failed", exit_code)
 
 
-def succeeded(name: str) -> SeenPod:
-    return SeenPod(name, f"uid-{name}", "Succeeded")
+def succeeded(name: str) -> TaskPod:
+    return TaskPod(name, f"uid-{name}", "Succeeded")
 
 
-LEAVING = SeenPod("worker-0", "uid", "Running", is_leaving=True)
+LEAVING = TaskPod("worker-0", "uid", "Running", is_leaving=True)
 DONE = {"worker_0": succeeded("worker-0"), "worker_1": succeeded("worker-1")}
 ALL, WORKERS = tuple(TASKS), ("worker-0", "worker-1")
 

@@ -9,7 +9,7 @@ from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient
 from hived_extender.service.gangs.names import written_name
 from hived_extender.service.verdicts import Verdict
-from hived_lab.demo.observer import SeenPod
+from hived_lab.demo.observer import ShownPod
 
 NAMESPACE = "default"
 """Where all pods of the cases are."""
@@ -58,11 +58,11 @@ class View:
 
 def look(kube: KubeClient, inspector: Inspector) -> View:
     """Look now. Raises UserError if the service does not answer."""
-    pods = {one.metadata.name: one for one in kube.list_objects(PODS, SeenPod).items}
+    pods = {one.metadata.name: one for one in kube.list_objects(PODS, ShownPod).items}
     return View(
         {written(group.name): _group(group) for group in inspector.groups()},
         {
-            name: PodView(one.metadata.uid, one.spec.node_name, bool(one.metadata.deletion_timestamp))
+            name: PodView(one.metadata.uid, one.node, bool(one.metadata.deletion_timestamp))
             for name, one in pods.items()
         },
         {node.name: _leaves(node) for top in inspector.physical_cluster() for node in top.nodes()},

@@ -15,47 +15,26 @@ from hived.errors import UserError
 from hived_extender.api.cells import AffinityGroup, Cell
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient
+from hived_extender.pods.wire import Pod, PodStatus
 from hived_extender.service.writes.notices import CONDITION_TYPE
 from hived_jobs.records import read_record
 from hived_jobs.roles import JOB
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str
-    uid: str
-    labels: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
+class _Status(PodStatus):
+    start_time: datetime | None = msgspec.field(name="startTime", default=None)
 
 
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _Condition(msgspec.Struct):
-    type: str
-    status: str
-    message: str = ""
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    phase: str = "Pending"
-    start_time: datetime | None = None
-    conditions: list[_Condition] | None = None
-
-
-class SeenPod(msgspec.Struct):
+class ShownPod(Pod):
     """A pod as the API server has it."""
 
-    metadata: _Metadata
-    spec: _Spec
     status: _Status = msgspec.field(default_factory=_Status)
 
     @property
     def waiting_reason(self) -> str:
         """What a pod that could not be placed is told: by the service, or before it says a word by kube-scheduler."""
-        told = {one.type: one.message for one in self.status.conditions or () if one.status == "False"}
-        return told.get(CONDITION_TYPE) or told.get("PodScheduled", "")
+        told = (self.condition(kind) for kind in (CONDITION_TYPE, "PodScheduled"))
+        return next((one.message for one in told if one is not None and one.status == "False" and one.message), "")
 
 
 WAITING, STARTING, RUNNING, DONE, EVICTED, DELETED = "waiting", "starting", "running", "done", "evicted", "deleted"
@@ -143,7 +122,7 @@ class Observer:
 
         While the service is away (it is being started again) the cells and groups of the last look stand.
         """
-        seen = {pod.metadata.uid: pod for pod in self.kube.list_objects(PODS, SeenPod).items}
+        seen = {pod.metadata.uid: pod for pod in self.kube.list_objects(PODS, ShownPod).items}
         at_s = time.monotonic() - self._zero
         self._look_at_jobs(seen)
         for pod in self.pods:
@@ -158,7 +137,7 @@ class Observer:
         self._last = Moment(at_s, cells, groups)
         return self._last
 
-    def _look_at_jobs(self, seen: Mapping[str, SeenPod]) -> None:
+    def _look_at_jobs(self, seen: Mapping[str, ShownPod]) -> None:
         """Follow pods that a controller made, and see where its jobs stand."""
         known = {pod.uid for pod in self.pods}
         for uid, pod in seen.items():
@@ -173,7 +152,7 @@ class Observer:
             self.podgroup_phases[name] = (self.kube.get(path).get("status") or {}).get("phase", "")
 
 
-def _update(pod: PodHistory, seen: SeenPod | None, at_s: float) -> None:
+def _update(pod: PodHistory, seen: ShownPod | None, at_s: float) -> None:
     """Bring a pod's history up to date."""
     if pod.state in (DONE, EVICTED, DELETED):
         return
@@ -183,6 +162,6 @@ def _update(pod: PodHistory, seen: SeenPod | None, at_s: float) -> None:
         return
     if pod.reason != seen.waiting_reason:
         pod.reason, pod.reason_since_s = seen.waiting_reason, at_s
-    pod.node = seen.spec.node_name
+    pod.node = seen.node
     pod.started_at = seen.status.start_time
-    pod.state = _PHASES.get(seen.status.phase, STARTING) if pod.node else WAITING
+    pod.state = _PHASES.get(seen.status.phase or "", STARTING) if pod.node else WAITING
