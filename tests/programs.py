@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-HIVED = [sys.executable, "-c", "from hived_cli import main; main()"]
+HIVED = [sys.executable, "-c", "from hived_cli import main; main(prog_name='hived')"]
 
 
 @contextmanager
@@ -21,6 +21,11 @@ def hived(*words: str, **options: Any) -> Iterator["subprocess.Popen[str]"]:
             yield process
         finally:
             process.kill()
+
+
+def output_of(*words: str) -> str:
+    """The standard output of the command `hived` with these words. Raises CalledProcessError."""
+    return subprocess.run([*HIVED, *words], check=True, capture_output=True, text=True).stdout
 
 
 def run_without_input(*words: str) -> "subprocess.CompletedProcess[str]":

@@ -19,10 +19,9 @@ from tests.attacks.attack import Latency, Outcome, Run
 from tests.benchmarks.process import cpu_ms, resident_mb
 from tests.e2e import guard
 from tests.e2e.pods import POD_LIST, Json, configuration, create, pod
-from tests.e2e.processes import Process, StartError, free_port
+from tests.e2e.processes import Process, StartError, answers, free_port, hived_process
 from tests.extender.http.secured import Files
 
-SERVE = "from hived_cli import main; main(prog_name='hived')"
 READY_S = 180.0
 STOP_S = 15.0
 LATER_S = 60.0
@@ -100,51 +99,42 @@ class Site:
         return self.folder / "kubeconfig"
 
     def _start(self, stack: ExitStack) -> None:
-        paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.api = Process(
             "api",
             [sys.executable, "-m", "tests.attacks.api", f"--config={self._config}", f"--port={self.api_port}",
              f"--kubeconfig={self._kubeconfig}", f"--users={self._users}"],
             self.folder / "api.log",
-            is_ready=lambda: self._kubeconfig.exists() and self._asks("/api/v1/nodes"),
-            environment=paths,
+            is_ready=lambda: self._kubeconfig.exists() and answers(f"http://127.0.0.1:{self.api_port}/api/v1/nodes", 2),
+            environment={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
         stack.callback(self.api.stop)
         self.api.start()
         self.kube = KubeClient.connect(kubeconfig=str(self._kubeconfig))  # with hived's rights
         stack.callback(self.kube.close)
-        self.services = [self._service(number, port, paths) for number, port in enumerate(self.ports)]
+        self.services = [self._service(number, port) for number, port in enumerate(self.ports)]
         for service, port in zip(self.services, self.ports, strict=True):
             stack.callback(service.stop)
             service.start(ready_s=READY_S)
             if port == self.port:
                 self.await_status(READINESS_PATH, port)  # the first one leads
 
-    def _service(self, number: int, port: int, paths: Json) -> Process:
-        command = [sys.executable, "-c", SERVE, "serve", f"--config={self._config}", f"--listen=127.0.0.1:{port}"]
+    def _service(self, number: int, port: int) -> Process:
+        words = [f"--config={self._config}"]
         files = [f"--tls-cert-file={self.files.certificate}", f"--tls-private-key-file={self.files.key}"]
-        command += [*files, f"--client-ca-file={self.files.ca}", "--authorize"] if self.is_secured else []
+        words += [*files, f"--client-ca-file={self.files.ca}", "--authorize"] if self.is_secured else []
         if self.webhook_port:
-            command += [f"--webhook-port={self.webhook_port}"]
-            command += [f"--webhook-tls-cert-file={self.files.certificate}"]
-            command += [f"--webhook-tls-private-key-file={self.files.key}"]
-        if self._file_limit:
-            command = ["sh", "-c", f'ulimit -n {self._file_limit} && exec "$@"', "sh", *command]
-        return Process(
+            words += [f"--webhook-port={self.webhook_port}"]
+            words += [f"--webhook-tls-cert-file={self.files.certificate}"]
+            words += [f"--webhook-tls-private-key-file={self.files.key}"]
+        return hived_process(
             f"hived-{number}",
-            [*command, *self._options],
+            port,
+            [*words, *self._options],
             self.folder / f"hived-{number}.log",
             is_ready=lambda: self.status(HEALTH_PATH, port=port) == 200,
-            environment=paths | {"KUBECONFIG": str(self._kubeconfig), "PYTHONFAULTHANDLER": "1"},
+            environment={"KUBECONFIG": str(self._kubeconfig), "PYTHONFAULTHANDLER": "1"},
+            file_limit=self._file_limit,
         )
-
-    def _asks(self, path: str) -> bool:
-        try:
-            connection = HTTPConnection("127.0.0.1", self.api_port, timeout=2)
-            connection.request("GET", path)
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
 
     # -- asking
 

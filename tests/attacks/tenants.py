@@ -7,8 +7,6 @@ once with the admission webhook and the policies that `hived manifests` prints.
 
 import itertools
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,11 +24,12 @@ from hived_extender.pods.asks import DEVICE_REQUESTS
 from hived_extender.pods.proofs import PROOF
 from tests.attacks.attack import Outcome, Run
 from tests.e2e.certificates import LOOPBACK
-from tests.e2e.cluster import SERVE, RealCluster
+from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import configuration, pod
 from tests.e2e.processes import free_port
 from tests.e2e.tools import DEFAULT, ToolsMissing, find
+from tests.programs import output_of
 
 Json = dict[str, Any]
 
@@ -111,7 +110,7 @@ def _on_cluster(run: Run, plane: ControlPlane, folder: Path, outcome: Outcome, *
     file, port = _configuration(folder), free_port()
     options: tuple[str, ...] = (f"--binding-secret={SECRET}",)
     if is_guarded:
-        _hived("certificates", "--out", str(folder / "tls"))
+        output_of("certificates", "--out", str(folder / "tls"))
         options += (f"--webhook-port={port}", f"--webhook-tls-cert-file={folder / 'tls' / 'tls.crt'}")
         options += (f"--webhook-tls-private-key-file={folder / 'tls' / 'tls.key'}",)
     cluster = RealCluster(plane, file, serve_options=options)
@@ -144,18 +143,13 @@ def _configuration(folder: Path) -> Path:
 def _guards(file: Path, folder: Path, port: int) -> list[Json]:
     """Webhook and policies as `hived manifests` prints them; only the webhook's address is put in."""
     ca = folder / "tls" / "ca.crt"
-    printed = yaml.safe_load_all(_hived("manifests", "--config", str(file), "--webhook", str(ca)))
+    printed = yaml.safe_load_all(output_of("manifests", "--config", str(file), "--webhook", str(ca)))
     guards = [each for each in printed if each["kind"] in (*POLICIES, "MutatingWebhookConfiguration")]
     for each in guards:
         for webhook in each.get("webhooks", ()):
             del webhook["clientConfig"]["service"]
             webhook["clientConfig"]["url"] = f"https://{LOOPBACK}:{port}{MUTATE_PATH}"
     return guards
-
-
-def _hived(*words: str) -> str:
-    done = subprocess.run([sys.executable, "-c", SERVE, *words], check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 class _Tenants:

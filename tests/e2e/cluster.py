@@ -1,9 +1,7 @@
 """The lab's cluster on a real control plane: kube-scheduler decides with our service, each in a process of its own."""
 
 import contextlib
-import os
 import shutil
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -22,12 +20,11 @@ from hived_jobs.configuration import publish
 from hived_lab.embedded.machines import machines_of
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.plane import SCHEDULER, ControlPlane
-from tests.e2e.processes import Process, free_port
+from tests.e2e.processes import Process, answers, free_port, hived_process
 from tests.e2e.rights import grant_rights, scheduler_kubeconfig, service_kubeconfig
 from tests.e2e.scheduling import scheduler_configuration
 from tests.e2e.service_proxy import ServiceProxy
 
-SERVE = "from hived_cli import main; main(prog_name='hived')"
 SYNCHRONOUS_PREEMPTION = "--feature-gates=SchedulerAsyncPreemption=false"
 """What docs/preemption.md asks for where kube-scheduler deletes the victims."""
 
@@ -209,25 +206,18 @@ class RealCluster:
         self.proxy.wait_ready(READY_S)
 
     def _service(self, number: int, port: int, options: tuple[str, ...]) -> Process:
-        address = f"{LOOPBACK}:{port}"
         # Beside others a replica is well, and not ready, until it leads.
         probe = "healthz" if "--leader-elect" in options else "readyz"
         kubeconfig = self._kubeconfig or service_kubeconfig(self.plane)
         source = f"--config-map={self._config_map}" if self._config_map else f"--config={self._file}"
-        python, paths = Path(sys.executable), sys.path
-        if self._product is not None:
-            python, paths = self._product / ".venv" / "bin" / "python", []
-        return Process(
+        return hived_process(
             f"hived-{number}",
-            [python, "-c", SERVE, "serve", source, f"--listen={address}", *options],
+            port,
+            [source, *options],
             self.plane.logs / f"hived-{number}.log",
-            is_ready=lambda: _answers(f"http://{address}/{probe}"),
-            environment={
-                **self._environment,
-                "KUBECONFIG": str(kubeconfig),
-                "POD_NAMESPACE": NAMESPACE,
-                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            },
+            is_ready=lambda: answers(f"http://{LOOPBACK}:{port}/{probe}"),
+            environment={**self._environment, "KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": NAMESPACE},
+            product=self._product,
         )
 
 
@@ -248,11 +238,3 @@ def _standing(port: int) -> str:
         return error.read().decode()
     except OSError:
         return ""
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=1):
-            return True
-    except OSError:
-        return False

@@ -11,7 +11,6 @@ import ssl
 import subprocess
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from hived_lab.embedded.machines import Machine
 from tests.e2e import guard
 from tests.e2e.certificates import LOOPBACK, Authority, KeyPair
 from tests.e2e.machines import KUBELET, PRESENT, NetworkFailures, create_nodes, is_ready, node_path
-from tests.e2e.processes import Process, StartError, free_port
+from tests.e2e.processes import Process, StartError, answers, free_port
 from tests.e2e.tools import Tools
 
 STAGES = Path(__file__).parent / "kwok"
@@ -322,11 +321,7 @@ class ControlPlane:
     # -- asking ----------------------------------------------------------------------------------
 
     def _answers(self, url: str) -> bool:
-        try:
-            with urllib.request.urlopen(url, timeout=PROBE_S, context=self._tls):
-                return True
-        except OSError:
-            return False
+        return answers(url, PROBE_S, self._tls)
 
     def _etcd_call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         request = urllib.request.Request(self._etcd_url + path, json.dumps(body).encode(), method="POST")

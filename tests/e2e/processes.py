@@ -6,13 +6,17 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.e2e import guard
+from tests.programs import HIVED
 
 POLL_S = 0.05
 STOP_S = 20.0
@@ -157,3 +161,38 @@ class Process:
         if self._process is not None and self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
+
+
+def hived_process(
+    name: str,
+    port: int,
+    words: Sequence[str],
+    log: Path,
+    *,
+    is_ready: Callable[[], bool],
+    environment: Mapping[str, str],
+    product: Path | None = None,
+    file_limit: int = 0,
+) -> Process:
+    """`hived serve` with these words on a port of loopback.
+
+    Parameters
+    ----------
+    product : the folder of another checkout, with a `.venv` of its own, that takes the place of this one
+    file_limit : how many files it may open, 0 for as many as the system allows
+    """
+    python, paths = (sys.executable, sys.path) if product is None else (str(product / ".venv" / "bin" / "python"), [])
+    command = [python, *HIVED[1:], "serve", f"--listen=127.0.0.1:{port}", *words]
+    if file_limit:
+        command = ["sh", "-c", f'ulimit -n {file_limit} && exec "$@"', "sh", *command]
+    variables = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return Process(name, command, log, is_ready=is_ready, environment=variables)
+
+
+def answers(url: str, timeout_s: float = 1.0, tls: ssl.SSLContext | None = None) -> bool:
+    """Whether a GET is answered with success."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s, context=tls):
+            return True
+    except OSError:
+        return False

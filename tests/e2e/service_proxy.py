@@ -5,48 +5,30 @@ and is refused if none did. Connections that stand stay with their replica, as t
 """
 
 import asyncio
-import contextlib
-import threading
 import time
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tests.e2e.certificates import LOOPBACK
+from tests.e2e.loopback import LoopbackServer
 
 PROBE_INTERVAL_S = 0.2
 PROBE_TIMEOUT_S = 1.0
 CHUNK = 1 << 16
 
 
-class ServiceProxy:
+class ServiceProxy(LoopbackServer):
     """Forwards a port of its own to those of `replicas` that are ready, all on loopback, from `start` to `stop`."""
 
     def __init__(self, replicas: Sequence[int]) -> None:
+        super().__init__("service-proxy")
         self._replicas = tuple(replicas)
         self._ready: list[int] = []
-        self._port = 0
         self._turn = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="service-proxy", daemon=True)
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Listen on a free port, and begin to probe."""
-        self._thread.start()
-        self._run(self._open())
-
-    def stop(self) -> None:
-        """Close everything."""
-        self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
-        self._loop.close()
-
-    @property
-    def url(self) -> str:
-        """Its address for clients."""
-        return f"http://{LOOPBACK}:{self._port}"
+        super().start()
+        self._loop.call_soon_threadsafe(lambda: self.spawn(self._probe_all()))
 
     def wait_ready(self, timeout_s: float = 30.0) -> None:
         """Wait until a replica is ready. Raises TimeoutError."""
@@ -55,27 +37,6 @@ class ServiceProxy:
             if time.monotonic() > until:
                 raise TimeoutError(f"none of {len(self._replicas)} replicas was ready after {timeout_s:.0f} s")
             time.sleep(PROBE_INTERVAL_S / 4)
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
-
-    async def _open(self) -> None:
-        self._server = await asyncio.start_server(self._accept, LOOPBACK, 0)
-        self._port = self._server.sockets[0].getsockname()[1]
-        self._spawn(self._probe_all())
-
-    async def _close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _probe_all(self) -> None:
         while True:
@@ -96,19 +57,11 @@ class ServiceProxy:
             return False
         return status[1:2] == [b"200"]
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Join the connection with a replica's; end it if none is ready."""
         replica = self._next()
-        try:
-            if replica is not None:
-                # A connection's task ends quietly, also when `stop` cuts it: streams log what a task of theirs raises.
-                with contextlib.suppress(OSError, asyncio.CancelledError):
-                    await _join(reader, writer, replica)
-        finally:
-            writer.transport.abort()
+        if replica is not None:
+            await _join(reader, writer, replica)
 
     def _next(self) -> int | None:
         ready = self._ready

@@ -18,7 +18,7 @@ from hived_extender.reconfiguration.versions import REFUSED, TEXT_KEY, VERSIONS_
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster
 from tests.e2e.failures.arena import redirected
-from tests.e2e.failures.http_proxy import HttpProxy, Side
+from tests.e2e.http_proxy import HttpProxy, Side
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import configuration, create, is_bound, pod, wait_until
 from tests.e2e.processes import Process

@@ -21,7 +21,7 @@ from hived_lab.embedded.machines import machines_of
 from hived_lab.embedded.nodes import READY
 from tests.e2e.cluster import RealCluster
 from tests.e2e.failures.arena import redirected
-from tests.e2e.failures.http_proxy import HttpProxy, Side
+from tests.e2e.http_proxy import HttpProxy, Side
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import CUSTOM, DEFINITIONS, definition, path_of
 from tests.e2e.pods import create, is_bound, priority_class, wait_until

@@ -1,8 +1,6 @@
 """The admission webhook on a real API server, which accepts its configuration and asks it about pods for hived."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -18,20 +16,15 @@ from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
 from hived_extender.pods.asks import DEVICE_REQUESTS
 from hived_extender.pods.wire import ENABLE_LIMIT
 from tests.e2e.certificates import LOOPBACK
-from tests.e2e.cluster import SERVE, RealCluster
+from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, Json, configuration, is_bound, pod
 from tests.e2e.processes import free_port
 from tests.extender.deploy.rules import of_kind
+from tests.programs import output_of
 
 GPU = "nvidia.com/gpu"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hived"
-
-
-def hived(*words: str) -> str:
-    """What a command prints."""
-    done = subprocess.run([sys.executable, "-c", SERVE, *words], check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 @pytest.fixture
@@ -39,8 +32,8 @@ def cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[RealCluster]:
     """A cluster with the webhook, configured as `hived manifests` does but for the address: there are no Services."""
     file, folder, port = configuration(tmp_path, {"a": 1}, gpus=4), tmp_path / "certificates", free_port()
     file.write_text(file.read_text().replace("  a:\n", "  a:\n    namespaces: [default]\n"))
-    hived("certificates", "--out", str(folder))
-    printed = yaml.safe_load_all(hived("manifests", "--config", str(file), "--webhook", str(folder / "ca.crt")))
+    output_of("certificates", "--out", str(folder))
+    printed = yaml.safe_load_all(output_of("manifests", "--config", str(file), "--webhook", str(folder / "ca.crt")))
     ((_, document),) = of_kind(list(printed), "MutatingWebhookConfiguration")
     del document["webhooks"][0]["clientConfig"]["service"]
     document["webhooks"][0]["clientConfig"]["url"] = f"https://{LOOPBACK}:{port}{MUTATE_PATH}"

@@ -1,8 +1,5 @@
 """A secured service on a real control plane: kube-scheduler's tlsConfig, and tokens that the API server reviews."""
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from http.client import HTTPSConnection
@@ -18,12 +15,13 @@ from hived_extender.http.reviews import REMEMBER_GRANTED_S
 from hived_extender.kube.client import pod_path
 from hived_lab.embedded.machines import machines_of
 from tests.e2e.certificates import LOOPBACK
-from tests.e2e.cluster import READY_S, SERVE
+from tests.e2e.cluster import READY_S
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import BUSY_S, POD_LIST, configuration, pod
-from tests.e2e.processes import Process, free_port
+from tests.e2e.processes import Process, free_port, hived_process
 from tests.e2e.rights import grant_rights, scheduler_kubeconfig, service_kubeconfig
 from tests.e2e.scheduling import scheduler_configuration
+from tests.programs import output_of
 
 CORE = "/api/v1/namespaces/default"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -41,24 +39,24 @@ class SecuredService:
         self.spec = load_cluster(file)
         self.port = free_port()
         self._trust = create_default_context(cafile=self.files / "ca.crt")
-        options = [f"--listen={LOOPBACK}:{self.port}"]
-        options += [f"--tls-cert-file={self.files}/tls.crt", f"--tls-private-key-file={self.files}/tls.key"]
+        options = [
+            f"--config={file}",
+            f"--tls-cert-file={self.files}/tls.crt",
+            f"--tls-private-key-file={self.files}/tls.key",
+        ]
         options += [f"--client-ca-file={self.files}/ca.crt", "--authorize", "--log-level=DEBUG"]
-        self.process = Process(
+        self.process = hived_process(
             "hived-secured",
-            [sys.executable, "-c", SERVE, "serve", f"--config={file}", *options],
+            self.port,
+            options,
             plane.logs / "hived-secured.log",
             is_ready=lambda: self.status("/readyz") == 200,
-            environment={
-                "KUBECONFIG": str(service_kubeconfig(plane)),
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            },
+            environment={"KUBECONFIG": str(service_kubeconfig(plane))},
         )
 
     def make_certificates(self, *options: str) -> None:
         """As an administrator does."""
-        command = [sys.executable, "-c", SERVE, "certificates", "--out", str(self.files), *options]
-        subprocess.run(command, check=True, capture_output=True)
+        output_of("certificates", "--out", str(self.files), *options)
 
     def start_scheduler(self) -> Process:
         """kube-scheduler, with the extender's tlsConfig."""

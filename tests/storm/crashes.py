@@ -1,6 +1,6 @@
 """Pushes during which the service is killed: `python -m tests.storm.crashes --random 100`.
 
-`hived serve --config-map` runs as a process of its own, behind a doorman, against an API server that lives on here.
+`hived serve --config-map` runs as a process of its own, behind a proxy, against an API server that lives on here.
 After each SIGKILL it is started again: then the old or the new configuration has to be in force, wholly.
 """
 
@@ -27,18 +27,20 @@ from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored
 from hived_extender.service.service import Service
 from hived_lab.embedded.cluster import EmbeddedCluster
+from tests.e2e.http_proxy import HttpProxy, Side
 from tests.extender.service.world import FakeKube, wait_until
 from tests.property.choices import Choices, Seeded
 from tests.storm.changes import changed
 from tests.storm.documents import Document, first_document, text_of
-from tests.storm.doorman import Doorman, Fate, Moment, Order
 from tests.storm.mistakes import push_body
 from tests.storm.replica import NAME, NAMESPACE, Replica
 from tests.storm.rules import Broken
 from tests.storm.site import CONFIG, GROUPS, call
 from tests.storm.traffic import POD_GROUPS, PODS, is_running, make_job
 
-CONFIG_MAP = f"/{NAME}"
+CONFIG_MAP = rf"/{NAME}(\?|$)"
+"""A pattern of paths."""
+
 CELLS = "/v1/inspect/clusterstatus"
 MET_S = 60.0
 PLANS = 5
@@ -50,13 +52,13 @@ LEAST_PODS = 10
 QUIET_S = 0.5
 
 KILLED = {
-    "before the store is read": Order("GET", CONFIG_MAP, Moment.BEFORE, fate=Fate.DROP),
-    "when the store was read": Order("GET", CONFIG_MAP, Moment.AFTER, fate=Fate.DROP),
-    "before the commit reached the API server": Order("PUT", CONFIG_MAP, Moment.BEFORE, fate=Fate.DROP),
-    "when the commit was answered": Order("PUT", CONFIG_MAP, Moment.AFTER, fate=Fate.DROP),
-    "when the new one is in force": Order("POST", "/events", Moment.BEFORE, fate=Fate.DROP),
+    "before the store is read": (Side.REQUEST, "GET", CONFIG_MAP),
+    "when the store was read": (Side.ANSWER, "GET", CONFIG_MAP),
+    "before the commit reached the API server": (Side.REQUEST, "PUT", CONFIG_MAP),
+    "when the commit was answered": (Side.ANSWER, "PUT", CONFIG_MAP),
+    "when the new one is in force": (Side.REQUEST, "POST", r"/events(\?|$)"),
 }
-"""By when the service is killed, what its doorman waits for."""
+"""By when the service is killed, the request or answer that its proxy waits for."""
 
 COMMITTED = ("when the commit was answered", "when the new one is in force")
 
@@ -66,9 +68,9 @@ Json = dict[str, Any]
 class Ward:
     """A cluster with running pods and a replica that is killed again and again; `tally` says what was in force then."""
 
-    def __init__(self, cluster: EmbeddedCluster, doorman: Doorman, replica: Replica, seed: int) -> None:
+    def __init__(self, cluster: EmbeddedCluster, proxy: HttpProxy, replica: Replica, seed: int) -> None:
         self.replica = replica
-        self.doorman = doorman
+        self.proxy = proxy
         self.tally: Counter[str] = Counter()
         self._cluster = cluster
         self._kube = KubeClient.connect(cluster.api_url)
@@ -92,31 +94,31 @@ class Ward:
             ward_kube = KubeClient.connect(cluster.api_url)
             ConfigMapStore(ward_kube, NAMESPACE, NAME, Metrics()).create(Stored(text))
             ward_kube.close()
-            doorman = Doorman(int(cluster.api_url.rpartition(":")[2]))
-            doorman.start()
-            stack.callback(doorman.stop)
+            proxy = HttpProxy(lambda: cluster.api_url)
+            proxy.start()
+            stack.callback(proxy.stop)
             kubeconfig = Path(folder, "kubeconfig")
-            kubeconfig.write_text(cluster.hived_kubeconfig.read_text().replace(cluster.api_url, doorman.url))
+            kubeconfig.write_text(cluster.hived_kubeconfig.read_text().replace(cluster.api_url, proxy.url))
             replica = Replica(kubeconfig, Path(folder, "log"))
             stack.callback(replica.kill)
             replica.start()
-            ward = cls(cluster, doorman, replica, seed)
+            ward = cls(cluster, proxy, replica, seed)
             stack.callback(ward._kube.close)
             ward._settle_pods()
             yield ward
 
     def kill_at(self, when: str) -> None:
         """Push and kill at one of `KILLED`, start again. Raises Broken if neither configuration is wholly in force."""
-        order = KILLED[when]
         for _ in range(PLANS):
             pushing = self._prepare()
-            self.doorman.expect(Order(order.method, order.path, order.moment, self.replica.kill, order.fate))
+            drop = self.proxy.drop(*KILLED[when], act=self.replica.kill)
             pushing.start()
+            is_met = drop.wait(MET_S)
             pushing.join()
             if self._answer[0] != OUTDATED:
                 break
-            self.doorman.forget()
-        if not self.doorman.wait_met(MET_S):
+            self.proxy.forget()
+        if not is_met:
             raise Broken(f"nothing was asked of the API server that is waited for: {when}; {self._answer}")
         found = self._look_after_start()
         wanted = "new" if when in COMMITTED else "old"
@@ -176,7 +178,7 @@ class Ward:
             self._answer = call(self.replica.url, "POST", CONFIG, body)
 
     def _look_after_start(self) -> str:
-        self.doorman.forget()
+        self.proxy.forget()
         if self._answer[0] not in (0, 200, OUTDATED):
             raise Broken(f"the push was refused: {self._answer}")
         self.replica.start()

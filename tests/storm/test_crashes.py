@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -16,10 +16,10 @@ from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored, Version
 from hived_extender.running import ConfigMapName, Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
-from tests.extender.service.world import PATIENCE_S, wait_until
+from tests.e2e.http_proxy import Hold, HttpProxy, Side
+from tests.extender.service.world import wait_until
 from tests.storm.crashes import CONFIG_MAP, Ward
 from tests.storm.documents import first_document, text_of, vcs
-from tests.storm.doorman import Doorman, Fate, Moment, Order
 from tests.storm.mistakes import push_body
 from tests.storm.replica import NAME, NAMESPACE
 from tests.storm.site import CONFIG, call
@@ -41,10 +41,10 @@ def test_a_service_that_is_killed_amid_a_push_has_the_old_or_the_new_configurati
 
 
 class Reached:
-    """An extender in this process that reaches its API server through a doorman."""
+    """An extender in this process that reaches its API server through a proxy."""
 
-    def __init__(self, extender: Extender, doorman: Doorman, kube: KubeClient) -> None:
-        self.doorman = doorman
+    def __init__(self, extender: Extender, proxy: HttpProxy, kube: KubeClient) -> None:
+        self.proxy = proxy
         self._extender = extender
         self._kube = kube
 
@@ -76,23 +76,23 @@ def reached(request: pytest.FixtureRequest) -> Iterator[Reached]:
 
 
 @contextmanager
-def running(text: str, timeout_s: float) -> Iterator[Reached]:
-    """A cluster, a doorman and an extender."""
+def running(text: str) -> Iterator[Reached]:
+    """A cluster, a proxy and an extender."""
     with ExitStack() as stack:
         cluster = stack.enter_context(EmbeddedCluster(load_text(text, "first.yaml").cluster))
         kube = KubeClient.connect(cluster.api_url)
         stack.callback(kube.close)
         first = Version(1, "2026-01-02T03:04:05Z", "", "", text)
         ConfigMapStore(kube, NAMESPACE, NAME, Metrics()).create(Stored(text, (first,)))
-        doorman = Doorman(int(cluster.api_url.rpartition(":")[2]))
-        doorman.start()
-        stack.callback(doorman.stop)
-        near = KubeClient.connect(doorman.url, str(cluster.hived_kubeconfig), request_timeout_s=timeout_s)
+        proxy = HttpProxy(lambda: cluster.api_url)
+        proxy.start()
+        stack.callback(proxy.stop)
+        near = KubeClient.connect(proxy.url, str(cluster.hived_kubeconfig), request_timeout_s=TIMEOUT_S)
         extender = stack.enter_context(
             start_extender(ConfigMapName(NAMESPACE, NAME), near, listen="127.0.0.1:0", serves_every_name=True)
         )
-        assert extender.wait_ready(PATIENCE_S)
-        yield Reached(extender, doorman, kube)
+        assert extender.wait_ready(30)
+        yield Reached(extender, proxy, kube)
 
 
 def other(priority: int) -> str:
@@ -121,16 +121,17 @@ def test_of_two_pushes_at_once_one_wins_and_the_other_is_told(reached: Reached) 
 def test_somebody_who_writes_between_reading_and_committing_wins(reached: Reached) -> None:
     """Another replica, or kubectl."""
 
-    reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.BEFORE, lambda: reached.edit(other(3))))
+    reached.proxy.hold(Side.REQUEST, "PUT", CONFIG_MAP, act=lambda: reached.edit(other(3))).release()
     code, answer = reached.push(other(1))
     assert (code, "changed by somebody else" in str(answer["message"])) == (409, True)
     wait_until(lambda: reached.in_force() == (2, other(3)))
 
 
-@held
-@pytest.mark.parametrize("fate", [Fate.DROP, Fate.HOLD], ids=lambda fate: fate.name.lower())
-def test_a_commit_that_happens_and_is_not_answered_comes_into_force(reached: Reached, fate: Fate) -> None:
-    reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.AFTER, fate=fate))
+@pytest.mark.parametrize("keep_back", [HttpProxy.drop, HttpProxy.hold], ids=["drop", "hold"])
+def test_a_commit_that_happens_and_is_not_answered_comes_into_force(
+    reached: Reached, keep_back: Callable[[HttpProxy, Side, str, str], Hold]
+) -> None:
+    keep_back(reached.proxy, Side.ANSWER, "PUT", CONFIG_MAP)
     code, answer = reached.push(other(1))
     assert (code, answer.get("version")) == (200, 2)
     assert reached.in_force() == (2, other(1))
@@ -138,7 +139,7 @@ def test_a_commit_that_happens_and_is_not_answered_comes_into_force(reached: Rea
 
 
 def test_a_commit_that_got_lost_changes_nothing(reached: Reached) -> None:
-    reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.BEFORE, fate=Fate.DROP))
+    reached.proxy.drop(Side.REQUEST, "PUT", CONFIG_MAP)
     code, answer = reached.push(other(1))
     assert (code, "was not changed" in str(answer)) == (503, True)
     assert reached.in_force() == (1, text_of(first_document()))
@@ -147,10 +148,10 @@ def test_a_commit_that_got_lost_changes_nothing(reached: Reached) -> None:
 
 @held
 def test_a_commit_that_was_said_not_to_have_happened_comes_too_late_afterwards(reached: Reached) -> None:
-    reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.BEFORE, fate=Fate.HOLD))
+    held = reached.proxy.hold(Side.REQUEST, "PUT", CONFIG_MAP)
     code, answer = reached.push(other(1))
     assert (code, "was not changed" in str(answer)) == (503, True)
-    reached.doorman.forget()
+    held.release()
     assert reached.push(other(2), 1)[0] == 200
     assert reached.in_force() == (2, other(2))
     assert [version.text for version in reached.stored().versions] == [text_of(first_document()), other(2)]
@@ -160,9 +161,9 @@ def test_a_commit_nobody_knows_about_is_found_out_later(reached: Reached, monkey
     monkeypatch.setattr(stores, "UNKNOWN_TRIES", 2)
     monkeypatch.setattr(stores, "UNKNOWN_WAIT_S", 0.01)
     monkeypatch.setattr(configurations, "FIRST_RETRY_S", 0.1)
-    reached.doorman.expect(Order("PUT", CONFIG_MAP, Moment.AFTER, reached.doorman.shut, Fate.DROP))
+    reached.proxy.drop(Side.ANSWER, "PUT", CONFIG_MAP, act=lambda: setattr(reached.proxy, "is_open", False))
     code, answer = reached.push(other(1))
     assert (code, "does not answer" in json.dumps(answer)) == (503, True)
     assert reached.in_force() == (1, text_of(first_document()))
-    reached.doorman.open()
+    reached.proxy.is_open = True
     wait_until(lambda: reached.in_force() == (2, other(1)))

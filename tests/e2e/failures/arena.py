@@ -14,9 +14,9 @@ import yaml
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.lifetimes import RUN_SECONDS
 from tests.e2e.cluster import RealCluster
-from tests.e2e.failures.http_proxy import HttpProxy
 from tests.e2e.failures.rebuild import Rebuilt, differences, leader_view
 from tests.e2e.failures.workload import CONFIGURATION, TOP_PRIORITY, Job, JobController, draw_jobs
+from tests.e2e.http_proxy import HttpProxy
 from tests.e2e.observer import Observer, Seen, asks_for_cells
 from tests.e2e.plane import ControlPlane
 from tests.e2e.processes import Process

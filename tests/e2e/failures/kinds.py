@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.e2e.failures.arena import Arena
-from tests.e2e.failures.http_proxy import Hold, Side, Spoil
+from tests.e2e.http_proxy import Hold, Side, Spoil
 from tests.e2e.processes import Process
 
 COME_S = 60.0

@@ -10,15 +10,14 @@ import re
 import ssl
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 from urllib.parse import urlsplit
 
-from tests.e2e.certificates import LOOPBACK, Authority
+from tests.e2e.certificates import Authority
+from tests.e2e.loopback import LINE_LIMIT, LoopbackServer
 
-LINE_LIMIT = 1 << 20
 HOLD_LIMIT_S = 120.0
 """Nothing is held for ever: a test that fails meanwhile leaves no connection behind."""
 
@@ -34,12 +33,14 @@ class Side(Enum):
 class Hold:
     """The first request that matches, or the answer to it, kept back from when it comes until `release` or `drop`.
 
-    `status` is what the server answered, known when `answered` is set; 0 if it did not.
+    `act` is called when it has come. `status` is what the server answered, known when `answered` is set; 0 if it did
+    not.
     """
 
     side: Side
     method: str
     pattern: re.Pattern[str]
+    act: Callable[[], None] | None = None
     arrived: threading.Event = field(default_factory=threading.Event)
     answered: threading.Event = field(default_factory=threading.Event)
     status: int = 0
@@ -61,6 +62,8 @@ class Hold:
 
     async def stay(self) -> None:
         """For the proxy: something has come; returns when it may go on."""
+        if self.act is not None:
+            await asyncio.to_thread(self.act)
         self.arrived.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HOLD_LIMIT_S):
@@ -98,7 +101,7 @@ have come since: none, perhaps, and `FLUSH_S` later at most."""
 FLUSH_S = 0.05
 
 
-class HttpProxy:
+class HttpProxy(LoopbackServer):
     """Listens on `port` from `start` to `stop` and passes everything on to the server at `upstream()`.
 
     Parameters
@@ -110,78 +113,48 @@ class HttpProxy:
     ----------
     answers : how often each status was answered, by method and last part of the path
     expired_count : watches that were told that their version is too old
+    is_open : false to break every connection with its next request
     is_open_for_watches : false to break the connection of everyone who begins to watch
     spoil : makes the function that spoils a new watch; at first watches are passed on as they are
     """
 
     def __init__(self, upstream: Callable[[], str], authority: Authority | None = None) -> None:
-        self.port = 0
+        server_tls: ssl.SSLContext | None = None
+        self._client_tls: ssl.SSLContext | None = None
+        if authority is not None:
+            pair = authority.server("proxy")
+            server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            server_tls.load_cert_chain(pair.certificate, pair.key)
+            self._client_tls = ssl.create_default_context(cafile=str(authority.file))
+        super().__init__("http-proxy", server_tls)
         self.answers: Counter[tuple[str, str, int]] = Counter()
         self.expired_count = 0
+        self.is_open = True
         self.is_open_for_watches = True
         self.spoil: Callable[[], Spoil] = lambda: list
         self._upstream = upstream
         self._holds: list[Hold] = []
         self._watches: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._server_tls: ssl.SSLContext | None = None
-        self._client_tls: ssl.SSLContext | None = None
-        if authority is not None:
-            pair = authority.server("proxy")
-            self._server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            self._server_tls.load_cert_chain(pair.certificate, pair.key)
-            self._client_tls = ssl.create_default_context(cafile=str(authority.file))
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="http-proxy", daemon=True)
-        self._server: asyncio.Server | None = None
 
-    @property
-    def url(self) -> str:
-        """Its address for clients."""
-        return f"{'https' if self._server_tls else 'http'}://{LOOPBACK}:{self.port}"
-
-    def start(self) -> None:
-        """Listen on a free port."""
-        self._thread.start()
-        self._run(self._open())
-
-    def stop(self) -> None:
-        """Let go of everything that is held, and close all connections."""
-        for hold in self._holds:
-            hold.release()
-        self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
-        self._loop.close()
-
-    def hold(self, side: Side, method: str, pattern: str) -> Hold:
-        """Keep back the next request whose path has `pattern` in it, or the answer to it."""
-        hold = Hold(side, method, re.compile(pattern))
+    def hold(self, side: Side, method: str, pattern: str, act: Callable[[], None] | None = None) -> Hold:
+        """Keep back the next request whose path has `pattern` in it, or the answer to it; `act` is called then."""
+        hold = Hold(side, method, re.compile(pattern), act)
         self._holds.append(hold)
         return hold
 
+    def drop(self, side: Side, method: str, pattern: str, act: Callable[[], None] | None = None) -> Hold:
+        """Break the connection instead of passing such a request or answer on."""
+        hold = self.hold(side, method, pattern, act)
+        hold.drop()
+        return hold
+
+    def forget(self) -> None:
+        """Wait for no request any more."""
+        self._holds.clear()
+
     def cut_watches(self) -> int:
         """Break every watch that is open now, in the middle of whatever it says; returns how many."""
-        return self._run(self._cut())
-
-    # -- in the loop -----------------------------------------------------------------------------
-
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
-
-    async def _open(self) -> None:
-        self._server = await asyncio.start_server(
-            self._accept, LOOPBACK, 0, ssl=self._server_tls, limit=LINE_LIMIT, backlog=256
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def _close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return self.run(self._cut())
 
     async def _cut(self) -> int:
         watches = list(self._watches)
@@ -189,16 +162,13 @@ class HttpProxy:
             writer.transport.abort()
         return len(watches)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on what a client says, and what it is answered."""
         connection = _Connection(self, reader, writer)
-        # A connection's task ends quietly: streams log what a task of theirs raises.
-        with contextlib.suppress(OSError, EOFError, ValueError, asyncio.CancelledError):
+        try:
             await connection.serve()
-        connection.close()
+        finally:
+            connection.close()
 
     def _take(self, side: Side, head: _Head) -> Hold | None:
         for hold in self._holds:
@@ -222,7 +192,7 @@ class _Connection:
         is_last = False
         while not is_last:
             head = await _read_head(self._reader)
-            if head.is_watch and not self._proxy.is_open_for_watches:
+            if not self._proxy.is_open or (head.is_watch and not self._proxy.is_open_for_watches):
                 return
             body = b"".join([part async for part in _body(self._reader, head, is_request=True)])
             held = self._proxy._take(Side.REQUEST, head)
