@@ -122,7 +122,7 @@ def test_mistakes_of_virtual_clusters_are_listed_whatever_the_physical_cluster_i
 # ---- whatever is in a file, it is a cluster or a ConfigError
 
 
-def load_anything(content: bytes, path: Path) -> ClusterSpec | None:
+def expect_refused_or_sound(content: bytes, path: Path) -> ClusterSpec | None:
     """The cluster in a file with this content, None if it is refused; anything else is a failure of the test."""
     path.write_bytes(content)
     try:
@@ -140,7 +140,7 @@ def load_anything(content: bytes, path: Path) -> ClusterSpec | None:
 @example(b"{?: ")
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_refused_politely(tmp_path: Path, content: bytes) -> None:
-    load_anything(content, tmp_path / "f.yaml")
+    expect_refused_or_sound(content, tmp_path / "f.yaml")
 
 
 def values() -> st.SearchStrategy[str]:
@@ -185,7 +185,7 @@ def test_any_value_in_any_place_is_refused_politely_or_the_core_can_start(
         lead = "- " if place.startswith("-") else "  " if place.startswith("  ") else ""
         tail = "\n" if place.endswith("\n") else "," if place.endswith(",") else ":" if place.endswith(":") else ""
         text = text.replace(place, lead + value + tail)
-    cluster = load_anything(text.encode(), tmp_path / "f.yaml")
+    cluster = expect_refused_or_sound(text.encode(), tmp_path / "f.yaml")
     if cluster is not None:
         check_invariants(new_state(cluster))
 
@@ -197,7 +197,7 @@ def test_a_damaged_file_is_refused_politely_or_sound(tmp_path: Path, chance: ran
     for _ in range(chance.randint(1, 5)):
         at = chance.randrange(len(content))
         content[at : at + chance.randint(0, 3)] = bytes(chance.choices(b"{}[]:,-'\"\n\t &*!|>~0129xyz\xff", k=2))
-    load_anything(bytes(content), tmp_path / "f.yaml")
+    expect_refused_or_sound(bytes(content), tmp_path / "f.yaml")
 
 
 # ---- the largest clusters

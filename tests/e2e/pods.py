@@ -1,8 +1,7 @@
 """Pods and clusters of tests on a control plane: what they ask for or consist of, and waiting for what is to come."""
 
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +13,11 @@ from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_jobs.submission import Submission
+from tests.expecting import expect_soon
 
 POD_LIST = "/api/v1/namespaces/default/pods"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 CREATORS = 8
-
-LONGEST_S = 60.0
-"""What comes at all comes within that, also on a machine that does much else."""
 
 BUSY_S = 5.0
 """What is promised within two seconds, where the machine runs a whole cluster besides."""
@@ -87,7 +84,7 @@ def priority_class(kube: KubeClient, value: int) -> str:
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
     with suppress(KubeError):
         kube.create(PRIORITY_CLASSES, body)
-        wait_until(lambda: _is_admitted(kube, pod("trial", fields={"priorityClassName": name})))
+        expect_soon(lambda: _is_admitted(kube, pod("trial", fields={"priorityClassName": name})))
     return name
 
 
@@ -102,12 +99,3 @@ def _is_admitted(kube: KubeClient, one: Json) -> bool:
 def is_bound(kube: KubeClient, name: str) -> bool:
     """Whether a pod of the namespace default has a node."""
     return bool(kube.get(pod_path("default", name))["spec"].get("nodeName"))
-
-
-def wait_until(is_so: Callable[[], bool], within_s: float = LONGEST_S, every_s: float = 0.02) -> float:
-    """Seconds until it was so."""
-    began = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - began < within_s
-        time.sleep(every_s)
-    return time.monotonic() - began

@@ -20,10 +20,11 @@ from tests.e2e.cluster import RealCluster
 from tests.e2e.failures.arena import redirected
 from tests.e2e.http_proxy import HttpProxy, Side
 from tests.e2e.plane import ControlPlane
-from tests.e2e.pods import configuration, create, is_bound, pod, wait_until
+from tests.e2e.pods import configuration, create, is_bound, pod
 from tests.e2e.processes import Process
 from tests.e2e.rights import grant_rights, service_kubeconfig
 from tests.e2e.test_dialects import closing_proxy
+from tests.expecting import expect_soon
 from tests.reconfiguration.arena import CONFIG_MAP, CONFIG_MAPS
 
 CONFIG = f"{NAMESPACE}/{CONFIG_MAP}"
@@ -67,18 +68,18 @@ def stored(kube: KubeClient) -> Json:
 
 
 def await_first_version(kube: KubeClient) -> None:
-    wait_until(lambda: VERSIONS_KEY in (stored(kube).get("binaryData") or {}))
+    expect_soon(lambda: VERSIONS_KEY in (stored(kube).get("binaryData") or {}))
 
 
 def fill(kube: KubeClient) -> None:
     """One pod of a runs, and another one waits for a second node."""
     create(kube, [pod(name, gpus=8) for name in PODS])
-    wait_until(lambda: any(is_bound(kube, name) for name in PODS))
+    expect_soon(lambda: any(is_bound(kube, name) for name in PODS))
     assert not all(is_bound(kube, name) for name in PODS)
 
 
 def await_all(kube: KubeClient) -> None:
-    wait_until(lambda: all(is_bound(kube, name) for name in PODS))
+    expect_soon(lambda: all(is_bound(kube, name) for name in PODS))
 
 
 def test_all_replicas_go_by_what_was_pushed_and_so_does_the_next_leader(
@@ -94,7 +95,7 @@ def test_all_replicas_go_by_what_was_pushed_and_so_does_the_next_leader(
             push(followed, files[1])
         assert caught.value.code == 503
         assert push(led, files[1]) == 2
-        wait_until(lambda: client(followed).current().version == 2)
+        expect_soon(lambda: client(followed).current().version == 2)
         leader.kill()
         cluster.leader(besides=leader)
         create(cluster.kube, [pod(name, gpus=8) for name in PODS])
@@ -146,7 +147,7 @@ def test_what_kubectl_applies_or_edits_becomes_a_version(
         "-o", "yaml",
     ).stdout  # fmt: skip
     one.plane.kubectl("apply", "-f", "-", stdin=manifest)
-    wait_until(lambda: client(one.url).current().version == 2)
+    expect_soon(lambda: client(one.url).current().version == 2)
     current = client(one.url).current()
     assert (current.text, current.who) == (files[1].read_text(), "kubectl-client-side-apply")
     await_all(one.kube)
@@ -156,7 +157,7 @@ def test_what_kubectl_applies_or_edits_becomes_a_version(
     edit.chmod(edit.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("KUBE_EDITOR", str(edit))
     one.plane.kubectl("edit", "configmap", CONFIG_MAP, "-n", NAMESPACE)
-    wait_until(lambda: client(one.url).current().version == 3)
+    expect_soon(lambda: client(one.url).current().version == 3)
     current = client(one.url).current()
     assert "# edited" in current.text
     assert current.who == "kubectl-edit"
@@ -166,15 +167,15 @@ def test_what_kubectl_applies_or_edits_becomes_a_version(
 def test_what_kubectl_breaks_is_refused_and_told(one: RealCluster) -> None:
     text = stored(one.kube)["data"][TEXT_KEY].replace("cellType: NODE", "cellType: NDOE")
     one.plane.kubectl("patch", "configmap", CONFIG_MAP, "-n", NAMESPACE, "--patch-file=/dev/stdin", stdin=patch(text))
-    wait_until(lambda: client(one.url).current().refused is not None)
+    expect_soon(lambda: client(one.url).current().refused is not None)
     assert client(one.url).current().version == 1
     assert "NDOE" in stored(one.kube)["metadata"]["annotations"][REFUSED]
     words = ("get", "events", "-n", NAMESPACE, "--field-selector", f"involvedObject.name={CONFIG_MAP}")
-    wait_until(lambda: "ConfigRefused" in one.plane.kubectl(*words).stdout, every_s=0.5)
+    expect_soon(lambda: "ConfigRefused" in one.plane.kubectl(*words).stdout, every_s=0.5)
     metrics = Inspector(one.url).fetch("/metrics").decode()
     assert 'hived_config_changes_total{outcome="refused"} 1.0' in metrics
     create(one.kube, [pod("first")])
-    wait_until(lambda: is_bound(one.kube, "first"))
+    expect_soon(lambda: is_bound(one.kube, "first"))
 
 
 def patch(text: str) -> str:

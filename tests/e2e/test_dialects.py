@@ -24,8 +24,9 @@ from tests.e2e.failures.arena import redirected
 from tests.e2e.http_proxy import HttpProxy, Side
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import CUSTOM, DEFINITIONS, definition, path_of
-from tests.e2e.pods import create, is_bound, priority_class, wait_until
+from tests.e2e.pods import create, is_bound, priority_class
 from tests.e2e.rights import grant_rights, service_kubeconfig
+from tests.expecting import expect_soon
 
 PATIENCE = 3.0
 """kube-scheduler tries a pod again after a second at the earliest, and the machine may be busy."""
@@ -149,7 +150,7 @@ def test_a_gang_whose_scheduler_dies_as_it_starts_keeps_all_its_places(
             holds = [api.hold(Side.REQUEST, "POST", f"{name}/binding") for name in names[bound:]]
             create(kube, [member(number, "cut", 8) for number in range(8)])
             assert all(hold.wait(PATIENCE_S) for hold in holds)
-            wait_until(lambda: all(is_bound(kube, name) for name in names[:bound]))
+            expect_soon(lambda: all(is_bound(kube, name) for name in names[:bound]))
             service.kill()
             for hold in holds:
                 hold.drop()
@@ -163,7 +164,7 @@ def test_a_gang_whose_scheduler_dies_as_it_starts_keeps_all_its_places(
             create(kube, [rival])
             service.start()
             scheduler.start()
-            wait_until(lambda: all(is_bound(kube, name) for name in names))
+            expect_soon(lambda: all(is_bound(kube, name) for name in names))
             places = [place(kube.get(pod_path("default", name))) for name in names]
             assert len(set(places)) == 8
             assert not is_bound(kube, "rival-0")

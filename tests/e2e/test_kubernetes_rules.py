@@ -14,7 +14,8 @@ from hived_extender.kube.client import PODS, KubeClient, KubeError, pod_path
 from tests.e2e.cluster import RealCluster
 from tests.e2e.machines import node_path
 from tests.e2e.plane import ControlPlane
-from tests.e2e.pods import LONGEST_S, create, wait_until
+from tests.e2e.pods import create
+from tests.expecting import expect_soon
 
 Json = dict[str, Any]
 
@@ -61,7 +62,7 @@ def kube(cluster: RealCluster) -> Iterator[KubeClient]:
     for name in NODE_NAMES:
         cluster.kube.patch(node_path(name), {"spec": {"taints": None}})
         set_devices(cluster.kube, name, 8)
-    wait_until(lambda: not cluster.kube.list_objects(PODS, dict[str, Any]).items)
+    expect_soon(lambda: not cluster.kube.list_objects(PODS, dict[str, Any]).items)
 
 
 def taint(kube: KubeClient, *names: str) -> None:
@@ -97,7 +98,7 @@ def run(kube: KubeClient, *pods: Json) -> dict[str, str]:
     """Create pods and wait until all have nodes; which these are."""
     create(kube, pods)
     names = {pod["metadata"]["name"] for pod in pods}
-    wait_until(lambda: names <= places(kube).keys())
+    expect_soon(lambda: names <= places(kube).keys())
     return {name: node for name, node in places(kube).items() if name in names}
 
 
@@ -109,7 +110,7 @@ def reason(kube: KubeClient, name: str) -> str:
 
 def assert_waits(kube: KubeClient, name: str, *words: str) -> None:
     """The pod is told to wait, in these words, and stays so for a while."""
-    wait_until(lambda: all(word in reason(kube, name) for word in words))
+    expect_soon(lambda: all(word in reason(kube, name) for word in words))
     assert name not in places(kube)
 
 
@@ -123,7 +124,7 @@ def test_pods_stay_off_tainted_nodes_and_find_all_others(kube: KubeClient, gang:
     assert_waits(kube, "fifth", "untolerated taint")
     for name in tainted[:1]:
         kube.patch(node_path(name), {"spec": {"taints": None}})
-    wait_until(lambda: places(kube).get("fifth") == tainted[0])
+    expect_soon(lambda: places(kube).get("fifth") == tainted[0])
 
 
 def test_a_pod_that_tolerates_a_taint_may_use_the_node(kube: KubeClient) -> None:
@@ -144,7 +145,7 @@ def test_devices_that_a_node_lacks_are_given_to_nobody(kube: KubeClient) -> None
     create(kube, [gpu_pod("other", 8)])
     assert_waits(kube, "other")
     set_devices(kube, "n4", 8)
-    wait_until(lambda: places(kube).get("other") == "n4")
+    expect_soon(lambda: places(kube).get("other") == "n4")
 
 
 def test_devices_that_pods_of_others_use_are_given_to_nobody(kube: KubeClient) -> None:
@@ -158,7 +159,7 @@ def test_devices_that_pods_of_others_use_are_given_to_nobody(kube: KubeClient) -
     victim = next(name for name, node in parts.items() if node == "n3")
     kube.delete_pod("default", victim, grace_period_s=0)
     kube.delete_pod("default", "foreign-3", grace_period_s=0)
-    assert wait_until(lambda: places(kube).get("next") == "n3") < LONGEST_S
+    expect_soon(lambda: places(kube).get("next") == "n3")
 
 
 def test_a_pod_with_a_preset_node_occupies_its_devices(kube: KubeClient) -> None:
@@ -192,10 +193,10 @@ def test_a_pod_is_bound_where_its_volume_is(kube: KubeClient, cluster: RealClust
         kube.create(classes, storage)
         kube.create("/api/v1/persistentvolumes", volume)
         kube.create(claims, claim)
-        wait_until(lambda: kube.get("/api/v1/persistentvolumes/disk")["status"].get("phase") == "Available")
+        expect_soon(lambda: kube.get("/api/v1/persistentvolumes/disk")["status"].get("phase") == "Available")
         volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
         assert run(kube, gpu_pod("reader", 8, volumes=volumes)) == {"reader": "n6"}
-        wait_until(lambda: kube.get(f"{claims}/data")["status"].get("phase") == "Bound")
+        expect_soon(lambda: kube.get(f"{claims}/data")["status"].get("phase") == "Bound")
     finally:
         for path in (
             f"{claims}/data",
@@ -258,6 +259,6 @@ def test_a_gang_that_is_created_anew_starts_whole(kube: KubeClient) -> None:
     run(kube, *(gpu_pod(f"p{number}", 8, gang=3, **slow) for number in range(3)))
     for number in range(3):
         kube.delete_pod("default", f"p{number}")
-    wait_until(lambda: not places(kube))
+    expect_soon(lambda: not places(kube))
     found = run(kube, *(gpu_pod(f"p{number}", 8, gang=3, **slow) for number in range(3)))
     assert len(found) == 3

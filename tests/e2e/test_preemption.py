@@ -12,7 +12,8 @@ from hived_extender.kube.client import PODS, KubeClient, KubeError
 from hived_lab.embedded.lifetimes import STOP_SECONDS
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
-from tests.e2e.pods import BUSY_S, POD_LIST, configuration, is_bound, pod, priority_class, wait_until
+from tests.e2e.pods import BUSY_S, POD_LIST, configuration, is_bound, pod, priority_class
+from tests.expecting import expect_soon
 
 NODE_COUNT = 8
 GPUS = 8
@@ -60,7 +61,7 @@ def submit(
 def run(kube: KubeClient, *arguments: Any, **options: Any) -> list[str]:
     """The same, and wait until all of them are bound."""
     names = submit(kube, *arguments, **options)
-    wait_until(lambda: all(is_bound(kube, name) for name in names))
+    expect_soon(lambda: all(is_bound(kube, name) for name in names))
     return names
 
 
@@ -152,7 +153,7 @@ def protect(kube: KubeClient, group: str) -> None:
     """A budget that forbids to evict the only pod of a group."""
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"group": group}}}
     kube.create(BUDGETS, {"metadata": {"name": "keep"}, "spec": spec})
-    wait_until(lambda: kube.get(f"{BUDGETS}/keep").get("status", {}).get("currentHealthy") == 1)
+    expect_soon(lambda: kube.get(f"{BUDGETS}/keep").get("status", {}).get("currentHealthy") == 1)
 
 
 def test_a_budget_is_overridden_after_the_grace_period(plane: ControlPlane, tmp_path: Path) -> None:

@@ -53,4 +53,4 @@ def runner(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_does_to_everybody_what_was_planned(runner: Runner, name: str) -> None:
-    runner.run(name, CASES[name])
+    runner.expect_as_planned(name, CASES[name])

@@ -10,7 +10,8 @@ from hived_extender.kube.client import NODES, PODS, KubeClient, pod_path
 from hived_lab.embedded.nodes import READY
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
-from tests.e2e.pods import BUSY_S, POD_LIST, configuration, create, is_bound, pod, priority_class, wait_until
+from tests.e2e.pods import BUSY_S, POD_LIST, configuration, create, is_bound, pod, priority_class
+from tests.expecting import expect_soon
 
 CROWD = 300
 LARGE_CROWD = 1000
@@ -44,36 +45,36 @@ def test_a_waiting_pod_is_bound_soon_after_whatever_made_room(plane: ControlPlan
     with RealCluster(plane, configuration(tmp_path, {"a": 1, "b": 1})) as cluster:
         kube = cluster.kube
         first = submit(kube, "first", "a")
-        wait_until(lambda: is_bound(kube, first))
+        expect_soon(lambda: is_bound(kube, first))
         second = submit(kube, "second", "a")
-        wait_until(lambda: is_told_to_wait(kube, second))
+        expect_soon(lambda: is_told_to_wait(kube, second))
         time.sleep(3)  # kube-scheduler has given it up by now
 
         kube.delete_pod("default", first, grace_period_s=0)
-        assert wait_until(lambda: is_bound(kube, second)) < BUSY_S, "a pod has ended"
+        expect_soon(lambda: is_bound(kube, second), BUSY_S)
 
         other = submit(kube, "other", "b")
-        wait_until(lambda: is_bound(kube, other))
+        expect_soon(lambda: is_bound(kube, other))
         where = kube.get(pod_path("default", other))["spec"]["nodeName"]
         kube.delete_pod("default", other, grace_period_s=0)
         kube.patch(f"{NODES}/{where}", {"spec": {"unschedulable": True}})
         time.sleep(1)  # everybody has been told
         third = submit(kube, "third", "b")
-        wait_until(lambda: is_told_to_wait(kube, third))
+        expect_soon(lambda: is_told_to_wait(kube, third))
         time.sleep(3)
         kube.patch(f"{NODES}/{where}", {"spec": {"unschedulable": None}})
-        assert wait_until(lambda: is_bound(kube, third)) < BUSY_S, "a node was uncordoned"
+        expect_soon(lambda: is_bound(kube, third), BUSY_S)
 
         kube.delete_pod("default", third, grace_period_s=0)
         kube.patch(f"{NODES}/{where}", {"metadata": {"annotations": {READY: "false"}}})
-        wait_until(lambda: not plane.is_node_ready(where))
+        expect_soon(lambda: not plane.is_node_ready(where))
         time.sleep(1)
         fourth = submit(kube, "fourth", "b")
-        wait_until(lambda: is_told_to_wait(kube, fourth))
+        expect_soon(lambda: is_told_to_wait(kube, fourth))
         time.sleep(3)
         kube.patch(f"{NODES}/{where}", {"metadata": {"annotations": {READY: None}}})
-        wait_until(lambda: plane.is_node_ready(where))
-        assert wait_until(lambda: is_bound(kube, fourth)) < BUSY_S, "a node has healed"
+        expect_soon(lambda: plane.is_node_ready(where))
+        expect_soon(lambda: is_bound(kube, fourth), BUSY_S)
 
 
 def test_a_waiting_pod_is_bound_soon_after_a_configuration_that_has_room_for_it(
@@ -84,11 +85,11 @@ def test_a_waiting_pod_is_bound_soon_after_a_configuration_that_has_room_for_it(
     with RealCluster(plane, configuration(tmp_path, {"a": 1, "b": 1})) as cluster:
         kube = cluster.kube
         pods = [submit(kube, name, "a") for name in ("first", "second")]
-        wait_until(lambda: any(is_bound(kube, name) for name in pods))
-        wait_until(lambda: any(is_told_to_wait(kube, name) for name in pods))
+        expect_soon(lambda: any(is_bound(kube, name) for name in pods))
+        expect_soon(lambda: any(is_told_to_wait(kube, name) for name in pods))
         time.sleep(3)
         cluster.restart_service(after)
-        assert wait_until(lambda: all(is_bound(kube, name) for name in pods)) < BUSY_S
+        expect_soon(lambda: all(is_bound(kube, name) for name in pods), BUSY_S)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +106,12 @@ def test_a_crowd_that_waits_in_one_vc_does_not_hold_up_another(
         kube = cluster.kube
         fields = {"priorityClassName": priority_class(kube, crowd_priority)}
         create(kube, [pod(f"crowd-{number}", gpus=8, fields=fields) for number in range(crowd_size)])
-        wait_until(lambda: count_told_to_wait(kube) == crowd_size - 1, 300, every_s=1)
+        expect_soon(lambda: count_told_to_wait(kube) == crowd_size - 1, 300, every_s=1)
         time.sleep(SETTLED_S)
         delays = []
         for number in range(10):
             name = submit(kube, f"b-{number}", "b", gpus=2)
-            delays.append(wait_until(lambda name=name: is_bound(kube, name)))
+            delays.append(expect_soon(lambda name=name: is_bound(kube, name)))
             kube.delete_pod("default", name, grace_period_s=0)
         median = sorted(delays)[5]
         print(f"b's pods were bound after {median:.2f} s (median), {max(delays):.2f} s at most")

@@ -25,8 +25,9 @@ from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster
 from tests.e2e.load import Gang, Json, gang_pods, mixed
 from tests.e2e.plane import ControlPlane
-from tests.e2e.pods import configuration, create, pod, wait_until
+from tests.e2e.pods import configuration, create, pod
 from tests.e2e.tools import DEFAULT, VERSIONS, find
+from tests.expecting import expect_soon
 
 LONGEST_S = 600.0
 SETTLED_S = 3.0
@@ -157,7 +158,7 @@ def _gang(kube: KubeClient, number: int) -> float:
     seconds = time.monotonic() - created
     for name in names:
         kube.delete_pod("default", name, grace_period_s=0)
-    wait_until(lambda: not names & {one.metadata.name for one in kube.list_objects(PODS, Pod).items})
+    expect_soon(lambda: not names & {one.metadata.name for one in kube.list_objects(PODS, Pod).items})
     return seconds
 
 

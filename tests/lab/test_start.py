@@ -14,6 +14,7 @@ import pytest
 from hived.errors import UserError
 from hived_extender.kube.client import pod_path
 from hived_lab.start import Embedded, start_embedded
+from tests.expecting import expect_soon
 from tests.extender.replica import (
     DEADLINE_S,
     connect,
@@ -21,7 +22,7 @@ from tests.extender.replica import (
     metric,
     status_of,
 )
-from tests.extender.service.world import CONFIG, NODES, spec_text, wait_until
+from tests.extender.service.world import CONFIG, NODES, spec_text
 from tests.programs import HIVED, hived
 
 
@@ -42,7 +43,7 @@ def test_an_embedded_cluster_runs_the_pods_it_is_given(config: Path) -> None:
     with start_embedded(config) as running:
         kube = connect(running.cluster)
         create_pod(kube, "p")
-        wait_until(lambda: kube.get(pod_path("ns", "p"))["status"].get("phase") == "Running")
+        expect_soon(lambda: kube.get(pod_path("ns", "p"))["status"].get("phase") == "Running")
         assert kube.get(pod_path("ns", "p"))["spec"]["nodeName"] in NODES
         kube.close()
 
@@ -54,7 +55,7 @@ def test_a_pod_that_is_refused_again_and_again_is_warned_of_once(
     with start_embedded(config) as running:
         kube = connect(running.cluster)
         create_pod(kube, "p", spec_text(vc="nowhere"))
-        wait_until(
+        expect_soon(
             lambda: (metric(running.extender, "hived_decisions_total", verb="filter", outcome="error") or 0) >= 3
         )
         kube.close()

@@ -33,8 +33,8 @@ class Runner:
         self._inspector = Inspector(arena.url)
         self._client = ConfigClient(self._inspector)
 
-    def run(self, name: str, case: Case) -> None:
-        """See the module."""
+    def expect_as_planned(self, name: str, case: Case) -> None:
+        """Run the case, and compare everything with its expectations."""
         self._reset()
         self._submit(self.base.jobs | case.jobs)
         began = self._look()

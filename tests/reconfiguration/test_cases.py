@@ -22,4 +22,4 @@ def runner() -> Iterator[Runner]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_does_to_everybody_what_was_planned(runner: Runner, name: str) -> None:
-    runner.run(name, CASES[name])
+    runner.expect_as_planned(name, CASES[name])

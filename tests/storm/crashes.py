@@ -28,7 +28,8 @@ from hived_extender.reconfiguration.versions import Stored
 from hived_extender.service.service import Service
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.http_proxy import HttpProxy, Side
-from tests.extender.service.world import FakeKube, wait_until
+from tests.expecting import expect_soon
+from tests.extender.service.world import FakeKube
 from tests.property.choices import Choices, Seeded
 from tests.storm.changes import changed
 from tests.storm.documents import Document, first_document, text_of
@@ -233,7 +234,7 @@ class Ward:
                 pod["metadata"]["annotations"].pop("embedded.hived/run-seconds", None)
                 self._kube.create(PODS, pod)
         self._cluster.start_scheduler(self.replica.url)
-        wait_until(lambda: len(self._running()) >= LEAST_PODS)
+        expect_soon(lambda: len(self._running()) >= LEAST_PODS)
         seen = -1
         while seen != len(self._running()):  # nothing is to be amid being bound
             seen = len(self._running())

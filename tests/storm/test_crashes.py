@@ -17,7 +17,7 @@ from hived_extender.reconfiguration.versions import Stored, Version
 from hived_extender.running import ConfigMapName, Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.http_proxy import Hold, HttpProxy, Side
-from tests.extender.service.world import wait_until
+from tests.expecting import expect_soon
 from tests.storm.crashes import CONFIG_MAP, Ward
 from tests.storm.documents import first_document, text_of, vcs
 from tests.storm.mistakes import push_body
@@ -124,7 +124,7 @@ def test_somebody_who_writes_between_reading_and_committing_wins(reached: Reache
     reached.proxy.hold(Side.REQUEST, "PUT", CONFIG_MAP, act=lambda: reached.edit(other(3))).release()
     code, answer = reached.push(other(1))
     assert (code, "changed by somebody else" in str(answer["message"])) == (409, True)
-    wait_until(lambda: reached.in_force() == (2, other(3)))
+    expect_soon(lambda: reached.in_force() == (2, other(3)))
 
 
 @pytest.mark.parametrize("keep_back", [HttpProxy.drop, HttpProxy.hold], ids=["drop", "hold"])
@@ -166,4 +166,4 @@ def test_a_commit_nobody_knows_about_is_found_out_later(reached: Reached, monkey
     assert (code, "does not answer" in json.dumps(answer)) == (503, True)
     assert reached.in_force() == (1, text_of(first_document()))
     reached.proxy.is_open = True
-    wait_until(lambda: reached.in_force() == (2, other(1)))
+    expect_soon(lambda: reached.in_force() == (2, other(1)))

@@ -19,8 +19,9 @@ from hived_extender.http.bodies import Body, Budget, Receive, Scope, Send, Share
 from hived_extender.http.listening import Limits, limits_of_process
 from hived_extender.http.server import PIPELINE_LIMIT, Application, HttpServer, listen
 from hived_extender.http.tls import ServerTls
+from tests.expecting import expect_soon
 from tests.extender.http.secured import Files
-from tests.extender.service.world import PATIENCE_S, wait_until
+from tests.extender.service.world import PATIENCE_S
 
 TIMED = Limits(sweep_s=0.01, log_s=0.1)
 LATER_S = 11.0
@@ -153,7 +154,7 @@ def test_a_silent_connection_has_little_time() -> None:
         wait_until(lambda: served.has(1))
         served.put_forward()
         assert is_over(silent)
-        wait_until(lambda: served.dropped(listening.REQUEST) == 1)
+        expect_soon(lambda: served.dropped(listening.REQUEST) == 1)
 
 
 def test_a_silent_handshake_has_little_time(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_a_silent_handshake_has_little_time(tmp_path: Path) -> None:
         wait_until(lambda: served.has(1, opened=False))
         served.put_forward()
         assert is_over(silent)
-        wait_until(lambda: served.dropped(listening.HANDSHAKE) == 1)
+        expect_soon(lambda: served.dropped(listening.HANDSHAKE) == 1)
         assert served.health(files.context()) == 200
 
 
@@ -175,7 +176,7 @@ def test_silence_after_the_handshake_has_little_time(tmp_path: Path) -> None:
         wait_until(lambda: served.has(1))
         served.put_forward()
         assert is_over(silent)
-        wait_until(lambda: served.dropped(listening.REQUEST) == 1)
+        expect_soon(lambda: served.dropped(listening.REQUEST) == 1)
 
 
 @pytest.mark.parametrize("first", [b"", REQUEST, REQUEST * 2], ids=["first", "second", "third"])
@@ -214,9 +215,7 @@ def test_a_connection_that_has_had_an_answer_stays_open() -> None:
 def test_a_held_request_stays_open() -> None:
     with serving(TIMED) as served, closing(served.connect()) as held, closing(served.connect()) as silent:
         held.sendall(REQUEST.replace(b"/healthz", b"/held"))
-        wait_until(lambda: served.echo.held_count == 1)
-        wait_until(lambda: served.has(2))
-        served.put_forward()
+        expect_soon(lambda: served.echo.held_count == 1)
         assert is_over(silent)
         served.echo.may_go = True
         assert b"200" in held.recv(1000)
@@ -230,7 +229,7 @@ def test_where_a_cap_is_reached_the_oldest_without_a_request_goes(caplog: pytest
         fresh = [stack.enter_context(closing(served.connect())) for _ in range(20)]
         assert served.health() == 200
         assert is_over(fresh[0])
-        wait_until(lambda: any("too many at once" in message for message in caplog.messages))
+        expect_soon(lambda: any("too many at once" in message for message in caplog.messages))
         assert answered(idle)
         assert b"200" in answered(fresh[-1])
         assert 15 <= served.dropped(listening.CROWDED) <= 17
@@ -255,7 +254,7 @@ def test_busy_connections_stay_whatever_comes() -> None:
         for number in range(20):  # more than may be quiet, from one address
             held.append(stack.enter_context(closing(served.connect())))
             held[-1].sendall(REQUEST.replace(b"/healthz", b"/held"))
-            wait_until(lambda expected=number + 1: served.echo.held_count == expected)
+            expect_soon(lambda expected=number + 1: served.echo.held_count == expected)
         for _ in range(30):
             stack.enter_context(closing(served.connect()))
         assert served.health() == 200
@@ -269,7 +268,7 @@ def test_an_address_leaves_room_for_others() -> None:
         for number in range(6):
             held = stack.enter_context(closing(served.connect("127.0.0.2")))
             held.sendall(REQUEST.replace(b"/healthz", b"/held"))
-            wait_until(lambda expected=number + 1: served.echo.held_count == expected)
+            expect_soon(lambda expected=number + 1: served.echo.held_count == expected)
         assert is_over(stack.enter_context(closing(served.connect("127.0.0.2"))))
         assert served.dropped(listening.FULL) == 1
         assert served.health() == 200
@@ -301,9 +300,9 @@ def test_without_free_descriptors_the_oldest_makes_room(caplog: pytest.LogCaptur
             for each in others:  # their other ends need descriptors too
                 each.settimeout(PATIENCE_S)
                 each.connect(("127.0.0.1", served.port))
-            wait_until(lambda: served.dropped(listening.FILES) >= 1)
+            expect_soon(lambda: served.dropped(listening.FILES) >= 1)
             assert b"200" in answered(others[-1])
-        wait_until(lambda: any("files" in getattr(record, "fields", {}) for record in caplog.records))
+        expect_soon(lambda: any("files" in getattr(record, "fields", {}) for record in caplog.records))
 
 
 def test_the_caps_leave_descriptors_for_everything_else() -> None:
@@ -336,7 +335,7 @@ def test_a_client_that_does_not_take_its_goodbye_is_cut_off(tmp_path: Path) -> N
         files.context().wrap_socket(served.connect(), server_hostname="localhost") as client,
     ):
         client.sendall(b"nonsense\r\n\r\n")
-        wait_until(lambda: served.put_forward(0.1) or served.dropped(listening.UNREAD) == 1)
+        expect_soon(lambda: served.dropped(listening.UNREAD) == 1)
 
 
 def test_many_requests_ahead_of_their_answers_are_refused() -> None:
@@ -358,7 +357,7 @@ def test_headers_in_pieces_are_bounded_over_all_connections(monkeypatch: pytest.
             slow = stack.enter_context(closing(served.connect()))
             with suppress(OSError):
                 slow.sendall(b"GET / HTTP/1.1\r\nX: " + b"y" * 50_000)
-        wait_until(lambda: served.dropped(listening.HEADS) >= 5)
+        expect_soon(lambda: served.dropped(listening.HEADS) >= 5)
         assert served.health() == 200
 
 

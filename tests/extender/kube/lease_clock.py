@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from hived_extender.kube import lease as election
-from tests.extender.service.world import wait_until
+from tests.expecting import expect_soon
 
 LOOK_S = 1.0
 """For an elector to notice that the clock was turned, before it is turned again."""
@@ -35,7 +35,7 @@ class LeaseClock:
         for _ in range(30):
             self.turn(duration_s)
             try:
-                wait_until(is_so, LOOK_S)
+                expect_soon(is_so, LOOK_S)
             except AssertionError:
                 continue  # the Lease was written once more just after the clock was turned
             return

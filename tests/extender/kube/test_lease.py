@@ -13,8 +13,9 @@ from hived_extender.kube import lease as election
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import Elector, LeaseName
 from hived_lab.embedded.cluster import EmbeddedCluster
-from tests.extender.kube.lease_clock import LeaseClock, SteppedClock, SteppedEvent
-from tests.extender.service.world import cluster_spec, wait_until
+from tests.expecting import expect_soon
+from tests.extender.kube.lease_clock import LeaseClock, LivedClock
+from tests.extender.service.world import cluster_spec
 
 NAMESPACE = "default"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -149,8 +150,8 @@ def replicas(kube: KubeClient, request: pytest.FixtureRequest) -> Iterator[Calla
 
     def start(count: int) -> list[Replica]:
         for number in range(count):
-            started.append(Replica(kube, lease_of(request), f"r{number}", stepped).start())
-            wait_until(lambda: started[0].leads)
+            started.append(Replica(kube, lease_of(request), f"r{number}").start())
+            expect_soon(lambda: started[0].leads)
         return started
 
     yield start
@@ -176,7 +177,7 @@ def keeps_leading(clock: SteppedClock, replica: Replica, seconds: float) -> bool
 
 def test_the_first_leads_and_the_second_says_who(replicas: Callable[..., list[Replica]]) -> None:
     first, second = replicas(2)
-    wait_until(lambda: second.standing)
+    expect_soon(lambda: second.standing)
     assert (first.leads, second.leads, second.standing) == (True, False, "r0 leads")
 
 
@@ -185,7 +186,7 @@ def test_a_polite_stop_hands_over_before_the_lease_runs_out(
 ) -> None:
     first, second = replicas(2)
     first.elector.stop()
-    wait_until(lambda: second.leads)
+    expect_soon(lambda: second.leads)
     assert not first.leads
 
 
@@ -194,21 +195,20 @@ def test_a_polite_stop_after_a_lost_answer_hands_over_before_the_lease_runs_out(
 ) -> None:
     first, second = replicas(2)
     first.line.lost_answers = 1
-    wait_until(lambda: not first.line.lost_answers)
+    expect_soon(lambda: not first.line.lost_answers)
     first.elector.stop()
-    wait_until(lambda: second.leads)
+    expect_soon(lambda: second.leads)
 
 
 def test_a_killed_leader_is_followed_when_its_lease_runs_out(
     clock: LeaseClock, replicas: Callable[..., list[Replica]]
 ) -> None:
     first, second = replicas(2)
-    wait_until(lambda: second.standing == "r0 leads")
+    expect_soon(lambda: second.standing == "r0 leads")
     first.kill()
     clock.turn(0.9 * DURATION_S)
-    wait_until(lambda: not first.leads)
-    look_count = second.line.call_count
-    wait_until(lambda: second.line.call_count >= look_count + 3)
+    expect_soon(lambda: not first.leads)
+    time.sleep(3 * election.POLL_INTERVAL_S)
     assert not second.leads
     clock.run_out(DURATION_S, lambda: second.leads)
 
@@ -216,7 +216,7 @@ def test_a_killed_leader_is_followed_when_its_lease_runs_out(
 def test_the_next_leader_is_counted(replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str) -> None:
     first, second = replicas(2)
     first.elector.stop()
-    wait_until(lambda: second.leads)
+    expect_soon(lambda: second.leads)
     spec = kube.get(lease_path)["spec"]
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("r1", 2)
 
@@ -225,7 +225,7 @@ def test_a_lease_that_is_deleted_by_hand_is_made_again(
     stepped: SteppedClock, replicas: Callable[..., list[Replica]], kube: KubeClient, lease_path: str
 ) -> None:
     first, second = replicas(2)
-    wait_until(lambda: second.standing)
+    expect_soon(lambda: second.standing)
     kube.delete(lease_path)
     assert keeps_leading(stepped, first, 1.5)
     assert kube.get(lease_path)["spec"]["holderIdentity"] == "r0"
@@ -237,8 +237,8 @@ def test_a_leader_obeys_when_somebody_gives_the_lease_to_another(
 ) -> None:
     first = replicas(1)[0]
     kube.patch(lease_path, {"spec": {"holderIdentity": "stranger"}})
-    wait_until(lambda: not first.leads)
-    wait_until(lambda: first.standing == "stranger leads")
+    expect_soon(lambda: not first.leads)
+    expect_soon(lambda: first.standing == "stranger leads")
     assert first.gains == 1
     clock.run_out(DURATION_S, lambda: first.gains == 2)
 
@@ -265,11 +265,11 @@ def test_a_leader_without_its_api_server_stops_before_the_next_one_begins(
     replicas: Callable[..., list[Replica]],
 ) -> None:
     first, second = replicas(2)
-    watchdog = Watchdog(stepped, [first, second])
-    first.line.is_cut = True
-    wait_until(lambda: second.leads)
-    first.line.is_cut = False
-    wait_until(lambda: first.standing == "r1 leads")
+    with Watchdog([first, second]) as watchdog:
+        first.line.is_cut = True
+        expect_soon(lambda: second.leads)
+        first.line.is_cut = False
+        expect_soon(lambda: first.standing == "r1 leads")
     assert watchdog.doubles == []
 
 
@@ -277,18 +277,18 @@ def test_everybody_without_an_api_server_waits_until_it_is_back(replicas: Callab
     both = replicas(2)
     for replica in both:
         replica.line.is_cut = True
-    wait_until(lambda: all("is out of reach" in replica.standing for replica in both))
+    expect_soon(lambda: all("is out of reach" in replica.standing for replica in both))
     assert not any(replica.leads for replica in both)
     for replica in both:
         replica.line.is_cut = False
-    wait_until(lambda: any(replica.leads for replica in both))
+    expect_soon(lambda: any(replica.leads for replica in both))
 
 
 def test_a_refusal_by_rbac_is_told(kube: KubeClient, request: pytest.FixtureRequest) -> None:
     replica = Replica(kube, lease_of(request), "r0")
     replica.line.refusal = FORBIDDEN
     replica.start()
-    wait_until(lambda: replica.standing)
+    expect_soon(lambda: replica.standing)
     replica.end()
     assert "cannot get resource" in replica.standing
     assert f"the Lease {NAMESPACE}/{lease_of(request)} is out of reach" in replica.standing
@@ -319,8 +319,8 @@ def test_a_slow_api_server_elects(stepped: SteppedClock, kube: KubeClient, reque
     replica = Replica(kube, lease_of(request), "r0", stepped)
     replica.line.delay_s = 0.25 * DURATION_S
     replica.start()
-    wait_until(lambda: replica.leads)
-    lasts = keeps_leading(stepped, replica, 1.5)
+    expect_soon(lambda: replica.leads)
+    lasts = keeps_leading(replica, 1.5)
     replica.end()
     assert lasts
 
@@ -330,21 +330,20 @@ def test_a_renewal_that_comes_too_late_begins_another_term(
 ) -> None:
     first = replicas(1)[0]
     ended = first.term
-    first.line.is_open = False
-    stepped.sleep(DURATION_S)
-    assert not first.leads
-    first.line.is_open = True
-    wait_until(lambda: first.leads)
+    first.line.is_open.clear()
+    expect_soon(lambda: not first.leads)
+    first.line.is_open.set()
+    expect_soon(lambda: first.leads)
     assert (first.gains, ended()) == (2, False)
 
 
 def test_a_replica_that_breaks_lets_go(clock: LeaseClock, kube: KubeClient, request: pytest.FixtureRequest) -> None:
     health = {"r0": True}
     broken = Replica(kube, lease_of(request), "r0", may_lead=lambda: health["r0"]).start()
-    wait_until(lambda: broken.leads)
+    expect_soon(lambda: broken.leads)
     other = Replica(kube, lease_of(request), "r1").start()
     health["r0"] = False
-    wait_until(lambda: other.leads)
+    expect_soon(lambda: other.leads)
     assert (broken.leads, broken.standing) == (False, "this replica is broken")
     broken.end()
     other.end()
@@ -357,7 +356,7 @@ def test_an_elector_that_has_ended_by_itself_is_noticed(
     replica = Replica(kube, lease_of(request), "r0", may_lead=lambda: 1 / 0)
     assert replica.elector.is_alive
     replica.start()
-    wait_until(lambda: not replica.elector.is_alive)
+    expect_soon(lambda: not replica.elector.is_alive)
 
 
 @pytest.mark.parametrize("batch", [0, 1])

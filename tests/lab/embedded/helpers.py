@@ -2,8 +2,7 @@
 
 import http.client
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
@@ -130,14 +129,3 @@ def binding(name: str, node: str, **metadata: Any) -> dict[str, Any]:
     """Return a binding of the pod `name`."""
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **metadata}, "target": target}
-
-
-def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """Return what `look` returns as soon as that is true; fails when it never is."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        seen = look()
-        if seen:
-            return seen
-        assert time.monotonic() < deadline, f"still {seen!r} after {patience_s} s"
-        time.sleep(0.02)

@@ -20,7 +20,8 @@ from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.embedded.nodes import READY
 from hived_lab.start import Embedded, start_embedded
-from tests.lab.embedded.helpers import PATIENCE_S, Http, eventually, pod
+from tests.expecting import expect_soon
+from tests.lab.embedded.helpers import PATIENCE_S, Http, pod
 
 SPEC = ClusterSpec({"NODE": CellTypeSpec("NODE", "GPU", 4, True)}, (PhysicalCellSpec("NODE", "node-a"),), {})
 
@@ -51,7 +52,7 @@ def test_a_cluster_is_ready_when_it_has_started_and_gone_when_it_has_stopped() -
     with pytest.raises(KubeError):
         kube.get(f"{NODES}/node-a")
     assert not kubeconfig.exists()
-    eventually(lambda: threads() <= before)
+    expect_soon(lambda: threads() <= before)
 
 
 def test_a_kubeconfig_can_be_written_where_it_is_wanted(tmp_path: Path) -> None:
@@ -97,9 +98,9 @@ def test_a_node_fails_and_recovers_on_demand() -> None:
             return str(next(one["status"] for one in conditions if one["type"] == "Ready"))
 
         cluster.fail_node("node-a")
-        eventually(lambda: ready() == "False")
+        expect_soon(lambda: ready() == "False")
         cluster.recover_node("node-a")
-        eventually(lambda: ready() == "True")
+        expect_soon(lambda: ready() == "True")
         with pytest.raises(KubeError):
             cluster.fail_node("nobody")
 
@@ -162,7 +163,7 @@ def phases(http: Http, names: list[str]) -> list[str]:
 
 def test_a_gang_runs_on_the_devices_that_the_extender_chose(http: Http) -> None:
     names = submit(http, "gang", 2, 1)
-    eventually(lambda: phases(http, names) == ["Running"] * 2)
+    expect_soon(lambda: phases(http, names) == ["Running"] * 2)
     bound = [http.ok("GET", f"{PODS}/{name}") for name in names]
     assert len({one["spec"]["nodeName"] for one in bound}) == 1
     assert sorted(one["metadata"]["annotations"][LEAF_CELL_ISOLATION] for one in bound) == ["0", "1"]
@@ -170,37 +171,37 @@ def test_a_gang_runs_on_the_devices_that_the_extender_chose(http: Http) -> None:
 
 def test_a_gang_of_higher_priority_displaces_one_on_both_nodes(http: Http) -> None:
     low = submit(http, "low", 2, 2)
-    eventually(lambda: phases(http, low) == ["Running"] * 2)
+    expect_soon(lambda: phases(http, low) == ["Running"] * 2)
     high = submit(http, "high", 2, 2, priority=2)
-    eventually(lambda: phases(http, high) == ["Running"] * 2)
+    expect_soon(lambda: phases(http, high) == ["Running"] * 2)
     assert phases(http, low) == ["gone"] * 2
 
 
 def test_a_gang_without_room_waits_and_starts_when_there_is_some(http: Http) -> None:
     first = submit(http, "first", 2, 2)
-    eventually(lambda: phases(http, first) == ["Running"] * 2)
+    expect_soon(lambda: phases(http, first) == ["Running"] * 2)
     second = submit(http, "second", 1, 2)
 
     def why() -> str:
         conditions = http.ok("GET", f"{PODS}/second-0")["status"].get("conditions", [])
         return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
 
-    eventually(lambda: "insufficient capacity" in why())
+    expect_soon(lambda: "insufficient capacity" in why())
     for name in first:
         http.ok("DELETE", f"{PODS}/{name}")
-    assert eventually(lambda: phases(http, second) == ["Running"])
+    assert expect_soon(lambda: phases(http, second) == ["Running"])
 
 
 def test_a_failed_node_takes_no_new_work_until_it_recovers(running: Embedded, http: Http) -> None:
     running.cluster.fail_node("node-b")
-    eventually(lambda: http.ok("GET", f"{NODES}/node-b")["status"]["conditions"][-1]["status"] == "False")
+    expect_soon(lambda: http.ok("GET", f"{NODES}/node-b")["status"]["conditions"][-1]["status"] == "False")
     names = submit(http, "wide", 2, 2)
     submit(http, "plain", 1, 1)
-    eventually(lambda: phases(http, ["plain-0"]) == ["Running"])
+    expect_soon(lambda: phases(http, ["plain-0"]) == ["Running"])
     assert phases(http, names) == ["Pending"] * 2
     http.ok("DELETE", f"{PODS}/plain-0")
     running.cluster.recover_node("node-b")
-    eventually(lambda: phases(http, names) == ["Running"] * 2)
+    expect_soon(lambda: phases(http, names) == ["Running"] * 2)
 
 
 def test_the_official_client_reads_the_nodes_and_events_of_the_cluster(running: Embedded, http: Http) -> None:
@@ -209,7 +210,7 @@ def test_the_official_client_reads_the_nodes_and_events_of_the_cluster(running: 
         core = client.CoreV1Api(api)
         assert [node.metadata.name for node in core.list_node().items] == ["node-a", "node-b"]
         assert core.read_node("node-a").status.node_info.operating_system == "linux"
-        eventually(lambda: bool(core.list_namespaced_event("default").items))
+        expect_soon(lambda: bool(core.list_namespaced_event("default").items))
         found = client.EventsV1Api(api).list_event_for_all_namespaces().items
         assert {event.regarding.kind for event in found} == {"Pod"}
         assert all(event.event_time for event in found)
@@ -224,6 +225,6 @@ def test_a_cluster_ends_without_waiting_for_its_watches(running: Embedded) -> No
 def test_an_annotation_that_makes_no_sense_keeps_a_node_from_being_ready(running: Embedded, http: Http) -> None:
     kube = KubeClient.connect(running.cluster.api_url)
     kube.patch(f"{NODES}/node-a", {"metadata": {"annotations": {READY: "bogus"}}})
-    eventually(lambda: http.ok("GET", f"{NODES}/node-a")["status"]["conditions"][-1]["status"] == "False")
+    expect_soon(lambda: http.ok("GET", f"{NODES}/node-a")["status"]["conditions"][-1]["status"] == "False")
     message = http.ok("GET", f"{NODES}/node-a")["status"]["conditions"][-1]["message"]
     assert message == f"the annotation {READY} is 'bogus', expected true, false or unknown"

@@ -11,7 +11,8 @@ from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.dialects.kinds import Kind
 from hived_extender.pods.podgroups import Objects
 from hived_lab.embedded.apiserver.server import ApiServer
-from tests.lab.embedded.helpers import PATIENCE_S, Http, eventually
+from tests.expecting import expect_soon
+from tests.lab.embedded.helpers import Http
 
 X_K8S = "/apis/scheduling.x-k8s.io/v1alpha1"
 
@@ -41,11 +42,11 @@ def test_an_object_of_every_kind_is_followed(
     assert objects.wait_until_listed(PATIENCE_S)
     ref = kind.ref(namespace, "train")
     http.ok("POST", path_of(kind, namespace), {"metadata": {"name": "train"}, "spec": {}})
-    eventually(lambda: ref in told)
+    expect_soon(lambda: ref in told)
     assert objects.get(ref.kind, ref.namespace, ref.name) is not None
     told.clear()
     http.ok("DELETE", f"{path_of(kind, namespace)}/train")
-    eventually(lambda: ref in told)
+    expect_soon(lambda: ref in told)
     assert objects.get(ref.kind, ref.namespace, ref.name) is None
 
 

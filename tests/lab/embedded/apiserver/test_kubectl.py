@@ -13,7 +13,8 @@ import pytest
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.embedded.nodes import READY
-from tests.lab.embedded.helpers import config_map, eventually
+from tests.expecting import expect_soon
+from tests.lab.embedded.helpers import config_map
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -82,7 +83,7 @@ def as_json(kubectl: Kubectl, *arguments: str) -> Any:
 
 
 def test_get_prints_tables(kubectl: Kubectl, name: str) -> None:
-    eventually(lambda: "Running" in kubectl("get", "pod", name))
+    expect_soon(lambda: "Running" in kubectl("get", "pod", name))
     header, row = kubectl("get", "pods", name, "-o", "wide").splitlines()
     assert header.split()[:5] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
     assert row.split()[:4] == [name, "1/1", "Running", "0"]
@@ -124,7 +125,7 @@ def test_create_makes_objects_also_those_that_it_sends_as_protobuf(kubectl: Kube
 
 
 def test_describe_explains_pods_and_nodes(kubectl: Kubectl, name: str) -> None:
-    eventually(lambda: "Running" in kubectl("get", "pod", name))
+    expect_soon(lambda: "Running" in kubectl("get", "pod", name))
     described = kubectl("describe", "pod", name)
     assert "Node:" in described
     assert "node-a" in described
@@ -153,7 +154,7 @@ def test_replace_changes_a_config_map(kubectl: Kubectl) -> None:
 
 
 def test_delete_waits_until_the_node_has_stopped_the_pod(kubectl: Kubectl, name: str) -> None:
-    eventually(lambda: "Running" in kubectl("get", "pod", name))
+    expect_soon(lambda: "Running" in kubectl("get", "pod", name))
     assert "deleted" in kubectl("delete", "pod", name)
     assert "NotFound" in kubectl("get", "pod", name, fails=True)
 
@@ -186,9 +187,9 @@ def test_cordon_and_drain_empty_a_node(kubectl: Kubectl, name: str) -> None:
 
 def test_an_annotation_makes_a_node_fail_and_recover(kubectl: Kubectl) -> None:
     kubectl("annotate", "node", "node-b", f"{READY}=false")
-    assert eventually(lambda: "NotReady" in kubectl("get", "node", "node-b"))
+    assert expect_soon(lambda: "NotReady" in kubectl("get", "node", "node-b"))
     kubectl("annotate", "node", "node-b", f"{READY}-")
-    assert eventually(lambda: "NotReady" not in kubectl("get", "node", "node-b"))
+    assert expect_soon(lambda: "NotReady" not in kubectl("get", "node", "node-b"))
 
 
 def test_a_node_can_be_added_and_removed(kubectl: Kubectl) -> None:

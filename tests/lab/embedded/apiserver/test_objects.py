@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from tests.lab.embedded.helpers import JSON, PATIENCE_S, Http, api_server, config_map, eventually, pod
+from tests.expecting import expect_soon
+from tests.lab.embedded.helpers import JSON, PATIENCE_S, Http, api_server, config_map, pod
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -292,7 +293,7 @@ def test_events_expire() -> None:
         http.ok("POST", events, {"metadata": {"name": "old"}, "lastTimestamp": "2026-01-01T00:00:00Z"})
         http.ok("POST", events, {"metadata": {"name": "new"}, "lastTimestamp": "2999-01-01T00:00:00Z"})
         http.ok("POST", CONFIG_MAPS, config_map("kept"))
-        eventually(lambda: http.call("GET", f"{events}/old")[0] == 404)
+        expect_soon(lambda: http.call("GET", f"{events}/old")[0] == 404)
         assert http.call("GET", f"{events}/new")[0] == http.call("GET", f"{CONFIG_MAPS}/kept")[0] == 200
 
 
