@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from hived_extender.api.paths import CONFIG_PLAN_PATH, FILTER_PATH
 from hived_extender.http.webhook import MUTATE_PATH
 from tests.attacks.attack import Outcome, Run
-from tests.attacks.site import Site
+from tests.attacks.target import Target
 
 MIB = 1 << 20
 REVIEWS, FILTERS = 120, 40
@@ -39,26 +39,28 @@ def run(run: Run) -> Outcome:
     outcome = Outcome()
     rights = {PLANNER: [f"post {CONFIG_PLAN_PATH}"]}
     users = {PLANNER: {"username": PLANNER}}
-    with Site(run, "floods", is_secured=True, has_webhook=True, users=users, rights=rights) as site:
-        bodies = site.honest_bodies(20)
-        at_rest = site.resident_mb()
-        with site.probing(bodies) as probe, _Peak(site) as peak:
+    with Target(run, "floods", is_secured=True, has_webhook=True, users=users, rights=rights) as target:
+        bodies = target.honest_bodies(20)
+        at_rest = target.resident_mb()
+        with target.probing(bodies) as probe, _Peak(target) as peak:
             outcome.alone = probe.over(run.seconds(8))
             run.say("  reviews and filter calls")
-            _flood(outcome, _large_calls(run, site))
+            _flood(outcome, _large_calls(run, target))
             floods = probe.since()
             run.say("  plans")
-            _flood(outcome, _plans(run, site))
+            _flood(outcome, _plans(run, target))
             outcome.beside = probe.since()
         ratio = floods.p99 / outcome.alone.p99 if outcome.alone.p99 else 0.0
         outcome.notes.append(f"p99 beside the large bodies {floods.p99:.1f} ms, {ratio:.1f} times that alone")
-        outcome.notes.append(f"{at_rest:.0f} MB at rest, {peak.most:.0f} MB at most, {site.resident_mb():.0f} MB after")
+        outcome.notes.append(
+            f"{at_rest:.0f} MB at rest, {peak.most:.0f} MB at most, {target.resident_mb():.0f} MB after"
+        )
         outcome.expect(not floods.failed, f"{floods.failed} honest calls failed beside bodies: {floods.first_failure}")
         outcome.judge_latency(run)
         if run.is_timed:
             growth = peak.most - at_rest
             outcome.expect(growth <= MOST_GROWTH_MB, f"{growth:.0f} MB more than at rest, at most {MOST_GROWTH_MB:.0f}")
-        if why := site.fault():
+        if why := target.fault():
             outcome.fault(why)
     return outcome
 
@@ -66,9 +68,9 @@ def run(run: Run) -> Outcome:
 class _Peak:
     """The most memory that the service has had since the beginning of the context."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self.most = site.resident_mb()
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.most = target.resident_mb()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -83,34 +85,37 @@ class _Peak:
     def _sample(self) -> None:
         while not self._is_over.wait(SAMPLED_S):
             with suppress(OSError):
-                self.most = max(self.most, self._site.resident_mb())
+                self.most = max(self.most, self._target.resident_mb())
 
 
 Call = Callable[[], int]
 
 
-def _large_calls(run: Run, site: Site) -> list[Call]:
+def _large_calls(run: Run, target: Target) -> list[Call]:
     junk = b'{"a":[' + b"1," * (31 * MIB // 2)
     nested = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","object":{"a":'
     inner = b"[" * 500 + b"]" * 500
     fitting = nested + b"[" + (inner + b",") * (2800 * 1024 // len(inner)) + b"0]}}}"
-    reviews = [_posted(site, site.webhook_port, MUTATE_PATH, body) for body in (junk[: 7 * MIB], fitting)]
-    filter_call = _posted(site, site.port, FILTER_PATH, junk)
+    reviews = [_posted(target, target.webhook_port, MUTATE_PATH, body) for body in (junk[: 7 * MIB], fitting)]
+    filter_call = _posted(target, target.port, FILTER_PATH, junk)
     calls = [reviews[number % 2] for number in range(run.count(REVIEWS, least=4))]
     return calls + [filter_call] * run.count(FILTERS, least=4)
 
 
-def _plans(run: Run, site: Site) -> list[Call]:
+def _plans(run: Run, target: Target) -> list[Call]:
     texts = [unit * (MOST_TEXT // len(unit.encode())) for unit in HOSTILE_UNITS]
     texts = ["[" + "a," * (5_000_000 // 2) + "]", *texts[: run.count(len(texts), least=2)]]
     bodies = [json.dumps({"text": text}).encode() for text in texts]
-    return [_posted(site, site.port, CONFIG_PLAN_PATH, body) for body in bodies]
+    return [_posted(target, target.port, CONFIG_PLAN_PATH, body) for body in bodies]
 
 
-def _posted(site: Site, port: int, path: str, body: bytes) -> Call:
+def _posted(target: Target, port: int, path: str, body: bytes) -> Call:
     def call() -> int:
         connection: HTTPConnection = HTTPSConnection(
-            "127.0.0.1", port, timeout=TIMEOUT_S, context=site.files.context("scheduler" if path == FILTER_PATH else "")
+            "127.0.0.1",
+            port,
+            timeout=TIMEOUT_S,
+            context=target.files.context("scheduler" if path == FILTER_PATH else ""),
         )
         try:
             connection.connect()

@@ -29,7 +29,7 @@ from hived_extender.pods.wire import FilterArgs, Pod, decode_args
 from hived_extender.service.devices.reading import use_of
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import Hostile, Json
-from tests.attacks.site import Site
+from tests.attacks.target import Target
 from tests.benchmarks.process import resident_mb
 from tests.e2e.pods import POD_LIST
 from tests.extender.service.world import CONFIG, NODES, World, to_pod
@@ -146,19 +146,19 @@ def _attempt(outcome: Outcome, name: str, body: Json, act: Callable[[], object])
 def _through_api(run: Run, outcome: Outcome) -> None:
     hostile = Hostile(run.seed + 1, is_stored=True)
     count, stored = run.count(THROUGH_API, least=20), 0
-    with Site(run, "annotations") as site:
+    with Target(run, "annotations") as target:
         for number in range(count):
             body = hostile.pod(f"p{number}")
             outcome.tried += 1
             with suppress(KubeError):
-                site.kube.create(POD_LIST, body)
+                target.kube.create(POD_LIST, body)
                 stored += 1
         outcome.notes.append(f"{stored} of {count} stored by the embedded API server")
-        site.await_status("/readyz")
-        site.honest_bodies(4)  # the watch has got as far as here
-        if why := site.fault():
+        target.await_status("/readyz")
+        target.honest_bodies(4)  # the watch has got as far as here
+        if why := target.fault():
             outcome.fault(why)
-        log = site.service.log.read_text(errors="replace")
+        log = target.service.log.read_text(errors="replace")
         if "an event was not taken in" in log or "internal error" in log:
-            outcome.fault(f"the log of hived has a traceback: {site.service.log}")
-        site.restart(outcome)
+            outcome.fault(f"the log of hived has a traceback: {target.service.log}")
+        target.restart(outcome)

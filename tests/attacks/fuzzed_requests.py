@@ -16,7 +16,7 @@ from hived_extender.http.routes import INTERNAL_ERROR, ROUTES
 from hived_extender.kube.client import KubeError
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import DEEP, INTEGERS, LONG_DIGITS, STRUCTURED, Hostile, Json
-from tests.attacks.site import NODE_NAMES, Site
+from tests.attacks.target import NODE_NAMES, Target
 from tests.e2e.pods import POD_LIST
 
 FULL_COUNT = 100_000
@@ -48,37 +48,37 @@ ODD_SEGMENTS = ("..", "%00", "%ff", "a" * 3000, "%2e%2e%2f", "\u00e9", "{name}",
 def run(run: Run) -> Outcome:
     """Two callers at once."""
     outcome = Outcome()
-    with Site(run, "requests") as site:
-        known = _known_pods(site, run.seed)
+    with Target(run, "requests") as target:
+        known = _known_pods(target, run.seed)
         count = run.count(FULL_COUNT, least=200)
-        callers = [_Caller(run, site, outcome, number, known, count // CALLERS) for number in range(CALLERS)]
+        callers = [_Caller(run, target, outcome, number, known, count // CALLERS) for number in range(CALLERS)]
         for caller in callers:
             caller.start()
         for caller in callers:
             caller.join()
-        if why := site.fault():
+        if why := target.fault():
             outcome.fault(why)
-        if "internal error" in site.service.log.read_text(errors="replace"):
-            outcome.fault(f"the log of hived has an internal error: {site.service.log}")
+        if "internal error" in target.service.log.read_text(errors="replace"):
+            outcome.fault(f"the log of hived has an internal error: {target.service.log}")
     return outcome
 
 
-def _known_pods(site: Site, seed: int) -> list[Json]:
+def _known_pods(target: Target, seed: int) -> list[Json]:
     """Pods that the service has seen, so that requests about them get further than to `unknown`."""
     hostile = Hostile(seed, is_stored=True)
     known: list[Json] = []
     for number in range(40):
         with suppress(KubeError):
-            known.append(site.kube.create(POD_LIST, hostile.pod(f"known-{number}")))
+            known.append(target.kube.create(POD_LIST, hostile.pod(f"known-{number}")))
     return known
 
 
 class _Caller(threading.Thread):
     """Sends requests from a seed of its own, over a connection that is made anew when it has ended."""
 
-    def __init__(self, run: Run, site: Site, outcome: Outcome, number: int, known: list[Json], count: int) -> None:
+    def __init__(self, run: Run, target: Target, outcome: Outcome, number: int, known: list[Json], count: int) -> None:
         super().__init__(daemon=True)
-        self._run, self._site, self._outcome, self._known, self._count = run, site, outcome, known, count
+        self._run, self._target, self._outcome, self._known, self._count = run, target, outcome, known, count
         self._number = number
         self._hostile = Hostile(run.seed * 1000 + number)
         self._random = self._hostile.random
@@ -89,7 +89,7 @@ class _Caller(threading.Thread):
         try:
             for sent in range(self._count):
                 self._send_one()
-                if sent % HEALTH_EVERY == 0 and self._site.status("/healthz") != 200:
+                if sent % HEALTH_EVERY == 0 and self._target.status("/healthz") != 200:
                     self._outcome.fault(f"/healthz is not 200 after {sent} requests")
                 if sent % 5000 == 4999 and self._number == 0:
                     self._run.say(f"  {sent + 1} of {self._count} requests, times {CALLERS}")
@@ -223,7 +223,7 @@ class _Caller(threading.Thread):
 
     def _exchange(self, method: str, request: bytes, *, is_http: bool) -> tuple[int, str, bytes]:
         if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._site.port), timeout=TIMEOUT_S)
+            self._socket = socket.create_connection(("127.0.0.1", self._target.port), timeout=TIMEOUT_S)
         self._socket.sendall(request)
         if not is_http:
             self._socket.shutdown(socket.SHUT_WR)

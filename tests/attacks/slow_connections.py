@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 
 from tests.attacks.attack import Outcome, Run
-from tests.attacks.site import Probe, Site
+from tests.attacks.target import Probe, Target
 
 FULL_COUNT = 600
 FULL_S = 30.0
@@ -32,11 +32,11 @@ def run(run: Run) -> Outcome:
     outcome = Outcome()
     for name, is_secured, files in (("clear", False, 0), ("TLS", True, 0), ("few files", False, FEW_FILES)):
         run.say(f"  {name}")
-        with Site(run, name.replace(" ", "-"), is_secured=is_secured, file_limit=files) as site:
-            bodies = site.honest_bodies(20)
-            with site.probing(bodies) as probe:
+        with Target(run, name.replace(" ", "-"), is_secured=is_secured, file_limit=files) as target:
+            bodies = target.honest_bodies(20)
+            with target.probing(bodies) as probe:
                 alone = probe.over(run.seconds(5))
-                _attack(run, site, outcome, probe, name)
+                _attack(run, target, outcome, probe, name)
                 beside = probe.since()
             if outcome.beside is None or beside.p99 > outcome.beside.p99:
                 outcome.alone, outcome.beside = alone, beside
@@ -45,10 +45,10 @@ def run(run: Run) -> Outcome:
                 outcome.expect(
                     not latency.failed, f"{name}: {latency.failed} honest calls failed: {latency.first_failure}"
                 )
-            if why := site.fault():
+            if why := target.fault():
                 outcome.fault(f"{name}: {why}")
             is_crowded = bool(files) and run.count(FULL_COUNT) > CROWDED_BEYOND
-            outcome.expect(not is_crowded or LOGGED in site.service.log.read_text(), f"{name}: the log is silent")
+            outcome.expect(not is_crowded or LOGGED in target.service.log.read_text(), f"{name}: the log is silent")
     return outcome
 
 
@@ -81,9 +81,9 @@ class _Slow:
                 self.is_gone = True
 
 
-def _attack(run: Run, site: Site, outcome: Outcome, probe: Probe, name: str) -> None:
+def _attack(run: Run, target: Target, outcome: Outcome, probe: Probe, name: str) -> None:
     probe.since()
-    slow = [each for number in range(run.count(FULL_COUNT, least=30)) if (each := _opened(site, number, outcome))]
+    slow = [each for number in range(run.count(FULL_COUNT, least=30)) if (each := _opened(target, number, outcome))]
     until = time.monotonic() + (FULL_S if run.is_timed else LIMITS_S)
     while time.monotonic() < until and not all(each.is_gone for each in slow):
         for each in slow:
@@ -97,15 +97,15 @@ def _attack(run: Run, site: Site, outcome: Outcome, probe: Probe, name: str) -> 
         each.socket.close()
 
 
-def _opened(site: Site, number: int, outcome: Outcome) -> _Slow | None:
+def _opened(target: Target, number: int, outcome: Outcome) -> _Slow | None:
     kind = tuple(SENT)[number % len(SENT)]
     outcome.tried += 1
     connection: socket.socket | None = None
     try:
-        connection = socket.create_connection(("127.0.0.1", site.port), timeout=10, source_address=(ADDRESS, 0))
-        if site.is_secured and kind != "silent":
+        connection = socket.create_connection(("127.0.0.1", target.port), timeout=10, source_address=(ADDRESS, 0))
+        if target.is_secured and kind != "silent":
             client = "scheduler" if kind == "body" else ""  # others cannot even begin to send one
-            connection = site.files.context(client).wrap_socket(connection, server_hostname="localhost")
+            connection = target.files.context(client).wrap_socket(connection, server_hostname="localhost")
         connection.sendall(SENT[kind])
         connection.setblocking(False)
     except OSError:  # dropped at once, as there are too many

@@ -14,7 +14,7 @@ from hived_extender.http.access import OPEN_PATHS
 from hived_extender.http.routes import ROUTES
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import Hostile
-from tests.attacks.site import Site
+from tests.attacks.target import Target
 
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
 ODD_PATHS = (
@@ -31,9 +31,9 @@ def run(run: Run) -> Outcome:
     """All combinations, of which a lower scale draws some."""
     outcome = Outcome()
     users = {NOBODY: {"username": NOBODY}, OTHER: {"username": OTHER, "groups": ["system:masters-not"]}}
-    with Site(run, "strangers", is_secured=True, users=users, rights={OTHER: ["get /v1/elsewhere"]}) as site:
-        _Strangers(site, outcome).call_all(run)
-        if why := site.fault():
+    with Target(run, "strangers", is_secured=True, users=users, rights={OTHER: ["get /v1/elsewhere"]}) as target:
+        _Strangers(target, outcome).call_all(run)
+        if why := target.fault():
             outcome.fault(why)
     return outcome
 
@@ -41,9 +41,9 @@ def run(run: Run) -> Outcome:
 class _Strangers:
     """Callers by kind, each with a connection that is kept as long as it goes."""
 
-    def __init__(self, site: Site, outcome: Outcome) -> None:
-        self._site, self._outcome = site, outcome
-        files = site.files
+    def __init__(self, target: Target, outcome: Outcome) -> None:
+        self._target, self._outcome = target, outcome
+        files = target.files
         files.client("foreign", "hived-kube-scheduler", by=Authority.create())
         files.client("unknown", "somebody")
         files.client("old", "hived-kube-scheduler", days=-1)
@@ -99,5 +99,5 @@ class _Strangers:
             self._outcome.let_in.append(f"{method} {path} with {kind}: {response.status} {body[:200]!r}")
 
     def _connected(self, client: str) -> HTTPConnection:
-        context: ssl.SSLContext = self._site.files.context(client)
-        return HTTPSConnection("127.0.0.1", self._site.port, timeout=TIMEOUT_S, context=context)
+        context: ssl.SSLContext = self._target.files.context(client)
+        return HTTPSConnection("127.0.0.1", self._target.port, timeout=TIMEOUT_S, context=context)

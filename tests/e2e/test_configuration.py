@@ -17,7 +17,7 @@ from hived_extender.kube.client import KubeClient
 from hived_extender.reconfiguration.versions import REFUSED, TEXT_KEY, VERSIONS_KEY
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster
-from tests.e2e.failures.arena import redirected
+from tests.e2e.failures.working_cluster import redirected
 from tests.e2e.http_proxy import HttpProxy, Side
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import configuration, create, is_bound, pod
@@ -25,7 +25,7 @@ from tests.e2e.processes import Process
 from tests.e2e.rights import grant_rights, service_kubeconfig
 from tests.e2e.test_dialects import closing_proxy
 from tests.expecting import expect_soon
-from tests.reconfiguration.arena import CONFIG_MAP, CONFIG_MAPS
+from tests.reconfiguration.cluster import CONFIG_MAP, CONFIG_MAPS
 
 CONFIG = f"{NAMESPACE}/{CONFIG_MAP}"
 ELECTION = ("--leader-elect", "--lease-duration=4")

@@ -20,7 +20,7 @@ from hived_lab.demo.runner import run_experiment
 from hived_lab.embedded.machines import machines_of
 from hived_lab.embedded.nodes import READY
 from tests.e2e.cluster import RealCluster
-from tests.e2e.failures.arena import redirected
+from tests.e2e.failures.working_cluster import redirected
 from tests.e2e.http_proxy import HttpProxy, Side
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import CUSTOM, DEFINITIONS, definition, path_of

@@ -10,8 +10,8 @@ from hived_lab.embedded.machines import machines_of
 from tests.e2e.cluster import RealCluster
 from tests.e2e.machines import node, node_path
 from tests.e2e.plane import ControlPlane
-from tests.reconfiguration.arena import CONFIG_MAP
 from tests.reconfiguration.cases import all_machines, load_base, load_cases
+from tests.reconfiguration.cluster import CONFIG_MAP
 from tests.reconfiguration.runner import Runner
 
 BASE = load_base()
@@ -19,7 +19,7 @@ CASES = load_cases()
 PATIENCE = 12.0
 
 
-class RealArena:
+class RealCaseCluster:
     """A `RealCluster` as the cases need it."""
 
     patience = PATIENCE
@@ -48,7 +48,7 @@ def runner(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Ite
         # The nodes have their devices before a configuration says so.
         for machine in machines_of(load_text(BASE.changed(CASES["grow-node"]), "hardware.yaml", environ={}).cluster):
             plane.kube.patch(f"{node_path(machine.name)}/status", {"status": node(machine)["status"]})
-        yield Runner(RealArena(cluster), BASE)
+        yield Runner(RealCaseCluster(cluster), BASE)
 
 
 @pytest.mark.parametrize("name", CASES)

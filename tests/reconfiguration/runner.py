@@ -12,8 +12,8 @@ from hived_extender.client.config_client import ConfigClient, PushAnswer
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, pod_path
 from tests.e2e.pods import POD_LIST
-from tests.reconfiguration.arena import CONFIG_MAP, CONFIG_MAPS, Arena
 from tests.reconfiguration.cases import RESERVES, RUNS, Base, Case, Expected, Job, Rest
+from tests.reconfiguration.cluster import CONFIG_MAP, CONFIG_MAPS, CaseCluster
 from tests.reconfiguration.views import NAMESPACE, PREEMPTING, View, allocated, look, verdicts, written
 
 FILE = "case.yaml"
@@ -25,12 +25,12 @@ Json = dict[str, Any]
 
 
 class Runner:
-    """Runs cases one after the other in one arena."""
+    """Runs cases one after the other in one cluster."""
 
-    def __init__(self, arena: Arena, base: Base) -> None:
-        self.arena = arena
+    def __init__(self, cluster: CaseCluster, base: Base) -> None:
+        self.cluster = cluster
         self.base = base
-        self._inspector = Inspector(arena.url)
+        self._inspector = Inspector(cluster.url)
         self._client = ConfigClient(self._inspector)
 
     def expect_as_planned(self, name: str, case: Case) -> None:
@@ -55,26 +55,26 @@ class Runner:
 
     def _reset(self) -> None:
         """No pods, and the base configuration in force, with a state that no earlier case has left its traces in."""
-        for pod in self.arena.kube.list_objects(PODS, Json).items:
+        for pod in self.cluster.kube.list_objects(PODS, Json).items:
             meta = pod["metadata"]
-            self.arena.kube.delete_pod(meta["namespace"], meta["name"], grace_period_s=0)
+            self.cluster.kube.delete_pod(meta["namespace"], meta["name"], grace_period_s=0)
         self._until(lambda: not any(self._groups_and_pods()), lambda: "all pods to be gone")
         self._push(self.base.text, {}, allow_downgrade=False)
 
     def _groups_and_pods(self) -> tuple[object, object]:
-        return self._inspector.groups(), self.arena.kube.list_objects(PODS, Json).items
+        return self._inspector.groups(), self.cluster.kube.list_objects(PODS, Json).items
 
     def _submit(self, jobs: Mapping[str, Job]) -> None:
         for name, job in jobs.items():
             for manifest in job.manifests(name):
-                self.arena.kube.create(POD_LIST, manifest)
+                self.cluster.kube.create(POD_LIST, manifest)
             self._await_rest(name, job)
 
     def _await_rest(self, name: str, job: Job) -> None:
         self._until(lambda: self._is_at_rest(name, job), lambda: f"{name} to be at rest")
 
     def _is_at_rest(self, name: str, job: Job) -> bool:
-        pods = [self.arena.kube.get(pod_path(NAMESPACE, f"{name}-{number}")) for number in range(job.pods)]
+        pods = [self.cluster.kube.get(pod_path(NAMESPACE, f"{name}-{number}")) for number in range(job.pods)]
         if job.rest == RUNS:
             return all(pod["status"].get("phase") == "Running" for pod in pods)
         if job.rest == RESERVES:
@@ -102,7 +102,7 @@ class Runner:
 
     def _restart(self, case: Case, after: View) -> View:
         """Whoever runs has the same cells and places again."""
-        self.arena.restart()
+        self.cluster.restart()
         restarted = self._await(case.restarted, after)
         assert verdicts(allocated(after), restarted.groups) == {}
         return restarted
@@ -168,7 +168,7 @@ class Runner:
     # Asking the service
 
     def _look(self) -> View:
-        return look(self.arena.kube, self._inspector)
+        return look(self.cluster.kube, self._inspector)
 
     def _wish(self, text: str, agreed: Mapping[str, str], allow_downgrade: bool) -> ConfigPushArgs:
         version = self._client.current().version
@@ -187,12 +187,12 @@ class Runner:
 
     def _everything(self) -> tuple[object, ...]:
         """All that a refused push may not change, byte by byte."""
-        paths = (GROUPS_PATH, PHYSICAL_CLUSTER_PATH, VIRTUAL_CLUSTERS_PATH, "/v1/config", "/v1/config/versions")
-        stored = self.arena.kube.get(f"{CONFIG_MAPS}/{CONFIG_MAP}")
-        return *map(self._inspector.fetch, paths), stored, self.arena.memory(), self._look().pods
+        paths = (GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS, "/v1/config", "/v1/config/versions")
+        stored = self.cluster.kube.get(f"{CONFIG_MAPS}/{CONFIG_MAP}")
+        return *map(self._inspector.fetch, paths), stored, self.cluster.memory(), self._look().pods
 
     def _until(self, is_so: Callable[[], bool], what: Callable[[], str]) -> None:
-        until = time.monotonic() + WITHIN_S * self.arena.patience
+        until = time.monotonic() + WITHIN_S * self.cluster.patience
         while not is_so():
             if time.monotonic() > until:
                 pytest.fail(f"waited for {what()}")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.reconfiguration.arena import EmbeddedArena
 from tests.reconfiguration.cases import load_base, load_cases
+from tests.reconfiguration.cluster import EmbeddedCaseCluster
 from tests.reconfiguration.runner import Runner
 
 BASE = load_base()
@@ -16,8 +16,8 @@ CASES = load_cases()
 def runner() -> Iterator[Runner]:
     """One for all cases: each begins with a cluster without pods and with the base configuration pushed again."""
     # The nodes have their devices before a configuration says so, as in a real cluster.
-    with EmbeddedArena(BASE.text, BASE.changed(CASES["grow-node"])) as arena:
-        yield Runner(arena, BASE)
+    with EmbeddedCaseCluster(BASE.text, BASE.changed(CASES["grow-node"])) as cluster:
+        yield Runner(cluster, BASE)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -31,12 +31,12 @@ from tests.e2e.http_proxy import HttpProxy, Side
 from tests.expecting import expect_soon
 from tests.extender.service.world import FakeKube
 from tests.property.choices import Choices, Seeded
+from tests.storm.busy_cluster import CONFIG, GROUPS, call
 from tests.storm.changes import changed
 from tests.storm.documents import Document, first_document, text_of
 from tests.storm.mistakes import push_body
 from tests.storm.replica import NAME, NAMESPACE, Replica
 from tests.storm.rules import Broken
-from tests.storm.site import CONFIG, GROUPS, call
 from tests.storm.traffic import POD_GROUPS, PODS, is_running, make_job
 
 CONFIG_MAP = rf"/{NAME}(\?|$)"
@@ -66,7 +66,7 @@ COMMITTED = ("when the commit was answered", "when the new one is in force")
 Json = dict[str, Any]
 
 
-class Ward:
+class KilledService:
     """A cluster with running pods and a replica that is killed again and again; `tally` says what was in force then."""
 
     def __init__(self, cluster: EmbeddedCluster, proxy: HttpProxy, replica: Replica, seed: int) -> None:
@@ -86,15 +86,15 @@ class Ward:
 
     @classmethod
     @contextmanager
-    def open(cls, seed: int) -> Iterator["Ward"]:
+    def open(cls, seed: int) -> Iterator["KilledService"]:
         """With pods that run and some that wait, and nobody who schedules more."""
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hived-crashes-"))
             text = text_of(first_document())
             cluster = stack.enter_context(EmbeddedCluster(load_text(text, "crashes.yaml").cluster))
-            ward_kube = KubeClient.connect(cluster.api_url)
-            ConfigMapStore(ward_kube, NAMESPACE, NAME, Metrics()).create(Stored(text))
-            ward_kube.close()
+            kube = KubeClient.connect(cluster.api_url)
+            ConfigMapStore(kube, NAMESPACE, NAME, Metrics()).create(Stored(text))
+            kube.close()
             proxy = HttpProxy(lambda: cluster.api_url)
             proxy.start()
             stack.callback(proxy.stop)
@@ -103,10 +103,10 @@ class Ward:
             replica = Replica(kubeconfig, Path(folder, "log"))
             stack.callback(replica.kill)
             replica.start()
-            ward = cls(cluster, proxy, replica, seed)
-            stack.callback(ward._kube.close)
-            ward._settle_pods()
-            yield ward
+            killed = cls(cluster, proxy, replica, seed)
+            stack.callback(killed._kube.close)
+            killed._settle_pods()
+            yield killed
 
     def kill_at(self, when: str) -> None:
         """Push and kill at one of `KILLED`, start again. Raises Broken if neither configuration is wholly in force."""
@@ -267,19 +267,19 @@ def main() -> None:
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}", file=sys.stderr, flush=True)
     began = time.monotonic()
-    with Ward.open(seed) as ward:
+    with KilledService.open(seed) as killed:
         for _ in range(options.each):
             for when in KILLED:
-                ward.kill_at(when)
-                ward.roll_back(when)
-        print(f"{ward.tally.total()} at chosen moments", file=sys.stderr, flush=True)
+                killed.kill_at(when)
+                killed.roll_back(when)
+        print(f"{killed.tally.total()} at chosen moments", file=sys.stderr, flush=True)
         for number in range(options.random):
-            ward.kill_sometime()
+            killed.kill_sometime()
             if number % 10 == 9:
-                ward.push()
+                killed.push()
                 print(f"{number + 1} at random times", file=sys.stderr, flush=True)
-    found = ", ".join(f"{count} times the {which} configuration" for which, count in sorted(ward.tally.items()))
-    print(f"{ward.tally.total()} crashes: {found} was in force after the restart, wholly")
+    found = ", ".join(f"{count} times the {which} configuration" for which, count in sorted(killed.tally.items()))
+    print(f"{killed.tally.total()} crashes: {found} was in force after the restart, wholly")
     print(f"{time.monotonic() - began:.0f} s, seed {seed}")
 
 

@@ -5,7 +5,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from tests.e2e.processes import Process, free_port, hived_process
-from tests.storm.site import call
+from tests.storm.busy_cluster import call
 
 NAMESPACE, NAME = "default", "hived-config"
 

@@ -6,8 +6,8 @@ from typing import Any
 from hived.scheduler import check_invariants
 from hived.state import State
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
+from tests.storm.switch_recorder import groups_of, leaves
 from tests.storm.traffic import is_running
-from tests.storm.witness import groups_of, leaves
 
 Json = dict[str, Any]
 Place = tuple[str, tuple[int, ...]]

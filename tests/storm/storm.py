@@ -18,11 +18,11 @@ from typing import Any
 
 from hived_extender.service.verdicts import Verdict
 from tests.property.choices import Choices, Seeded
+from tests.storm.busy_cluster import CONFIG, BusyCluster
 from tests.storm.changes import changed
 from tests.storm.documents import first_document, text_of
 from tests.storm.mistakes import Mistake, mistaken_body, mistaken_text, push_body
 from tests.storm.rules import Broken, check_untouched, places
-from tests.storm.site import CONFIG, Site
 
 MOST_TRIES = 25
 """To push one document; each is planned anew if something else would become of running work than was agreed to."""
@@ -67,17 +67,17 @@ class Tally:
 class Storm:
     """One cluster and one service; `tally` counts what has been found to be as it should."""
 
-    def __init__(self, site: Site, seed: int) -> None:
+    def __init__(self, busy: BusyCluster, seed: int) -> None:
         self.tally = Tally()
         self._choices = Choices(Seeded(seed))
-        self._site = site
+        self._busy = busy
         self._document = first_document()
 
     def push_valid(self, count: int) -> None:
         """Push so many sound configurations. Raises Broken."""
         for number in range(count):
             if number % CALM_EVERY == CALM_EVERY - 1:
-                with self._site.calm():
+                with self._busy.calm():
                     self._push(is_calm=True)
             else:
                 self._push(is_calm=False)
@@ -87,7 +87,7 @@ class Storm:
         while count:
             batch = min(count, BATCH)
             count -= batch
-            with self._site.calm():
+            with self._busy.calm():
                 for _ in range(batch):
                     self._push_mistake()
 
@@ -96,34 +96,34 @@ class Storm:
     def _push(self, *, is_calm: bool) -> None:
         document = changed(self._choices, self._document)
         text = text_of(document)
-        before = places(self._site.traffic.pods())
-        pushes = self._site.witness.count
+        before = places(self._busy.traffic.pods())
+        pushes = self._busy.switches.count
         plan, answer = self._push_until_agreed(text)
-        if self._site.witness.count != pushes + 1:
-            raise Broken(f"{self._site.witness.count - pushes} switches for one push")
+        if self._busy.switches.count != pushes + 1:
+            raise Broken(f"{self._busy.switches.count - pushes} switches for one push")
         outcome = answer["outcome"]
         self._check_outcome(plan, outcome, is_calm=is_calm)
         if is_calm:
             self._check_inspected(outcome)
         self._check_config(text, answer["version"])
-        pods = self._site.traffic.pods()
+        pods = self._busy.traffic.pods()
         places(pods)
-        self.tally.untouched += check_untouched(before, pods, self._site.traffic.ended | self._site.witness.victims)
-        self._site.check_state(pods if is_calm else None)
-        self._document = self._site.traffic.document = document
+        self.tally.untouched += check_untouched(before, pods, self._busy.traffic.ended | self._busy.switches.victims)
+        self._busy.check_state(pods if is_calm else None)
+        self._document = self._busy.traffic.document = document
         self.tally.pushed += 1
         self.tally.calm += is_calm
 
     def _push_until_agreed(self, text: str) -> tuple[Json, Json]:
         """Plan, agree, push; again if something else would happen by then. Returns the last plan and the answer."""
         for _ in range(MOST_TRIES):
-            plan = self._site.ok("POST", f"{CONFIG}/plan", json.dumps({"text": text}).encode())
+            plan = self._busy.ok("POST", f"{CONFIG}/plan", json.dumps({"text": text}).encode())
             if plan["refusals"]:
                 raise Broken(f"a sound text is refused: {plan['refusals']}\n{text}")
             agreed = {one["name"]: one["verdict"] for one in plan["groups"]["affected"]}
             may = plan["needsAllowDowngrade"]
             body = push_body(text, plan["baseVersion"], agreed=agreed, allowDowngrade=may)
-            code, answer = self._site.call("POST", CONFIG, body)
+            code, answer = self._busy.call("POST", CONFIG, body)
             if code == 200:
                 self.tally.downgrades += may
                 return plan, answer
@@ -135,15 +135,15 @@ class Storm:
 
     def _check_outcome(self, plan: Json, outcome: Json, *, is_calm: bool) -> None:
         """What was agreed to is what the answer says and what has happened, for all groups that were still there."""
-        happened = self._site.witness.verdicts()
-        there = self._site.witness.before.keys()
+        happened = self._busy.switches.verdicts()
+        there = self._busy.switches.before.keys()
         for what, report in (("planned", plan), ("answered", outcome)):
             said = {one["name"]: one["verdict"] for one in report["groups"]["affected"]}
             for name in sorted(there):
                 found, wanted = happened.get(name, ""), said.get(name, "")
                 is_harmless = {found, wanted} <= {"", Verdict.RESTORED.value}
                 if found != wanted and (is_calm or not is_harmless):
-                    before, after = self._site.witness.before[name], self._site.witness.after.get(name)
+                    before, after = self._busy.switches.before[name], self._busy.switches.after.get(name)
                     became = f"{found or 'nothing'}: {before} -> {after}"
                     raise Broken(f"{what} for {name}: {wanted or 'nothing'}, happened: {became}")
         if is_calm and plan["groups"] != outcome["groups"]:
@@ -153,7 +153,7 @@ class Storm:
 
     def _check_inspected(self, outcome: Json) -> None:
         """In a calm the inspect API shows exactly what the answer says."""
-        shown = self._site.groups()
+        shown = self._busy.groups()
         for one in outcome["groups"]["affected"]:
             group = shown.get(one["name"])
             is_so = {
@@ -167,7 +167,7 @@ class Storm:
                 raise Broken(f"answered {one}, and the inspect API shows {group}")
 
     def _check_config(self, text: str, version: int) -> None:
-        shown = self._site.ok("GET", CONFIG)
+        shown = self._busy.ok("GET", CONFIG)
         if (shown["text"], shown["version"]) != (text, version):
             raise Broken(f"version {version} was pushed, version {shown['version']} is shown, or another text")
 
@@ -175,18 +175,18 @@ class Storm:
 
     def _push_mistake(self) -> None:
         mistake = self._mistake()
-        before = self._site.everything()
-        code, answer = self._site.call("POST", CONFIG, mistake.body)
+        before = self._busy.everything()
+        code, answer = self._busy.call("POST", CONFIG, mistake.body)
         if code not in mistake.codes:
             raise Broken(f"{mistake.name}: {code} {answer}, expected {mistake.codes}\n{mistake.body[:3000]!r}")
-        after = self._site.everything()
+        after = self._busy.everything()
         differing = [name for name, value in before.items() if after[name] != value]
         if differing:
             raise Broken(f"{mistake.name} was refused, but {', '.join(differing)} changed\n{mistake.body[:3000]!r}")
         self.tally.refused[mistake.name] += 1
 
     def _mistake(self) -> Mistake:
-        choices, version = self._choices, self._site.ok("GET", CONFIG)["version"]
+        choices, version = self._choices, self._busy.ok("GET", CONFIG)["version"]
         make = choices.weighted({"text": 6, "body": 2, "version": 1, "agreed": 1, "downgrade": 1})
         if make == "text":
             return mistaken_text(choices, self._document, version)
@@ -196,11 +196,11 @@ class Storm:
         if make == "version":
             other = choices.pick([version - 1, version + 1, 10**6])
             return Mistake("another version", push_body(text, other or 10**6), (409,))
-        plan = self._site.ok("POST", f"{CONFIG}/plan", json.dumps({"text": text}).encode())
+        plan = self._busy.ok("POST", f"{CONFIG}/plan", json.dumps({"text": text}).encode())
         agreed = {one["name"]: one["verdict"] for one in plan["groups"]["affected"]}
         if make == "downgrade" and plan["needsAllowDowngrade"]:
             return Mistake("without allowDowngrade", push_body(text, version, agreed=agreed), (422,))
-        groups = sorted(self._site.groups())
+        groups = sorted(self._busy.groups())
         harmed = [name for name, verdict in agreed.items() if verdict != Verdict.RESTORED.value]
         if harmed:
             agreed.pop(choices.pick(harmed))
@@ -220,15 +220,15 @@ def main() -> None:
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}", file=sys.stderr, flush=True)
     began = time.monotonic()
-    with Site.busy(seed) as site:
-        storm = Storm(site, seed)
+    with BusyCluster.running(seed) as busy:
+        storm = Storm(busy, seed)
         try:
             while storm.tally.pushed < options.valid or storm.tally.refused.total() < options.invalid:
                 storm.push_valid(min(BATCH, options.valid - storm.tally.pushed))
                 storm.push_invalid(min(BATCH, options.invalid - storm.tally.refused.total()))
                 print(f"{storm.tally.pushed} + {storm.tally.refused.total()}", file=sys.stderr, flush=True)
         finally:
-            storm.tally.waited_s = site.witness.waited_s
+            storm.tally.waited_s = busy.switches.waited_s
             print(f"{storm.tally}{time.monotonic() - began:.0f} s, seed {seed}")
 
 

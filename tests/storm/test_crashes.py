@@ -18,11 +18,11 @@ from hived_extender.running import ConfigMapName, Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.http_proxy import Hold, HttpProxy, Side
 from tests.expecting import expect_soon
-from tests.storm.crashes import CONFIG_MAP, Ward
+from tests.storm.busy_cluster import CONFIG, call
+from tests.storm.crashes import CONFIG_MAP, KilledService
 from tests.storm.documents import first_document, text_of, vcs
 from tests.storm.mistakes import push_body
 from tests.storm.replica import NAME, NAMESPACE
-from tests.storm.site import CONFIG, call
 
 SEED = 5
 TIMEOUT_S = 1.0
@@ -32,12 +32,12 @@ held = pytest.mark.parametrize("reached", [TIMEOUT_S], indirect=True, ids=["held
 
 
 def test_a_service_that_is_killed_amid_a_push_has_the_old_or_the_new_configuration_wholly() -> None:
-    with Ward.open(SEED) as ward:
-        ward.kill_at("before the commit reached the API server")
-        ward.roll_back("when the commit was answered")
-        ward.kill_sometime()
-        ward.push()
-    assert ward.tally.total() == 3
+    with KilledService.open(SEED) as killed:
+        killed.kill_at("before the commit reached the API server")
+        killed.roll_back("when the commit was answered")
+        killed.kill_sometime()
+        killed.push()
+    assert killed.tally.total() == 3
 
 
 class Reached:

@@ -6,26 +6,26 @@ from typing import Any
 import pytest
 
 from tests.property.choices import Choices, Seeded
+from tests.storm.busy_cluster import BusyCluster
 from tests.storm.changes import CHANGES, Make, changed
 from tests.storm.documents import first_document, fitted, loads, text_of
 from tests.storm.mistakes import SPOILS, Spoil
 from tests.storm.rules import Broken, check_untouched, places
-from tests.storm.site import Site
 from tests.storm.storm import Storm
-from tests.storm.witness import verdict_of
+from tests.storm.switch_recorder import verdict_of
 
 SEED = 7
 VALID, INVALID = 4, 10
 
 
 def test_pushes_under_load_do_what_was_planned_and_refused_ones_change_nothing() -> None:
-    with Site.busy(SEED) as site:
-        storm = Storm(site, SEED)
+    with BusyCluster.running(SEED) as busy:
+        storm = Storm(busy, SEED)
         storm.push_valid(VALID)
         storm.push_invalid(INVALID)
     assert (storm.tally.pushed, storm.tally.refused.total()) == (VALID, INVALID)
     assert storm.tally.untouched > 0
-    assert len(site.witness.waited_s) >= VALID
+    assert len(busy.switches.waited_s) >= VALID
 
 
 def test_the_same_seed_makes_the_same_documents() -> None:

@@ -1,4 +1,4 @@
-"""A site for all tests of a file, without jobs before each."""
+"""One cluster of racks for all tests of a file, without jobs before each."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pytest
 
 from hived_extender.pods.dialects import podgroup, volcano
 from tests.e2e.controllers.installing import await_served
-from tests.e2e.controllers.site import Site, running_site
+from tests.e2e.controllers.racks import Racks, running_racks
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import DEFINITIONS, definition
 
@@ -24,7 +24,9 @@ def podgroup_kinds(plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def shared_site(plane: ControlPlane, podgroup_kinds: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """See `Site`."""
-    with running_site(plane, tmp_path_factory.mktemp("site")) as running:
+def shared_racks(
+    plane: ControlPlane, podgroup_kinds: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Racks]:
+    """See `Racks`."""
+    with running_racks(plane, tmp_path_factory.mktemp("racks")) as running:
         yield running

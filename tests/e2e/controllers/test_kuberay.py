@@ -10,7 +10,7 @@ import pytest
 
 from hived_extender.pods.dialects import podgroup, volcano
 from hived_extender.pods.dialects.kinds import Kind
-from tests.e2e.controllers.site import Site, pod
+from tests.e2e.controllers.racks import Racks, pod
 from tests.e2e.podgroups import path_of
 
 CLUSTER = "train"
@@ -20,17 +20,17 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def site(shared_site: Site) -> Iterator[Site]:
-    """A site without pods and PodGroups, before and after."""
-    yield shared_site
-    shared_site.clean((podgroup.KIND.name, volcano.KIND.name))
+def racks(shared_racks: Racks) -> Iterator[Racks]:
+    """The racks without pods and PodGroups, before and after."""
+    yield shared_racks
+    shared_racks.clean((podgroup.KIND.name, volcano.KIND.name))
 
 
 class Operator:
     """KubeRay's operator for one batch scheduler: `volcano` or `scheduler-plugins`."""
 
-    def __init__(self, site: Site, scheduler: str) -> None:
-        self._site = site
+    def __init__(self, racks: Racks, scheduler: str) -> None:
+        self._racks = racks
         self._scheduler = scheduler
         self._kind: Kind = volcano.KIND if scheduler == "volcano" else podgroup.KIND
         self._gang = f"ray-{CLUSTER}-pg" if scheduler == "volcano" else CLUSTER
@@ -44,17 +44,17 @@ class Operator:
             "metadata": {"name": self._gang},
             "spec": {"minMember": minimum, "minResources": resources},
         }
-        self._site.plane.kube.create(path_of(self._kind), document)
+        self._racks.plane.kube.create(path_of(self._kind), document)
 
     def set_minimum(self, minimum: int) -> None:
         """As after a change of the cluster."""
-        self._site.plane.kube.patch(f"{path_of(self._kind)}/{self._gang}", {"spec": {"minMember": minimum}})
+        self._racks.plane.kube.patch(f"{path_of(self._kind)}/{self._gang}", {"spec": {"minMember": minimum}})
 
     def make_pods(self, workers: range, *, has_head: bool = True) -> None:
         """The head, and workers of these numbers, one after the other."""
         heads = [self._pod(f"{CLUSTER}-head-x7k2p", "head", HEAD_GROUP, gpus=1)] if has_head else []
         for one in [*heads, *(self._pod(f"{CLUSTER}-worker-{each}", "worker", WORKER_GROUP) for each in workers)]:
-            self._site.create(one)
+            self._racks.create(one)
 
     def _pod(self, name: str, node_type: str, group: str, gpus: int = 4) -> Json:
         labels = {
@@ -76,47 +76,47 @@ class Operator:
 
 
 @pytest.fixture(params=["volcano", "scheduler-plugins"])
-def operator(site: Site, request: pytest.FixtureRequest) -> Operator:
+def operator(racks: Racks, request: pytest.FixtureRequest) -> Operator:
     """See `Operator`."""
-    return Operator(site, request.param)
+    return Operator(racks, request.param)
 
 
-def test_a_head_and_its_workers_start_whole_or_not_at_all(site: Site, operator: Operator) -> None:
-    site.block("rival")
+def test_a_head_and_its_workers_start_whole_or_not_at_all(racks: Racks, operator: Operator) -> None:
+    racks.block("rival")
     operator.make_group(4)
     operator.make_pods(range(3))
-    assert site.bound_while_waiting("train-", 4) == []
-    site.unblock("rival")
-    site.await_whole("train-", 4)
+    assert racks.bound_while_waiting("train-", 4) == []
+    racks.unblock("rival")
+    racks.await_whole("train-", 4)
 
 
-def test_a_head_waits_for_workers_that_are_not_created_yet(site: Site, operator: Operator) -> None:
+def test_a_head_waits_for_workers_that_are_not_created_yet(racks: Racks, operator: Operator) -> None:
     operator.make_group(3)
     operator.make_pods(range(1))
-    assert site.bound_while_waiting("train-", 2) == []
+    assert racks.bound_while_waiting("train-", 2) == []
     operator.make_pods(range(1, 2), has_head=False)
-    site.await_whole("train-", 3)
+    racks.await_whole("train-", 3)
 
 
-def test_workers_that_an_autoscaler_adds_join_a_running_cluster(site: Site, operator: Operator) -> None:
+def test_workers_that_an_autoscaler_adds_join_a_running_cluster(racks: Racks, operator: Operator) -> None:
     operator.make_group(2)
     operator.make_pods(range(1))
-    site.await_whole("train-", 2)
+    racks.await_whole("train-", 2)
     operator.set_minimum(4)
     operator.make_pods(range(1, 3), has_head=False)
-    site.until(lambda: len(site.bound("train-")) == 4, "the new workers")
-    assert site.faults() == []
+    racks.until(lambda: len(racks.bound("train-")) == 4, "the new workers")
+    assert racks.faults() == []
     for number in (1, 2):
-        site.plane.kube.delete_pod("default", f"train-worker-{number}")
-    site.until(lambda: len(site.used()) == 5, "their cells to be free")
+        racks.plane.kube.delete_pod("default", f"train-worker-{number}")
+    racks.until(lambda: len(racks.used()) == 5, "their cells to be free")
 
 
-def test_a_worker_that_is_gone_is_replaced_while_the_others_run(site: Site, operator: Operator) -> None:
+def test_a_worker_that_is_gone_is_replaced_while_the_others_run(racks: Racks, operator: Operator) -> None:
     operator.make_group(3)
     operator.make_pods(range(2))
-    before = {one.uid for one in site.await_whole("train-", 3)}
-    site.plane.kube.delete_pod("default", "train-worker-0")
+    before = {one.uid for one in racks.await_whole("train-", 3)}
+    racks.plane.kube.delete_pod("default", "train-worker-0")
     operator.make_pods(range(2, 3), has_head=False)
-    site.until(lambda: site.bound("train-worker-2"), "the new worker")
-    assert len({one.uid for one in site.bound("train-")} & before) == 2
-    assert site.faults() == []
+    racks.until(lambda: racks.bound("train-worker-2"), "the new worker")
+    assert len({one.uid for one in racks.bound("train-")} & before) == 2
+    assert racks.faults() == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hived_extender.kube.client import pod_path
-from tests.e2e.controllers.site import RACK, STAYS_S, Site, pod
+from tests.e2e.controllers.racks import RACK, STAYS_S, Racks, pod
 from tests.e2e.observer import Seen
 
 ADMISSION = "kueue.x-k8s.io/admission"
@@ -20,12 +20,12 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def site(shared_site: Site) -> Iterator[Site]:
-    """A site without pods, before and after; Kueue lets go of the pods that it has managed."""
-    yield shared_site
-    for one in shared_site.observer.present():
-        shared_site.plane.kube.patch(pod_path("default", one.name), {"metadata": {"finalizers": None}})
-    shared_site.clean(())
+def racks(shared_racks: Racks) -> Iterator[Racks]:
+    """The racks without pods, before and after; Kueue lets go of the pods that it has managed."""
+    yield shared_racks
+    for one in shared_racks.observer.present():
+        shared_racks.plane.kube.patch(pod_path("default", one.name), {"metadata": {"finalizers": None}})
+    shared_racks.clean(())
 
 
 def managed(name: str, count: int, *, topology: str = "") -> list[Json]:
@@ -50,60 +50,60 @@ def managed(name: str, count: int, *, topology: str = "") -> list[Json]:
     ]
 
 
-def admit(site: Site, one: Seen, gate: str = ADMISSION, **node_labels: str) -> None:
+def admit(racks: Racks, one: Seen, gate: str = ADMISSION, **node_labels: str) -> None:
     """Take a gate away from a pod and write the labels of its flavor or its topology into the nodeSelector."""
     path = pod_path("default", one.name)
-    found = site.plane.kube.get(path)
+    found = racks.plane.kube.get(path)
     found["spec"]["schedulingGates"] = [each for each in found["spec"]["schedulingGates"] if each["name"] != gate]
     found["spec"]["nodeSelector"] = (found["spec"].get("nodeSelector") or {}) | node_labels
-    site.plane.kube.replace(path, found)
+    racks.plane.kube.replace(path, found)
 
 
-def test_a_group_starts_whole_when_its_last_pod_is_admitted(site: Site) -> None:
-    site.create(*managed("train", 3))
-    first, second, last = site.await_created("train-", 3)
-    admit(site, first)
-    admit(site, second)
-    site.until(lambda: all(one.was_refused for one in (first, second)), "those admitted to be told that they wait")
-    assert not site.bound("train-")
-    admit(site, last)
-    site.await_whole("train-", 3)
+def test_a_group_starts_whole_when_its_last_pod_is_admitted(racks: Racks) -> None:
+    racks.create(*managed("train", 3))
+    first, second, last = racks.await_created("train-", 3)
+    admit(racks, first)
+    admit(racks, second)
+    racks.until(lambda: all(one.was_refused for one in (first, second)), "those admitted to be told that they wait")
+    assert not racks.bound("train-")
+    admit(racks, last)
+    racks.await_whole("train-", 3)
 
 
-def test_an_admitted_group_waits_whole_for_room(site: Site) -> None:
-    site.block("rival-1", "rival-2")
-    site.create(*managed("train", 3))
-    for one in site.await_created("train-", 3):
-        admit(site, one)
-    assert site.bound_while_waiting("train-", 3) == []
-    site.unblock("rival-2")
-    site.await_whole("train-", 3)
+def test_an_admitted_group_waits_whole_for_room(racks: Racks) -> None:
+    racks.block("rival-1", "rival-2")
+    racks.create(*managed("train", 3))
+    for one in racks.await_created("train-", 3):
+        admit(racks, one)
+    assert racks.bound_while_waiting("train-", 3) == []
+    racks.unblock("rival-2")
+    racks.await_whole("train-", 3)
 
 
-def test_a_group_runs_where_its_flavor_says(site: Site) -> None:
-    site.create(*managed("train", 2))
-    for one in site.await_created("train-", 2):
-        admit(site, one, **{RACK: "b"})
-    site.await_whole("train-", 2)
-    assert site.racks("train-") == {"b"}
+def test_a_group_runs_where_its_flavor_says(racks: Racks) -> None:
+    racks.create(*managed("train", 2))
+    for one in racks.await_created("train-", 2):
+        admit(racks, one, **{RACK: "b"})
+    racks.await_whole("train-", 2)
+    assert racks.racks_of("train-") == {"b"}
 
 
-def test_a_group_whose_topology_kueue_has_chosen_runs_there(site: Site) -> None:
+def test_a_group_whose_topology_kueue_has_chosen_runs_there(racks: Racks) -> None:
     """Every pod is told its own node, once all are admitted."""
-    site.create(*managed("train", 2, topology=RACK))
-    pods = site.await_created("train-", 2)
+    racks.create(*managed("train", 2, topology=RACK))
+    pods = racks.await_created("train-", 2)
     for one in pods:
-        admit(site, one)
+        admit(racks, one)
     for one, node in zip(pods, ("c2", "c1"), strict=True):
-        admit(site, one, TOPOLOGY, **{RACK: "c", "kubernetes.io/hostname": node})
-    assert [one.node for one in site.await_whole("train-", 2)] == ["c2", "c1"]
+        admit(racks, one, TOPOLOGY, **{RACK: "c", "kubernetes.io/hostname": node})
+    assert [one.node for one in racks.await_whole("train-", 2)] == ["c2", "c1"]
 
 
-def test_a_pod_that_kueue_still_holds_frees_its_cells_when_it_has_ended(site: Site) -> None:
-    site.create(*managed("train", 2))
-    for one in site.await_created("train-", 2):
-        admit(site, one)
-    for one in site.await_whole("train-", 2):
-        site.fail(one.name, code=0)
-    site.until(lambda: not site.used(), "all cells to be free", within_s=STAYS_S * 10)
-    assert len(site.pods("train-")) == 2
+def test_a_pod_that_kueue_still_holds_frees_its_cells_when_it_has_ended(racks: Racks) -> None:
+    racks.create(*managed("train", 2))
+    for one in racks.await_created("train-", 2):
+        admit(racks, one)
+    for one in racks.await_whole("train-", 2):
+        racks.fail(one.name, code=0)
+    racks.until(lambda: not racks.used(), "all cells to be free", within_s=STAYS_S * 10)
+    assert len(racks.pods("train-")) == 2

@@ -8,7 +8,7 @@ import pytest
 from hived_lab.embedded.lifetimes import STOP_SECONDS
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import LEADER_WORKER_SET
-from tests.e2e.controllers.site import RACK, Site, template
+from tests.e2e.controllers.racks import RACK, Racks, template
 from tests.e2e.plane import ControlPlane
 
 EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
@@ -30,10 +30,10 @@ without_gangs = pytest.mark.parametrize("controller", [{}], ids=["without gangs"
 
 
 @pytest.fixture
-def site(shared_site: Site, controller: None) -> Iterator[Site]:
-    """A site without jobs, before and after."""
-    yield shared_site
-    shared_site.clean(KINDS)
+def racks(shared_racks: Racks, controller: None) -> Iterator[Racks]:
+    """The racks without jobs, before and after."""
+    yield shared_racks
+    shared_racks.clean(KINDS)
 
 
 def replicas(count: int, size: int, *, gpus: int = 4, pods: Json | None = None, **spec: Any) -> Json:
@@ -49,56 +49,56 @@ def replicas(count: int, size: int, *, gpus: int = 4, pods: Json | None = None, 
 
 
 @with_gangs
-def test_a_leader_and_its_workers_start_whole_or_not_at_all(site: Site) -> None:
-    site.block("rival-1", "rival-2")
-    site.create(replicas(1, 3))
-    assert site.bound_while_waiting("serve-0", 3) == []
-    site.unblock("rival-1")
-    site.await_whole("serve-0", 3)
+def test_a_leader_and_its_workers_start_whole_or_not_at_all(racks: Racks) -> None:
+    racks.block("rival-1", "rival-2")
+    racks.create(replicas(1, 3))
+    assert racks.bound_while_waiting("serve-0", 3) == []
+    racks.unblock("rival-1")
+    racks.await_whole("serve-0", 3)
 
 
 @with_gangs
-def test_replicas_come_and_go_whole(site: Site) -> None:
-    site.create(replicas(1, 2))
-    first = {one.uid for one in site.await_whole("serve-0", 2)}
-    site.patch("leaderworkerset", "serve", {"spec": {"replicas": 2}})
-    site.await_whole("serve-1", 2)
-    site.patch("leaderworkerset", "serve", {"spec": {"replicas": 3}})
-    assert site.bound_while_waiting("serve-2", 2) == []
-    site.patch("leaderworkerset", "serve", {"spec": {"replicas": 1}})
-    site.until(lambda: len(site.pods("serve-")) == 2 and len(site.used()) == 8, "the others to be gone")
-    assert {one.uid for one in site.bound("serve-0")} == first
-    assert site.faults() == []
+def test_replicas_come_and_go_whole(racks: Racks) -> None:
+    racks.create(replicas(1, 2))
+    first = {one.uid for one in racks.await_whole("serve-0", 2)}
+    racks.patch("leaderworkerset", "serve", {"spec": {"replicas": 2}})
+    racks.await_whole("serve-1", 2)
+    racks.patch("leaderworkerset", "serve", {"spec": {"replicas": 3}})
+    assert racks.bound_while_waiting("serve-2", 2) == []
+    racks.patch("leaderworkerset", "serve", {"spec": {"replicas": 1}})
+    racks.until(lambda: len(racks.pods("serve-")) == 2 and len(racks.used()) == 8, "the others to be gone")
+    assert {one.uid for one in racks.bound("serve-0")} == first
+    assert racks.faults() == []
 
 
 @with_gangs
-def test_a_group_that_loses_a_pod_is_recreated_whole(site: Site) -> None:
-    site.create(replicas(1, 3, pods={"annotations": {STOP_SECONDS: "5"}}))
-    before = {one.uid for one in site.await_whole("serve-0", 3)}
-    site.block("rival")
-    site.plane.kube.delete_pod("default", "serve-0-1")
-    site.until(lambda: len({one.uid for one in site.pods("serve-0")} - before) == 3, "three new pods")
-    after = {one.uid for one in site.await_whole("serve-0", 3)}
+def test_a_group_that_loses_a_pod_is_recreated_whole(racks: Racks) -> None:
+    racks.create(replicas(1, 3, pods={"annotations": {STOP_SECONDS: "5"}}))
+    before = {one.uid for one in racks.await_whole("serve-0", 3)}
+    racks.block("rival")
+    racks.plane.kube.delete_pod("default", "serve-0-1")
+    racks.until(lambda: len({one.uid for one in racks.pods("serve-0")} - before) == 3, "three new pods")
+    after = {one.uid for one in racks.await_whole("serve-0", 3)}
     assert not before & after
 
 
 @with_gangs
-def test_a_leader_that_has_to_be_ready_first_does_not_wait_for_its_workers(site: Site) -> None:
-    site.create(replicas(1, 3, startupPolicy="LeaderReady"))
-    site.until(lambda: len(site.bound("serve-0")) == 3, "the leader and then its workers to have nodes")
-    leader, *workers = site.bound("serve-0")
+def test_a_leader_that_has_to_be_ready_first_does_not_wait_for_its_workers(racks: Racks) -> None:
+    racks.create(replicas(1, 3, startupPolicy="LeaderReady"))
+    racks.until(lambda: len(racks.bound("serve-0")) == 3, "the leader and then its workers to have nodes")
+    leader, *workers = racks.bound("serve-0")
     assert all(leader.bound_at < one.since for one in workers)
-    assert site.faults() == []
+    assert racks.faults() == []
 
 
 @without_gangs
-def test_groups_with_exclusive_placement_have_a_rack_each(site: Site) -> None:
+def test_groups_with_exclusive_placement_have_a_rack_each(racks: Racks) -> None:
     """Workers are created only once their leader has a node, so these can be no gangs."""
     document = replicas(2, 2)
     document["metadata"]["annotations"] = {EXCLUSIVE: RACK}
-    site.create(document)
-    site.until(lambda: len(site.bound("serve-")) == 4, "all pods to have nodes")
-    first, second = site.racks("serve-0"), site.racks("serve-1")
+    racks.create(document)
+    racks.until(lambda: len(racks.bound("serve-")) == 4, "all pods to have nodes")
+    first, second = racks.racks_of("serve-0"), racks.racks_of("serve-1")
     assert len(first) == len(second) == 1
     assert first != second
-    assert site.faults() == []
+    assert racks.faults() == []

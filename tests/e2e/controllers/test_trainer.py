@@ -8,7 +8,7 @@ import yaml
 
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import JOBSET, TRAINER
-from tests.e2e.controllers.site import GPU, SCHEDULER, Site
+from tests.e2e.controllers.racks import GPU, SCHEDULER, Racks
 from tests.e2e.plane import ControlPlane
 from tests.e2e.tools import controller_source
 
@@ -33,10 +33,10 @@ def controller(plane: ControlPlane, podgroup_kinds: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def site(shared_site: Site, controller: None) -> Iterator[Site]:
-    """A site without jobs, before and after."""
-    yield shared_site
-    shared_site.clean(("trainjobs.trainer.kubeflow.org",))
+def racks(shared_racks: Racks, controller: None) -> Iterator[Racks]:
+    """The racks without jobs, before and after."""
+    yield shared_racks
+    shared_racks.clean(("trainjobs.trainer.kubeflow.org",))
 
 
 def train_job(nodes: int, **spec: Any) -> Json:
@@ -50,30 +50,30 @@ def train_job(nodes: int, **spec: Any) -> Json:
     }
 
 
-def test_the_nodes_of_a_train_job_start_whole_or_not_at_all(site: Site) -> None:
-    site.block("rival-1", "rival-2")
-    site.create(train_job(3))
-    assert site.bound_while_waiting("train-", 3) == []
-    site.unblock("rival-1")
-    site.await_whole("train-", 3)
+def test_the_nodes_of_a_train_job_start_whole_or_not_at_all(racks: Racks) -> None:
+    racks.block("rival-1", "rival-2")
+    racks.create(train_job(3))
+    assert racks.bound_while_waiting("train-", 3) == []
+    racks.unblock("rival-1")
+    racks.await_whole("train-", 3)
 
 
-def test_a_suspended_train_job_has_no_cells_until_it_is_resumed(site: Site) -> None:
-    site.create(train_job(3, suspend=True))
-    site.until(lambda: site.plane.kubectl("get", "jobsets", "-o", "name").stdout, "its JobSet")
-    assert not site.pods("train-")
-    site.patch("trainjob", "train", {"spec": {"suspend": False}})
-    site.await_whole("train-", 3)
-    site.patch("trainjob", "train", {"spec": {"suspend": True}})
-    site.until(lambda: not site.observer.present() and not site.used(), "all cells to be free")
-    site.patch("trainjob", "train", {"spec": {"suspend": False}})
-    site.await_whole("train-", 3)
+def test_a_suspended_train_job_has_no_cells_until_it_is_resumed(racks: Racks) -> None:
+    racks.create(train_job(3, suspend=True))
+    racks.until(lambda: racks.plane.kubectl("get", "jobsets", "-o", "name").stdout, "its JobSet")
+    assert not racks.pods("train-")
+    racks.patch("trainjob", "train", {"spec": {"suspend": False}})
+    racks.await_whole("train-", 3)
+    racks.patch("trainjob", "train", {"spec": {"suspend": True}})
+    racks.until(lambda: not racks.observer.present() and not racks.used(), "all cells to be free")
+    racks.patch("trainjob", "train", {"spec": {"suspend": False}})
+    racks.await_whole("train-", 3)
 
 
-def test_a_train_job_that_fails_frees_its_cells(site: Site) -> None:
-    site.create(train_job(3))
-    site.fail(site.await_whole("train-", 3)[1].name)
-    site.until(lambda: not site.used(), "all cells to be free")
+def test_a_train_job_that_fails_frees_its_cells(racks: Racks) -> None:
+    racks.create(train_job(3))
+    racks.fail(racks.await_whole("train-", 3)[1].name)
+    racks.until(lambda: not racks.used(), "all cells to be free")
     text = "jsonpath={.status.conditions[?(@.type=='Failed')].status}"
-    site.until(lambda: site.plane.kubectl("get", "trainjob", "train", "-o", text).stdout == "True", "the failure")
-    assert not site.used()
+    racks.until(lambda: racks.plane.kubectl("get", "trainjob", "train", "-o", text).stdout == "True", "the failure")
+    assert not racks.used()

@@ -10,7 +10,7 @@ from hived_extender.pods.dialects import volcano
 from hived_lab.embedded.lifetimes import STOP_SECONDS
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import TRAINING_OPERATOR
-from tests.e2e.controllers.site import SCHEDULER, Site, container
+from tests.e2e.controllers.racks import SCHEDULER, Racks, container
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import path_of
 
@@ -32,10 +32,10 @@ one_of_them = pytest.mark.parametrize("controller", ["scheduler-plugins"], indir
 
 
 @pytest.fixture
-def site(shared_site: Site, controller: None) -> Iterator[Site]:
-    """A site without jobs, before and after."""
-    yield shared_site
-    shared_site.clean(("pytorchjobs.kubeflow.org", "tfjobs.kubeflow.org", "mpijobs.kubeflow.org"))
+def racks(shared_racks: Racks, controller: None) -> Iterator[Racks]:
+    """The racks without jobs, before and after."""
+    yield shared_racks
+    shared_racks.clean(("pytorchjobs.kubeflow.org", "tfjobs.kubeflow.org", "mpijobs.kubeflow.org"))
 
 
 def role(name: str, count: int, *, gpus: int = 4, restart: str = "OnFailure", **metadata: Any) -> Json:
@@ -61,113 +61,113 @@ def pytorch_job(workers: int = 2, *, restart: str = "OnFailure", **policy: Any) 
     return job("PyTorchJob", roles, policy=policy)
 
 
-def phase_of(site: Site, name: str) -> str | None:
+def phase_of(racks: Racks, name: str) -> str | None:
     """The phase of a PodGroup of Volcano, "" for a new one, None if it does not exist."""
     try:
-        found = site.plane.kube.get(f"{path_of(volcano.KIND)}/{name}")
+        found = racks.plane.kube.get(f"{path_of(volcano.KIND)}/{name}")
     except KubeError:
         return None
     return str((found.get("status") or {}).get("phase", ""))
 
 
 @either
-def test_a_master_and_its_workers_start_whole_or_not_at_all(site: Site) -> None:
-    site.block("rival-1", "rival-2")
-    site.create(pytorch_job())
-    assert site.bound_while_waiting("train-", 3) == []
-    site.unblock("rival-1")
-    site.await_whole("train-", 3)
+def test_a_master_and_its_workers_start_whole_or_not_at_all(racks: Racks) -> None:
+    racks.block("rival-1", "rival-2")
+    racks.create(pytorch_job())
+    assert racks.bound_while_waiting("train-", 3) == []
+    racks.unblock("rival-1")
+    racks.await_whole("train-", 3)
 
 
 @pytest.mark.parametrize("controller", ["volcano"], indirect=True)
-def test_a_job_for_another_scheduler_is_left_to_the_queues_of_volcano(site: Site) -> None:
+def test_a_job_for_another_scheduler_is_left_to_the_queues_of_volcano(racks: Racks) -> None:
     theirs = job("PyTorchJob", {"Master": role("pytorch", 1)})
     theirs["metadata"]["name"] = "theirs"
     theirs["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["schedulerName"] = "another"
-    site.create(theirs)
-    site.until(lambda: phase_of(site, "theirs") is not None, "its PodGroup")
-    site.create(pytorch_job())
-    site.await_whole("train-", 3)
-    assert phase_of(site, "theirs") in ("", "Pending")
-    assert site.pods("theirs") == []
+    racks.create(theirs)
+    racks.until(lambda: phase_of(racks, "theirs") is not None, "its PodGroup")
+    racks.create(pytorch_job())
+    racks.await_whole("train-", 3)
+    assert phase_of(racks, "theirs") in ("", "Pending")
+    assert racks.pods("theirs") == []
 
 
 @either
-def test_a_parameter_server_and_its_workers_start_whole(site: Site) -> None:
-    site.create(job("TFJob", {"PS": role("tensorflow", 1, gpus=1), "Worker": role("tensorflow", 3)}))
-    gang = site.await_whole("train-", 4)
+def test_a_parameter_server_and_its_workers_start_whole(racks: Racks) -> None:
+    racks.create(job("TFJob", {"PS": role("tensorflow", 1, gpus=1), "Worker": role("tensorflow", 3)}))
+    gang = racks.await_whole("train-", 4)
     assert [len(one.devices) for one in gang] == [1, 4, 4, 4]
 
 
 @either
-def test_a_launcher_and_its_workers_start_whole(site: Site) -> None:
-    site.create(job("MPIJob", {"Launcher": role("mpi", 1, gpus=1), "Worker": role("mpi", 2)}, slotsPerWorker=4))
-    gang = site.await_whole("train-", 3)
+def test_a_launcher_and_its_workers_start_whole(racks: Racks) -> None:
+    racks.create(job("MPIJob", {"Launcher": role("mpi", 1, gpus=1), "Worker": role("mpi", 2)}, slotsPerWorker=4))
+    gang = racks.await_whole("train-", 3)
     assert [len(one.devices) for one in gang] == [1, 4, 4]
 
 
 @either
-def test_a_suspended_job_has_no_cells_until_it_is_resumed(site: Site) -> None:
-    site.create(pytorch_job(suspend=True))
+def test_a_suspended_job_has_no_cells_until_it_is_resumed(racks: Racks) -> None:
+    racks.create(pytorch_job(suspend=True))
     text = "jsonpath={.status.conditions[?(@.type=='Suspended')].status}"
-    site.until(lambda: site.plane.kubectl("get", "pytorchjob", "train", "-o", text).stdout == "True", "suspension")
-    assert not site.pods("train-")
-    site.patch("pytorchjob", "train", {"spec": {"runPolicy": {"suspend": False}}})
-    site.await_whole("train-", 3)
-    site.patch("pytorchjob", "train", {"spec": {"runPolicy": {"suspend": True}}})
-    site.until(lambda: not site.observer.present() and not site.used(), "all cells to be free")
-    site.block("rival-1", "rival-2")
-    site.patch("pytorchjob", "train", {"spec": {"runPolicy": {"suspend": False}}})
-    assert site.bound_while_waiting("train-", 3) == []
-    site.unblock("rival-2")
-    site.await_whole("train-", 3)
+    racks.until(lambda: racks.plane.kubectl("get", "pytorchjob", "train", "-o", text).stdout == "True", "suspension")
+    assert not racks.pods("train-")
+    racks.patch("pytorchjob", "train", {"spec": {"runPolicy": {"suspend": False}}})
+    racks.await_whole("train-", 3)
+    racks.patch("pytorchjob", "train", {"spec": {"runPolicy": {"suspend": True}}})
+    racks.until(lambda: not racks.observer.present() and not racks.used(), "all cells to be free")
+    racks.block("rival-1", "rival-2")
+    racks.patch("pytorchjob", "train", {"spec": {"runPolicy": {"suspend": False}}})
+    assert racks.bound_while_waiting("train-", 3) == []
+    racks.unblock("rival-2")
+    racks.await_whole("train-", 3)
 
 
 @one_of_them
-def test_a_worker_that_failed_is_replaced_while_the_others_run(site: Site) -> None:
-    site.create(pytorch_job(restart="ExitCode"))
-    before = {one.name: one.uid for one in site.await_whole("train-", 3)}
-    site.fail("train-worker-1", RETRIED)
-    site.until(lambda: {one.uid for one in site.bound("train-worker-1")} - set(before.values()), "a new worker")
-    after = {one.name: one.uid for one in site.await_created("train-", 3)}
+def test_a_worker_that_failed_is_replaced_while_the_others_run(racks: Racks) -> None:
+    racks.create(pytorch_job(restart="ExitCode"))
+    before = {one.name: one.uid for one in racks.await_whole("train-", 3)}
+    racks.fail("train-worker-1", RETRIED)
+    racks.until(lambda: {one.uid for one in racks.bound("train-worker-1")} - set(before.values()), "a new worker")
+    after = {one.name: one.uid for one in racks.await_created("train-", 3)}
     assert {name for name in before if before[name] != after[name]} == {"train-worker-1"}
-    assert site.faults() == []
+    assert racks.faults() == []
 
 
 @one_of_them
-def test_a_job_that_is_submitted_again_while_its_pods_leave_starts_whole(site: Site) -> None:
+def test_a_job_that_is_submitted_again_while_its_pods_leave_starts_whole(racks: Racks) -> None:
     document = pytorch_job()
     for one in document["spec"]["pytorchReplicaSpecs"].values():
         one["template"]["metadata"]["annotations"] = {STOP_SECONDS: "8"}
-    site.create(document)
-    before = {one.uid for one in site.await_whole("train-", 3)}
-    site.delete("pytorchjob", "train")
-    site.create(document)
-    site.until(lambda: len({one.uid for one in site.pods("train-")} - before) == 3, "three new pods")
-    after = {one.uid for one in site.await_whole("train-", 3)}
+    racks.create(document)
+    before = {one.uid for one in racks.await_whole("train-", 3)}
+    racks.delete("pytorchjob", "train")
+    racks.create(document)
+    racks.until(lambda: len({one.uid for one in racks.pods("train-")} - before) == 3, "three new pods")
+    after = {one.uid for one in racks.await_whole("train-", 3)}
     assert not before & after
 
 
 @one_of_them
-def test_an_elastic_job_grows_and_shrinks_as_there_is_room(site: Site) -> None:
+def test_an_elastic_job_grows_and_shrinks_as_there_is_room(racks: Racks) -> None:
     elastic = {"minReplicas": 1, "maxReplicas": 4, "rdzvBackend": "c10d"}
-    site.create(job("PyTorchJob", {"Worker": role("pytorch", 2)}, elasticPolicy=elastic))
-    before = {one.uid for one in site.await_whole("train-", 2)}
-    site.patch("pytorchjob", "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}}})
-    site.until(lambda: len(site.bound("train-")) == 4, "two more workers")
-    assert before < {one.uid for one in site.bound("train-")}
-    assert site.faults() == []
-    site.patch("pytorchjob", "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}})
-    site.until(lambda: len(site.pods("train-")) == 1 and len(site.used()) == 4, "one worker to be left")
-    assert site.faults() == []
+    racks.create(job("PyTorchJob", {"Worker": role("pytorch", 2)}, elasticPolicy=elastic))
+    before = {one.uid for one in racks.await_whole("train-", 2)}
+    racks.patch("pytorchjob", "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}}})
+    racks.until(lambda: len(racks.bound("train-")) == 4, "two more workers")
+    assert before < {one.uid for one in racks.bound("train-")}
+    assert racks.faults() == []
+    racks.patch("pytorchjob", "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}})
+    racks.until(lambda: len(racks.pods("train-")) == 1 and len(racks.used()) == 4, "one worker to be left")
+    assert racks.faults() == []
 
 
 @one_of_them
-def test_a_job_that_ends_frees_its_cells(site: Site) -> None:
-    site.create(pytorch_job(cleanPodPolicy="None"))
-    for one in site.await_whole("train-", 3):
-        site.fail(one.name, code=0)
-    site.until(lambda: not site.used(), "all cells to be free")
+def test_a_job_that_ends_frees_its_cells(racks: Racks) -> None:
+    racks.create(pytorch_job(cleanPodPolicy="None"))
+    for one in racks.await_whole("train-", 3):
+        racks.fail(one.name, code=0)
+    racks.until(lambda: not racks.used(), "all cells to be free")
     text = "jsonpath={.status.conditions[?(@.type=='Succeeded')].status}"
-    site.until(lambda: site.plane.kubectl("get", "pytorchjob", "train", "-o", text).stdout == "True", "the end")
-    assert not site.used()
+    racks.until(lambda: racks.plane.kubectl("get", "pytorchjob", "train", "-o", text).stdout == "True", "the end")
+    assert not racks.used()

@@ -14,7 +14,7 @@ import pytest
 from hived_extender.kube.client import pod_path
 from hived_extender.pods.dialects import volcano
 from tests.e2e.controllers.installing import await_served
-from tests.e2e.controllers.site import SCHEDULER, Site, pod, template
+from tests.e2e.controllers.racks import SCHEDULER, Racks, pod, template
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import DEFINITIONS, path_of
 
@@ -25,10 +25,10 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def site(shared_site: Site) -> Iterator[Site]:
-    """A site without jobs, before and after."""
-    yield shared_site
-    shared_site.clean(("jobs.batch", "deployments.apps", volcano.KIND.name))
+def racks(shared_racks: Racks) -> Iterator[Racks]:
+    """The racks without jobs, before and after."""
+    yield shared_racks
+    shared_racks.clean(("jobs.batch", "deployments.apps", volcano.KIND.name))
 
 
 @contextmanager
@@ -47,11 +47,11 @@ def defined(plane: ControlPlane, group: str, version: str, kind: str, plural: st
 
 
 @pytest.fixture
-def volcano_jobs(plane: ControlPlane, site: Site) -> Iterator[None]:
+def volcano_jobs(plane: ControlPlane, racks: Racks) -> Iterator[None]:
     """Volcano's kind of jobs."""
     with defined(plane, "batch.volcano.sh", "v1alpha1", "Job", "jobs"):
         yield
-        site.clean(())
+        racks.clean(())
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ def volcano_queues(plane: ControlPlane) -> Iterator[None]:
         yield
 
 
-def play_podgroup_controller(site: Site, prefix: str) -> None:
+def play_podgroup_controller(racks: Racks, prefix: str) -> None:
     """Make the PodGroup of every plain pod, for one pod, and annotate the pod with it."""
     made = set()
-    for one in site.pods(prefix):
+    for one in racks.pods(prefix):
         metadata = one.pod["metadata"]
         owner = next(iter(metadata.get("ownerReferences") or ()), None)
         if owner is None:
@@ -78,9 +78,9 @@ def play_podgroup_controller(site: Site, prefix: str) -> None:
             "status": {"phase": "Pending"},
         }
         if name not in made:
-            site.plane.kube.create(PODGROUPS, group)
+            racks.plane.kube.create(PODGROUPS, group)
             made.add(name)
-        site.plane.kube.patch(pod_path("default", one.name), {"metadata": {"annotations": {GROUP_NAME: name}}})
+        racks.plane.kube.patch(pod_path("default", one.name), {"metadata": {"annotations": {GROUP_NAME: name}}})
 
 
 def job(name: str, pods: int, **metadata: Any) -> Json:
@@ -91,42 +91,42 @@ def job(name: str, pods: int, **metadata: Any) -> Json:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
-def test_a_gang_of_another_dialect_starts_whole_beside_the_podgroup_controller(site: Site) -> None:
+def test_a_gang_of_another_dialect_starts_whole_beside_the_podgroup_controller(racks: Racks) -> None:
     prefix = "pod-group.scheduling.sigs.k8s.io"
-    site.block("rival-1", "rival-2")
-    site.create(job("train", 3, labels={f"{prefix}/name": "train", f"{prefix}/min-available": "3"}))
-    site.await_created("train-", 3)
-    play_podgroup_controller(site, "train-")
-    assert site.bound_while_waiting("train-", 3) == []
-    site.unblock("rival-1")
-    site.await_whole("train-", 3)
+    racks.block("rival-1", "rival-2")
+    racks.create(job("train", 3, labels={f"{prefix}/name": "train", f"{prefix}/min-available": "3"}))
+    racks.await_created("train-", 3)
+    play_podgroup_controller(racks, "train-")
+    assert racks.bound_while_waiting("train-", 3) == []
+    racks.unblock("rival-1")
+    racks.await_whole("train-", 3)
 
 
-def test_pods_without_a_gang_start_one_by_one_beside_the_podgroup_controller(site: Site) -> None:
-    site.block("rival-1", "rival-2")
-    site.create(job("sweep", 3), pod("single"))
-    site.await_created("sweep-", 3)
-    play_podgroup_controller(site, "sweep-")
-    play_podgroup_controller(site, "single")
-    site.until(lambda: len(site.bound("s")) == 2, "two of them to run in what is left")
-    site.unblock("rival-1", "rival-2")
-    site.until(lambda: len(site.bound("s")) == 4, "the others to run")
-    assert site.faults() == []
+def test_pods_without_a_gang_start_one_by_one_beside_the_podgroup_controller(racks: Racks) -> None:
+    racks.block("rival-1", "rival-2")
+    racks.create(job("sweep", 3), pod("single"))
+    racks.await_created("sweep-", 3)
+    play_podgroup_controller(racks, "sweep-")
+    play_podgroup_controller(racks, "single")
+    racks.until(lambda: len(racks.bound("s")) == 2, "two of them to run in what is left")
+    racks.unblock("rival-1", "rival-2")
+    racks.until(lambda: len(racks.bound("s")) == 4, "the others to run")
+    assert racks.faults() == []
 
 
-def test_replicas_of_a_deployment_start_one_by_one_beside_the_podgroup_controller(site: Site) -> None:
+def test_replicas_of_a_deployment_start_one_by_one_beside_the_podgroup_controller(racks: Racks) -> None:
     made = template(gpus=2, labels={"app": "serve"})
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": "serve"}}, "template": made}
-    site.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "serve"}, "spec": spec})
-    site.await_created("serve-", 3)
-    play_podgroup_controller(site, "serve-")
-    site.until(lambda: len(site.bound("serve-")) == 3, "three replicas")
-    site.plane.kube.delete_pod("default", site.bound("serve-")[0].name)
-    site.until(lambda: len(site.bound("serve-")) == 3 == len(site.pods("serve-")), "three replicas again")
-    assert site.faults() == []
+    racks.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "serve"}, "spec": spec})
+    racks.await_created("serve-", 3)
+    play_podgroup_controller(racks, "serve-")
+    racks.until(lambda: len(racks.bound("serve-")) == 3, "three replicas")
+    racks.plane.kube.delete_pod("default", racks.bound("serve-")[0].name)
+    racks.until(lambda: len(racks.bound("serve-")) == 3 == len(racks.pods("serve-")), "three replicas again")
+    assert racks.faults() == []
 
 
-def make_group(site: Site, owner: Json, minimum: int) -> str:
+def make_group(racks: Racks, owner: Json, minimum: int) -> str:
     """The PodGroup that a controller makes before the pods of an owner; returns its name."""
     reference = {key: owner[key] for key in ("apiVersion", "kind")} | {"uid": owner["metadata"]["uid"]}
     reference |= {"name": owner["metadata"]["name"], "controller": True, "blockOwnerDeletion": True}
@@ -139,60 +139,60 @@ def make_group(site: Site, owner: Json, minimum: int) -> str:
         "spec": {"minMember": minimum, "queue": "default", **resources},
         "status": {"phase": "Pending"},
     }
-    site.plane.kube.create(PODGROUPS, group)
+    racks.plane.kube.create(PODGROUPS, group)
     return name
 
 
-def make_deployment(site: Site) -> Json:
+def make_deployment(racks: Racks) -> Json:
     """A Deployment without replicas, which the rights of an installation do not reach."""
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "own"}}, "template": template(labels={"app": "own"})}
     document = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "own"}, "spec": spec}
-    return document | site.plane.kube.create("/apis/apps/v1/namespaces/default/deployments", document)
+    return document | racks.plane.kube.create("/apis/apps/v1/namespaces/default/deployments", document)
 
 
-def make_job(site: Site) -> Json:
+def make_job(racks: Racks) -> Json:
     """A job of Volcano of three pods for hived."""
     task = {"name": "worker", "replicas": 3, "template": template()}
     spec = {"schedulerName": SCHEDULER, "minAvailable": 3, "queue": "default", "tasks": [task]}
     document = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec}
-    return document | site.plane.kube.create("/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs", document)
+    return document | racks.plane.kube.create("/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs", document)
 
 
-def phase_of(site: Site, name: str) -> str:
+def phase_of(racks: Racks, name: str) -> str:
     """The phase of a PodGroup, "" for a new one."""
-    return str((site.plane.kube.get(f"{PODGROUPS}/{name}").get("status") or {}).get("phase", ""))
+    return str((racks.plane.kube.get(f"{PODGROUPS}/{name}").get("status") or {}).get("phase", ""))
 
 
-def test_a_pod_group_whose_owner_hived_may_not_read_is_let_in_where_volcano_has_no_queues(site: Site) -> None:
-    name = make_group(site, make_deployment(site), 1)
-    site.until(lambda: phase_of(site, name) not in ("", "Pending"), "the PodGroup to be let in")
-    assert phase_of(site, name) == "Inqueue"
+def test_a_pod_group_whose_owner_hived_may_not_read_is_let_in_where_volcano_has_no_queues(racks: Racks) -> None:
+    name = make_group(racks, make_deployment(racks), 1)
+    racks.until(lambda: phase_of(racks, name) not in ("", "Pending"), "the PodGroup to be let in")
+    assert phase_of(racks, name) == "Inqueue"
 
 
 def test_a_pod_group_whose_owner_hived_may_not_read_is_left_to_the_queues_of_volcano(
-    site: Site, volcano_jobs: None, volcano_queues: None
+    racks: Racks, volcano_jobs: None, volcano_queues: None
 ) -> None:
-    first = make_group(site, make_deployment(site), 1)
-    second = make_group(site, make_job(site), 3)
-    site.until(lambda: phase_of(site, second) == "Inqueue", "the later PodGroup to be let in")
-    assert phase_of(site, first) in ("", "Pending")
+    first = make_group(racks, make_deployment(racks), 1)
+    second = make_group(racks, make_job(racks), 3)
+    racks.until(lambda: phase_of(racks, second) == "Inqueue", "the later PodGroup to be let in")
+    assert phase_of(racks, first) in ("", "Pending")
 
 
-def test_a_job_of_volcano_is_let_in_and_starts_whole(site: Site, volcano_jobs: None) -> None:
+def test_a_job_of_volcano_is_let_in_and_starts_whole(racks: Racks, volcano_jobs: None) -> None:
     """Its controller makes no pods before the phase of its PodGroup is Inqueue."""
-    name = make_group(site, make_job(site), 3)
-    owners = site.plane.kube.get(f"{PODGROUPS}/{name}")["metadata"]["ownerReferences"]
-    site.until(lambda: phase_of(site, name) == "Inqueue", "the PodGroup to be let in")
+    name = make_group(racks, make_job(racks), 3)
+    owners = racks.plane.kube.get(f"{PODGROUPS}/{name}")["metadata"]["ownerReferences"]
+    racks.until(lambda: phase_of(racks, name) == "Inqueue", "the PodGroup to be let in")
     annotations = {GROUP_NAME: name, "volcano.sh/task-spec": "worker", "volcano.sh/job-name": "train"}
     annotations |= {"volcano.sh/queue-name": "default", "volcano.sh/job-version": "0"}
-    site.block("rival-1", "rival-2")
+    racks.block("rival-1", "rival-2")
     for number in range(3):
         labels = {"volcano.sh/job-name": "train", "volcano.sh/task-spec": "worker"}
-        site.create(pod(f"train-worker-{number}", labels=labels, annotations=annotations, ownerReferences=owners))
-    assert site.bound_while_waiting("train-", 3) == []
-    site.unblock("rival-2")
-    site.await_whole("train-", 3)
-    site.until(lambda: phase_of(site, name) == "Running", "the PodGroup to say so")
-    site.unblock("rival-1")
-    site.plane.kube.delete("/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs/train")
-    site.until(lambda: not site.used(), "all cells to be free")
+        racks.create(pod(f"train-worker-{number}", labels=labels, annotations=annotations, ownerReferences=owners))
+    assert racks.bound_while_waiting("train-", 3) == []
+    racks.unblock("rival-2")
+    racks.await_whole("train-", 3)
+    racks.until(lambda: phase_of(racks, name) == "Running", "the PodGroup to say so")
+    racks.unblock("rival-1")
+    racks.plane.kube.delete("/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs/train")
+    racks.until(lambda: not racks.used(), "all cells to be free")

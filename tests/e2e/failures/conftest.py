@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.e2e.failures.arena import Measured
+from tests.e2e.failures.working_cluster import Measured
 
 SEED_COUNT = int(os.environ.get("HIVED_E2E_SEEDS", "1"))
 """How often each failure is repeated."""

@@ -1,4 +1,4 @@
-"""What fails, one function each: it disturbs an arena at work, and returns when that is over."""
+"""What fails, one function each: it disturbs a cluster at work, and returns when that is over."""
 
 import os
 import random
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.e2e.failures.arena import Arena
+from tests.e2e.failures.working_cluster import WorkingCluster
 from tests.e2e.http_proxy import Hold, Side, Spoil
 from tests.e2e.processes import Process
 
@@ -25,18 +25,18 @@ class Step:
     """A moment on a pod's way: something is held, the leader is killed, what was held goes on, or not."""
 
     name: str
-    hold: Callable[[Arena], Hold]
+    hold: Callable[[WorkingCluster], Hold]
     kills_after: bool = False  # what is held goes on first, and the leader dies within a moment
     is_lost: bool = False  # what was held never arrives
     goes_on_late: bool = False  # what was held goes on when another leads
 
 
-def _verb(side: Side, verb: str) -> Callable[[Arena], Hold]:
-    return lambda arena: arena.verbs.hold(side, "POST", verb)
+def _verb(side: Side, verb: str) -> Callable[[WorkingCluster], Hold]:
+    return lambda working: working.verbs.hold(side, "POST", verb)
 
 
-def _write(side: Side) -> Callable[[Arena], Hold]:
-    return lambda arena: arena.api.hold(side, "POST", BINDING)
+def _write(side: Side) -> Callable[[WorkingCluster], Hold]:
+    return lambda working: working.api.hold(side, "POST", BINDING)
 
 
 STEPS = (
@@ -53,86 +53,86 @@ STEPS = (
 )
 
 
-def leader_killed_at_every_step(arena: Arena) -> None:
+def leader_killed_at_every_step(working: WorkingCluster) -> None:
     """kill -9 of the leader between filter and bound, at each step, in an order that chance has chosen."""
-    for step in arena.chance.sample(STEPS, len(STEPS)):
-        leader = arena.cluster.leader()
-        arena.cluster.await_followers()
-        hold = step.hold(arena)
-        probe = arena.probe()
+    for step in working.chance.sample(STEPS, len(STEPS)):
+        leader = working.cluster.leader()
+        working.cluster.await_followers()
+        hold = step.hold(working)
+        probe = working.probe()
         assert hold.wait(COME_S), f"nothing came to: {step.name}"
         if step.kills_after:
             hold.release()
-            time.sleep(arena.chance.uniform(0, 0.004))
+            time.sleep(working.chance.uniform(0, 0.004))
         killed_at = time.monotonic()
         leader.kill()
         leader.start(ready_s=None)
         if step.goes_on_late:
-            arena.await_leader(killed_at)
+            working.await_leader(killed_at)
         (hold.drop if step.is_lost else hold.release)()
         if step.goes_on_late and hold.pattern.pattern == BINDING:
             assert hold.answered.wait(COME_S)
             assert hold.status in REFUSED, f"a binding of the dead leader was answered {hold.status}"
-        arena.await_bound(probe, killed_at)
+        working.await_bound(probe, killed_at)
 
 
-def leader_frozen(arena: Arena) -> None:
+def leader_frozen(working: WorkingCluster) -> None:
     """SIGSTOP of the leader while it binds; another takes over; then it wakes up, and its binding arrives."""
-    for step in arena.chance.sample(["on its way", "late", "about to be written"], 3):
-        leader = arena.cluster.leader()
-        arena.cluster.await_followers()
+    for step in working.chance.sample(["on its way", "late", "about to be written"], 3):
+        leader = working.cluster.leader()
+        working.cluster.await_followers()
         is_writing = step == "about to be written"
-        hold = arena.verbs.hold(Side.REQUEST, "POST", BIND) if is_writing else _write(Side.REQUEST)(arena)
-        probe = arena.probe()
+        hold = working.verbs.hold(Side.REQUEST, "POST", BIND) if is_writing else _write(Side.REQUEST)(working)
+        probe = working.probe()
         assert hold.wait(COME_S), f"nothing came to: {step}"
         if is_writing:
             hold.release()
-            time.sleep(arena.chance.uniform(0, 0.004))
+            time.sleep(working.chance.uniform(0, 0.004))
         leader.freeze()
         frozen_at = time.monotonic()
         try:
-            arena.await_leader(frozen_at, besides=leader)
+            working.await_leader(frozen_at, besides=leader)
             if step == "on its way":
                 _release_refused(hold)
         finally:
             leader.thaw()
         if step == "late":
-            arena.pause(0.0, 1.0)
+            working.pause(0.0, 1.0)
             _release_refused(hold)
-        arena.await_bound(probe, frozen_at)
+        working.await_bound(probe, frozen_at)
 
 
-def leader_stopped(arena: Arena) -> None:
+def leader_stopped(working: WorkingCluster) -> None:
     """A polite stop of the leader, three times under load; it comes back each time."""
     for _ in range(3):
-        arena.pause(0.5, 2.0)
-        leader = arena.cluster.leader()
-        arena.cluster.await_followers()
+        working.pause(0.5, 2.0)
+        leader = working.cluster.leader()
+        working.cluster.await_followers()
         stopped_at = time.monotonic()
-        probe = arena.probe()
+        probe = working.probe()
         leader.stop()
-        arena.await_leader(stopped_at)
+        working.await_leader(stopped_at)
         leader.start(ready_s=None)
-        arena.await_bound(probe, stopped_at)
+        working.await_bound(probe, stopped_at)
 
 
-def scheduler_killed(arena: Arena) -> None:
+def scheduler_killed(working: WorkingCluster) -> None:
     """kill -9 of kube-scheduler, three times at moments of chance; it is started again after a while."""
     for _ in range(3):
-        arena.pause(0.2, 2.0)
-        scheduler = _scheduler(arena)
+        working.pause(0.2, 2.0)
+        scheduler = _scheduler(working)
         scheduler.kill()
-        arena.pause(0.0, 1.0)
-        probe = arena.probe()
+        working.pause(0.0, 1.0)
+        probe = working.probe()
         scheduler.start()
-        arena.await_bound(probe, time.monotonic())
+        working.await_bound(probe, time.monotonic())
 
 
-def api_server_away(arena: Arena) -> None:
+def api_server_away(working: WorkingCluster) -> None:
     """The API server is stopped, killed or frozen, and comes back."""
-    arena.pause(1.0, 4.0)
-    server = arena.plane.apiserver
-    how = arena.chance.choice(["stopped", "killed", "frozen"])
+    working.pause(1.0, 4.0)
+    server = working.plane.apiserver
+    how = working.chance.choice(["stopped", "killed", "frozen"])
     {"stopped": server.stop, "killed": server.kill, "frozen": server.freeze}[how]()
     time.sleep(OUTAGE_S)
     if how == "frozen":
@@ -141,48 +141,48 @@ def api_server_away(arena: Arena) -> None:
     else:
         server.start()
     back_at = time.monotonic()
-    probe = arena.probe()
-    arena.await_leader(back_at)
-    arena.await_bound(probe, back_at)
+    probe = working.probe()
+    working.await_leader(back_at)
+    working.await_bound(probe, back_at)
 
 
-def history_compacted(arena: Arena) -> None:
+def history_compacted(working: WorkingCluster) -> None:
     """Watches break, etcd forgets all that has happened until then, and the watches are told 410."""
-    arena.pause(1.0, 3.0)
-    arena.api.is_open_for_watches = False
-    arena.api.cut_watches()
-    unseen = arena.probe()  # so that there is something that the watches have missed
-    arena.pause(1.0, 2.0)
-    arena.plane.compact()
-    arena.plane.apiserver.kill()
-    arena.plane.apiserver.start()
-    arena.api.is_open_for_watches = True
-    arena.await_bound(unseen, time.monotonic())
-    assert arena.wait(lambda: arena.api.expired_count, COME_S), "no watch was told 410"
+    working.pause(1.0, 3.0)
+    working.api.is_open_for_watches = False
+    working.api.cut_watches()
+    unseen = working.probe()  # so that there is something that the watches have missed
+    working.pause(1.0, 2.0)
+    working.plane.compact()
+    working.plane.apiserver.kill()
+    working.plane.apiserver.start()
+    working.api.is_open_for_watches = True
+    working.await_bound(unseen, time.monotonic())
+    assert working.wait(lambda: working.api.expired_count, COME_S), "no watch was told 410"
 
 
-def watches_cut(arena: Arena) -> None:
+def watches_cut(working: WorkingCluster) -> None:
     """Every watch of our service breaks once a second."""
     count = 0
     for _ in range(12):
         time.sleep(1.0)
-        count += arena.api.cut_watches()
+        count += working.api.cut_watches()
     assert count > 0, "no watch was open"
-    arena.await_bound(arena.probe(), time.monotonic())
+    working.await_bound(working.probe(), time.monotonic())
 
 
-def events_in_disorder(arena: Arena) -> None:
+def events_in_disorder(working: WorkingCluster) -> None:
     """Events come twice, late, and in another order; that does not end."""
     spoilers: list[Disorder] = []
 
     def spoil() -> Spoil:
-        spoilers.append(Disorder(random.Random(arena.chance.random())))
+        spoilers.append(Disorder(random.Random(working.chance.random())))
         return spoilers[-1]
 
-    arena.api.spoil = spoil
-    arena.api.cut_watches()
-    arena.pause(8.0, 10.0)
-    arena.await_bound(arena.probe(), time.monotonic())
+    working.api.spoil = spoil
+    working.api.cut_watches()
+    working.pause(8.0, 10.0)
+    working.await_bound(working.probe(), time.monotonic())
     assert sum(spoiler.count for spoiler in spoilers) > 0, "nothing was spoiled"
 
 
@@ -216,14 +216,14 @@ class Disorder:
         return given
 
 
-def clock_jumps(arena: Arena) -> None:
+def clock_jumps(working: WorkingCluster) -> None:
     """The wall clock of our service jumps by up to half a day, forward and back; the last jump stays."""
     for _ in range(8):
-        arena.pause(0.5, 1.5)
-        fresh = arena.clock.with_suffix(".new")
-        fresh.write_text(f"{arena.chance.randint(-43200, 43200):+d}")
-        fresh.replace(arena.clock)
-    arena.await_bound(arena.probe(), time.monotonic())
+        working.pause(0.5, 1.5)
+        fresh = working.clock.with_suffix(".new")
+        fresh.write_text(f"{working.chance.randint(-43200, 43200):+d}")
+        fresh.replace(working.clock)
+    working.await_bound(working.probe(), time.monotonic())
 
 
 def _release_refused(hold: Hold) -> None:
@@ -232,7 +232,7 @@ def _release_refused(hold: Hold) -> None:
     assert hold.status in REFUSED, f"a binding of the frozen leader was answered {hold.status}"
 
 
-def _scheduler(arena: Arena) -> Process:
-    scheduler = arena.plane.scheduler
+def _scheduler(working: WorkingCluster) -> Process:
+    scheduler = working.plane.scheduler
     assert scheduler is not None
     return scheduler

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.failures import kinds
-from tests.e2e.failures.arena import BIND_BOUND_S, OVER_S, Arena
 from tests.e2e.failures.conftest import Results
+from tests.e2e.failures.working_cluster import BIND_BOUND_S, OVER_S, WorkingCluster
 from tests.e2e.plane import ControlPlane
 
 
@@ -22,7 +22,7 @@ class Kind:
     """
 
     name: str
-    happen: Callable[[Arena], None]
+    happen: Callable[[WorkingCluster], None]
     over_s: float = OVER_S
     takes_several: bool = False
     has_own_clock: bool = False
@@ -48,19 +48,19 @@ def test_guarantees_hold_through_a_failure(
     began = time.monotonic()
     chance = random.Random(f"{kind.name} {seed}")
     replica_count = 2 if kind.takes_several or seed % 2 == 0 else 1
-    with Arena(
+    with WorkingCluster(
         plane, tmp_path, chance, replica_count=replica_count, over_s=kind.over_s, has_own_clock=kind.has_own_clock
-    ) as arena:
-        kind.happen(arena)
-        is_quiet = arena.await_quiet()
-        assert is_quiet, arena.jobs.unfinished()
-        assert arena.running(), "nothing runs: there is nothing to compare"
-        found, could_run = arena.compare()
+    ) as working:
+        kind.happen(working)
+        is_quiet = working.await_quiet()
+        assert is_quiet, working.jobs.unfinished()
+        assert working.running(), "nothing runs: there is nothing to compare"
+        found, could_run = working.compare()
         assert not found, "\n".join(found)
         assert not could_run, "\n".join(could_run)
-        is_done = arena.await_done()
-        assert is_done, arena.jobs.unfinished()
-        assert arena.jobs.evicted_unduly() == []
-        assert arena.observer.violations == []
-        assert max(arena.measured.bound_s) < BIND_BOUND_S
-        results.add(plane.tools.version, kind.name, arena.measured, time.monotonic() - began)
+        is_done = working.await_done()
+        assert is_done, working.jobs.unfinished()
+        assert working.jobs.evicted_unduly() == []
+        assert working.observer.violations == []
+        assert max(working.measured.bound_s) < BIND_BOUND_S
+        results.add(plane.tools.version, kind.name, working.measured, time.monotonic() - began)

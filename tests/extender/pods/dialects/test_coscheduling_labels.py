@@ -8,7 +8,7 @@ from hived.errors import UserError
 from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME as GANG
 from hived_extender.pods.dialects.coscheduling_labels import GROUPS, MATCH_POLICY, MIN_AVAILABLE, NAME
 from hived_extender.pods.dialects.description import Description, GangKey, MatchPolicy
-from tests.extender.pods.dialects.sayings import TRAIN, describe
+from tests.extender.pods.dialects.descriptions import TRAIN, describe
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.dialects import coscheduling_labels, koordinator, podgroup, podgroup_old, volcano, yunikorn
 from hived_extender.pods.dialects.description import Description
 from hived_extender.pods.wire import PodSpec, SchedulingGroup, WorkloadRef
-from tests.extender.pods.dialects.sayings import TRAIN, Cluster, describe, make_pod, podgroup_ref, podgroups
+from tests.extender.pods.dialects.descriptions import TRAIN, Cluster, describe, make_pod, podgroup_ref, podgroups
 from tests.property.examples import examples
 
 ORDINARY = {"app": "web", "job-name": "train", "batch.kubernetes.io/job-completion-index": "0"}

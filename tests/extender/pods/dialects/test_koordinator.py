@@ -9,7 +9,7 @@ from hived.errors import UserError
 from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
 from hived_extender.pods.dialects.description import Description, GangKey, MatchPolicy
 from hived_extender.pods.dialects.koordinator import NAME, PODGROUP_LABEL, PREFIX
-from tests.extender.pods.dialects.sayings import TRAIN, describe
+from tests.extender.pods.dialects.descriptions import TRAIN, describe
 
 
 def gang(**annotations: str) -> dict[str, str]:

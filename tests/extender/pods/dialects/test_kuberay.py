@@ -12,7 +12,7 @@ from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.wire import PodSpec
-from tests.extender.pods.dialects.sayings import NAMESPACE, Cluster, describe, make_pod, podgroups
+from tests.extender.pods.dialects.descriptions import NAMESPACE, Cluster, describe, make_pod, podgroups
 
 NAMES = ("volcano", "scheduler-plugins", "yunikorn", "koordinator", "kai-scheduler")
 CONFIG = f"""\

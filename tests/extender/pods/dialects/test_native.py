@@ -8,7 +8,7 @@ from hived.errors import UserError
 from hived_extender.pods.dialects import native_podgroup, workload
 from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef, Within
 from hived_extender.pods.wire import PodSpec, SchedulingGroup, WorkloadRef
-from tests.extender.pods.dialects.sayings import TRAIN, Cluster, describe, podgroup_ref, podgroups
+from tests.extender.pods.dialects.descriptions import TRAIN, Cluster, describe, podgroup_ref, podgroups
 
 IN_PODGROUP = PodSpec(scheduling_group=SchedulingGroup("train"))
 PODGROUP = podgroup_ref("scheduling.k8s.io")

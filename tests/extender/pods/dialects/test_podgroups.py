@@ -7,7 +7,7 @@ import pytest
 from hived.errors import UserError
 from hived_extender.pods.dialects import coscheduling_labels, koordinator, podgroup, podgroup_old
 from hived_extender.pods.dialects.description import Description, GangKey, MatchPolicy
-from tests.extender.pods.dialects.sayings import TRAIN, Cluster, describe, podgroup_ref, podgroups
+from tests.extender.pods.dialects.descriptions import TRAIN, Cluster, describe, podgroup_ref, podgroups
 
 WAYS = [
     ({podgroup.LABEL: "train"}, podgroup),

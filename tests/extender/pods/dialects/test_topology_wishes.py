@@ -7,7 +7,7 @@ import pytest
 from hived.errors import UserError
 from hived_extender.pods.dialects import kai, kueue, own, volcano
 from hived_extender.pods.dialects.description import Description, Within
-from tests.extender.pods.dialects.sayings import TRAIN, describe, podgroups
+from tests.extender.pods.dialects.descriptions import TRAIN, describe, podgroups
 
 RACK = "example.com/rack"
 GANG_OF_FOUR = {"gang": TRAIN, "minimum": 4}

@@ -10,7 +10,7 @@ from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVA
 from hived_extender.pods.dialects.description import Description, Within
 from hived_extender.pods.dialects.volcano import GROUP_NAMES, KIND, MINIMUM, NAME, QUEUE, TASK
 from hived_extender.pods.wire import Owner
-from tests.extender.pods.dialects.sayings import TRAIN, UID, Cluster, describe, make_pod, podgroup_ref, podgroups
+from tests.extender.pods.dialects.descriptions import TRAIN, UID, Cluster, describe, make_pod, podgroup_ref, podgroups
 
 NAMED = {GROUP_NAMES[0]: "train"}
 SOURCE = podgroup_ref(KIND.group)

@@ -7,7 +7,7 @@ import pytest
 from hived.errors import UserError
 from hived_extender.pods.dialects.description import Description, GangKey
 from hived_extender.pods.dialects.yunikorn import APPLICATION, NAME, OLD_APPLICATION, TASK_GROUP, TASK_GROUPS
-from tests.extender.pods.dialects.sayings import TRAIN, describe
+from tests.extender.pods.dialects.descriptions import TRAIN, describe
 
 ONE = '[{"name": "worker", "minMember": 3, "minResource": {"cpu": "1"}}]'
 TWO = '[{"name": "ps", "minMember": 1}, {"name": "worker", "minMember": 3}]'

@@ -19,7 +19,7 @@ from hived_extender.pods.dialects.jobset import (
     REPLICATED_JOB,
     TOPOLOGY,
 )
-from tests.extender.pods.dialects.sayings import describe
+from tests.extender.pods.dialects.descriptions import describe
 from tests.extender.service.gang_world import GangWorld, koordinator
 from tests.extender.service.world import Json, spec_text
 

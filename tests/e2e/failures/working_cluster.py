@@ -52,7 +52,7 @@ class Measured:
     bound_s: list[float] = field(default_factory=list)
 
 
-class Arena:
+class WorkingCluster:
     """A cluster of eight nodes with a workload from a seed that comes within `over_s`, as a context manager.
 
     Its service has the rights that it is installed with, no more.
@@ -92,13 +92,13 @@ class Arena:
         self._probe_count = 0
         self._stack = ExitStack()
 
-    def __enter__(self) -> "Arena":
+    def __enter__(self) -> "WorkingCluster":
         with ExitStack() as stack:
             grant_rights(self.plane)
             for proxy in (self.api, self.verbs):
                 proxy.start()
                 stack.callback(proxy.stop)
-            file = self._folder / "arena.yaml"
+            file = self._folder / "working.yaml"
             file.write_text(CONFIGURATION)
             account = service_kubeconfig(self.plane)
             self.cluster = RealCluster(

@@ -33,7 +33,7 @@ SHARES = {"a": 16, "evil": 4, "b": 4}
 NODE_NAMES = [f"n{number}" for number in range(sum(SHARES.values()))]
 
 
-class Site:
+class Target:
     """An API server, replicas of hived beside it, and honest pods, as a context manager.
 
     Parameters
@@ -83,7 +83,7 @@ class Site:
         """The first replica."""
         return self.services[0]
 
-    def __enter__(self) -> "Site":
+    def __enter__(self) -> "Target":
         with ExitStack() as stack:
             self._start(stack)
             self._stack = stack.pop_all()

@@ -48,7 +48,7 @@ def leaves(group: Json | None) -> set[tuple[str, int]]:
     return {(node, device) for node, devices in placement.items() for device in devices}
 
 
-class Witness:
+class SwitchRecorder:
     """Watches the switches of a service.
 
     `before` and `after` are those of the last one, `count` how many there were; `waited_s` has how long requests waited

@@ -59,7 +59,7 @@ CONFIGURATION = {
 Json = dict[str, Any]
 
 
-class Site:
+class Racks:
     """A cluster with controllers at work; pods of the namespace default are the virtual cluster's.
 
     Attributes
@@ -114,7 +114,7 @@ class Site:
         """Those of them that have a node."""
         return [one for one in self.pods(prefix) if one.node]
 
-    def racks(self, prefix: str) -> set[str]:
+    def racks_of(self, prefix: str) -> set[str]:
         """Where they are."""
         return {one.node[0] for one in self.bound(prefix)}
 
@@ -199,19 +199,19 @@ class Site:
 
 
 @contextmanager
-def running_site(plane: ControlPlane, folder: Path) -> Iterator[Site]:
-    """A site whose nodes know their racks."""
+def running_racks(plane: ControlPlane, folder: Path) -> Iterator[Racks]:
+    """A cluster whose nodes know their racks."""
     file = folder / "hivedscheduler.yaml"
     file.write_text(yaml.safe_dump(CONFIGURATION))
     with RealCluster(plane, file, other_names=FORCED_NAMES) as cluster:
-        site = Site(plane, cluster)
+        racks = Racks(plane, cluster)
         for node in [f"{rack}{number}" for rack in "abc" for number in (1, 2)]:
             plane.kube.patch(f"{NODES}/{node}", {"metadata": {"labels": {RACK: node[0]}}})
-        site.observer.start()
+        racks.observer.start()
         try:
-            yield site
+            yield racks
         finally:
-            site.observer.stop()
+            racks.observer.stop()
 
 
 def container(name: str = "main", gpus: int = NODE_GPUS) -> Json:

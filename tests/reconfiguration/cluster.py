@@ -18,7 +18,7 @@ CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 READY_S = 30.0
 
 
-class Arena(Protocol):
+class CaseCluster(Protocol):
     """A cluster on which the base configuration is in force when it is entered."""
 
     patience: float
@@ -46,7 +46,7 @@ def create_config_map(kube: KubeClient, text: str) -> None:
     kube.create(CONFIG_MAPS, {"metadata": {"name": CONFIG_MAP}, "data": {TEXT_KEY: text}})
 
 
-class EmbeddedArena:
+class EmbeddedCaseCluster:
     """All in this process, as a context manager."""
 
     patience = 12.0
@@ -60,7 +60,7 @@ class EmbeddedArena:
         self._listen = f"{LOOPBACK}:0"
         self.extender: Extender
 
-    def __enter__(self) -> "EmbeddedArena":
+    def __enter__(self) -> "EmbeddedCaseCluster":
         with ExitStack() as stack:
             self._cluster.start()
             stack.callback(self._cluster.stop)

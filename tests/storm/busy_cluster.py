@@ -16,8 +16,8 @@ from hived_lab.embedded.lifetimes import RUN_SECONDS
 from hived_lab.start import Embedded, start_embedded
 from tests.storm.documents import first_document, text_of
 from tests.storm.rules import Broken, check_accounted, check_state
+from tests.storm.switch_recorder import SwitchRecorder
 from tests.storm.traffic import Traffic, is_running
-from tests.storm.witness import Witness
 
 CONFIG = "/v1/config"
 CONFIG_MAP = f"/api/v1/namespaces/{CONFIG_MAP_NAMESPACE}/configmaps/{CONFIG_MAP_NAME}"
@@ -29,11 +29,11 @@ SETTLE_S = 120.0
 Json = dict[str, Any]
 
 
-class Site:
+class BusyCluster:
     """An embedded cluster with its API server and scheduler loop, our service, and traffic."""
 
     def __init__(self, running: Embedded, seed: int) -> None:
-        self.witness = Witness(running.extender.service)
+        self.switches = SwitchRecorder(running.extender.service)
         self.traffic = Traffic(running.cluster, seed, first_document())
         self._running = running
         self._service = running.extender.service
@@ -41,19 +41,19 @@ class Site:
 
     @classmethod
     @contextmanager
-    def busy(cls, seed: int) -> Iterator["Site"]:
+    def running(cls, seed: int) -> Iterator["BusyCluster"]:
         """With traffic, until the end."""
         with tempfile.TemporaryDirectory(prefix="hived-storm-") as folder:
             file = Path(folder, "hivedscheduler.yaml")
             file.write_text(text_of(first_document()))
             with start_embedded(file) as running:
-                site = cls(running, seed)
-                site.traffic.start()
+                busy = cls(running, seed)
+                busy.traffic.start()
                 try:
-                    yield site
+                    yield busy
                 finally:
-                    site.traffic.stop()
-                    site._kube.close()
+                    busy.traffic.stop()
+                    busy._kube.close()
 
     def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
         """What the service answers."""
