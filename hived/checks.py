@@ -1,4 +1,4 @@
-"""What a pod may ask for: of this cluster (rule 5.7), and beside the other pods of its group (rules 2.8, 15.4)."""
+"""Checks before a search: asks a pod for cells that exist (rule 5.7), and as its group does (rules 2.8, 15.4)?"""
 
 from hived.errors import UserError
 from hived.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec
