@@ -1,7 +1,7 @@
 """The cells of a cluster, numbered: a forest for each chain, for the preassigned cells of a VC and level, for each pin.
 
-What the file leaves out (children, addresses) is never expanded into objects: forests are regular, so a forest is its
-shape and where each of its levels begins.
+Children and addresses that the file leaves out are never expanded into objects: forests are regular, so a forest is
+its shape and where each of its levels begins.
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
 `@kernel` marks a function that other kernels call; `@entry_kernel` marks one that Python calls: it is compiled once and
 then loaded from disk (`kernel_cache`). `linking` has a third decorator, for much code that many of them call. The
 name of the folder carries a digest of every source file of this package: an edit anywhere means another folder, and
-kernels may call kernels of other files. Those of other packages call only kernels of their own file. Two rules for
+kernels may call kernels of other files. Kernels of other packages call only those of their own file. Two rules for
 kernels: no recursion (numba crashes when it loads a cached recursive kernel), and every write to `State.cells.memory`
 goes through `journal.put`.
 

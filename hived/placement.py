@@ -58,7 +58,7 @@ class Request(NamedTuple):
 
     @property
     def where(self) -> str:
-        """What it is searched in, for reasons."""
+        """Name of the cluster that is searched, for reasons."""
         return f"VC {self.pod.spec.virtual_cluster}" if self.is_guaranteed else "physical cluster"
 
 
@@ -257,7 +257,7 @@ def _broken_below(state: State, leaves: IntArray, level: int) -> int:
 def cells_of(state: State, request: Request, view: int, level: int) -> tuple[IntArray, IntArray]:
     """The physical cells of a level that the group may be below, and how many leaves of each are free for it.
 
-    None if they are too small. What opportunistic pods use is free for others. Lost leaves are not free.
+    None if they are too small. Cells in opportunistic use are free for others. Lost leaves are not free.
     """
     arrays, cells = state.arrays, state.cells
     first = first_cell(state, view)
@@ -312,7 +312,7 @@ def _place(
     state: State, request: Request, view: int, cells: IntArray, ways: IntArray, start: int, attempt: Attempt,
     spares: bool,
 ) -> tuple[Placement | Wait, int] | None:  # fmt: skip
-    """What becomes of the first combination of cell and way, from `start` on, that has room in the view; and which."""
+    """The outcome for the first combination of cell and way, from `start` on, that has room in the view; and which."""
     if start >= len(cells) * len(ways):
         return None
     sizes, counts = request.sizes, request.counts

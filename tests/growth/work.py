@@ -26,7 +26,7 @@ from hived.jit import IS_INTERPRETED
 
 @dataclass(slots=True)
 class Work:
-    """What was done. `operations` is exact; `allocated` can vary by some hundred bytes."""
+    """The work that was done. `operations` is exact; `allocated` can vary by some hundred bytes."""
 
     operations: int = 0  # lines run in files of the packages; every round of a loop or comprehension counts
     allocated: int = 0  # bytes in use at the worst moment, beyond those at the start
