@@ -20,7 +20,7 @@ from hived_extender.pods.asks import DEVICE_REQUESTS, PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.pods.gang_annotations import POD_GANG
 from hived_extender.pods.proofs import PROOF
 from hived_extender.pods.wire import ENABLE_LIMIT
-from hived_extender.service.writes.binder import RETRY_ANNOTATION
+from hived_extender.service.writes.binding import RETRY_ANNOTATION
 
 HIVED, TENANT, ADMIN = "hived", "tenant", "admin"
 """Users: with hived's rights; with every right to pods of one namespace; a cluster-admin, whom policies let pass."""

@@ -16,8 +16,8 @@ from hived_extender.pods import annotations
 from hived_extender.pods import asks as requests
 from hived_extender.pods.annotation_yaml import OLD_SPELLINGS
 from hived_extender.pods.annotations import PREFIX
-from hived_extender.service.writes.announcer import BOARD_LIMIT
-from hived_extender.service.writes.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
+from hived_extender.service.announcements import BOARD_LIMIT
+from hived_extender.service.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
 from tests.places import ROOT
 
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()

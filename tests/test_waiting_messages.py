@@ -14,15 +14,17 @@ from tests.places import ROOT
 PAGE = (ROOT / "docs/waiting.md").read_text()
 PACKAGE = ROOT / "extender/hived_extender"
 CORE = ("agreement", "bind_info", "chains", "complete", "fitting", "groups", "near", "scheduler", "search", "within")
+SERVICE = (
+    "acceptance", "bound_pods", "cluster_nodes", "facts", "forced", "gang_news", "offers", "pods", "preemptions",
+    "service", "starts", "verbs", "waiting",
+)  # fmt: skip
 MODULES = (
     *sorted((PACKAGE / "pods" / "dialects").glob("*.py")),
     *sorted((PACKAGE / "service" / "gangs").glob("*.py")),
     *(PACKAGE / "pods" / f"{name}.py" for name in ("annotation_yaml", "annotations", "asks", "gang_annotations")),
     *(PACKAGE / "pods" / f"{name}.py" for name in ("interpreter", "readings")),
-    *(PACKAGE / "service" / f"{name}.py" for name in ("acceptance", "facts", "offers", "pods", "preemptions")),
-    *(PACKAGE / "service" / f"{name}.py" for name in ("service", "waiting")),
+    *(PACKAGE / "service" / f"{name}.py" for name in SERVICE),
     ROOT / "config" / "hived_config" / "access.py",
-    PACKAGE / "service" / "writes" / "evictor.py",
     PACKAGE / "service" / "devices" / "guarantees.py",
     PACKAGE / "kube_rules" / "mates.py",
     *(ROOT / "hived" / f"{name}.py" for name in CORE),

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from socket import socket
+from typing import TypedDict, Unpack
 
 from hived.errors import UserError
 from hived.warm import ready_count
-from hived_config.loader import Configuration, load, load_text
+from hived_config.loader import Configuration
 from hived_extender.http import server
 from hived_extender.http.access import Security
 from hived_extender.http.app import create_app
@@ -32,19 +33,21 @@ from hived_extender.pods.namespaces import Namespaces
 from hived_extender.pods.podgroups import Objects
 from hived_extender.pods.proofs import Prover
 from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import InForce, Origin
+from hived_extender.reconfiguration.in_force import InForce
 from hived_extender.reconfiguration.node_sync import NodeSync, NodeSyncing
+from hived_extender.reconfiguration.origins import ConfigMapName, Origin, config_map_origin, file_origin
 from hived_extender.reconfiguration.reading import read_apart
-from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store, read_configuration
-from hived_extender.reconfiguration.versions import Version
+from hived_extender.reconfiguration.stores import ConfigMapStore, Store
 from hived_extender.recording.record import Recorder
 from hived_extender.service.devices.following import DeviceObjects
 from hived_extender.service.leadership import Leadership
-from hived_extender.service.service import Patience, Service, policy_of
-from hived_extender.service.writes.announcer import COMPONENT
+from hived_extender.service.notices import Pace
+from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.service import Service
+from hived_extender.service.verbs import Patience
 from hived_extender.service.writes.binding_secret import BindingSecret
-from hived_extender.service.writes.notices import Pace
-from hived_extender.service.writes.status_writer import StatusWriter
+from hived_extender.service.writes.statuses import StatusWriter
+from hived_extender.service.writes.telling import COMPONENT
 from hived_extender.warm import compile_kernels
 
 log = logging.getLogger(__name__)
@@ -67,14 +70,6 @@ UNPROTECTED = Security()
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigMapName:
-    """Which ConfigMap has the configuration."""
-
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class BindingSecretName:
     """Which Secret has the keys that bindings are proved by; see `Prover` for `trusts_before`."""
 
@@ -91,6 +86,29 @@ class WebhookPort:
     tls: ServerTls
 
 
+class Options(TypedDict, total=False):
+    """What an operator chooses; all of it has a default.
+
+    `listen` is `[host]:port`, by default what the configuration says. With a `lease` the extender leads when it holds
+    that, else from the beginning. With `serves_every_name` no other scheduler is there that pods could be for.
+    `on_configuration` is told of every other configuration that comes into force. With `syncing` the nodes of the
+    configuration follow those of the cluster. Bindings are proved by the keys of `binding_secret`, or by `prover`;
+    without either, every pod that says so counts as bound by hived.
+    """
+
+    listen: str
+    record_dir: Path | None
+    lease: LeaseName | None
+    security: Security
+    webhook: WebhookPort | None
+    serves_every_name: bool
+    on_configuration: Callable[[Configuration], None]
+    syncing: NodeSyncing | None
+    pace: Pace | None
+    binding_secret: BindingSecretName | None
+    prover: Prover | None
+
+
 class Extender:
     """A service, its watches and its HTTP server, from `start` to `stop`.
 
@@ -102,22 +120,15 @@ class Extender:
         origin: Origin,
         kube: KubeClient,
         listener: socket,
-        record_dir: Path | None,
-        lease: LeaseName | None,
-        security: Security,
-        webhook: HttpServer | None = None,
+        options: Options,
         *,
-        serves_every_name: bool = False,
-        on_configuration: Callable[[Configuration], None] = lambda configuration: None,
-        syncing: NodeSyncing | None = None,
-        pace: Pace | None = None,
-        prover: Prover | None = None,
-        secret: BindingSecret | None = None,
-        namespaces: Namespaces | None = None,
+        webhook: HttpServer | None,
+        prover: Prover | None,
+        secret: BindingSecret | None,
+        namespaces: Namespaces,
     ) -> None:
-        """`listener` is the socket to serve, `webhook` is served beside it; `on_configuration` is told of every other
-        configuration that comes into force; `prover` and `secret` are as for a `Service`. Raises UserError if the
-        record directory cannot be used.
+        """`listener` is the socket to serve, `webhook` is served beside it; `prover` and `secret` are as for a
+        `Service`. Raises UserError if the record directory cannot be used.
         """
         self._kube = kube
         self._lease_kube = kube.with_timeout(LEASE_TIMEOUT_S)
@@ -127,21 +138,22 @@ class Extender:
         metrics = self.metrics = Metrics()
         configuration = self._configuration = origin.configuration
         objects = Objects(kube, metrics)
-        self._namespaces = namespaces or Namespaces(kube, metrics)
-        self._statuses = StatusWriter(kube, objects)
-        settings = configuration.settings
+        self._namespaces = namespaces
+        settings, record_dir = configuration.settings, options.get("record_dir")
+        serves_every_name = options.get("serves_every_name", False)
+        security = options.get("security", UNPROTECTED)
         self.service = Service(
             configuration.cluster,
             kube,
             patience=Patience(waits_for_pods=True).set_by(settings),
-            preemption=policy_of(settings),
+            preemption=PreemptionPolicy.of(settings),
             metrics=metrics,
             recorder=_recorder(record_dir, origin.version.text, metrics) if record_dir else None,
             rules=configuration.rules,
             objects=objects,
             serves_every_name=serves_every_name,
-            on_gang_change=self._statuses.changed,
-            pace=pace,
+            statuses=StatusWriter(kube, objects, self._serves),
+            pace=options.get("pace"),
             prover=prover,
             secret=secret,
             labels_of=self._namespaces.labels,
@@ -152,13 +164,13 @@ class Extender:
             origin,
             has_profiles=not serves_every_name,
             read=read_apart,
-            on_switch=on_configuration,
+            on_switch=options.get("on_configuration", _ignore),
             relist=self._relist,
             tell=lambda kind, reason, message: self._tell(origin.store, kind, reason, message),
         )
         self.configurations = Configurations(in_force)
         self._node_sync: NodeSync | None = None
-        if syncing is not None:
+        if (syncing := options.get("syncing")) is not None:
             self._node_sync = NodeSync(self.service, self.configurations, kube, syncing)
         gate = security.gate(self._review_kube)
         is_private = ip_address(listener.getsockname()[0]).is_loopback
@@ -172,11 +184,11 @@ class Extender:
             self.service,
             kube,
             self._lease_kube,
-            lease,
+            options.get("lease"),
             self._fail,
             objects,
             self.configurations.catch_up,
-            DeviceObjects(kube, self.service.devices_told, metrics),
+            DeviceObjects(kube, self.service, metrics),
         )
         self._beginning = threading.Thread(target=self._begin, name="beginning", daemon=True)
 
@@ -197,7 +209,6 @@ class Extender:
         for each in self._servers:
             each.start()
             log.info("listening", extra={"fields": {"url": each.url, "api_server": self._kube.host}})
-        self._statuses.start(self.service.gang_state, self.service.serves, lambda: self.service.is_ready)
         self._beginning.start()
 
     def wait_ready(self, timeout_s: float = math.inf, stop: threading.Event | None = None) -> bool:
@@ -222,7 +233,6 @@ class Extender:
         for each in self._servers:
             each.stop()
         self._namespaces.stop()
-        self._statuses.close()
         self.service.close()
         self._kube.close()
         self._lease_kube.close()
@@ -268,6 +278,9 @@ class Extender:
         if is_listed and self.service.namespace_changed(namespace):
             self._relist()
 
+    def _serves(self, scheduler_name: str) -> bool:
+        return self.service.serves(scheduler_name)
+
     def _fail(self) -> None:
         self._has_failed = True
 
@@ -284,26 +297,15 @@ class Extender:
                 log.warning("event not written", extra={"fields": {"reason": reason, "error": str(error)}})
 
 
+def _ignore(_: Configuration) -> None:
+    pass
+
+
 def _recorder(directory: Path, config_text: str, metrics: Metrics) -> Recorder:
     try:
         return Recorder(directory, config_text, metrics.record_failures.inc)
     except OSError as error:
         raise UserError(f"cannot record to {directory}: {error.strerror}; --record wants a folder") from error
-
-
-def file_origin(file: Path) -> Origin:
-    """A file that its owner changes. Raises UserError if it cannot be used."""
-    text = read_configuration(file)  # first: what is written in between is taken up as a change
-    configuration = load(file)
-    return Origin(FileStore(file), configuration, Version(1, timestamp(), "", f"read from {file}", text))
-
-
-def config_map_origin(kube: KubeClient, namespace: str, name: str, metrics: Metrics | None = None) -> Origin:
-    """What a ConfigMap says is in force, or has been given at first. Raises UserError if it cannot be used."""
-    store = ConfigMapStore(kube, namespace, name, metrics or Metrics())
-    stored = store.read().stored
-    version = stored.newest or Version(1, timestamp(), "", "found at the first start", stored.text)
-    return Origin(store, load_text(version.text, store.source), version)
 
 
 def _prover(secret: BindingSecret, trusts_before: str) -> Prover:
@@ -322,28 +324,14 @@ def _prover(secret: BindingSecret, trusts_before: str) -> Prover:
 def start_extender(
     config: Path | ConfigMapName | Origin,
     kube: KubeClient | None = None,
-    *,
-    listen: str = "",
-    record_dir: Path | None = None,
-    lease: LeaseName | None = None,
-    security: Security = UNPROTECTED,
-    webhook: WebhookPort | None = None,
-    serves_every_name: bool = False,
-    on_configuration: Callable[[Configuration], None] = lambda configuration: None,
-    syncing: NodeSyncing | None = None,
-    pace: Pace | None = None,
-    binding_secret: BindingSecretName | None = None,
-    prover: Prover | None = None,
+    **options: Unpack[Options],
 ) -> Iterator[Extender]:
     """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
 
     `config` is a file, or the name of a ConfigMap in the cluster that `kube`, or else the environment, points to.
-    `listen` is `[host]:port`, "" for what the configuration says. With a `lease` it leads when it holds that, else from
-    the beginning. With `serves_every_name` no other scheduler is there that pods could be for. With `syncing` the nodes
-    of the configuration follow those of the cluster. Bindings are proved by the keys of `binding_secret`, or by
-    `prover`; without either, every pod that says so counts as bound by hived. Raises UserError for a configuration, an
-    address, a Secret or a record directory that cannot be used.
+    Raises UserError for a configuration, an address, a Secret or a record directory that cannot be used.
     """
+    prover, binding_secret, webhook = options.get("prover"), options.get("binding_secret"), options.get("webhook")
     client = kube
     secret: BindingSecret | None = None
     try:
@@ -361,14 +349,14 @@ def start_extender(
             log.warning("bindings are not proved: whoever may create pods may take cells; see --binding-secret")
     except KubeError as error:
         raise UserError(str(error)) from error
-    address = listen or settings.web_server_address
+    address = options.get("listen") or settings.web_server_address
     namespaces = Namespaces(client, Metrics())
     admission = Admission(origin.configuration.cluster, origin.configuration.rules, labels_of=namespaces.labels)
 
     def taken_up(configuration: Configuration) -> None:
         admission.configure(configuration.cluster, configuration.rules)
         extender.follow_namespaces(configuration)
-        on_configuration(configuration)
+        options.get("on_configuration", _ignore)(configuration)
 
     with ExitStack() as stack:
         listener = stack.enter_context(closing(server.listen(address)))
@@ -380,14 +368,8 @@ def start_extender(
             origin,
             client,
             listener,
-            record_dir,
-            lease,
-            security,
-            webhook_server,
-            serves_every_name=serves_every_name,
-            on_configuration=taken_up,
-            syncing=syncing,
-            pace=pace,
+            {**options, "on_configuration": taken_up},
+            webhook=webhook_server,
             prover=prover,
             secret=secret,
             namespaces=namespaces,

@@ -14,13 +14,13 @@ from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.admission import Admission, Admitted
 from hived_extender.pods.proofs import Prover
-from hived_extender.reconfiguration.in_force import Origin
 from hived_extender.reconfiguration.node_sync import NodeSyncing
+from hived_extender.reconfiguration.origins import Origin, file_origin
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored
-from hived_extender.running import LOOPBACK, Extender, file_origin, start_extender
+from hived_extender.running import LOOPBACK, Extender, start_extender
+from hived_extender.service.notices import Pace
 from hived_extender.service.writes.binding_secret import KEY_BYTES
-from hived_extender.service.writes.notices import Pace
 from hived_jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
 from hived_jobs.controller import JobController
 from hived_lab.embedded.cluster import EmbeddedCluster

@@ -27,6 +27,7 @@ from hived_extender.pods.asks import Resolver
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.wire import FilterArgs, Pod, decode_args
 from hived_extender.service.devices.reading import use_of
+from hived_extender.service.runner import Runner
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import Hostile, Json
 from tests.attacks.target import Target
@@ -78,7 +79,7 @@ def run(run: Run) -> Outcome:
 
 
 def _read(run: Run, outcome: Outcome) -> None:
-    hostile, world, readers = Hostile(run.seed), World(), _Readers()
+    hostile, world, readers = Hostile(run.seed), World(run=Runner), _Readers()
     alive: deque[str] = deque()
     before = resident_mb()
     count = run.count(FULL_COUNT)

@@ -23,6 +23,7 @@ from hived_extender.http.app import create_app
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
+from hived_extender.service.runner import Runner
 from tests.extender.http.secured import Files
 from tests.extender.service.world import NODES, World, filter_body, pod_json, spec_text
 
@@ -36,7 +37,7 @@ NODE_NAMES = (*NODES, *(f"gpu-node-{i:04}" for i in range(1000 - len(NODES))))
 def serve(kind: str, folder: str) -> None:
     """The server process: says its port, ends with its standard input."""
     files = Path(folder)
-    world = World()
+    world = World(run=Runner)
     world.create("p")
     tls = None
     if kind != KINDS[0]:

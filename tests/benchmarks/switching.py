@@ -16,7 +16,8 @@ from hived_config.loader import load_text
 from hived_extender.http.server import settle_process, tune_process
 from hived_extender.pods.wire import FilterArgs, Pod, decode_args
 from hived_extender.reconfiguration.change import Change, Disagreement
-from hived_extender.service.service import Patience, Service
+from hived_extender.service.service import Service
+from hived_extender.service.verbs import Patience
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text
 from tests.benchmarks.figures import Figures
 from tests.benchmarks.measure import Measurement
@@ -134,7 +135,8 @@ class Caller:
 
     def longest(self, began: int, ended: int) -> int:
         """Nanoseconds of the longest call that overlaps this time. Raises RuntimeError if there is none."""
-        sleep(5 * PAUSE_S)  # for one that is still under way
+        while self._thread.is_alive() and (not self.calls or self.calls[-1][1] <= ended):  # one may be under way
+            sleep(PAUSE_S)
         spent = [end - begin for begin, end in list(self.calls) if end > began and begin < ended]
         if not spent:
             raise RuntimeError("nothing was asked while the configuration changed")

@@ -38,6 +38,9 @@ LEAST_BESIDE_STATUS = 100
 MOST_BESIDE_STATUS = 250
 """Calls at 128 nodes until the reader has them; up to 32 times as many, as one of 16,384 nodes takes seconds."""
 
+LONGEST_S = 600.0
+"""For one answer, where a busy machine has not given the reader its turn while all calls were made."""
+
 PAUSE_S = 0.001
 """Between calls beside the status: without, it would take longer than there are pods to ask about."""
 
@@ -193,8 +196,8 @@ class WebMeasurement:
                     break
                 self._filter(connection, pod, same, "web/filter beside status")
                 sleep(PAUSE_S)
-            if not reader.answers:
-                raise RuntimeError(f"{len(waiting)} filter calls ended before the status of all cells was read once")
+            if not reader.has_answered.wait(LONGEST_S):
+                raise RuntimeError("the status of all cells was never read")
             self.figures.values["web/statuses"] = reader.answers
 
     def _filter(self, connection: Connection, pod: PodRequest, names: bytes, key: str) -> None:
@@ -211,6 +214,7 @@ class StatusReader:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout is not None
         self.answers = 0
+        self.has_answered = threading.Event()
         self._lines = process.stdout
         self._thread = threading.Thread(target=self._count)
         self._thread.start()
@@ -233,3 +237,4 @@ class StatusReader:
     def _count(self) -> None:
         for _ in self._lines:
             self.answers += 1
+            self.has_answered.set()

@@ -1,6 +1,6 @@
 """Counts the work of the service around the core: what it is told and asked, through the functions behind its paths.
 
-The service is the real one, as in the benchmark; log lines are written and thrown away. It has no threads: nothing is
+The service is the real one, as in the benchmark; log lines are written and thrown away. It is run by hand: nothing is
 written to an API server, and nothing happens beside what is counted.
 
 Every size is in the same situation. For each node of the cluster there are 7/8 of a bound pod, a quarter of a pod that
@@ -9,10 +9,8 @@ preempted lazily.
 """
 
 import os
-import threading
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import msgspec
 
@@ -24,7 +22,7 @@ from hived_extender.http import routes
 from hived_extender.kube import logs
 from hived_extender.kube.client import KubeClient
 from hived_extender.pods.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
-from hived_extender.service.nudge import SLICE
+from hived_extender.service.retries import SLICE
 from hived_extender.service.service import Service
 from tests.benchmarks.clusters import NODES_PER_RACK, cluster_spec
 from tests.benchmarks.driver import Driver
@@ -32,6 +30,7 @@ from tests.benchmarks.measure import add_all_nodes
 from tests.benchmarks.serve import NOWHERE, healthy_node
 from tests.benchmarks.web import names_text, pod_text
 from tests.benchmarks.workload import HIGH_PRIORITY, LOW_PRIORITY, Job, JobKind, JobSource
+from tests.extender.service.by_hand import ByHand
 from tests.growth.meter import Meter
 
 GANG, NODE, GPU = JobKind(8, 8, 0), JobKind(1, 8, 0), JobKind(1, 1, 0)
@@ -59,11 +58,6 @@ class ServiceCount(Meter):
 
     def service(self) -> None:
         """From nodes and pods that are listed to the end of a term."""
-        with patch.object(threading.Thread, "start", lambda _: None):  # no other thread may do any of the work
-            self.all_operations()
-
-    def all_operations(self) -> None:
-        """In the order in which they happen to one service."""
         with Path(os.devnull).open("w") as nowhere:
             logs.configure("json", "INFO", nowhere)
             self.begin()
@@ -79,16 +73,16 @@ class ServiceCount(Meter):
     @property
     def state(self) -> State:
         """The core's."""
-        if self.it._facts.ledger is None:
+        if self.it.machine.facts.ledger is None:
             raise RuntimeError("the service does not lead")
-        return self.it._facts.ledger.state
+        return self.it.machine.facts.ledger.state
 
     # the situation
 
     def begin(self) -> None:
         """List what there is, begin a term; then pods come that wait, and pods that get a node."""
         bound = self.load()
-        self.it = Service(self.spec, KubeClient.connect(NOWHERE))
+        self.it = Service(self.spec, KubeClient.connect(NOWHERE), run=ByHand)
         with self.counting("list of all nodes"):
             self.it.sync_nodes(map(healthy_node, self.names))
         with self.counting("list of all pods"):
@@ -176,7 +170,7 @@ class ServiceCount(Meter):
         self.filter("filter of a pod that must wait", pod, self.list, b"hivedscheduler")
         self.tell("waiting pod seen again", seen(pod))
         with self.counting("waiting pods tried on the core"):
-            self.it._try_on_core([pod.uid for pod in self.queued[:SLICE]])
+            self.it.machine._waiting.try_these([pod.uid for pod in self.queued[:SLICE]])
         self.gone("waiting pod is gone", pod)
 
     def bound_pods(self) -> None:
@@ -207,7 +201,7 @@ class ServiceCount(Meter):
         }
         with self.counting("preempt"):
             call(self.it, routes.preempt_call, msgspec.json.encode(candidates))
-        for uid in tuple(self.it._evictor._asked):
+        for uid in tuple(self.it.machine._preemptions._victims):
             self.gone("victim is gone", self.driver.placed[uid][0])
         self.filter("filter after a preemption", pod, self.list, b"gpu-node-")
 

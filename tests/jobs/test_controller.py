@@ -223,8 +223,8 @@ def test_nothing_is_done_before_all_pods_are_known(kube, submit, monkeypatch):
 
     monkeypatch.setattr(kube, "list_objects", list_late)
     with JobController(kube) as controller:
-        expect_soon(lambda: controller._facts.record(KEY) is not None)
-        time.sleep(0.2)
+        facts = controller._facts
+        expect_soon(lambda: KEY in facts._due and facts._changed._waiters)  # the worker leaves the job waiting
         may_list.set()
         monkeypatch.undo()
         expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
@@ -237,7 +237,7 @@ def test_two_controllers_restart_a_job_once(kube, submit, controller):
         before = uids(kube)
         kube.delete_pod("default", "vc-ps-0")
         expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
-        time.sleep(0.5)
+        expect_soon(lambda: is_idle(controller, kube) and is_idle(other, kube))
         assert (state(kube).retries, state(kube).phase) == (1, Phase.RUNNING)
 
 
@@ -276,7 +276,7 @@ def test_a_job_that_was_not_asked_for_is_left_alone(kube, submit):
     submit(VOLCANO)
     with JobController(kube, only=[("default", "other")]) as controller:
         kube.delete_pod("default", "vc-ps-0")
-        assert eventually(lambda: is_idle(controller, kube))
+        expect_soon(lambda: is_idle(controller, kube))
     assert sorted(uids(kube)) == NAMES[1:]
     assert state(kube) == State(Phase.RUNNING)
 

@@ -10,8 +10,10 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from hived.errors import UserError
+from hived_cli import main
 from hived_extender.kube.client import pod_path
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
@@ -23,7 +25,7 @@ from tests.extender.replica import (
     status_of,
 )
 from tests.extender.service.world import CONFIG, NODES, spec_text
-from tests.programs import HIVED, hived
+from tests.programs import hived
 
 
 @pytest.fixture
@@ -130,6 +132,5 @@ def test_a_configuration_that_refuses_pods_in_vain_is_warned_of(config: Path) ->
 
 def test_the_command_refuses_two_configurations() -> None:
     words = ["serve", "--config", "a", "--embedded", "b"]
-    result = subprocess.run([*HIVED, *words], capture_output=True, text=True, check=False, timeout=DEADLINE_S)
-    assert result.returncode == 2
-    assert "exclude each other" in result.stderr
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, "exclude each other" in result.stderr) == (2, True)

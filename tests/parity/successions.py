@@ -6,12 +6,12 @@ from pathlib import Path
 
 from hived.specs import ClusterSpec
 from hived_config.loader import load_cluster
+from hived_extender.reconfiguration.successor import Successor
+from hived_extender.reconfiguration.verdicts import Verdict, Verdicts
 from hived_extender.recording.operations import Restart, read_scenario
 from hived_extender.recording.replay import CoreScheduler, Replay, Snapshot, StateDetail
 from hived_extender.recording.traces import Json
 from hived_extender.service.holdings import Holdings, Placed
-from hived_extender.service.successor import Successor
-from hived_extender.service.verdicts import Verdict, Verdicts
 
 PREEMPTING = "Preempting"
 

@@ -1,24 +1,28 @@
 """An API server in memory, two replicas that follow it, and nothing that happens by itself.
 
-What the service would do on threads of its own waits in queues here, until somebody has it done. What the API server
-tells of pods waits as well. So a run is the same every time.
+What the service would do by itself waits until somebody has it done, and time stands still until then. What the API
+server tells of pods waits as well. So a run is the same every time.
 """
 
-import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.wire import Node, Pod
+from hived_extender.service import acceptance, gang_news, preemptions, retries
+from hived_extender.service.effects import Announce, Write
 from hived_extender.service.ledger import Ledger
+from hived_extender.service.machine import Machine
+from hived_extender.service.outbox import TimerKey
+from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.runner import Writes
 from hived_extender.service.service import Service
-from hived_extender.service.writes.evictor import PreemptionPolicy
+from hived_extender.service.stimuli import TimeCame, TryWaiting
+from tests.extender.service.by_hand import ByHand
 from tests.extender.service.gang_world import RULES
 from tests.extender.service.world import NODES, FakeKube, Json, cluster_spec, to_pod
 
@@ -65,6 +69,17 @@ class Api(FakeKube):
             listener.append(news)
 
 
+DEADLINES = (*acceptance.TIMERS, *gang_news.TIMERS)
+
+
+class Silent(ByHand):
+    """Tells people nothing: a condition changes the pod, and kube-scheduler would try it again for that alone."""
+
+    def _submit(self, effect: Write, term: int) -> None:
+        if not isinstance(effect, Announce):
+            super()._submit(effect, term)
+
+
 class Replica:
     """A service without threads, and the news of pods that it has not heard yet."""
 
@@ -72,8 +87,9 @@ class Replica:
         self.news: deque[Pod | str] = deque()
         self.api = api
         self._objects = objects
-        self.service = Service(cluster_spec(), api, preemption=PreemptionPolicy(), rules=RULES, objects=self)
-        self.jobs = _quieten(self.service)
+        self.service = Service(
+            cluster_spec(), api, preemption=PreemptionPolicy(), rules=RULES, objects=self, run=self._run
+        )
         for node in nodes:
             self.service.node_seen(node)
         self.service.sync_pods([to_pod(deepcopy(pod)) for pod in api.pods.values()])
@@ -87,17 +103,14 @@ class Replica:
     @property
     def ledger(self) -> Ledger:
         """The core's, while this replica leads."""
-        ledger = self.service._facts.ledger
+        ledger = self.service.machine.facts.ledger
         assert ledger is not None, self.service.fault
         return ledger
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has something to write, or a victim to evict.
-
-        The number of victims tells nothing: one may be spared while another is found.
-        """
-        return bool(self.jobs or self.service._evictor._due)
+        """Whether it has something to write, or a victim to evict."""
+        return bool(self.runner.jobs or self.timers([preemptions.TIMER]))
 
     def hear(self, count: int = 1_000_000) -> None:
         """Hear the next news."""
@@ -122,54 +135,45 @@ class Replica:
         self.service.follow("another leads")
 
     def work(self, count: int = 1_000_000) -> None:
-        """Do some of what the service would do in the background."""
-        for _ in range(min(count, len(self.jobs))):
-            self.jobs.popleft()()
-        evictor = self.service._evictor
-        for _, _, victim in sorted(evictor._due[:])[:count]:
-            evictor._due[:] = [one for one in evictor._due if one[2] is not victim]
-            evictor._attempt(victim)
+        """Carry out some of what it has to write."""
+        for _ in range(min(count, len(self.runner.jobs))):
+            self.runner._write(*self.runner.jobs.popleft())
+        for key in self.timers([preemptions.TIMER])[:count]:
+            self.fire(key)
 
     def sweep(self) -> None:
-        """Try the pods that wait, if the nudger would by now."""
-        nudger = self.service._nudger
-        if nudger._due < math.inf:
-            nudger._due = math.inf
-            nudger._try([uid for uid, refused in nudger._refusals.items() if refused <= nudger._last_change])
+        """Try the pods that wait, if it would in a moment."""
+        if retries.SWEEP in self.timers([retries.TIMER]):
+            self.fire(retries.SWEEP)
+        self._try_backlog()
+
+    def nudge(self, uids: Iterable[str]) -> None:
+        """Try these pods, if they wait."""
+        self.service.machine._retries._backlog.extend(uids)
+        self._try_backlog()
+
+    def timers(self, parts: Collection[str] = DEADLINES) -> list[TimerKey]:
+        """What it would look at when time is up, the earliest first."""
+        valid = self.service.machine._outbox.timers._valid
+        return sorted((key for key in valid if key[0] in parts), key=lambda key: valid[key][::-1])
+
+    def fire(self, key: TimerKey) -> None:
+        """Time is up for one of these now."""
+        self.service.machine._outbox.timers.set(key, self.runner.at)
+        self.runner.handle(TimeCame())
+
+    def _try_backlog(self) -> None:
+        while self.service.machine.has_backlog:
+            self.runner.handle(TryWaiting())
 
     def close(self) -> None:
         """Nobody tells it anything any more."""
         self.api.listeners = [each for each in self.api.listeners if each is not self.news]
         self._leads = False
 
-
-class _Queue(ThreadPoolExecutor):
-    """A pool of threads that starts none: its calls wait to be made."""
-
-    def __init__(self, jobs: deque[Callable[[], None]]) -> None:
-        super().__init__()
-        self._jobs = jobs
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self._jobs.append(partial(fn, *args, **kwargs))
-        return Future()
-
-
-class _Hurry(threading.Event):
-    """Nobody waits between two tries."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        return self.is_set()
-
-
-def _quieten(service: Service) -> deque[Callable[[], None]]:
-    """Stop all threads of a new service; returns the queue that they leave."""
-    for each in (service._nudger, service._evictor, service._waiting.deadlines, service._announcer, service._binder):
-        each.close()
-    jobs: deque[Callable[[], None]] = deque()
-    service._binder._is_closing = _Hurry()
-    service._binder._background = service._binder._wakes = _Queue(jobs)
-    return jobs
+    def _run(self, machine: Machine, writes: Writes) -> ByHand:
+        self.runner = Silent(machine, writes)
+        return self.runner
 
 
 def healthy_nodes() -> dict[str, bool]:

@@ -122,7 +122,7 @@ class Rules:
             for record in records(leader)
             if (of := self._templates[record.uid]).gang == gang.name and of.job.namespace == namespace
         ]
-        ended = leader.service._facts.gangs.ended
+        ended = leader.service.machine.facts.gangs.ended
         succeeded = [
             self._templates[uid]
             for uid, each in ended.items()
@@ -169,7 +169,7 @@ class Rules:
 
     def _check_reservations(self, leader: Replica) -> None:
         """Whatever is reserved is so for pods that are still to start just like that."""
-        facts = leader.service._facts
+        facts = leader.service.machine.facts
         wanted = {}
         for record in records(leader):
             if record.state is not PodState.WAITING or record.may_go:
@@ -279,7 +279,7 @@ def _lets_in_anybody(job: Job) -> bool:
 
 def records(replica: Replica) -> list[PodRecord]:
     """All pods that the replica knows."""
-    return list(replica.service._facts.pods)
+    return list(replica.service.machine.facts.pods)
 
 
 def placed(replica: Replica) -> set[str]:
@@ -299,7 +299,7 @@ def places(replica: Replica) -> dict[str, Cells]:
 def picture(replica: Replica) -> Picture:
     """See `Picture`."""
     plans = {}
-    gangs = replica.service._facts.gangs
+    gangs = replica.service.machine.facts.gangs
     for gang in gangs.all():
         plan = gangs.plan(gang.key)
         if placed(replica).issuperset(gang.members):

@@ -3,8 +3,7 @@
 After every operation all of `gang_rules` must hold.
 """
 
-from collections.abc import Callable, Hashable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 
 from hived_extender.pods.dialects.description import ObjectRef
 from tests.extender.service.world import Json
@@ -144,27 +143,14 @@ class GangRun:
 
     def nudge(self) -> None:
         """The leader tries the pods that wait."""
-        nudger = self.leader.service._nudger
-        nudger._try([uid for uid in nudger._refusals if self.choices.chance(70)])
+        known = self.leader.service.machine._retries._refusals
+        self.leader.nudge([uid for uid in known if self.choices.chance(70)])
 
     def overdue(self) -> None:
         """Time is up for something that the leader waits for."""
-        due = self._deadlines()
+        due = self.leader.timers()
         if due:
-            self.choices.pick(due)()
-
-    def _deadlines(self) -> list[Callable[[], None]]:
-        """What the leader would do when time is up, the earliest first."""
-        deadlines = self.leader.service._waiting.deadlines
-
-        def run(key: Hashable, action: Callable[[], None]) -> None:
-            deadlines.drop(key)
-            action()
-
-        valid = [
-            one for one in sorted(deadlines._heap[:], key=lambda one: one[:2]) if deadlines._valid.get(one[2]) == one[1]
-        ]
-        return [partial(run, key, action) for _, _, key, action in valid]
+            self.leader.fire(self.choices.pick(due))
 
     def run(self) -> str:
         """A bound pod begins to run."""
@@ -307,8 +293,8 @@ class GangRun:
                 if not self.scheduler.answers and not self.rules.held(self.leader):
                     return
                 self._bind_all(is_patient=False)
-                for action in self._deadlines()[:1]:
-                    self._do("time passes", action)
+                for key in self.leader.timers()[:1]:
+                    self._do("time passes", lambda key=key: self.leader.fire(key))
         raise Broken(
             f"it does not come to rest, and these have places and are not bound: {self.rules.held(self.leader)}"
         )

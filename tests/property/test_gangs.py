@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
+from hived_extender.service.effects import EvictPod
 from tests.extender.service.gang_world import koordinator
 from tests.property.choices import Choices, Drawn, Seeded
 from tests.property.examples import examples
@@ -89,7 +90,7 @@ def fitting_jobs(choices: Choices, size: int) -> list[Job]:
 
 
 def test_no_run_is_at_rest_while_a_victim_is_still_to_leave() -> None:
-    """As many evictions are due as before the turn: the old one was dropped, and the same pod has to leave again."""
+    """The pod was spared while it was to be evicted, and has to leave again."""
     victim, gang = whole_vc("victim", ""), whole_vc("gang", "high")
     run = GangRun(Choices(Seeded(0)), [victim, gang])
     run._create(victim.templates[0])
@@ -100,10 +101,7 @@ def test_no_run_is_at_rest_while_a_victim_is_still_to_leave() -> None:
         run._set_node([node], is_healthy)
         run.leader.hear()
         run.ask(run.api.pods["gang-w-0"])
-    evictor = run.leader.service._evictor
-    assert [(each.record.name, evictor._is_victim(each.record.uid)) for _, _, each in evictor._due] == [
-        ("victim-w-0", False)
-    ]
+    assert [effect.pod.name for effect, _ in run.leader.runner.jobs if isinstance(effect, EvictPod)] == ["victim-w-0"]
     run.settle()
     assert {name: pod["spec"]["nodeName"] for name, pod in run.api.pods.items()} == {"gang-w-0": node}
 

@@ -10,8 +10,9 @@ from hived_config.loader import load_text
 from hived_extender.deploy.installation import CONFIG as CONFIG_MAP
 from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient
+from hived_extender.reconfiguration.origins import ConfigMapName
 from hived_extender.reconfiguration.versions import TEXT_KEY
-from hived_extender.running import LOOPBACK, ConfigMapName, Extender, start_extender
+from hived_extender.running import LOOPBACK, Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -90,9 +91,7 @@ class EmbeddedCaseCluster:
 
     def memory(self) -> bytes:
         """The arrays of the core."""
-        with self.extender.service._lock:
-            ledger = self.extender.service._facts.ledger
-            assert ledger is not None
+        with self.extender.service._open_ledger() as ledger:
             return ledger.state.cells.memory.tobytes()
 
     def _start(self) -> None:

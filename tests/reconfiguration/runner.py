@@ -187,7 +187,7 @@ class Runner:
 
     def _everything(self) -> tuple[object, ...]:
         """All that a refused push may not change, byte by byte."""
-        paths = (GROUPS, PHYSICAL_CLUSTER, VIRTUAL_CLUSTERS, "/v1/config", "/v1/config/versions")
+        paths = (GROUPS_PATH, PHYSICAL_CLUSTER_PATH, VIRTUAL_CLUSTERS_PATH, "/v1/config", "/v1/config/versions")
         stored = self.cluster.kube.get(f"{CONFIG_MAPS}/{CONFIG_MAP}")
         return *map(self._inspector.fetch, paths), stored, self.cluster.memory(), self._look().pods
 

@@ -132,7 +132,7 @@ class BusyCluster:
         pods = self.traffic.pods()
         ends = any(is_running(pod) and RUN_SECONDS in pod["metadata"]["annotations"] for pod in pods)
         leaves = any("deletionTimestamp" in pod["metadata"] for pod in pods)
-        return ends or leaves or bool(self._service._pods.counts()["Binding"])
+        return ends or leaves or bool(self._service.machine.facts.pods.counts()["Binding"])
 
 
 def call(url: str, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:

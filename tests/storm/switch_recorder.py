@@ -2,18 +2,19 @@
 them at the moment before and the moment after, both while the service's lock is held.
 """
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from hived import status
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import State
-from hived_config.loader import Configuration
 from hived_extender.pods.wire import PreemptArgs, PreemptResult
-from hived_extender.service.holdings import Holdings
+from hived_extender.reconfiguration.verdicts import Verdict
+from hived_extender.service.machine import Machine
 from hived_extender.service.service import Service
-from hived_extender.service.successor import Successor
-from hived_extender.service.verdicts import Verdict
+from hived_extender.service.stimuli import Stimulus, Switched
 
 Json = dict[str, Any]
 Groups = Mapping[str, Json]
@@ -61,13 +62,12 @@ class SwitchRecorder:
         self.count = 0
         self.waited_s: list[float] = []
         self.victims: set[str] = set()
-        self._switch = service.switch
-        self._facts = service._facts
-        self._switched = self._facts.switched
-        service.switch = self._watch  # type: ignore[method-assign]  # the point of it
-        self._facts.switched = self._look  # type: ignore[method-assign]
-        self._evicting, self._name_victims = service._announcer.evicting, service.preempt_victims
-        service._announcer.evicting = self._note_eviction  # type: ignore[method-assign]
+        self._verbs, runner = service.machine.verbs, service.runner
+        self._exclusive, self._handle = runner.exclusive, runner.handle_within
+        runner.exclusive = self._hold  # type: ignore[method-assign]  # the point of it
+        runner.handle_within = self._watch  # type: ignore[method-assign]
+        self._evicting, self._name_victims = service.machine.announcements.evicting, service.preempt_victims
+        service.machine.announcements.evicting = self._note_eviction  # type: ignore[method-assign]
         service.preempt_victims = self._note_victims  # type: ignore[method-assign]
 
     def verdicts(self) -> dict[str, str]:
@@ -75,22 +75,23 @@ class SwitchRecorder:
         found = {name: verdict_of(group, self.after.get(name)) for name, group in self.before.items()}
         return {name: verdict for name, verdict in found.items() if verdict}
 
-    def _watch(
-        self, configuration: Configuration, successor: Successor, finish: Callable[[Holdings, State], None]
-    ) -> float:
-        def look(holdings: Holdings, present: State) -> None:
-            self.before = groups_of(present)
-            finish(holdings, present)
+    @contextmanager
+    def _hold(self, **options: Any) -> Iterator[Machine]:
+        """Hold the lock; whoever waits for it while a switch takes place waits for so long."""
+        with self._exclusive(**options) as machine:
+            began, count = time.perf_counter(), self.count
+            yield machine
+            if self.count > count:
+                self.waited_s.append(time.perf_counter() - began)
 
-        seconds = self._switch(configuration, successor, look)
-        self.waited_s.append(seconds)
-        return seconds
-
-    def _look(self, *arguments: Any, **options: Any) -> None:
-        assert self._facts.ledger is not None
-        self.after = groups_of(self._facts.ledger.state)
+    def _watch(self, stimulus: Stimulus) -> Any:
+        if not isinstance(stimulus, Switched):
+            return self._handle(stimulus)
+        self.before = groups_of(self._verbs.ledger.state)
+        answer = self._handle(stimulus)
+        self.after = groups_of(self._verbs.ledger.state)
         self.count += 1
-        self._switched(*arguments, **options)
+        return answer
 
     def _note_eviction(self, victim: Any, preemptor: Any) -> None:
         self.victims.add(victim.uid)

@@ -12,12 +12,14 @@ from hived_config.loader import load_text
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration import configurations, stores
+from hived_extender.reconfiguration.origins import ConfigMapName
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored, Version
-from hived_extender.running import ConfigMapName, Extender, start_extender
+from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.http_proxy import Hold, HttpProxy, Side
 from tests.expecting import expect_soon
+from tests.extender.service.world import PATIENCE_S
 from tests.storm.busy_cluster import CONFIG, call
 from tests.storm.crashes import CONFIG_MAP, KilledService
 from tests.storm.documents import first_document, text_of, vcs
@@ -76,7 +78,7 @@ def reached(request: pytest.FixtureRequest) -> Iterator[Reached]:
 
 
 @contextmanager
-def running(text: str) -> Iterator[Reached]:
+def running(text: str, timeout_s: float) -> Iterator[Reached]:
     """A cluster, a proxy and an extender."""
     with ExitStack() as stack:
         cluster = stack.enter_context(EmbeddedCluster(load_text(text, "first.yaml").cluster))
@@ -87,11 +89,11 @@ def running(text: str) -> Iterator[Reached]:
         proxy = HttpProxy(lambda: cluster.api_url)
         proxy.start()
         stack.callback(proxy.stop)
-        near = KubeClient.connect(proxy.url, str(cluster.hived_kubeconfig), request_timeout_s=TIMEOUT_S)
+        near = KubeClient.connect(proxy.url, str(cluster.hived_kubeconfig), request_timeout_s=timeout_s)
         extender = stack.enter_context(
             start_extender(ConfigMapName(NAMESPACE, NAME), near, listen="127.0.0.1:0", serves_every_name=True)
         )
-        assert extender.wait_ready(30)
+        assert extender.wait_ready(PATIENCE_S)
         yield Reached(extender, proxy, kube)
 
 
@@ -127,6 +129,7 @@ def test_somebody_who_writes_between_reading_and_committing_wins(reached: Reache
     expect_soon(lambda: reached.in_force() == (2, other(3)))
 
 
+@held
 @pytest.mark.parametrize("keep_back", [HttpProxy.drop, HttpProxy.hold], ids=["drop", "hold"])
 def test_a_commit_that_happens_and_is_not_answered_comes_into_force(
     reached: Reached, keep_back: Callable[[HttpProxy, Side, str, str], Hold]

@@ -62,7 +62,7 @@ from hived_extender.pods.wire import (
 )
 from hived_extender.service.gangs.growth import GrowingError
 from hived_extender.service.pods import UnknownPodError
-from hived_extender.service.service import BusyError
+from hived_extender.service.runner import BusyError
 
 log = logging.getLogger(__name__)
 

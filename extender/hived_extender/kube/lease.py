@@ -6,7 +6,7 @@ from when they last saw the Lease change, for all of its duration, so that they 
 stopped. Each counts on its own clock, one that no clock adjustment moves; the times in the Lease are for people.
 
 That is exact only as long as processes are not paused. What a paused leader may still send when it wakes up is refused
-by the API server, see `binder`.
+by the API server, see `binding`.
 """
 
 import logging

@@ -11,12 +11,13 @@ from hived_config.compare import compare
 from hived_config.loader import Configuration
 from hived_config.rules import names_for
 from hived_extender.api.configuration import ConfigReport, ReportedGroups, ReportedJob
+from hived_extender.reconfiguration.outlook import Waiting, outlook, refused_by
+from hived_extender.reconfiguration.present import held, switch, waiting_jobs
+from hived_extender.reconfiguration.successor import Successor
+from hived_extender.reconfiguration.verdicts import HARM, Affected, Verdict, Verdicts
 from hived_extender.recording.record import Draft
 from hived_extender.service.holdings import Holdings
-from hived_extender.service.outlook import Waiting, outlook, refused_by
 from hived_extender.service.service import Service
-from hived_extender.service.successor import Successor
-from hived_extender.service.verdicts import HARM, Affected, Verdict, Verdicts
 
 log = logging.getLogger(__name__)
 
@@ -100,14 +101,14 @@ class Change:
         Raises UserError if the state to come is broken, NotLeadingError if the present one is gone.
         """
         for _ in range(ROUNDS):
-            holdings, state = service.held()
+            holdings, state = held(service)
             if self.catch_up(holdings) <= FEW:
                 break
         try:
             self._successor.check()
         except InvariantError as error:
             raise UserError(f"the new state breaks a rule: {error}", 500) from error
-        return state, service.waiting_jobs()
+        return state, waiting_jobs(service)
 
     def outcome(self, present: State, waiting: Sequence[Waiting]) -> Outcome:
         """What it does to whom. Cost: a search for each kind of job that waits."""
@@ -146,7 +147,7 @@ class Change:
                     f"the new state is broken ({type(error).__name__}: {error}); see the log", 500
                 ) from error
 
-        return service.switch(self._new, self._successor, finish)
+        return switch(service, self._new, self._successor, finish)
 
     def drop(self) -> None:
         """It is not going to happen."""

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hived.errors import UserError
@@ -20,9 +20,12 @@ from hived_config.loader import Configuration, load_text
 from hived_extender.api.configuration import UNKNOWN_CHANGES, ConfigPushArgs, ConfigReport
 from hived_extender.kube.events import NORMAL, WARNING
 from hived_extender.reconfiguration.change import DOWNGRADE_REMEDY, Agreed, Change, Disagreement, Outcome, check_agreed
-from hived_extender.reconfiguration.stores import CommitConflict, Snapshot, Store
+from hived_extender.reconfiguration.origins import Origin
+from hived_extender.reconfiguration.present import configure, tell_affected
+from hived_extender.reconfiguration.stores import CommitConflict, Snapshot
 from hived_extender.reconfiguration.versions import Stored, Version, with_version
-from hived_extender.service.service import NotLeadingError, Service
+from hived_extender.service.service import Service
+from hived_extender.service.verbs import NotLeadingError
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +40,6 @@ class Refused(UserError):
     def __init__(self, message: str, code: int, report: ConfigReport | None = None) -> None:
         super().__init__(message, code)
         self.report = report
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the configuration comes from: the one in force at the start, and the store that is followed later."""
-
-    store: Store
-    configuration: Configuration
-    version: Version
 
 
 class InForce:
@@ -109,7 +103,7 @@ class InForce:
             configuration = self.read(push.text, push.file)
         except ConfigError as error:
             raise Refused(str(error), REFUSED, invalid(error, self.version.version)) from error
-        if not self.store.is_shared and self.service.configure(configuration, push.text):
+        if not self.store.is_shared and configure(self.service, configuration, push.text):
             stored = self._next(snapshot.stored, push)  # another replica leads, and has a file of its own
             self.store.commit(snapshot, stored)
             self._took_up(configuration, self.newest(stored))
@@ -140,7 +134,7 @@ class InForce:
                 raise
             self.seen = committed
             self._switched(configuration, self.newest(committed.stored), seconds)
-            self.service.tell_affected(outcome.affected)
+            tell_affected(self.service, outcome.affected)
         return self.version, outcome.report()
 
     def _judge(self, push: ConfigPushArgs, agreed: Agreed | None, outcome: Outcome, present: State) -> None:
@@ -239,7 +233,7 @@ class InForce:
         except ConfigError as error:
             self._failed(f"version {version.version} is in force, but this replica cannot read it: {error}")
             return False
-        if self.service.configure(configuration, version.text):
+        if configure(self.service, configuration, version.text):
             self._took_up(configuration, version)
             return True
         with self.change(configuration, version.text) as change:

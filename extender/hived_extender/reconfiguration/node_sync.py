@@ -18,6 +18,7 @@ from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.kube.client import NODES, KubeError, Listing
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.in_force import Refused
+from hived_extender.reconfiguration.present import nodes_in_use
 from hived_extender.service.service import Service
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class NodeSync:
             self._syncing.reading,
             file=f"version {version.version}",
             at_least=self._syncing.at_least,
-            in_use=self._service.nodes_in_use(),
+            in_use=nodes_in_use(self._service),
         )
         if not result.changes:
             return False

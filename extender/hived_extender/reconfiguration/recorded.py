@@ -12,10 +12,10 @@ from hived_config.loader import Configuration, load, load_text
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.in_force import invalid
+from hived_extender.reconfiguration.outlook import Waiting
 from hived_extender.recording.operations import Operation, read_scenario
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.service.holdings import Holdings, Placed, reservations, without_place
-from hived_extender.service.outlook import Waiting
 
 
 def plan_recorded(record_dir: Path, text: str, file: str) -> ConfigReport:

@@ -1,10 +1,35 @@
 """Numbers read off the core's state for `/metrics`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL
+from hived_extender.kube.metrics import Gauges
 from hived_extender.service.devices.guarantees import shared_shortages
+
+
+def gauges_of(pods: Mapping[str, int], state: State | None, lost_devices: Mapping[tuple[str, str], int]) -> Gauges:
+    """All but what is counted group by group, of a replica that has a state or none. Cost O(cells), in numpy."""
+    return Gauges(
+        pods={**pods, "Preempting": 0},
+        groups={},
+        leaf_cells=count_leaf_cells(state) if state else {},
+        short_leaf_cells=count_short_leaf_cells(state) if state else {},
+        shared_short_cells=count_shared_short_cells(state) if state else {},
+        lost_devices=lost_devices,
+        bad_node_count=count_bad_nodes(state) if state else 0,
+        is_ready=False,
+        is_healthy=False,
+    )
+
+
+def with_groups(gauges: Gauges, groups: Sequence[Group]) -> Gauges:
+    """The same with the groups counted, and the waiting pods told from those that preempt."""
+    waiting = gauges.pods["Waiting"]
+    preempting = min(count_preempting_pods(groups), waiting)
+    pods = {**gauges.pods, "Waiting": waiting - preempting, "Preempting": preempting}
+    return replace(gauges, pods=pods, groups=count_groups(groups))
 
 
 def count_groups(groups: Iterable[Group]) -> dict[str, int]:

@@ -18,7 +18,8 @@ from hived_extender.kube.watch import Reflector, Resource, WatchApi
 from hived_extender.pods.podgroups import Objects
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.devices.following import DeviceObjects
-from hived_extender.service.service import RECOVERING, Service
+from hived_extender.service.service import Service
+from hived_extender.service.verbs import RECOVERING
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class Leadership:
             self._take_over_thread.join(JOIN_S)
 
     def _begin_term(self, holds: Callable[[], bool]) -> None:
-        self._service.standing = RECOVERING
+        self._service.prepare(RECOVERING, holds)
         self._take_over_thread = threading.Thread(target=self._take_over, args=(holds,), name="take-over", daemon=True)
         self._take_over_thread.start()
 

@@ -8,7 +8,7 @@ before it led can never leak into what it decides. Not thread-safe: the service 
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hived import status
@@ -35,6 +35,13 @@ from hived_extender.pods.annotations import BIND_INFO, bind_annotations
 from hived_extender.recording.record import Draft, Operations, Recorder
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Term:
+    """The present term: its ledger, None while another replica leads."""
+
+    ledger: "Ledger | None" = None
 
 
 class Ledger:

@@ -97,13 +97,18 @@ class Offers:
 
     def take(self, record: PodRecord, mask: Mask | None) -> None:
         """kube-scheduler has asked about a pod, and offers these nodes; None for all."""
-        offered = self._all if mask is None else mask
-        if record.refused is not None and (record.refused.mask & offered).any():
-            record.refused = Offered(record.refused.mask & ~offered, record.refused.moment)
-        record.offered = Offered(offered, self._count)
-        is_probe = mask is not None and int(offered.sum()) <= 1  # all others may follow
+        offered = self.note(record, mask)
+        is_probe = mask is not None and int(mask.sum()) <= 1  # all others may follow
         if record.ruled is not None and not is_probe:
-            self._latest[record.ruled.demands] = record.offered
+            self._latest[record.ruled.demands] = offered
+
+    def note(self, record: PodRecord, mask: Mask | None) -> Offered:
+        """The same, for this record alone."""
+        mask = self._all if mask is None else mask
+        if record.refused is not None and (record.refused.mask & mask).any():
+            record.refused = Offered(record.refused.mask & ~mask, record.refused.moment)
+        record.offered = Offered(mask, self._count)
+        return record.offered
 
     def refuse(self, record: PodRecord, node: str) -> None:
         """Nobody is in the pod's way on this node, where its cells are, and kube-scheduler does not offer it.

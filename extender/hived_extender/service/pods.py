@@ -37,6 +37,20 @@ class PodState(Enum):
     BOUND = "Bound"
 
 
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """A pod as the API server knows it; another one of the name has another uid."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, as kubectl users know it."""
+        return f"{self.namespace}/{self.name}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Offered:
     """The nodes that kube-scheduler offered when it asked about a pod last, and the count of changes at that moment."""
@@ -109,6 +123,11 @@ class PodRecord:
     is_proven: bool = False
     is_changed: bool = False
     is_bare: bool = False
+
+    @property
+    def named(self) -> PodName:
+        """As the API server knows it."""
+        return PodName(self.uid, self.namespace, self.name)
 
     @property
     def key(self) -> str:

@@ -1,37 +1,96 @@
 """Carrying preemptions out: reserve the cells, make their users leave or let kube-scheduler do so, tell everybody.
 
-Not thread-safe: the service calls everything under its lock.
+The service evicts by itself, rather than through kube-scheduler's preempt verb, because only that completes always:
+kube-scheduler considers only nodes with pods of lower *Kubernetes* priority, one node at a time, and knows nothing of
+lazily preempted groups, whose Kubernetes priority stays what it was.
+
+A victim is looked at again before every attempt: a preemption that is cancelled spares those not evicted yet. Where the
+Eviction API refuses for too long, and the policy says so, the pod is deleted. A pod that is terminating is left to its
+kubelet; its cells are given away only when it is gone. Not thread-safe.
 """
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from hived.decisions import Bind, Preempt, Wait
+from hived.errors import HivedError
 from hived.events import Offer, Phase
 from hived.specs import PodRequest
+from hived_config.settings import Budgets, PreemptBy, Settings
+from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.wire import MetaPod, MetaVictims, PreemptResult
-from hived_extender.service.gangs.table import Gangs
+from hived_extender.service.announcements import Announcements
+from hived_extender.service.effects import EvictPod
+from hived_extender.service.facts import Facts
 from hived_extender.service.ledger import Ledger
-from hived_extender.service.pods import PodRecord, PodTable
-from hived_extender.service.writes.announcer import Announcer
-from hived_extender.service.writes.evictor import Evictor
+from hived_extender.service.outbox import Outbox
+from hived_extender.service.pods import PodRecord
+from hived_extender.service.wakes import Wakes
 
 log = logging.getLogger(__name__)
 
+TIMER = "evict"
+
+AT_ONCE = 8
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 10.0
+BUDGET_REFUSALS = (429, 500)
+"""A budget that has no disruption left; several budgets for one pod, which the Eviction API cannot decide between."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPolicy:
+    """Who evicts victims, and how.
+
+    With `by_service` the service does, else kube-scheduler, as the preempt verb tells it. `grace_s` is how long a
+    refused eviction is tried before the pod is deleted, where budgets may be overridden.
+    """
+
+    by_service: bool = True
+    budgets: Budgets = Budgets.OVERRIDE
+    grace_s: float = 30.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> "PreemptionPolicy":
+        """As a configuration sets it."""
+        by_service = settings.preempt_by is PreemptBy.SERVICE
+        return cls(by_service, settings.disruption_budgets, settings.eviction_grace_s)
+
+
+@dataclass(slots=True, eq=False)
+class _Victim:
+    """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal."""
+
+    record: PodRecord
+    preemptor: PodRecord
+    refused_at: float = math.inf
+    wait_s: float = FIRST_WAIT_S
+
 
 class Preemptions:
-    """`wake` asks kube-scheduler to try a pod again; it is called when nothing is in the way of one any more."""
+    """A victim that was asked to leave is not asked again until it is gone or spared."""
 
     def __init__(
-        self, pods: PodTable, gangs: Gangs, evictor: Evictor, announcer: Announcer, wake: Callable[[PodRecord], None]
+        self,
+        policy: PreemptionPolicy,
+        facts: Facts,
+        outbox: Outbox,
+        announcements: Announcements,
+        wakes: Wakes,
     ) -> None:
-        self._pods = pods
-        self._gangs = gangs
-        self._evictor = evictor
-        self._announcer = announcer
-        self._wake = wake
+        self.policy = policy
+        self._facts = facts
+        self._outbox = outbox
+        self._announcements = announcements
+        self._wakes = wakes
+        self._metrics = outbox.metrics
         self._leaving: tuple[object, frozenset[str]] = None, frozenset()  # when that was so, and who had to leave
+        self._victims: dict[str, _Victim] = {}
+        self._ready: dict[str, None] = {}
+        self._under_way = 0
 
     def carry_on(
         self, ledger: Ledger, record: PodRecord, request: PodRequest, found: Preempt, offer: Offer | None
@@ -48,30 +107,16 @@ class Preemptions:
             self.evict(ledger, record, now)
         elif isinstance(now, Bind):
             # No event will tell kube-scheduler so.
-            self._wake(record)
+            self._wakes.ask(record)
         return now
 
     def evict(self, ledger: Ledger, preemptor: PodRecord, decision: Preempt) -> None:
         """Make all victims leave, and with them what cannot go on without them and without victims of others."""
-        named = (self._pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
+        named = (self._facts.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
         found = [record for record in named if record is not None]
         for key in dict.fromkeys(record.gang for record in found if record.gang is not None):
             found += self._victims_in(ledger, key)
-        victims = self._gangs.leaving_with(found)
-        for victim in self._evictor.evict(victims, preemptor):
-            self._announcer.evicting(victim, preemptor)
-
-    def is_victim(self, ledger: Ledger, record: PodRecord) -> bool:
-        """Does a pod have to leave, for its own cells or for those of others without which it cannot go on?"""
-        if record.request is not None and ledger.is_victim(record.request):
-            return True
-        if record.gang is None:
-            return False
-        moment = (ledger, ledger.change_count, self._gangs.change_count, record.gang)
-        if moment != self._leaving[0]:
-            victims = self._victims_in(ledger, record.gang)
-            self._leaving = moment, frozenset(one.uid for one in self._gangs.leaving_with(victims))
-        return record.uid in self._leaving[1]
+        self._ask(self._facts.gangs.leaving_with(found), preemptor)
 
     def tell(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
         """Tell people which pods have to leave; returns the same by node."""
@@ -79,15 +124,90 @@ class Preemptions:
             node: "node(s) with pods to preempt: " + ", ".join(self._key(uid) for uid in victims)
             for node, victims in decision.victims_by_node.items()
         }
-        self._announcer.preempting(record, "; ".join(f"{node}: {reason}" for node, reason in reasons.items()))
+        self._announcements.preempting(record, "; ".join(f"{node}: {reason}" for node, reason in reasons.items()))
         return reasons
 
+    def gone(self, uid: str) -> None:
+        """A pod has left."""
+        self._victims.pop(uid, None)
+        self._ready.pop(uid, None)
+        self._outbox.timers.drop((TIMER, uid))
+
+    def forget_all(self) -> None:
+        """The term is over: nobody has to leave any more."""
+        for uid in list(self._victims):
+            self.gone(uid)
+
+    def time_came(self, _: str, uid: str) -> None:
+        """A victim that could not be evicted is to be asked again."""
+        self._ready[uid] = None
+        self._go_on()
+
+    def wrote(self, effect: EvictPod, error: HivedError | None) -> None:
+        """A victim was asked to leave, or that was refused."""
+        self._under_way -= 1
+        victim = self._victims.get(effect.pod.uid)
+        if error is None:
+            how = "deleted" if effect.by_force else "evicted"
+            self._metrics.evictions.labels(how).inc()
+            log.info("victim asked to leave", extra={"fields": {"pod": effect.pod.key, "how": how}})
+        elif victim is not None and not (isinstance(error, KubeError) and error.is_not_found):
+            # Where the uid is another pod's by now, this one is gone: a watch will tell, and it is no victim any more.
+            self._try_again(victim, error)
+        self._go_on()
+
+    def _ask(self, records: Iterable[PodRecord], preemptor: PodRecord) -> None:
+        for record in records:
+            if record.uid not in self._victims:
+                self._victims[record.uid] = _Victim(record, preemptor)
+                self._ready[record.uid] = None
+                self._announcements.evicting(record, preemptor)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._ready and self._under_way < AT_ONCE:
+            uid = next(iter(self._ready))
+            del self._ready[uid]
+            victim = self._victims[uid]
+            if not self._is_victim(victim.record):
+                self.gone(uid)
+                continue
+            waited_s = self._outbox.now.at - victim.refused_at
+            by_force = self.policy.budgets is Budgets.OVERRIDE and waited_s >= self.policy.grace_s
+            self._under_way += 1
+            self._outbox.send(EvictPod(victim.record.named, by_force))
+
+    def _try_again(self, victim: _Victim, error: HivedError) -> None:
+        if isinstance(error, KubeError) and error.status in BUDGET_REFUSALS:
+            victim.refused_at = min(victim.refused_at, self._outbox.now.at)
+        self._metrics.evictions.labels("refused").inc()
+        fields = {"pod": victim.record.key, "reason": str(error), "wait_s": victim.wait_s}
+        log.warning("victim not evicted", extra={"fields": fields})
+        self._announcements.blocked(victim.preemptor, f"{victim.record.key} cannot be evicted: {error}")
+        self._outbox.wake_in((TIMER, victim.record.uid), victim.wait_s)
+        victim.wait_s = min(2 * victim.wait_s, LONGEST_WAIT_S)
+
+    def _is_victim(self, record: PodRecord) -> bool:
+        """Does a pod have to leave, for its own cells or for those of others without which it cannot go on?"""
+        ledger, gangs = self._facts.ledger, self._facts.gangs
+        if ledger is None or self._facts.pods.get(record.uid) is not record:
+            return False
+        if record.request is not None and ledger.is_victim(record.request):
+            return True
+        if record.gang is None:
+            return False
+        moment = (ledger, ledger.change_count, gangs.change_count, record.gang)
+        if moment != self._leaving[0]:
+            victims = self._victims_in(ledger, record.gang)
+            self._leaving = moment, frozenset(one.uid for one in gangs.leaving_with(victims))
+        return record.uid in self._leaving[1]
+
     def _victims_in(self, ledger: Ledger, key: GangKey) -> list[PodRecord]:
-        mates = self._gangs.placed_with(key)
+        mates = self._facts.gangs.placed_with(key)
         return [one for one in mates if one.request is not None and ledger.is_victim(one.request)]
 
     def _key(self, uid: str) -> str:
-        record = self._pods.get(uid)
+        record = self._facts.pods.get(uid)
         return record.key if record is not None else uid
 
 

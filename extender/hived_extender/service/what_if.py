@@ -1,11 +1,13 @@
-"""What would become of pods if they were created now, on the state as it is: for `hived submit --dry-run`.
+"""Tentative questions: what would become of pods now, on the state as it is. Nothing is held afterwards.
 
-The pods are taken to be all there and asked about, those of a gang together and before those beyond its minimum.
-Nothing is changed. Not thread-safe: the service calls it under its lock.
+Pods that do not exist yet, as for `hived submit --dry-run`, or copies of pods that wait: they are taken to be all there
+and asked about, those of a gang together and before those beyond its minimum. The core tries each place under its
+journal and takes it back. Not thread-safe.
 """
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
@@ -43,7 +45,7 @@ def check_count(pods: Sequence[Pod]) -> None:
 
 
 class WhatIf:
-    """One question; `answer` may be called once."""
+    """One question."""
 
     def __init__(self, ledger: Ledger, interpreter: Interpreter, offers: Offers, own_request: OwnRequest) -> None:
         """`own_request` makes out what a pod asks for in our own words."""
@@ -57,9 +59,21 @@ class WhatIf:
         self._outcomes: dict[str, PodOutcome] = {}
         self._placed: list[list[Asked]] = []  # bundles that can run, in turn
 
-    def answer(self, pods: Sequence[tuple[Pod, Reading]]) -> list[PodOutcome]:
-        """The outcomes, in the order of the pods."""
-        records = [self._read(number, pod, reading) for number, (pod, reading) in enumerate(pods)]
+    def of_new(self, pods: Sequence[tuple[Pod, Reading]]) -> list[PodOutcome]:
+        """The outcomes for pods that do not exist yet, in their order."""
+        return self._answer([self._read(number, pod, reading) for number, (pod, reading) in enumerate(pods)])
+
+    def of_waiting(self, record: PodRecord, gangs: Gangs) -> PodOutcome:
+        """The outcome for a copy of a pod that waits. Its gangs, which are among `gangs`, are copied too."""
+        for gang in gangs.of(record):
+            for mate in gang.in_order():
+                if mate.uid != record.uid:
+                    self._gangs.join(replace(mate))
+            for uid, ended in gang.ended.items():
+                self._gangs.end(uid, ended)
+        return self._answer([record])[0]
+
+    def _answer(self, records: Sequence[PodRecord]) -> list[PodOutcome]:
         for record in records:
             self._gangs.join(record)
         waits = {record.uid: "" for record in records if record.uid not in self._outcomes}

@@ -16,7 +16,7 @@ from hived_extender.api.cells import AffinityGroup, Cell
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient
 from hived_extender.pods.wire import Pod, PodStatus
-from hived_extender.service.writes.notices import CONDITION_TYPE
+from hived_extender.service.notices import CONDITION_TYPE
 from hived_jobs.records import read_record
 from hived_jobs.roles import JOB
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hived_extender.api.paths import CONFIG_PATH
 from hived_extender.http.app import create_app
 from hived_extender.http.routes import ROUTES
-from hived_extender.service.service import RECOVERING
+from hived_extender.service.verbs import RECOVERING
 from tests.extender.service.world import World, filter_body, pod_json, preempt_body, spec_text
 from tests.places import ROOT
 from tests.property.examples import examples

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 from hived_extender.http import listening
 from hived_extender.http.answers import Answer
 from hived_extender.http.bodies import Body, Budget, Receive, Scope, Send, Share, send_answer
-from hived_extender.http.listening import Limits, limits_of_process
+from hived_extender.http.listening import Limits, Port, limits_of_process
 from hived_extender.http.server import PIPELINE_LIMIT, Application, HttpServer, listen
 from hived_extender.http.tls import ServerTls
 from tests.expecting import expect_soon
@@ -74,11 +74,11 @@ class Served:
         self.server.count_drops(self._counter)
         self.server.start()
         self.port = int(self.server.url.rsplit(":", 1)[1])
-        wait_until(lambda: self.server._server.started)
-        self._accepting = self.server._server.servers[0]  # the `Port`, which uvicorn takes for its own
+        expect_soon(lambda: self.server._server.started)
+        self._accepting: Port = self.server._server.servers[0]  # type: ignore[assignment]  # uvicorn takes it for its own
         self._ahead_s = 0.0
         self._time = self._accepting.loop.time
-        self._accepting.loop.time = lambda: self._time() + self._ahead_s
+        self._accepting.loop.time = lambda: self._time() + self._ahead_s  # type: ignore[method-assign]
 
     def put_forward(self, seconds: float = LATER_S) -> None:
         """So much time has passed for all connections."""
@@ -151,7 +151,7 @@ def answered(connection: socket.socket, request: bytes = REQUEST) -> bytes:
 
 def test_a_silent_connection_has_little_time() -> None:
     with serving(TIMED) as served, closing(served.connect()) as silent:
-        wait_until(lambda: served.has(1))
+        expect_soon(lambda: served.has(1))
         served.put_forward()
         assert is_over(silent)
         expect_soon(lambda: served.dropped(listening.REQUEST) == 1)
@@ -160,7 +160,7 @@ def test_a_silent_connection_has_little_time() -> None:
 def test_a_silent_handshake_has_little_time(tmp_path: Path) -> None:
     files = Files(tmp_path)
     with serving(TIMED, ServerTls(files.certificate, files.key)) as served, closing(served.connect()) as silent:
-        wait_until(lambda: served.has(1, opened=False))
+        expect_soon(lambda: served.has(1, opened=False))
         served.put_forward()
         assert is_over(silent)
         expect_soon(lambda: served.dropped(listening.HANDSHAKE) == 1)
@@ -173,7 +173,7 @@ def test_silence_after_the_handshake_has_little_time(tmp_path: Path) -> None:
         serving(TIMED, ServerTls(files.certificate, files.key)) as served,
         files.context().wrap_socket(served.connect(), server_hostname="localhost") as silent,
     ):
-        wait_until(lambda: served.has(1))
+        expect_soon(lambda: served.has(1))
         served.put_forward()
         assert is_over(silent)
         expect_soon(lambda: served.dropped(listening.REQUEST) == 1)
@@ -206,7 +206,7 @@ def test_the_rest_of_a_request_that_is_answered_already_has_little_time() -> Non
 def test_a_connection_that_has_had_an_answer_stays_open() -> None:
     with serving(TIMED) as served, closing(served.connect()) as idle, closing(served.connect()) as silent:
         assert answered(idle)
-        wait_until(lambda: served.has(2))
+        expect_soon(lambda: served.has(2))
         served.put_forward()
         assert is_over(silent)  # so the time for headers is over
         assert answered(idle)
@@ -216,6 +216,8 @@ def test_a_held_request_stays_open() -> None:
     with serving(TIMED) as served, closing(served.connect()) as held, closing(served.connect()) as silent:
         held.sendall(REQUEST.replace(b"/healthz", b"/held"))
         expect_soon(lambda: served.echo.held_count == 1)
+        expect_soon(lambda: served.has(2))
+        served.put_forward()
         assert is_over(silent)
         served.echo.may_go = True
         assert b"200" in held.recv(1000)
@@ -335,7 +337,7 @@ def test_a_client_that_does_not_take_its_goodbye_is_cut_off(tmp_path: Path) -> N
         files.context().wrap_socket(served.connect(), server_hostname="localhost") as client,
     ):
         client.sendall(b"nonsense\r\n\r\n")
-        expect_soon(lambda: served.dropped(listening.UNREAD) == 1)
+        expect_soon(lambda: served.put_forward(0.1) or served.dropped(listening.UNREAD) == 1)
 
 
 def test_many_requests_ahead_of_their_answers_are_refused() -> None:

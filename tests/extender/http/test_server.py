@@ -19,7 +19,7 @@ from hived_extender.http import shim
 from hived_extender.http.app import create_app
 from hived_extender.http.server import HEAD_LIMIT, HttpServer, listen
 from hived_extender.http.shim import Shim
-from hived_extender.service.service import Patience
+from hived_extender.service.verbs import Patience
 from tests.extender.service.gang_world import GangWorld, koordinator
 from tests.extender.service.world import PATIENCE_S, World, filter_body, pod_json, preempt_body, spec_text, wait_until
 
@@ -83,7 +83,7 @@ def test_health_checks_do_not_wait_for_what_verbs_wait_for(
 ) -> None:
     pod = running.world.create("p")
     with closing(running.connect()) as waiting, closing(running.connect()) as probe:
-        with running.world.service._lock:
+        with running.world.service.runner._lock:
             waiting.request("POST", f"/v1/extender/{path}", body(pod))
             assert not select.select([waiting.sock], [], [], 0.2)[0]
             assert [call(probe, "GET", each)[0] for each in ("/healthz", "/readyz")] == [200, 200]

@@ -14,7 +14,7 @@ from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import Elector, LeaseName
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.expecting import expect_soon
-from tests.extender.kube.lease_clock import LeaseClock, LivedClock
+from tests.extender.kube.lease_clock import LeaseClock, SteppedClock, SteppedEvent
 from tests.extender.service.world import cluster_spec
 
 NAMESPACE = "default"
@@ -150,7 +150,7 @@ def replicas(kube: KubeClient, request: pytest.FixtureRequest) -> Iterator[Calla
 
     def start(count: int) -> list[Replica]:
         for number in range(count):
-            started.append(Replica(kube, lease_of(request), f"r{number}").start())
+            started.append(Replica(kube, lease_of(request), f"r{number}", stepped).start())
             expect_soon(lambda: started[0].leads)
         return started
 
@@ -208,7 +208,8 @@ def test_a_killed_leader_is_followed_when_its_lease_runs_out(
     first.kill()
     clock.turn(0.9 * DURATION_S)
     expect_soon(lambda: not first.leads)
-    time.sleep(3 * election.POLL_INTERVAL_S)
+    look_count = second.line.call_count
+    expect_soon(lambda: second.line.call_count >= look_count + 3)
     assert not second.leads
     clock.run_out(DURATION_S, lambda: second.leads)
 
@@ -265,11 +266,11 @@ def test_a_leader_without_its_api_server_stops_before_the_next_one_begins(
     replicas: Callable[..., list[Replica]],
 ) -> None:
     first, second = replicas(2)
-    with Watchdog([first, second]) as watchdog:
-        first.line.is_cut = True
-        expect_soon(lambda: second.leads)
-        first.line.is_cut = False
-        expect_soon(lambda: first.standing == "r1 leads")
+    watchdog = Watchdog(stepped, [first, second])
+    first.line.is_cut = True
+    expect_soon(lambda: second.leads)
+    first.line.is_cut = False
+    expect_soon(lambda: first.standing == "r1 leads")
     assert watchdog.doubles == []
 
 
@@ -320,7 +321,7 @@ def test_a_slow_api_server_elects(stepped: SteppedClock, kube: KubeClient, reque
     replica.line.delay_s = 0.25 * DURATION_S
     replica.start()
     expect_soon(lambda: replica.leads)
-    lasts = keeps_leading(replica, 1.5)
+    lasts = keeps_leading(stepped, replica, 1.5)
     replica.end()
     assert lasts
 
@@ -330,9 +331,10 @@ def test_a_renewal_that_comes_too_late_begins_another_term(
 ) -> None:
     first = replicas(1)[0]
     ended = first.term
-    first.line.is_open.clear()
-    expect_soon(lambda: not first.leads)
-    first.line.is_open.set()
+    first.line.is_open = False
+    stepped.sleep(DURATION_S)
+    assert not first.leads
+    first.line.is_open = True
     expect_soon(lambda: first.leads)
     assert (first.gains, ended()) == (2, False)
 

@@ -92,7 +92,7 @@ def test_a_text_that_is_read_late_does_not_bring_an_old_pod_back(monkeypatch: py
     world.see(pod)
     gate.set()
     assert read.wait(60)
-    assert world.service._facts._residents.get("uid-p") is not None
+    assert world.service.machine.facts.nodes.residents.get("uid-p") is not None
     assert world.pod_counts() == {"Bound": 1}
     world.service.close()
 
@@ -101,14 +101,14 @@ def test_nothing_is_read_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch)
     world = World()
     texts: list[str] = []
     holding = threading.local()
-    exclusive = world.service._exclusive
+    exclusive = world.service.runner.exclusive
 
     @contextmanager
-    def noted(**options: Any) -> Iterator[None]:
-        with exclusive(**options):
+    def noted(**options: Any) -> Iterator[Any]:
+        with exclusive(**options) as machine:
             holding.lock = True
             try:
-                yield
+                yield machine
             finally:
                 holding.lock = False
 
@@ -118,13 +118,12 @@ def test_nothing_is_read_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch)
             assert not getattr(holding, "lock", False)
         return read_spec(text)
 
-    monkeypatch.setattr(world.service, "_exclusive", noted)
-
+    monkeypatch.setattr(world.service.runner, "exclusive", noted)
     monkeypatch.setattr(readings, "read_spec", checked)
     world.place("p", spec_text(leaf_cells=1, group="first"))
     world.place("yaml", "virtualCluster: b\nleafCellNumber: 3")
     slow = world.create("slow", slow_text(1))
-    wait_until(lambda: world.service._pods.get("uid-slow").request)  # type: ignore[union-attr]  # it is known
+    wait_until(lambda: world.service.machine.facts.pods.get("uid-slow").request)  # type: ignore[union-attr]  # it is known
     world.filter(slow)
     world.service.close()
     assert len(set(texts)) == 2
@@ -186,7 +185,7 @@ def test_a_spec_that_is_slow_to_read_is_kept_as_json_when_the_pod_is_bound() -> 
     world = World()
     text = "virtualCluster: a\nleafCellNumber: 4\n" + "".join(f"note{number}: x\n" for number in range(300))
     pod = world.create("p", text)
-    wait_until(lambda: world.service._pods.get("uid-p").request)  # type: ignore[union-attr]  # it is known
+    wait_until(lambda: world.service.machine.facts.pods.get("uid-p").request)  # type: ignore[union-attr]  # it is known
     (node,) = world.filter(pod)["NodeNames"]
     world.bind(pod, node)
     kept = pod["metadata"]["annotations"][SCHEDULING_SPEC]
@@ -221,16 +220,16 @@ def test_a_pod_with_a_slow_text_is_placed_once_it_is_read() -> None:
     with pytest.raises(UnknownPodError, match="not read yet"):
         world.filter(pod)
     world.see(pod)
-    wait_until(lambda: world.service._pods.get("uid-p").request)  # type: ignore[union-attr]  # it is known
+    wait_until(lambda: world.service.machine.facts.pods.get("uid-p").request)  # type: ignore[union-attr]  # it is known
     assert "FailedNodes" in world.filter(pod)  # a group of 149 pods: it waits
-    assert world.service._pods.get("uid-p").request.spec.group.name == "ns:g7"  # type: ignore[union-attr]
+    assert world.service.machine.facts.pods.get("uid-p").request.spec.group.name == "ns:g7"  # type: ignore[union-attr]
     world.service.close()
 
 
 def test_texts_of_pods_of_others_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     reading: list[Reading] = []
     world = World()
-    monkeypatch.setattr(world.service._facts, "pod_seen", lambda pod, one, *, is_listed: reading.append(one))
+    monkeypatch.setattr(world.service.machine.facts, "pod_seen", lambda pod, one, *, is_listed: reading.append(one))
     pod = pod_json("p")
     world.service.pod_seen(to_pod(pod))
     assert isinstance(reading[0].spec, UserError)

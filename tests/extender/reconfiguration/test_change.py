@@ -9,11 +9,12 @@ from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived.state import GroupState
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import Configuration, load_text
+from hived_extender.reconfiguration import present
 from hived_extender.reconfiguration.change import Change, Disagreement, Outcome
-from hived_extender.service import service
-from hived_extender.service.outlook import Waiting, refused_by
-from hived_extender.service.writes.evictor import PreemptionPolicy
-from tests.extender.service.world import CONFIG, World, preempt_args, spec_text, wait_until
+from hived_extender.reconfiguration.outlook import Waiting, refused_by
+from hived_extender.reconfiguration.present import configure, tell_affected, waiting_jobs
+from hived_extender.service.preemptions import PreemptionPolicy
+from tests.extender.service.world import CONFIG, World, preempt_args, spec_text
 
 BY_SERVICE = PreemptionPolicy(by_service=True)
 
@@ -200,7 +201,7 @@ def test_a_gang_of_two_namespaces_starts_only_if_both_may_use_its_virtual_cluste
 def test_others_are_served_while_the_jobs_that_wait_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     pods = {name: world.create(name, spec_text("a")) for name in ("one", "two", "three")}
-    monkeypatch.setattr(service, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(present, "LOOKED_AT_ONCE", 1)
     leaving = iter(("two", "one"))
 
     def let_others_go_on(_: float) -> None:
@@ -208,8 +209,8 @@ def test_others_are_served_while_the_jobs_that_wait_are_looked_at(monkeypatch: p
         if name:
             world.delete(pods[name])
 
-    monkeypatch.setattr(service.time, "sleep", let_others_go_on)
-    assert [job.name for job in world.service.waiting_jobs()] == ["ns/one", "ns/three"]
+    monkeypatch.setattr(present.time, "sleep", let_others_go_on)
+    assert [job.name for job in waiting_jobs(world.service)] == ["ns/one", "ns/three"]
 
 
 def test_masks_of_other_nodes_are_forgotten() -> None:
@@ -225,7 +226,7 @@ def test_a_replica_that_does_not_lead_has_no_state_to_change() -> None:
     world = World(is_leading=False)
     with pytest.raises(UserError, match="not ready"):
         change(world, configuration())
-    assert world.service.configure(without_vc("a"), "text")
+    assert configure(world.service, without_vc("a"), "text")
     world.lead()
     assert world.state.spec == without_vc("a").cluster
 
@@ -247,12 +248,13 @@ def test_owners_are_told_what_has_become_of_their_running_pods() -> None:
     )
     one, outcome = change(world, configuration(text))
     one.switch(world.service, verdicts(outcome))
-    world.service.tell_affected(outcome.affected)
-    wait_until(lambda: {("p", "LazyPreempted"), ("q", "Unaccounted")} <= set(world.kube.events))
+    tell_affected(world.service, outcome.affected)
+    world.by_hand.settle()
+    assert {("p", "LazyPreempted"), ("q", "Unaccounted")} <= set(world.kube.events)
     assert any("ns/p has lost its place in the virtual cluster to a new config" in said for said in world.kube.messages)
     back = Change(configuration(text), configuration(), None, 2)
     outcome = back.outcome(*back.catch_up_with(world.service))
     back.switch(world.service, verdicts(outcome))
-    world.service.tell_affected(outcome.affected)
-    wait_until(lambda: ("p", "Restored") in world.kube.events)
-    world.service.close()
+    tell_affected(world.service, outcome.affected)
+    world.by_hand.settle()
+    assert ("p", "Restored") in world.kube.events

@@ -9,8 +9,9 @@ import pytest
 
 from hived_extender.kube.client import KubeClient, pod_path
 from hived_extender.reconfiguration import configurations, stores
+from hived_extender.reconfiguration.origins import ConfigMapName
 from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, REFUSED, TEXT_KEY
-from hived_extender.running import ConfigMapName, Extender, start_extender
+from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
 from tests.extender.service.world import CONFIG, PATIENCE_S, cluster_spec, wait_until
@@ -161,7 +162,7 @@ def test_a_changed_file_is_taken_up_without_a_restart(filed: tuple[Edited, Path]
     one, file = filed
     one.run("p", "a")
     file.write_text(MORE_FOR_B)
-    wait_until(lambda: one.current.text == MORE_FOR_B, FILE_S)
+    wait_until(lambda: one.current.text == MORE_FOR_B)
     assert (one.current.version, one.current.source) == (2, f"file {file}")
     assert one.place_of("p")["virtualPlacement"]
     one.run("q", "b")
@@ -170,7 +171,7 @@ def test_a_changed_file_is_taken_up_without_a_restart(filed: tuple[Edited, Path]
 def test_a_broken_file_is_refused_and_the_old_one_stays_in_force(filed: tuple[Edited, Path]) -> None:
     one, file = filed
     file.write_text(BROKEN)
-    wait_until(lambda: one.metric("hived_config_changes_total", outcome="refused") == 1, FILE_S)
+    wait_until(lambda: one.metric("hived_config_changes_total", outcome="refused") == 1)
     wait_until(lambda: one.current.refused)
     assert "RAKC" in one.current.refused.reason
     assert (one.current.version, one.current.text) == (1, CONFIG)
@@ -178,7 +179,7 @@ def test_a_broken_file_is_refused_and_the_old_one_stays_in_force(filed: tuple[Ed
 
     file.unlink()
     file.write_text(MORE_FOR_B)
-    wait_until(lambda: one.current.text == MORE_FOR_B, FILE_S)
+    wait_until(lambda: one.current.text == MORE_FOR_B)
     assert one.current.refused is None
 
 
@@ -186,6 +187,6 @@ def test_a_file_that_locks_out_guaranteed_work_waits_for_a_restart(filed: tuple[
     one, file = filed
     one.run("p", "a")
     file.write_text(NOTHING_FOR_A)
-    wait_until(lambda: one.current.refused, FILE_S)
+    wait_until(lambda: one.current.refused)
     assert "restart the service" in one.current.refused.reason
     assert one.place_of("p")["virtualPlacement"]

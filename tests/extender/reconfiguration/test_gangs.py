@@ -5,6 +5,7 @@ import pytest
 from hived.errors import UserError
 from hived_config.loader import Configuration, load_text
 from hived_extender.reconfiguration.change import Change
+from hived_extender.reconfiguration.present import configure
 from tests.extender.service.gang_world import GangWorld, koordinator
 from tests.extender.service.world import CONFIG, node, to_pod
 
@@ -27,7 +28,7 @@ def list_anew(world: GangWorld) -> None:
 
 def test_waiting_pods_are_read_by_the_new_rules() -> None:
     world = GangWorld()
-    world.service.configure(load(MAPPED), MAPPED)
+    configure(world.service, load(MAPPED), MAPPED)
     pod = world.pod("p")
     switch(world, MAPPED.replace("[ns]", "[x]").replace("[other]", "[ns]"))
     list_anew(world)
@@ -105,7 +106,7 @@ WITHOUT_A = MAPPED[: MAPPED.index("  a:\n")] + MAPPED[MAPPED.index("  b:\n") :]
 
 def test_who_has_cells_keeps_them_when_the_name_that_they_came_under_is_not_ours_any_more() -> None:
     world = GangWorld()
-    world.service.configure(load(MAPPED), MAPPED)
+    configure(world.service, load(MAPPED), MAPPED)
     bound, binding = (world.pod(name, schedulerName="hived-a") for name in ("bound", "binding"))
     world.ask("bound")
     world.filter(binding)
@@ -120,7 +121,7 @@ def test_who_has_cells_keeps_them_when_the_name_that_they_came_under_is_not_ours
 
 def test_who_has_cells_keeps_them_through_a_restart_too() -> None:
     world = GangWorld()
-    world.service.configure(load(MAPPED), MAPPED)
+    configure(world.service, load(MAPPED), MAPPED)
     world.pod("p", schedulerName="hived-a")
     world.ask("p")
     later = GangWorld(spec=load(WITHOUT_A).cluster)
@@ -134,7 +135,7 @@ def test_a_gang_whose_place_is_refused_after_nodes_were_added_looks_for_others()
         "cellNumber: 2}]", "cellNumber: 3}]"
     )
     world = GangWorld()
-    world.service.configure(load(MAPPED), MAPPED)
+    configure(world.service, load(MAPPED), MAPPED)
     pods = [
         world.pod(f"w-{number}", annotations=koordinator("g", 2), tolerations=[{"key": str(number)}])
         for number in range(2)

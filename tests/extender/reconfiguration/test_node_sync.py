@@ -12,6 +12,7 @@ from hived_extender.kube.client import NODES, KubeClient, Listing
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.reconfiguration.node_sync import AUTHOR, NodeSync, NodeSyncing
+from hived_extender.reconfiguration.present import nodes_in_use
 from hived_lab.start import Embedded, start_embedded
 from tests.extender.service.world import wait_until
 
@@ -111,7 +112,7 @@ def test_the_place_of_a_node_that_is_gone_is_not_given_away_while_work_counts_th
     embedded: Embedded, kube: KubeClient
 ) -> None:
     add_pod(kube, "p")
-    wait_until(lambda: embedded.extender.service.nodes_in_use() == {"n0"})
+    wait_until(lambda: nodes_in_use(embedded.extender.service) == {"n0"})
     add_node(kube, "x1")
     add_node(kube, "y1")
     extender = embedded.extender

@@ -17,8 +17,9 @@ from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import LeaseName
 from hived_extender.reconfiguration import configurations
+from hived_extender.reconfiguration.origins import ConfigMapName
 from hived_extender.reconfiguration.versions import TEXT_KEY, decode
-from hived_extender.running import ConfigMapName, Extender, start_extender
+from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
 from tests.extender.kube.lease_clock import LeaseClock
@@ -99,7 +100,7 @@ class Replicas:
         """A pod that `empty` can only run if it has a node."""
         made = self.kube.create(POD_LIST, pod(name, vc="empty", gpus=4))
         for extender in (self.leader, self.follower):
-            wait_until(lambda extender=extender: extender.service._pods.get(made["metadata"]["uid"]))
+            wait_until(lambda extender=extender: extender.service.machine.facts.pods.get(made["metadata"]["uid"]))
         return made
 
 

@@ -13,10 +13,10 @@ from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration import stores, versions
 from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.in_force import InForce, Origin, Refused
+from hived_extender.reconfiguration.in_force import InForce, Refused
+from hived_extender.reconfiguration.origins import Origin, file_origin
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Snapshot
 from hived_extender.reconfiguration.versions import KEPT, SIZE_LIMIT, TEXT_KEY, Stored, Version, with_version
-from hived_extender.running import file_origin
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.reconfiguration.test_versions import noise
 from tests.extender.service.world import CONFIG, World, cluster_spec, spec_text
@@ -118,7 +118,7 @@ def test_a_version_that_stops_the_service_is_not_what_it_begins_with_anew(
     def break_down(*_: object, **__: object) -> None:
         raise KeyError("a fault of ours")
 
-    monkeypatch.setattr(world.service._facts, "switched", break_down)
+    monkeypatch.setattr(world.service.machine.terms, "switched", break_down)
     with pytest.raises(InvariantError, match="a fault of ours"):
         one.push(ConfigPushArgs(WITHOUT_A))
     assert world.service.fault

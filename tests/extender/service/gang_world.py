@@ -12,7 +12,8 @@ from hived.errors import UserError
 from hived_config.access import AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.rules import PodRules
 from hived_extender.pods.dialects.description import GangKey
-from hived_extender.service.writes.evictor import PreemptionPolicy
+from hived_extender.service.preemptions import PreemptionPolicy
+from tests.extender.service.by_hand import ByHand
 from tests.extender.service.world import NODES, Json, World, node, to_pod
 
 ACCESS = AccessRules(
@@ -105,7 +106,7 @@ class GangWorld(World):
 
     def decided(self) -> dict[str, str]:
         """The node that each pod was given, be it bound or not, by its name."""
-        return {record.name: record.node for record in self.service._pods if record.node}
+        return {record.name: record.node for record in self.service.machine.facts.pods if record.node}
 
     def settle(self, turns: int = 3) -> dict[str, str]:
         """Have kube-scheduler ask about every pod without a node, in turn; returns all nodes by pod."""
@@ -135,7 +136,7 @@ class GangWorld(World):
         world = GangWorld(is_leading=False)
         world.kube, world.clock = self.kube, self.clock
         world.service = type(self.service)(
-            self.service._facts._spec, self.kube, preemption=PreemptionPolicy(), rules=RULES
+            self.service.machine.terms._spec, self.kube, preemption=PreemptionPolicy(), rules=RULES, run=ByHand
         )
         world.service.sync_nodes([node(name) for name in NODES])
         world.service.sync_pods([to_pod(pod) for pod in self.kube.pods.values()])

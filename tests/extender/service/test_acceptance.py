@@ -4,10 +4,10 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender.kube.client import KubeError
-from hived_extender.service import acceptance
-from hived_extender.service.writes.evictor import PreemptionPolicy
+from hived_extender.service import acceptance, starts
+from hived_extender.service.preemptions import PreemptionPolicy
 from tests.extender.service.gang_world import GangWorld, koordinator
-from tests.extender.service.world import NODES, Json, World, node_json, pod_json, spec_text, to_node, to_pod, wait_until
+from tests.extender.service.world import NODES, Json, World, node_json, pod_json, spec_text, to_node, to_pod
 
 OTHERS = ["n1", "n2", "n3"]
 
@@ -179,11 +179,11 @@ def test_a_gang_of_which_a_pod_goes_gives_all_places_back() -> None:
 
 
 def test_a_gang_that_is_not_accepted_in_time_has_to_be_asked_about_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptance, "START_S", 0.02)
+    monkeypatch.setattr(starts, "START_S", 0.02)
     world = GangWorld()
     pods = started(world)
-    wait_until(lambda: world.decided() == {})
-    monkeypatch.setattr(acceptance, "START_S", 60)
+    world.until(lambda: world.decided() == {})
+    monkeypatch.setattr(starts, "START_S", 60)
     assert "found no node yet for w-1" in str(world.filter(pods[0]))
     assert world.filter(pods[1])["NodeNames"]
     assert len(world.decided()) == 2
@@ -232,8 +232,8 @@ def test_a_pod_that_kube_scheduler_has_forgotten_is_bound_all_the_same() -> None
     for number in range(2):
         world.pod(f"w-{number}", 4, koordinator("train", 2))
         world.ask(f"w-{number}")
-    wait_until(lambda: {name for name, _ in world.kube.bind_calls} >= {"w-0"})
-    wait_until(lambda: ("w-0", "ForcedBinding") in world.kube.events)
+    world.until(lambda: {name for name, _ in world.kube.bind_calls} >= {"w-0"})
+    world.until(lambda: ("w-0", "ForcedBinding") in world.kube.events)
     assert world.service.metrics.registry.get_sample_value("hived_forced_bindings_total") >= 1
     world.service.close()
 
@@ -255,7 +255,7 @@ def test_a_pod_that_needs_kube_scheduler_is_never_bound_without_it(need: dict[st
     for number in range(2):
         world.filter(world.pod(f"w-{number}", 4, koordinator("train", 2), **need))
     if world.decided():
-        wait_until(lambda: any(reason == "NotHandled" for _, reason in world.kube.events))
+        world.until(lambda: any(reason == "NotHandled" for _, reason in world.kube.events))
     assert world.kube.bind_calls == []
     world.service.close()
 
@@ -274,7 +274,7 @@ def preempting(world: World) -> Json:
     """A pod that nobody asks about, whose victim has left; the other one of its VC runs on."""
     low = {name: world.place(name, spec_text(priority=1))[0] for name in ("low-0", "low-1")}
     pod = world.create("p", spec_text(priority=5))
-    wait_until(lambda: world.kube.leaving)
+    world.until(lambda: world.kube.leaving)
     world.delete(low[world.kube.leaving[0][1]])
     return pod
 
@@ -283,7 +283,7 @@ def test_cells_that_victims_have_left_in_vain_are_given_back(monkeypatch: pytest
     monkeypatch.setattr(acceptance, "UNASKED_EMPTIED_S", 0.05)
     world = World(preemption=PreemptionPolicy())
     preempting(world)
-    wait_until(lambda: "ns/p" not in world.groups())
+    world.until(lambda: "ns/p" not in world.groups())
     assert "NodeNames" in world.filter(world.create("q", spec_text(priority=1)))
     assert len(world.kube.leaving) == 1
     world.service.close()
@@ -292,7 +292,9 @@ def test_cells_that_victims_have_left_in_vain_are_given_back(monkeypatch: pytest
 def test_cells_on_a_node_that_is_not_offered_when_it_is_empty_are_waited_for_and_then_given_back() -> None:
     world = World(preemption=PreemptionPolicy())
     pod = preempting(world)
-    (node,) = world.service._facts.ledger.nodes_of("ns/p") if world.service._facts.ledger is not None else [""]
+    (node,) = (
+        world.service.machine.facts.ledger.nodes_of("ns/p") if world.service.machine.facts.ledger is not None else [""]
+    )
     others = sorted(set(NODES) - {node})
     for _ in range(acceptance.MOST_EMPTIED - 1):
         assert "others have left its cells" in str(world.filter(pod, others))
@@ -318,13 +320,13 @@ def test_a_node_that_is_offered_alone_says_nothing_of_pods_alike() -> None:
     world = World()
     pods = [world.create(name) for name in ("p", "q")]
     world.filter(pods[0])
-    record = world.service._pods.get("uid-q")
+    record = world.service.machine.facts.pods.get("uid-q")
     assert record is not None
     request = record.request
     assert request is not None
-    before = world.service._facts.offers.of(request, [record])
+    before = world.service.machine.facts.offers.of(request, [record])
     world.filter(pods[0], ["n3"])
-    after = world.service._facts.offers.of(request, [record])
+    after = world.service.machine.facts.offers.of(request, [record])
     assert before is not None
     assert after is not None
     assert before.nodes.tolist() == after.nodes.tolist()
@@ -370,7 +372,7 @@ def test_nobody_leaves_a_node_that_stays_too_full_of_pods_without_cells(crowded:
     world.kube.add(pod)
     world.service.pod_seen(to_pod(pod))
     world.filter(pod, [])
-    wait_until(lambda: world.kube.leaving)
+    world.until(lambda: world.kube.leaving)
     assert {name for _, name in world.kube.leaving} == {"low-0", "low-1"} - {crowded}
     world.service.close()
 
@@ -382,7 +384,7 @@ def test_nothing_is_expected_of_a_pod_that_was_deleted_while_it_was_being_bound(
     world.kube.on_bind = lambda: world.delete(pod)
     with pytest.raises(UserError, match="not found"):
         world.bind(pod, "n0")
-    assert pod["metadata"]["uid"] not in world.service._waiting.deadlines
+    assert not {kind for kind, _ in world.service.machine._outbox.timers._valid} & {*acceptance.TIMERS}
     world.service.close()
 
 
@@ -412,7 +414,7 @@ def test_a_binding_of_another_term_counts_no_more() -> None:
     world.kube.on_bind = lose_the_lease
     with pytest.raises(UserError):
         world.bind(pod, "n0")
-    record = world.service._pods.get(pod["metadata"]["uid"])
+    record = world.service.machine.facts.pods.get(pod["metadata"]["uid"])
     assert record is not None
     assert not record.is_writing
     world.service.close()

@@ -1,13 +1,12 @@
 """Pods that kube-scheduler has no node for, and so does not ask about: who leaves for them, and when they are tried."""
 
-import time
 from collections.abc import Callable
 
 import pytest
 
 from hived_extender.service import acceptance
-from hived_extender.service.service import Patience
-from hived_extender.service.writes.evictor import PreemptionPolicy
+from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.verbs import Patience
 from tests.extender.service.world import (
     NODES,
     Json,
@@ -18,7 +17,6 @@ from tests.extender.service.world import (
     spec_text,
     to_node,
     to_pod,
-    wait_until,
 )
 
 QUIET_S = 0.5
@@ -70,7 +68,7 @@ def world() -> CrowdedWorld:
 
 
 def assert_nobody_leaves(world: CrowdedWorld) -> None:
-    time.sleep(QUIET_S)
+    world.pass_time(QUIET_S)
     assert world.kube.leaving == []
 
 
@@ -96,10 +94,10 @@ def test_one_node_is_emptied_in_vain_and_not_the_next_one_too(
 ) -> None:
     monkeypatch.setattr(acceptance, "UNASKED_EMPTIED_S", 0.02)
     world.urgent()
-    wait_until(lambda: world.kube.leaving)
+    world.until(lambda: world.kube.leaving)
     ((_, name),) = world.kube.leaving
     world.delete(world.kube.pods[name])
-    time.sleep(QUIET_S)
+    world.pass_time(QUIET_S)
     assert len(world.kube.leaving) == 1
     world.service.close()
 
@@ -122,5 +120,5 @@ def test_a_pod_that_was_never_asked_about_gets_room_once_nodes_would_do(
     world.urgent()
     assert_nobody_leaves(world)
     clear()
-    wait_until(lambda: world.kube.leaving)
+    world.until(lambda: world.kube.leaving)
     world.service.close()

@@ -9,7 +9,7 @@ import pytest
 from hived_extender.pods.annotations import BIND_INFO
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service import pods
-from tests.extender.service.world import NODES, World, node, node_json, pod_json, spec_text, to_pod, wait_until
+from tests.extender.service.world import NODES, World, node, node_json, pod_json, spec_text, to_pod
 
 LOST = '"preassignedCellTypes":["",'
 
@@ -204,7 +204,7 @@ def test_a_group_that_was_preempted_lazily_is_written_down_as_such() -> None:
     world = lazily_preempted()
     (loser,) = (name for name, has_place in places(world).items() if not has_place)
     pod = world.kube.pods[loser.removeprefix("ns/")]
-    wait_until(lambda: LOST in pod["metadata"]["annotations"][BIND_INFO])
+    world.until(lambda: LOST in pod["metadata"]["annotations"][BIND_INFO])
     others = [world.kube.pods[name] for name in world.kube.pods if f"ns/{name}" != loser]
     assert all(LOST not in other["metadata"]["annotations"][BIND_INFO] for other in others)
 
@@ -217,7 +217,7 @@ def test_a_rebuild_does_not_take_a_place_from_who_has_it_now() -> None:
     assert before["ns/newcomer"]
     (loser,) = (name for name, has_place in before.items() if not has_place)
     pod = world.kube.pods[loser.removeprefix("ns/")]
-    wait_until(lambda: LOST in pod["metadata"]["annotations"][BIND_INFO])
+    world.until(lambda: LOST in pod["metadata"]["annotations"][BIND_INFO])
     rebuilt = World(is_leading=False)
     rebuilt.service.sync_pods([to_pod(one) for one in world.kube.pods.values()])
     rebuilt.lead()
@@ -230,7 +230,7 @@ def test_a_follower_heeds_annotations_that_the_leader_writes_anew() -> None:
         follower.service.pod_seen(to_pod(world.place(name, spec_text(lazyPreemptionEnable=True))[0]))
     world.place("high", spec_text(priority=5))
     pods_now = world.kube.pods.values()
-    wait_until(lambda: any(LOST in pod["metadata"]["annotations"][BIND_INFO] for pod in pods_now))
+    world.until(lambda: any(LOST in pod["metadata"]["annotations"][BIND_INFO] for pod in pods_now))
     for pod in pods_now:
         follower.service.pod_seen(to_pod(pod))
     follower.lead()

@@ -11,8 +11,10 @@ import pytest
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
 from hived_extender.pods.wire import BindArgs
-from hived_extender.service.service import Patience, Service
-from hived_extender.service.writes.evictor import PreemptionPolicy
+from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.service import Service
+from hived_extender.service.verbs import Patience
+from tests.extender.service.by_hand import ByHand
 from tests.extender.service.world import (
     NODES,
     PATIENCE_S,
@@ -91,6 +93,7 @@ class Drama:
                 self.kube,
                 patience=Patience(force_bind_threshold=1000, nudge_delay_s=1000),
                 preemption=PreemptionPolicy(by_service=False),
+                run=ByHand,  # nobody tells anybody of pods, which would give them other versions
             )
             for _ in range(2)
         ]
@@ -228,7 +231,7 @@ def test_no_gpu_is_given_twice(drama: Drama) -> None:
 
 def test_the_last_leader_has_the_state_of_a_rebuild(drama: Drama) -> None:
     drama.take_over()
-    rebuilt = Service(cluster_spec(), drama.kube)
+    rebuilt = Service(cluster_spec(), drama.kube, run=ByHand)
     rebuilt.sync_nodes([node(name) for name in NODES])
     rebuilt.sync_pods([to_pod(pod) for pod in drama.kube.pods.values()])
     rebuilt.lead(lambda: True)
@@ -265,7 +268,7 @@ def test_a_touch_that_conflicts_says_what_became_of_the_pod() -> None:
 
 
 def test_fencing_goes_on_where_the_api_server_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_extender.service.writes.binder.BACKGROUND_THREADS", 1)
+    monkeypatch.setattr("hived_extender.service.writes.binding.FENCING_THREADS", 1)
     drama = Drama(0)
     for _ in range(3):
         drama.create()

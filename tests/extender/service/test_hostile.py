@@ -17,7 +17,7 @@ from hived.groups import nodes_of_pods
 from hived.scheduler import check_invariants
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
-from hived_extender.service.service import Patience
+from hived_extender.service.verbs import Patience
 from tests.extender.service.world import NODES, World, node, pod_json, preempt_args, spec_text, to_pod
 from tests.property.examples import examples
 
@@ -171,10 +171,9 @@ class Saboteur:
 
 @pytest.fixture(autouse=True)
 def only_what_the_test_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither bindings by force nor second tries of pods, which would happen on other threads at any time."""
-    monkeypatch.setattr("hived_extender.service.writes.binder.Binder.write_later", lambda *_: None)
+    """No second tries of pods."""
     for name in ("OVERTAKEN_S", "RETRY_S"):
-        monkeypatch.setattr(f"hived_extender.service.nudge.{name}", NEVER_S)
+        monkeypatch.setattr(f"hived_extender.service.retries.{name}", NEVER_S)
 
 
 @pytest.mark.parametrize("seed", range(examples(12)))
@@ -185,8 +184,7 @@ def test_nothing_that_happens_to_pods_breaks_the_state_or_stays_behind(seed: int
         with suppress(UserError):
             saboteur.step()
         assert world.service.fault == ""
-        with world.service._lock:  # pods that wait are tried on a thread of their own
-            check_invariants(world.state)
+        check_invariants(world.state)
         assert sum(world.pod_counts().values()) == len(world.kube.pods) + len(saboteur.unreported)
         assert all(true in ("", held) for true, held in saboteur.nodes_of_held_cells())
     world.service.sync_pods([])

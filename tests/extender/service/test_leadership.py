@@ -19,8 +19,8 @@ from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.running import Extender, start_extender
 from hived_extender.service import leadership
+from hived_extender.service.preemptions import PreemptionPolicy
 from hived_extender.service.service import Service
-from hived_extender.service.writes.evictor import PreemptionPolicy
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.kube.lease_clock import LeaseClock
 from tests.extender.service.world import (
@@ -101,7 +101,7 @@ class Replicas:
         body["spec"]["containers"][0]["resources"]["requests"] = body["spec"]["containers"][0]["resources"]["limits"]
         pod = self.kube.create("/api/v1/namespaces/ns/pods", {"apiVersion": "v1", "kind": "Pod", **body})
         for extender in self.extenders:
-            wait_until(lambda extender=extender: extender.service._pods.get(pod["metadata"]["uid"]))
+            wait_until(lambda extender=extender: extender.service.machine.facts.pods.get(pod["metadata"]["uid"]))
         return pod
 
     def run_out(self, is_so: Callable[[], object]) -> None:

@@ -1,14 +1,13 @@
 """Preemption where the service itself makes the victims leave."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from hived_extender.kube.client import KubeError
-from hived_extender.service.service import Patience
-from hived_extender.service.writes.evictor import PreemptionPolicy
+from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.verbs import Patience
 from tests.extender.service.world import (
     NODES,
     World,
@@ -18,7 +17,6 @@ from tests.extender.service.world import (
     spec_text,
     tainted,
     to_pod,
-    wait_until,
 )
 
 BY_SERVICE = PreemptionPolicy(by_service=True)
@@ -44,7 +42,7 @@ def test_victims_on_all_nodes_of_a_gang_are_asked_at_once(world: World) -> None:
     lend_everything(world)
     gang = world.create("g-0", spec_text(group="g", pods=2))
     reserved = set(world.filter(gang)["FailedNodes"])
-    wait_until(lambda: len(world.kube.leaving) == 2)
+    world.until(lambda: len(world.kube.leaving) == 2)
     assert {world.kube.pods[name]["spec"]["nodeName"] for name in evicted(world)} == reserved
 
 
@@ -53,8 +51,8 @@ def test_asking_again_evicts_nobody_twice(world: World) -> None:
     for name in ("g-0", "g-1", "g-0"):
         pod = world.kube.pods.get(name) or world.create(name, spec_text(group="g", pods=2))
         world.filter(pod)
-    wait_until(lambda: len(world.kube.leaving) >= 2)
-    time.sleep(0.05)
+    world.until(lambda: len(world.kube.leaving) >= 2)
+    world.pass_time(0.05)
     assert len(world.kube.leaving) == 2
 
 
@@ -81,7 +79,7 @@ def test_a_pod_that_is_offered_no_node_preempts_where_no_rule_keeps_it_away(worl
     world.service.node_seen(tainted("n0"))
     pod = world.create("p")
     world.filter(pod, [])
-    wait_until(lambda: world.kube.leaving)
+    world.until(lambda: world.kube.leaving)
     assert evicted(world) == {lent["n1"]["metadata"]["name"]}
 
 
@@ -111,7 +109,7 @@ def test_a_preemptor_that_lost_its_node_is_not_left_waiting(world: World) -> Non
     pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=True))
     (lost,) = world.filter(pod)["FailedNodes"]
     world.service.node_seen(node(lost, is_ready=False))
-    wait_until(lambda: lost not in world.groups()["ns/p"]["physicalPlacement"])
+    world.until(lambda: lost not in world.groups()["ns/p"]["physicalPlacement"])
     assert world.groups()["ns/p"]["state"] == "Preempting"
 
 
@@ -120,9 +118,9 @@ def test_victims_are_spared_when_the_preemptor_is_gone_before_they_are_evicted(w
     world.kube.refusals += [KubeError(429, "TooManyRequests", "disruption budget")]
     pod = world.create("p")
     world.filter(pod)
-    wait_until(lambda: not world.kube.refusals)
+    world.until(lambda: not world.kube.refusals)
     world.delete(pod)
-    time.sleep(0.7)
+    world.pass_time(0.7)
     assert world.kube.leaving == []
 
 
@@ -132,12 +130,12 @@ def test_victims_are_spared_when_the_preemptor_is_being_deleted_and_something_ho
     world.kube.refusals += [KubeError(429, "TooManyRequests", "disruption budget")]
     pod = world.create("p")
     world.filter(pod)
-    wait_until(lambda: not world.kube.refusals)
+    world.until(lambda: not world.kube.refusals)
     # Pods of jobs have a finalizer, and keep it until somebody finds that they will not start any more.
     pod["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["batch.kubernetes.io/job-tracking"]}
     world.kube.touch(pod)
     world.see(pod)
-    time.sleep(0.7)
+    world.pass_time(0.7)
     assert world.kube.leaving == []
     assert world.snapshot()[0] == before
 
@@ -150,7 +148,7 @@ def test_a_lazily_preempted_group_can_be_a_victim(world: World) -> None:
     lazy = [name for name, group in world.groups().items() if group.get("lazyPreemptionStatus")]
     assert set(lazy) == {"ns/low-0", "ns/low-1"}
     world.filter(world.create("p", spec_text(vc="b")))
-    wait_until(lambda: world.kube.leaving)
+    world.until(lambda: world.kube.leaving)
     assert evicted(world) < {"low-0", "low-1"}
 
 
@@ -164,9 +162,9 @@ def test_a_pod_that_joins_the_victims_later_is_asked_to_leave_too(world: World) 
     assert (where, where) == (reserved, where) != (other, other)
     world.bind(gang[1], other)
     world.see(gang[1])
-    wait_until(lambda: evicted(world) == {"v-0"})
+    world.until(lambda: evicted(world) == {"v-0"})
     world.delete(gang[0])
-    wait_until(lambda: evicted(world) == {"v-0", "v-1"})
+    world.until(lambda: evicted(world) == {"v-0", "v-1"})
     assert world.groups()["ns/p"]["state"] == "Preempting"
 
 
@@ -174,9 +172,9 @@ def test_a_term_that_ends_spares_victims_not_evicted_yet(world: World) -> None:
     lend_everything(world)
     world.kube.refusals += [KubeError(429, "TooManyRequests", "disruption budget")]
     world.filter(world.create("p"))
-    wait_until(lambda: not world.kube.refusals)
+    world.until(lambda: not world.kube.refusals)
     world.service.follow("another leads")
-    time.sleep(0.7)
+    world.pass_time(0.7)
     assert world.kube.leaving == []
 
 
@@ -186,12 +184,12 @@ def test_a_pod_whose_gate_is_taken_away_is_preempted_for(world: World) -> None:
     pod["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
     world.kube.add(pod)
     world.service.pod_seen(to_pod(pod))
-    time.sleep(0.2)
+    world.pass_time(0.2)
     assert evicted(world) == set()
     del pod["spec"]["schedulingGates"]
     world.kube.touch(pod)
     world.service.pod_seen(to_pod(pod))
-    wait_until(lambda: evicted(world))
+    world.until(lambda: evicted(world))
     assert len(evicted(world)) == 1
 
 
@@ -199,23 +197,23 @@ def test_a_pod_that_loses_its_node_when_it_has_been_woken_is_preempted_for_anew(
     lent = lend_everything(world)
     pod = world.create("p")
     (lost,) = world.filter(pod)["FailedNodes"]
-    wait_until(lambda: world.kube.leaving)
+    world.until(lambda: world.kube.leaving)
     world.delete(lent[lost])
-    wait_until(lambda: "/api/v1/namespaces/ns/pods/p" in [path for path, _ in world.kube.patches])
+    world.until(lambda: "/api/v1/namespaces/ns/pods/p" in [path for path, _ in world.kube.patches])
     # kube-scheduler finds no node for it from now on, and so never asks.
     world.service.node_seen(node(lost, is_ready=False))
-    wait_until(lambda: len(world.kube.leaving) == 2)
+    world.until(lambda: len(world.kube.leaving) == 2)
     assert lost not in world.groups()["ns/p"]["physicalPlacement"]
 
 
 def test_a_pod_whose_place_is_taken_before_anybody_asks_about_it_is_preempted_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hived_extender.service.nudge.OVERTAKEN_S", 0.1)
+    monkeypatch.setattr("hived_extender.service.retries.OVERTAKEN_S", 0.1)
     world.create("p")
-    time.sleep(0.1)  # it was tried, and there was room
+    world.pass_time(0.1)  # it was tried, and there was room
     lend_everything(world)  # by kube-scheduler, which finds no node for the pod then
-    wait_until(lambda: world.kube.leaving)
+    world.until(lambda: world.kube.leaving)
     assert world.groups()["ns/p"]["state"] == "Preempting"
 
 
@@ -229,8 +227,8 @@ def test_a_pod_is_woken_once_until_kube_scheduler_asks_about_it(world: World) ->
 
     for where in ("n0", "n1"):
         world.delete(lent[where])
-        wait_until(wakings)
-        time.sleep(0.1)
+        world.until(wakings)
+        world.pass_time(0.1)
     assert wakings() == 1
 
 
@@ -240,5 +238,5 @@ def test_a_pod_is_woken_for_a_node_that_is_well_again_although_it_was_not_offere
     refused = world.filter(world.create("r", spec_text("b", leaf_cells=4)), used)
     assert "pods would have to leave" in refused["FailedNodes"]["hivedscheduler"]
     world.service.node_seen(node("n3", True))
-    wait_until(lambda: [path for path, _ in world.kube.patches if path.endswith("/pods/r")])
+    world.until(lambda: [path for path, _ in world.kube.patches if path.endswith("/pods/r")])
     assert world.filter(world.kube.pods["r"], ["n3"])["NodeNames"] == ["n3"]

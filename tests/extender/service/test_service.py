@@ -1,19 +1,16 @@
 """The life of a pod between kube-scheduler, the core and the API server."""
 
-import time
-
 import pytest
 
 from hived.errors import UserError
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
-from hived_extender.service.service import Patience
+from hived_extender.service.notices import CONDITION_TYPE
+from hived_extender.service.verbs import Patience
 from hived_extender.service.waiting import NO_CHAIN_REASON
-from hived_extender.service.writes.binder import RETRY_ANNOTATION
-from hived_extender.service.writes.notices import CONDITION_TYPE
+from hived_extender.service.writes.binding import RETRY_ANNOTATION
 from tests.extender.service.world import (
     NODES,
-    PATIENCE_S,
     World,
     filter_args,
     node,
@@ -21,7 +18,6 @@ from tests.extender.service.world import (
     preempt_args,
     spec_text,
     to_pod,
-    wait_until,
 )
 
 LOST = KubeError(0, "NoAnswer", "connection reset")
@@ -119,7 +115,7 @@ def test_repeated_filters_for_a_pod_that_ignores_offers_make_the_scheduler_bind_
         world.filter(pod)
     assert world.kube.bind_calls == []
     assert world.filter(pod) == {"NodeNames": ["n0"]}
-    assert world.kube.done.wait(PATIENCE_S)
+    world.until(world.kube.done.is_set)
     assert world.kube.bind_calls == [("p", "n0")]
 
 
@@ -128,7 +124,7 @@ def test_a_pod_that_ignores_offers_is_bound_by_force_to_a_node_that_was_not_offe
     pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=True))
     failed = world.filter(pod, ["n3", "elsewhere"])["FailedNodes"]
     assert "being bound to node n0" in failed["hivedscheduler"]
-    assert world.kube.done.wait(PATIENCE_S)
+    world.until(world.kube.done.is_set)
     assert world.kube.pods["p"]["spec"]["nodeName"] == "n0"
 
 
@@ -137,7 +133,7 @@ def test_a_forced_binding_that_failed_is_tried_again() -> None:
     pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=True))
     world.kube.refusals.append(LOST)
     world.filter(pod, ["n3"])
-    wait_until(lambda: pod["spec"]["nodeName"] == "n0")
+    world.until(lambda: pod["spec"]["nodeName"] == "n0")
 
 
 def test_a_waiting_pod_reads_its_reason_under_the_key_of_the_scheduler() -> None:
@@ -222,7 +218,7 @@ def test_a_bind_decided_in_the_preempting_phase_is_not_carried_out_but_asks_for_
     # n0 is empty, and kube-scheduler has not named it among the nodes that it could clear.
     assert world.service.preempt_victims(preempt_args(pod, NODES[1:])).node_name_to_meta_victims == {}
     assert world.snapshot() == before
-    assert world.kube.done.wait(PATIENCE_S)
+    world.until(world.kube.done.is_set)
     ((path, body),) = world.kube.patches
     assert path == "/api/v1/namespaces/ns/pods/p"
     assert RETRY_ANNOTATION in body["metadata"]["annotations"]
@@ -236,13 +232,13 @@ def test_a_pod_refused_on_the_eve_of_a_release_is_asked_to_try_again() -> None:
     refused = world.create("r")
     assert "FailedNodes" in world.filter(refused)
     world.delete(first)
-    assert world.kube.done.wait(PATIENCE_S)
+    world.until(world.kube.done.is_set)
     assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/r"]
     assert "NodeNames" in world.filter(refused)
 
 
 def test_a_pod_that_could_not_be_asked_to_try_again_is_asked_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_extender.service.nudge.RETRY_S", 0.05)
+    monkeypatch.setattr("hived_extender.service.retries.RETRY_S", 0.05)
     world = World(patience=Patience(nudge_delay_s=0.05))
     first, _ = world.place("p")
     world.place("q")
@@ -250,21 +246,21 @@ def test_a_pod_that_could_not_be_asked_to_try_again_is_asked_later(monkeypatch: 
     assert "FailedNodes" in world.filter(refused)
     world.kube.refusals += [LOST, LOST]
     world.delete(first)
-    wait_until(lambda: world.kube.patches)
+    world.until(lambda: world.kube.patches)
     assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/r"]
     assert world.kube.refusals == []
 
 
 def test_a_pod_is_woken_when_binding_it_by_force_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_extender.service.nudge.RETRY_S", 0.05)
-    monkeypatch.setattr("hived_extender.service.writes.binder.FORCE_WAITS_S", (0.0, 0.01))
+    monkeypatch.setattr("hived_extender.service.retries.RETRY_S", 0.05)
+    monkeypatch.setattr("hived_extender.service.forced.FORCE_WAITS_S", (0.01,))
     world = World()
     pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=True))
     world.kube.refusals += [LOST, LOST]
     assert "FailedNodes" in world.filter(pod, ["n3"])
-    wait_until(lambda: world.kube.patches)
+    world.until(lambda: world.kube.patches)
     assert world.filter(pod, ["n3"])["FailedNodes"]
-    wait_until(lambda: pod["spec"]["nodeName"])
+    world.until(lambda: pod["spec"]["nodeName"])
     assert pod["spec"]["nodeName"] == "n0"
 
 
@@ -305,12 +301,12 @@ def test_the_end_of_a_reservation_wakes_pods_that_were_refused_long_ago() -> Non
     world.service.preempt_victims(preempt_args(high))
     for victim in victims:
         world.delete(victim)
-    wait_until(lambda: "/api/v1/namespaces/ns/pods/high" in [path for path, _ in world.kube.patches])
+    world.until(lambda: "/api/v1/namespaces/ns/pods/high" in [path for path, _ in world.kube.patches])
     refused = world.create("r")
     assert "FailedNodes" in world.filter(refused)
     world.kube.patches.clear()
     world.delete(high)
-    wait_until(lambda: world.kube.patches)
+    world.until(lambda: world.kube.patches)
     assert [path for path, _ in world.kube.patches] == ["/api/v1/namespaces/ns/pods/r"]
     assert "NodeNames" in world.filter(refused)
 
@@ -332,8 +328,8 @@ def preempting_beside_a_waiting_pod(
     world.delete(lent[cleared])
     waiting = world.create("q", spec_text(vc="b", priority=-1))
     assert "FailedNodes" in world.filter(waiting)
-    wait_until(lambda: world.service._nudger._due > time.monotonic() + 1)  # it has looked at both
-    time.sleep(0.1)
+    world.pass_time(1.0)  # it has looked at both
+    world.pass_time(0.1)
     world.kube.patches.clear()
     world.kube.done.clear()
     return world, {"cleared": cleared, "other": other}, [gang, waiting]
@@ -348,7 +344,7 @@ def test_a_preemption_that_its_own_pod_gives_up_wakes_the_pods_that_were_refused
     assert world.service.preempt_victims(preempt_args(gang)).node_name_to_meta_victims == {}
     assert "ns:gang" not in world.groups()
     assert "preemption cancelled" in caplog.messages
-    assert world.kube.done.wait(PATIENCE_S)
+    world.until(world.kube.done.is_set)
     assert "/api/v1/namespaces/ns/pods/q" in [path for path, _ in world.kube.patches]
     assert world.filter(waiting) == {"NodeNames": [nodes["cleared"]]}
 

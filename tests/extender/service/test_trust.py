@@ -16,7 +16,7 @@ from hived_extender.pods.gang_annotations import POD_GANG
 from hived_extender.pods.interpreter import AccessRefused
 from hived_extender.pods.proofs import PROOF, Prover, parse_keys
 from hived_extender.service.writes.binding_secret import BindingSecret
-from tests.extender.service.world import World, pod_json, preempt_args, spec_text, to_pod, wait_until
+from tests.extender.service.world import World, pod_json, preempt_args, spec_text, to_pod
 
 KEYS = [b"k" * 32]
 PATH = "/api/v1/namespaces/hived-system/secrets/hived-bindings"
@@ -43,6 +43,7 @@ class Secrets:
         self.objects[name] = dict(body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> None:
+        self.get(path)
         data = self.objects[path].setdefault("data", {})
         data.update(body["data"])
         self.objects[path]["data"] = {key: value for key, value in data.items() if value is not None}
@@ -141,7 +142,7 @@ def test_a_bound_pod_that_is_changed_keeps_what_hived_gave_it(changes: dict[str,
     again = world.restart_with(pod, **changes)
     assert again.snapshot() == before
     again.delete(pod)
-    wait_until(lambda: "changed" not in again.secrets.objects[PATH]["data"])
+    again.until(lambda: "changed" not in again.secrets.objects[PATH]["data"])
     again.service.close()
 
 
@@ -161,10 +162,10 @@ def test_a_pod_that_is_as_it_was_again_is_not_kept_in_the_secret() -> None:
     right = dict(pod["metadata"]["annotations"])
     pod["metadata"]["annotations"][BIND_INFO] = "garbage"
     world.see(pod)
-    wait_until(lambda: "changed" in world.secrets.objects[PATH]["data"])
+    world.until(lambda: "changed" in world.secrets.objects[PATH]["data"])
     pod["metadata"]["annotations"] = right
     world.see(pod)
-    wait_until(lambda: "changed" not in world.secrets.objects[PATH]["data"])
+    world.until(lambda: "changed" not in world.secrets.objects[PATH]["data"])
     world.service.close()
 
 
@@ -290,9 +291,9 @@ def test_an_old_proof_gives_no_lost_place_back() -> None:
     high, _ = world.place("high", spec_text(priority=9))
     (lost,) = [name for name in low if world.groups()[f"ns/{name}"].get("lazyPreemptionStatus")]
     pod = low[lost]
-    wait_until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
+    world.until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
     world.see(pod)
-    assert not world.service._pods.get(f"uid-{lost}").is_changed  # type: ignore[union-attr]  # it is known
+    assert not world.service.machine.facts.pods.get(f"uid-{lost}").is_changed  # type: ignore[union-attr]  # it is known
     world.delete(high)
     world.place("other", spec_text(priority=2))
     pod["metadata"]["annotations"] = saved[lost]
@@ -309,10 +310,8 @@ def test_what_is_too_large_for_the_secret_keeps_nothing_else_out() -> None:
     secret = BindingSecret(secrets, "hived-system", "hived-bindings")
     secret.keys()
     noise = base64.b64encode(random.Random(1).randbytes(2_000_000)).decode()
-    secret.keep({"large": {BIND_INFO: noise}, "small": {BIND_INFO: "x"}}, lambda: True)
-    wait_until(lambda: "changed" in secrets.objects[PATH]["data"])
+    secret.keep({"large": {BIND_INFO: noise}, "small": {BIND_INFO: "x"}})
     assert secret.changed() == {"small": {BIND_INFO: "x"}}
-    secret.close()
 
 
 def test_nothing_stays_reserved_for_a_pod_that_may_not_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +325,7 @@ def test_nothing_stays_reserved_for_a_pod_that_may_not_have_it(monkeypatch: pyte
     def refuse(*_: object) -> None:
         raise AccessRefused("no")
 
-    monkeypatch.setattr(world.service._interpreter, "check_access", refuse)
+    monkeypatch.setattr(world.service.machine.interpreter, "check_access", refuse)
     with pytest.raises(AccessRefused):
         world.filter(pod)
     assert sorted(world.groups()) == ["ns/low-0", "ns/low-1"]
@@ -339,10 +338,10 @@ def test_a_lazily_preempted_group_has_lost_its_place_after_a_restart_too() -> No
     lost = [name for name, status in world.groups().items() if status.get("lazyPreemptionStatus")]
     assert len(lost) == 1
     pod = next(each for each in low if f"ns/{each['metadata']['name']}" in lost)
-    wait_until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
+    world.until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
     again = world.restarted()
     assert unaccounted(again) == 0
-    assert not again.service._pods.get(pod["metadata"]["uid"]).is_changed  # type: ignore[union-attr]  # it is known
+    assert not again.service.machine.facts.pods.get(pod["metadata"]["uid"]).is_changed  # type: ignore[union-attr]  # it is known
 
 
 def test_pods_of_an_earlier_version_are_taken_in_once() -> None:
@@ -358,7 +357,7 @@ def test_pods_of_an_earlier_version_are_taken_in_once() -> None:
     assert refused.groups() == {}
     taken_in = refused.restarted(trusts_before="2026-11-02T00:00:00Z")
     assert list(taken_in.groups()) == ["g"]
-    wait_until(lambda: all(PROOF in pod["metadata"]["annotations"] for pod in old))
+    taken_in.until(lambda: all(PROOF in pod["metadata"]["annotations"] for pod in old))
     again = taken_in.restarted()
     assert (list(again.groups()), unaccounted(again)) == (["g"], 0)
     assert len(again.groups()["g"]["allocatedPods"]) == 2
@@ -419,7 +418,7 @@ def test_pods_are_taken_in_when_the_keys_were_lost() -> None:
     digests = [pod["metadata"]["annotations"][PROOF] for pod in pods]
     again = lost.restarted(trusts_before="2026-11-02T00:00:00Z")
     assert list(again.groups()) == ["ns:g"]
-    wait_until(lambda: all(pod["metadata"]["annotations"][PROOF] not in digests for pod in pods))
+    again.until(lambda: all(pod["metadata"]["annotations"][PROOF] not in digests for pod in pods))
     assert list(again.restarted().groups()) == ["ns:g"]
 
 

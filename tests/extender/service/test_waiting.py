@@ -8,7 +8,7 @@ from hived.decisions import Decision
 from hived.events import Event, ScheduleRequested
 from hived.scheduler import handle
 from hived.state import State
-from hived_extender.service.service import Patience
+from hived_extender.service.verbs import Patience
 from tests.extender.service.world import World, node, spec_text
 
 
@@ -42,7 +42,7 @@ def test_pods_that_ask_alike_wait_alike(world: World, asked: list[str]) -> None:
     world.place("q")
     uids = [*waiting(world, "r0", "r1", "r2"), *waiting(world, "small", leaf_cells=1), *waiting(world, "r3")]
     for _ in range(2):
-        world.service._try_on_core(uids)
+        world.service.machine._waiting.try_these(uids)
     assert asked == ["q", "r0", "small"]
 
 
@@ -50,7 +50,7 @@ def test_pods_that_ask_alike_wait_alike(world: World, asked: list[str]) -> None:
 def test_after_any_change_they_are_tried_anew(world: World, asked: list[str], change: str) -> None:
     last, _ = world.place("q")
     uids = waiting(world, "r0", "r1")
-    world.service._try_on_core(uids)
+    world.service.machine._waiting.try_these(uids)
     if change == "a pod goes":
         world.delete(last)
     elif change == "a pod comes":
@@ -58,27 +58,29 @@ def test_after_any_change_they_are_tried_anew(world: World, asked: list[str], ch
     else:
         world.service.node_seen(node("n3", is_ready=False))
     asked.clear()
-    world.service._try_on_core(uids)
+    world.service.machine._waiting.try_these(uids)
     assert asked == ["r0"]
 
 
 def test_pods_that_ask_alike_could_run_alike(world: World, asked: list[str]) -> None:
     uids = waiting(world, "r0", "r1")
-    world.service._try_on_core(uids)
+    world.service.machine._waiting.try_these(uids)
     assert asked == ["r0"]
     world.place("q")
-    world.service._try_on_core(uids)
+    world.service.machine._waiting.try_these(uids)
     assert asked == ["r0", "q", "r0"]
 
 
 def test_pods_that_have_to_preempt_are_each_tried(world: World, asked: list[str]) -> None:
     world.place("q")
-    world.service._try_on_core(waiting(world, "r0", "r1", priority=5))
+    world.service.machine._waiting.try_these(waiting(world, "r0", "r1", priority=5))
     assert asked == ["q", "r0", "r1"]
 
 
 def test_a_pod_of_a_group_that_is_placed_is_tried_for_itself(world: World, asked: list[str]) -> None:
     gang = {"group": "g", "pods": 2, "leaf_cells": 2}
     world.place("g0", spec_text(**gang))
-    world.service._try_on_core([*waiting(world, "h0", group="h", pods=2, leaf_cells=2), *waiting(world, "g1", **gang)])
+    world.service.machine._waiting.try_these(
+        [*waiting(world, "h0", group="h", pods=2, leaf_cells=2), *waiting(world, "g1", **gang)]
+    )
     assert asked == ["g0", "h0", "g1"]

@@ -19,8 +19,10 @@ from hived_config.loader import load_text
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.wire import ENABLE_LIMIT, BindArgs, FilterArgs, Node, Pod, PreemptArgs, decode_args
-from hived_extender.service.service import Patience, Service
-from hived_extender.service.writes.evictor import PreemptionPolicy
+from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.service import Service
+from hived_extender.service.verbs import Patience
+from tests.extender.service.by_hand import ByHand
 
 CONFIG = """\
 physicalCluster:
@@ -242,6 +244,7 @@ class World:
         patience = options.pop("patience", Patience())
         preemption = options.pop("preemption", PreemptionPolicy(by_service=False))
         spec = options.pop("spec", None) or cluster_spec()
+        options.setdefault("run", ByHand)
         self.service = Service(spec, self.kube, patience=patience, preemption=preemption, **options)
         self.service.sync_nodes([node(name, name not in bad_nodes) for name in NODES])
         self.has_lease = True
@@ -249,10 +252,24 @@ class World:
             self.lead()
 
     @property
+    def by_hand(self) -> ByHand:
+        """What runs the service, by the test's clock."""
+        assert isinstance(self.service.runner, ByHand)
+        return self.service.runner
+
+    def pass_time(self, seconds: float = 0.0) -> None:
+        """Let time go by, with everything that is due on the way."""
+        self.by_hand.pass_time(seconds)
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        """Let time go by until it is so. Fails when nothing is going to happen any more."""
+        self.by_hand.until(is_so)
+
+    @property
     def state(self) -> State:
         """The core's own, of the present term."""
-        assert self.service._facts.ledger is not None
-        return self.service._facts.ledger.state
+        assert self.service.machine.facts.ledger is not None
+        return self.service.machine.facts.ledger.state
 
     def lead(self) -> None:
         """Let the service lead, for as long as `has_lease`."""

@@ -14,18 +14,20 @@ from click.testing import CliRunner, Result
 
 from hived_cli import main
 from hived_extender.client.inspection import Inspector
-from hived_extender.kube.client import PODS, KubeClient
+from hived_extender.kube.client import PODS, KubeClient, pod_path
+from hived_lab.demo import runner
+from hived_lab.demo.checks import failures
 from hived_lab.demo.experiment import experiments_folder
+from hived_lab.embedded.lifetimes import RUN_SECONDS
 from tests.programs import HIVED, hived
 
 LAB = experiments_folder()
-SHORT_POD = """\
+LONE_POD = """\
 apiVersion: v1
 kind: Pod
 metadata:
-  name: short
+  name: lone
   annotations:
-    embedded.hived/run-seconds: "1"
     hivedscheduler.microsoft.com/pod-scheduling-spec: "{virtualCluster: vision, leafCellNumber: 1}"
 spec:
   containers:
@@ -78,17 +80,25 @@ def test_nothing_but_the_story_is_printed(story):
 
 
 def test_a_wrong_expectation_fails_with_what_was_found_and_exit_code_1(tmp_path):
-    folder = changed(tmp_path, "gang", "A: {running: 1}", "A: {running: 2}\n  within_s: 1")
+    wrong = "A: {running: 1}\n- expect: more of it runs\n  jobs: {A: {running: 2}}\n  within_s: 0.1"
+    folder = changed(tmp_path, "gang", "A: {running: 1}", wrong)
     result = run("--from", folder)
     assert result.exit_code == 1
     assert "  FAIL     1 of A running, expected 2\n" in click.unstyle(result.output)
     assert "0 of 1 experiments passed" in result.output
 
 
-def test_an_expectation_that_does_not_last_fails(tmp_path):
-    steps = "- submit: {job: A, file: short-pod.yaml}\n- expect: A runs on\n  jobs: {A: {running: 1}}\n  hold_s: 5\n"
+def test_an_expectation_that_does_not_last_fails(tmp_path, monkeypatch):
+    def end_what_runs(step, observer, moment):
+        found = failures(step, observer, moment)
+        if not found:
+            observer.kube.patch(pod_path("default", "lone"), {"metadata": {"annotations": {RUN_SECONDS: "0"}}})
+        return found
+
+    monkeypatch.setattr(runner, "failures", end_what_runs)
+    steps = "- submit: {job: A, file: lone-pod.yaml}\n- expect: A runs on\n  jobs: {A: {running: 1}}\n  hold_s: 600\n"
     folder = changed(tmp_path, "gang", "steps:\n", "steps:\n" + steps)
-    next(tmp_path.glob("*-gang")).joinpath("short-pod.yaml").write_text(SHORT_POD)
+    next(tmp_path.glob("*-gang")).joinpath("lone-pod.yaml").write_text(LONE_POD)
     result = run("--from", folder, "-o", "json")
     [experiment] = json.loads(result.stdout)
     assert (result.exit_code, experiment["passed"]) == (1, False)

@@ -6,22 +6,28 @@ log says so once. Until then claims count nothing.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.watch import Reflector, Resource, WatchApi
 from hived_extender.service.devices.dra import GROUP, VERSIONS, DeviceClass, ResourceClaim, ResourceSlice
-from hived_extender.service.devices.keeper import DeviceKeeper
 
 log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 60.0
 RETRY_S = 5.0
 
-Deliver = Callable[[Callable[[DeviceKeeper], None]], None]
-"""Has the keeper do something under the lock of the service."""
+
+class Told(Protocol):
+    """Takes in what is followed; `service.Service` does."""
+
+    def devices_listed(self, kind: type[Any], objects: Iterable[Any]) -> None:
+        """These are all objects of a kind."""
+
+    def device_seen(self, item: Any, *, is_gone: bool = False) -> None:
+        """An object looks like this now, or did when it went."""
 
 
 class DevicesApi(WatchApi, Protocol):
@@ -34,9 +40,9 @@ class DevicesApi(WatchApi, Protocol):
 class DeviceObjects:
     """See the module; from `start` to `stop`."""
 
-    def __init__(self, kube: DevicesApi, deliver: Deliver, metrics: Metrics) -> None:
+    def __init__(self, kube: DevicesApi, told: Told, metrics: Metrics) -> None:
         self._kube = kube
-        self._deliver = deliver
+        self._told = told
         self._metrics = metrics
         self._reflectors: list[Reflector[Any]] = []
         self._unlisted: set[str] | None = None  # paths; None until it is known whether there are any
@@ -103,9 +109,9 @@ class DeviceObjects:
 
     def _follow(self, base: str) -> None:
         resources: list[Resource[Any]] = [
-            self._resource(f"{base}/deviceclasses", DeviceClass, DeviceKeeper.sync_classes, DeviceKeeper.class_seen),
-            self._resource(f"{base}/resourceslices", ResourceSlice, DeviceKeeper.sync_slices, DeviceKeeper.slice_seen),
-            self._resource(f"{base}/resourceclaims", ResourceClaim, DeviceKeeper.sync_claims, DeviceKeeper.claim_seen),
+            self._resource(f"{base}/deviceclasses", DeviceClass),
+            self._resource(f"{base}/resourceslices", ResourceSlice),
+            self._resource(f"{base}/resourceclaims", ResourceClaim),
         ]
         with self._lock:
             if self._is_stopping.is_set():
@@ -116,27 +122,16 @@ class DeviceObjects:
                 reflector.start()
         log.info("follows device objects", extra={"fields": {"path": base}})
 
-    def _resource(
-        self,
-        path: str,
-        item_type: type[Any],
-        sync: Callable[[DeviceKeeper, Any], None],
-        see: Callable[[DeviceKeeper, Any], None],
-    ) -> Resource[Any]:
+    def _resource(self, path: str, kind: type[Any]) -> Resource[Any]:
         def listed(items: list[Any]) -> None:
-            self._deliver(lambda keeper: sync(keeper, items))
+            self._told.devices_listed(kind, items)
             with self._lock:
                 if self._unlisted:
                     self._unlisted.discard(path)
                     self._lock.notify_all()
 
-        return Resource(
-            path,
-            item_type,
-            listed,
-            lambda item: self._deliver(lambda keeper: see(keeper, item)),
-            lambda item: self._deliver(lambda keeper: keeper.object_gone(item)),
-        )
+        told = self._told
+        return Resource(path, kind, listed, told.device_seen, lambda item: told.device_seen(item, is_gone=True))
 
     def _complain(self, cause: str) -> None:
         """Say why nothing is followed, unless that was said already."""

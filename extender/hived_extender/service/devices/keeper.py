@@ -7,12 +7,14 @@ everything under its lock.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.api.cells import LostDevices, Shortage
 from hived_extender.kube.versions import is_older
 from hived_extender.pods.wire import Node, Pod
+from hived_extender.service.announcements import Announcements
 from hived_extender.service.devices.dra import (
     DeviceClass,
     ResourceClaim,
@@ -28,7 +30,6 @@ from hived_extender.service.devices.reading import allocatable_of, use_of
 from hived_extender.service.devices.shortage import Holds, Loss
 from hived_extender.service.devices.table import DeviceTable, NodeDevices, Part, Selector
 from hived_extender.service.ledger import Ledger
-from hived_extender.service.writes.announcer import Announcer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,8 @@ class _OtherPod:
 class DeviceKeeper:
     """See the module. `holds` tells whether a pod, by its uid, holds cells in the core."""
 
-    def __init__(self, announcer: Announcer, holds: Holds) -> None:
-        self._announcer = announcer
+    def __init__(self, announcements: Announcements, holds: Holds) -> None:
+        self._announcements = announcements
         self._holds = holds
         self._table = DeviceTable()
         self._seen: dict[
@@ -123,7 +124,7 @@ class DeviceKeeper:
             self._settle()
         if uid in self._told:
             self._told.discard(uid)
-            self._announcer.forget(uid)
+            self._announcements.forget(uid)
 
     def pods_moved(self, node: str) -> None:
         """Pods of a node have got cells or given them back, so that other leaf cells of it should count as lost."""
@@ -159,13 +160,28 @@ class DeviceKeeper:
         self._table.put_class(item.metadata.name, read_class(item))
         self._settle()
 
-    def object_gone(self, item: ResourceSlice | ResourceClaim | DeviceClass) -> None:
-        """One of these does not exist any more."""
-        if isinstance(item, DeviceClass):
+    def object_seen(self, item: ResourceSlice | ResourceClaim | DeviceClass, *, is_gone: bool = False) -> None:
+        """One of these looks like this, or does not exist any more."""
+        if is_gone and isinstance(item, DeviceClass):
             self._table.put_class(item.metadata.name, None)
-        else:
+        elif is_gone:
             self._table.drop(Part.SLICES if isinstance(item, ResourceSlice) else Part.CLAIMS, item.metadata.key)
+        elif isinstance(item, DeviceClass):
+            self.class_seen(item)
+        elif isinstance(item, ResourceSlice):
+            self.slice_seen(item)
+        else:
+            self.claim_seen(item)
         self._settle()
+
+    def sync_objects(self, kind: type[ResourceSlice | ResourceClaim | DeviceClass], items: Iterable[Any]) -> None:
+        """These are all objects of a kind."""
+        if kind is DeviceClass:
+            self.sync_classes(items)
+        elif kind is ResourceSlice:
+            self.sync_slices(items)
+        else:
+            self.sync_claims(items)
 
     def sync_slices(self, items: Iterable[ResourceSlice]) -> None:
         """These are all ResourceSlices."""
@@ -240,9 +256,9 @@ class DeviceKeeper:
 
     def _announce(self, loss: Loss) -> None:
         if loss.missing:
-            self._announcer.devices_missing(loss.node, of_node(loss))
+            self._announcements.devices_missing(loss.node, of_node(loss))
         for used in loss.used:
             for uid, namespace, name in used.pods:
                 if uid not in self._told:
                     self._told.add(uid)
-                    self._announcer.foreign_devices(_OtherPod(uid, namespace, name), of_pod(loss, used))
+                    self._announcements.foreign_devices(_OtherPod(uid, namespace, name), of_pod(loss, used))

@@ -5,7 +5,7 @@ thread-safe.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from hived.errors import UserError
 from hived_extender.pods.dialects.description import GangKey
@@ -15,13 +15,10 @@ from hived_extender.service.pods import PodRecord
 
 
 class Gangs:
-    """All gangs, by key. `ended` has pods that are over, by uid; `change_count` grows with every change of any pod.
+    """All gangs, by key. `ended` has pods that are over, by uid; `change_count` grows with every change of any pod."""
 
-    `on_change` is called with each gang that is not what it was.
-    """
-
-    def __init__(self, on_change: Callable[[GangKey], None] = lambda key: None) -> None:
-        self._on_change = on_change
+    def __init__(self) -> None:
+        self._changed: dict[GangKey, None] = {}
         self.ended: dict[str, Ended] = {}
         self.change_count = 0
         self._gangs: dict[GangKey, Gang] = {}
@@ -81,10 +78,17 @@ class Gangs:
         gang = self._gangs.get(key)
         if gang is not None:
             gang.changed()
-        self._on_change(key)
+            for namesake in gang.namesakes:  # their plans may name this one's pods
+                self._plans.pop(namesake, None)
+        self._changed[key] = None
         plan = self._plans.get(key)
         for other in (key, *(plan.keys if plan is not None else ()), *self.together(key)):
             self._plans.pop(other, None)
+
+    def take_changed(self) -> tuple[GangKey, ...]:
+        """The gangs that have changed since the last call."""
+        keys, self._changed = tuple(self._changed), {}
+        return keys
 
     # Questions
 
@@ -127,6 +131,11 @@ class Gangs:
             todo.extend(other for other in near if other not in found)
             found.update(near)
         return tuple(sorted(found))
+
+    def of(self, record: PodRecord) -> list[Gang]:
+        """The gang of a pod and all that start together with it."""
+        keys = () if record.gang is None else self.together(record.gang)
+        return [self._gangs[key] for key in keys if key in self._gangs]
 
     def is_surplus(self, record: PodRecord) -> bool:
         """Would the pod's gang have its minimum without it?"""

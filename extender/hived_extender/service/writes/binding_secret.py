@@ -6,10 +6,9 @@ writes down here, where tenants cannot write, what the pod was given, so that a 
 
 import logging
 import os
-import threading
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -23,10 +22,6 @@ log = logging.getLogger(__name__)
 KEYS = "keys"
 CHANGED = "changed"
 KEY_BYTES = 32
-
-RETRY_S = 2.0
-PAUSE_S = 0.5
-"""Between two writes: an owner may change a pod again and again."""
 
 PACKED_LIMIT = 900_000
 """Characters in base64; a Secret has a mebibyte."""
@@ -52,18 +47,13 @@ class SecretApi(Protocol):
 
 
 class BindingSecret:
-    """See the module. Thread-safe."""
+    """See the module."""
 
     def __init__(self, kube: SecretApi, namespace: str, name: str) -> None:
         self._kube = kube
         self._collection = f"/api/v1/namespaces/{namespace}/secrets"
         self._name = name
         self._path = f"{self._collection}/{name}"
-        self._lock = threading.Condition()
-        self._wanted: Changed | None = None
-        self._may_write: Callable[[], bool] = lambda: False
-        self._is_closing = False
-        self._thread: threading.Thread | None = None
 
     @property
     def source(self) -> str:
@@ -95,22 +85,17 @@ class BindingSecret:
             log.error("changed bindings cannot be read", extra={"fields": {"where": self.source, "cause": str(error)}})
             return {}
 
-    def keep(self, changed: Changed, may_write: Callable[[], bool]) -> None:
-        """Write these down in the background, in place of those before, while `may_write`."""
-        with self._lock:
-            self._wanted, self._may_write = changed, may_write
-            if self._thread is None and not self._is_closing:
-                self._thread = threading.Thread(target=self._run, name="changed bindings", daemon=True)
-                self._thread.start()
-            self._lock.notify_all()
-
-    def close(self) -> None:
-        """Write what is to be written, once, and no more."""
-        with self._lock:
-            self._is_closing = True
-            self._lock.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+    def keep(self, changed: Changed) -> None:
+        """Write these down, in place of those before. Raises KubeError."""
+        packed, left_out = _packed(changed)
+        if left_out:
+            log.error("changed bindings are too large", extra={"fields": {"where": self.source, "left_out": left_out}})
+        try:
+            self._kube.patch(self._path, {"data": {CHANGED: packed}})
+        except KubeError as error:
+            fields = {"where": self.source, "pods": len(changed), "reason": str(error)}
+            log.error("changed bindings are not written down", extra={"fields": fields})
+            raise
 
     def _get_or_create(self) -> dict[str, Any]:
         """The Secret with its keys; another replica may be first to put them there."""
@@ -135,32 +120,6 @@ class BindingSecret:
         except KubeError as error:
             if not error.is_conflict:
                 raise
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                self._lock.wait_for(lambda: self._wanted is not None or self._is_closing)
-                if self._wanted is None:
-                    return
-                changed, may_write = self._wanted, self._may_write
-                self._wanted = None
-            is_written = not may_write() or self._write(changed)
-            with self._lock:
-                if not is_written and self._wanted is None and not self._is_closing:
-                    self._wanted = changed
-                self._lock.wait_for(lambda: self._is_closing, PAUSE_S if is_written else RETRY_S)
-
-    def _write(self, changed: Changed) -> bool:
-        packed, left_out = _packed(changed)
-        if left_out:
-            log.error("changed bindings are too large", extra={"fields": {"where": self.source, "left_out": left_out}})
-        try:
-            self._kube.patch(self._path, {"data": {CHANGED: packed}})
-        except KubeError as error:
-            fields = {"where": self.source, "pods": len(changed), "reason": str(error)}
-            log.error("changed bindings are not written down", extra={"fields": fields})
-            return False
-        return True
 
 
 def _version(found: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from hived_extender.pods.asks import DEVICE_REQUESTS
 from hived_extender.pods.gang_annotations import POD_GANG
 from hived_extender.pods.proofs import PROOF
 from hived_extender.pods.wire import ENABLE_LIMIT
-from hived_extender.service.writes.binder import RETRY_ANNOTATION
+from hived_extender.service.writes.binding import RETRY_ANNOTATION
 from hived_lab.embedded.apiserver import statuses
 from hived_lab.embedded.apiserver.models import Body
 

@@ -55,7 +55,7 @@ def start(world: World) -> Iterator[Any]:
     started: list[DeviceObjects] = []
 
     def begin(api: Api) -> DeviceObjects:
-        started.append(DeviceObjects(api, world.service.devices_told, Metrics()))
+        started.append(DeviceObjects(api, world.service, Metrics()))
         started[-1].start()
         return started[-1]
 

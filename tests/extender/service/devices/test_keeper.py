@@ -10,9 +10,10 @@ from hived_extender.api.cells import DeviceUser, Shortage
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.wire import Node
 from hived_extender.reconfiguration.change import Change
+from hived_extender.service.devices.dra import ResourceClaim
 from tests.extender.service.devices.floor import GPU, claim
 from tests.extender.service.gang_world import GangWorld, koordinator
-from tests.extender.service.world import CONFIG, World, node, node_json, pod_json, spec_text, to_pod, wait_until
+from tests.extender.service.world import CONFIG, World, node, node_json, pod_json, spec_text, to_pod
 
 
 def other(name: str, count: int, node: str = "n0", *, phase: str = "Running", version: int = 0, **spec: Any) -> Any:
@@ -145,7 +146,7 @@ def test_missing_devices_of_a_node_are_lost_until_it_offers_them() -> None:
 
 def test_a_claim_counts_for_the_pod_that_has_no_cells() -> None:
     world = World()
-    world.service.devices_told(lambda keeper: keeper.claim_seen(claim("c", "n2", ["gpu-1"], ["x"])))
+    world.service.device_seen(claim("c", "n2", ["gpu-1"], ["x"]))
     (told,) = world.service.lost_devices()
     assert (lost(world), told.known_devices, told.used_by) == (
         {"n2": 1},
@@ -156,8 +157,8 @@ def test_a_claim_counts_for_the_pod_that_has_no_cells() -> None:
 
 def test_claims_that_are_missing_from_a_list_count_no_more() -> None:
     world = World()
-    world.service.devices_told(lambda keeper: keeper.claim_seen(claim("c", "n2", ["gpu-1"], ["x"])))
-    world.service.devices_told(lambda keeper: keeper.sync_claims([]))
+    world.service.device_seen(claim("c", "n2", ["gpu-1"], ["x"]))
+    world.service.devices_listed(ResourceClaim, [])
     assert lost(world) == {}
 
 
@@ -169,7 +170,7 @@ def test_the_pod_is_told_once() -> None:
     for version in (1, 2):
         world.service.pod_seen(to_pod(other("p", 2, version=version)))
     world.service.pod_seen(to_pod(other("q", 1)))
-    wait_until(lambda: len(world.kube.events) >= 2)
+    world.until(lambda: len(world.kube.events) >= 2)
     assert sorted(world.kube.events) == [("p", "ForeignDevices"), ("q", "ForeignDevices")]
     assert (
         f"uses 2 {GPU} of n0 that hived has not given it: 2 of the node's 4 leaf cells (GPU) cannot be had"
@@ -180,7 +181,7 @@ def test_the_pod_is_told_once() -> None:
 def test_a_node_that_lacks_devices_is_told() -> None:
     world = World()
     world.service.node_seen(offering("n1", 3))
-    wait_until(lambda: world.kube.events)
+    world.until(lambda: world.kube.events)
     assert world.kube.events == [("n1", "DevicesMissing")]
     assert world.kube.messages == [f"allocatable 3 of 4 {GPU}: 1 of 4 leaf cells (GPU) cannot be had"]
 
@@ -285,7 +286,7 @@ def test_a_pod_that_waits_is_tried_again_when_devices_come_back() -> None:
         world.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
     assert "FailedNodes" in world.filter(world.create("q", spec_text("a")))
     world.service.pod_gone("uid-on-n3")
-    wait_until(lambda: any(path.endswith("/q") for path, _ in world.kube.patches))
+    world.until(lambda: any(path.endswith("/q") for path, _ in world.kube.patches))
 
 
 # ---- other configurations

@@ -14,7 +14,7 @@ from hived_extender.pods.dialects.description import GangKey, ObjectRef
 from hived_extender.service import acceptance
 from hived_extender.service.gangs import table
 from tests.extender.service.gang_world import GangWorld, koordinator
-from tests.extender.service.world import spec_text, wait_until
+from tests.extender.service.world import spec_text
 
 
 def test_a_gang_that_is_complete_from_the_first_and_has_no_room_hears_of_its_waiting_time() -> None:
@@ -22,7 +22,7 @@ def test_a_gang_that_is_complete_from_the_first_and_has_no_room_hears_of_its_wai
     for number in range(3):
         world.pod(f"w-{number}", 4, koordinator("train", 3, waiting_time="20ms"))
     world.ask("w-0")
-    wait_until(lambda: ("w-0", "GangTimedOut") in world.kube.events)
+    world.until(lambda: ("w-0", "GangTimedOut") in world.kube.events)
     assert "has waited for 0.02 s" in world.kube.messages[-1]
     world.service.close()
 
@@ -32,7 +32,7 @@ def test_the_waiting_time_of_a_gang_begins_anew_after_it_has_started() -> None:
     for number in range(2):
         world.pod(f"w-{number}", 2, koordinator("train", 2, waiting_time="1h"))
         world.ask(f"w-{number}")
-        assert (GangKey("ns", "train") in world.service._waiting.deadlines) is (number == 0)
+        assert (("gang's time", GangKey("ns", "train")) in world.service.machine._outbox.timers) is (number == 0)
     world.service.close()
 
 
@@ -42,7 +42,7 @@ def test_a_pod_that_kube_scheduler_has_asked_about_is_not_bound_behind_its_back(
         for name in ("w-0", "w-1"):
             world.filter(world.pod(name, 4, koordinator("train", 2)))
     assert world.filter(world.kube.pods["w-0"])["NodeNames"]
-    time.sleep(0.3)
+    world.pass_time(0.3)
     assert world.kube.bind_calls == []
     world.service.close()
 
@@ -56,7 +56,7 @@ def test_a_pod_whose_binding_failed_keeps_its_place_and_is_asked_about_again() -
     world.kube.refusals = [KubeError(500, "InternalError", "etcd is away")]
     with pytest.raises(UserError):
         world.bind(pod, node[0])
-    wait_until(lambda: world.kube.patches)
+    world.until(lambda: world.kube.patches)
     assert world.filter(pod)["NodeNames"] == node
     world.service.close()
 
@@ -69,7 +69,7 @@ def test_a_gang_that_several_preempt_leaves_as_a_whole_below_its_minimum() -> No
     for number in range(2):
         world.pod(f"high-{number}", 4, priorityClassName="high", priority=1000)
         world.ask(f"high-{number}")
-    wait_until(lambda: len(world.kube.leaving) == 4)
+    world.until(lambda: len(world.kube.leaving) == 4)
     assert {name for _, name in world.kube.leaving} == {"low-0", "low-1", "low-2", "low-3"}
 
 
@@ -83,13 +83,13 @@ def test_pods_that_are_being_deleted_do_not_keep_up_the_minimum_for_others() -> 
     world.see(world.kube.pods["low-0"])
     world.pod("high", 4, priorityClassName="high", priority=1000)
     world.ask("high")
-    wait_until(lambda: {"low-1", "low-2", "low-3"} <= {name for _, name in world.kube.leaving})
+    world.until(lambda: {"low-1", "low-2", "low-3"} <= {name for _, name in world.kube.leaving})
     assert world.groups()["ns/high"]["state"] == "Preempting"
 
 
 def test_gangs_that_are_gone_are_forgotten() -> None:
     world = GangWorld()
-    gangs = world.service._facts.gangs
+    gangs = world.service.machine.facts.gangs
     for number in range(3):
         world.pod(f"w-{number}", 2, koordinator(f"train-{number}", 1, groups=f'["ns/train-{number}"]'))
         world.ask(f"w-{number}")
@@ -122,7 +122,7 @@ def test_a_pod_that_is_given_our_own_annotation_leaves_its_gang() -> None:
 def test_which_nodes_were_offered_is_remembered_until_a_pod_is_bound() -> None:
     world = GangWorld()
     pods = [world.pod(f"w-{number}", 4, koordinator("train", 2), nodeSelector={"disk": "ssd"}) for number in range(2)]
-    records = [world.service._pods.get(pod["metadata"]["uid"]) for pod in pods]
+    records = [world.service.machine.facts.pods.get(pod["metadata"]["uid"]) for pod in pods]
     world.filter(pods[0], ["n1", "n2"])
     assert [record is not None and record.offered is not None for record in records] == [True, False]
     world.filter(pods[1], ["n1", "n2"])
@@ -167,8 +167,8 @@ def test_a_gang_that_names_itself_among_those_of_another_namespace_takes_nobody_
     world.pod("w-0", 4, koordinator("train", 1), **low)
     world.settle()
     world.pod("x", 4, koordinator("x", 1, groups='["ns/train", "other/x"]'), namespace="other", **low)
-    gangs = world.service._facts.gangs
-    leaving = gangs.leaving_with([record for record in world.service._pods if record.name == "x"])
+    gangs = world.service.machine.facts.gangs
+    leaving = gangs.leaving_with([record for record in world.service.machine.facts.pods if record.name == "x"])
     assert [record.name for record in leaving] == ["x"]
 
 
@@ -188,7 +188,7 @@ def test_a_pod_without_devices_may_leave_its_gang_and_come_back() -> None:
         pod["metadata"]["annotations"] = dict(annotations)
         world.kube.touch(pod)
         world.see(pod)
-        assert bool(world.service._facts.gangs.get(GangKey("ns", "train"))) is bool(annotations)
+        assert bool(world.service.machine.facts.gangs.get(GangKey("ns", "train"))) is bool(annotations)
     assert world.ask("ps") == "n0"
 
 
@@ -198,7 +198,7 @@ def test_pods_that_are_over_say_what_their_object_says_also_if_that_is_known_lat
     world = GangWorld(objects=objects)
     world.pod("w-0", 2, labels={podgroup.LABEL: "train"}, nodeName="n0")
     world.become("w-0", "Succeeded")
-    gangs, key, ref = world.service._facts.gangs, GangKey("ns", "train"), podgroup.KIND.ref("ns", "train")
+    gangs, key, ref = world.service.machine.facts.gangs, GangKey("ns", "train"), podgroup.KIND.ref("ns", "train")
     found[ref] = {"metadata": {"name": "train", "namespace": "ns"}, "spec": {"minMember": 2}}
     world.service.object_seen(ref)
     gang = gangs.get(key)
@@ -206,7 +206,7 @@ def test_pods_that_are_over_say_what_their_object_says_also_if_that_is_known_lat
     assert gang.terms().minimum == 2
     world.drop("w-0")
     assert gangs.get(key) is None
-    assert not world.service._facts._members._naming
+    assert not world.service.machine.facts._members._naming
 
 
 def test_pods_that_come_do_not_have_their_gang_planned_because_another_gang_preempts() -> None:

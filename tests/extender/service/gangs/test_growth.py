@@ -1,14 +1,11 @@
 """The first pods of a gang that is being created need not be refused."""
 
-import time
-
 import pytest
 
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.gangs.growth import GROWING_S, MOST_S, REST, GrowingError, Growth
-from hived_extender.service.service import Patience
+from hived_extender.service.verbs import Patience
 from tests.extender.service.gang_world import GangWorld, koordinator
-from tests.extender.service.world import wait_until
 
 KEY = GangKey("ns", "train")
 OTHER = GangKey("ns", "other")
@@ -104,10 +101,11 @@ def test_a_gang_that_stays_incomplete_is_refused_soon() -> None:
         try:
             return "FailedNodes" in world.filter(pod)
         except GrowingError:
-            time.sleep(0.01)
+            world.pass_time(0.01)
             return False
 
-    wait_until(is_refused)
+    while not is_refused():
+        pass
 
 
 def test_kube_scheduler_is_told_the_same_until_the_gang_is_complete() -> None:

@@ -45,7 +45,7 @@ class JobSetWorld(GangWorld):
         super().__init__(spec=load_text(CONFIG, "racks.yaml", environ={}).cluster)
         access = AccessRules(virtual_clusters={"a": VirtualClusterAccess((NamespaceEntry("ns"),))})
         rules = PodRules(access=access, topology_levels={RACK: "RACK"})
-        self.service._interpreter.configure(self.service._facts._spec, rules)
+        self.service.machine.interpreter.configure(self.service.machine.terms._spec, rules)
 
     def job_pod(self, job: int, index: int, gpus: int = 4, minimum: int = 4, jobs: int = 2, **spec: Any) -> Json:
         """A pod as the Job controller and JobSet's webhook make it."""

@@ -1,13 +1,11 @@
 """The life of a gang, as kube-scheduler and its pods' authors see it."""
 
-import time
-
 import pytest
 
 from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.service.writes.notices import Pace
+from hived_extender.service.notices import Pace
 from tests.extender.service.gang_world import GangWorld, koordinator
-from tests.extender.service.world import spec_text, wait_until
+from tests.extender.service.world import spec_text
 
 
 def test_a_gang_starts_when_its_last_pod_is_there() -> None:
@@ -35,7 +33,7 @@ def test_pods_that_were_asked_about_before_hear_who_has_come_since() -> None:
         world.pod(f"w-{number}", 2, koordinator("train", 3))
         world.ask(f"w-{number}")
     for name in ("w-0", "w-1"):
-        wait_until(lambda name=name: "2 of 3 pods created (missing w-2)" in told(world, name))
+        world.until(lambda name=name: "2 of 3 pods created (missing w-2)" in told(world, name))
 
 
 def test_a_pod_that_nobody_asks_about_any_more_hears_that_its_gang_is_complete() -> None:
@@ -45,7 +43,7 @@ def test_a_pod_that_nobody_asks_about_any_more_hears_that_its_gang_is_complete()
     for number in range(3):
         world.pod(f"w-{number}", 4, koordinator("train", 4))
     world.ask("w-0")
-    wait_until(lambda: "(4 pods start together): insufficient capacity" in told(world, "ps"))
+    world.until(lambda: "(4 pods start together): insufficient capacity" in told(world, "ps"))
     assert "created" not in told(world, "ps")
 
 
@@ -55,11 +53,11 @@ def test_a_pod_hears_that_its_gang_is_complete_before_kube_scheduler_asks_about_
     for number in range(2):
         world.pod(f"w-{number}", 4, koordinator("train", 3))
         world.ask(f"w-{number}")
-    wait_until(lambda: "2 of 3 pods created" in told(world, "w-0") and "2 of 3 pods created" in told(world, "w-1"))
+    world.until(lambda: "2 of 3 pods created" in told(world, "w-0") and "2 of 3 pods created" in told(world, "w-1"))
     world.pod("w-2", 4, koordinator("train", 3))
     world.delete(other)  # may have made room, so that all are tried, beginning with the first
     for number in range(3):
-        wait_until(lambda name=f"w-{number}": "(3 pods start together)" in told(world, name))
+        world.until(lambda name=f"w-{number}": "(3 pods start together)" in told(world, name))
 
 
 def test_a_gang_without_room_holds_nothing() -> None:
@@ -282,7 +280,7 @@ def test_a_gang_that_falls_below_its_minimum_leaves_as_a_whole() -> None:
     assert len(world.settle()) == 5
     world.pod("high", 4, priorityClassName="high", priority=1000)
     world.settle(1)
-    wait_until(lambda: len(world.kube.leaving) == 5)
+    world.until(lambda: len(world.kube.leaving) == 5)
     assert sorted(name for _, name in world.kube.leaving) == ["low-0", "low-1", "low-2", "low-3", "ps"]
 
 
@@ -293,8 +291,8 @@ def test_a_gang_that_keeps_its_minimum_loses_no_more_than_it_has_to() -> None:
     assert len(world.settle()) == 4
     world.pod("high", 4, priorityClassName="high", priority=1000)
     world.settle(1)
-    wait_until(lambda: world.kube.leaving)
-    time.sleep(0.1)
+    world.until(lambda: world.kube.leaving)
+    world.pass_time(0.1)
     assert len(world.kube.leaving) == 1
 
 
@@ -305,7 +303,7 @@ def test_pods_beyond_the_minimum_are_the_first_to_go() -> None:
     assert len(world.settle()) == 2
     world.pod("high", 4, priorityClassName="high", priority=1000)
     world.settle(1)
-    wait_until(lambda: world.kube.leaving)
+    world.until(lambda: world.kube.leaving)
     assert world.kube.leaving == [("evicted", "w-1")]
 
 
@@ -371,7 +369,7 @@ def test_the_waiting_time_is_told_when_it_is_over() -> None:
     world = GangWorld()
     world.pod("w-0", 2, koordinator("train", 2, waiting_time="20ms"))
     world.ask("w-0")
-    wait_until(lambda: ("w-0", "GangTimedOut") in world.kube.events)
+    world.until(lambda: ("w-0", "GangTimedOut") in world.kube.events)
     expected = "podgroup ns/train has waited for 0.02 s and could not start; it goes on waiting"
     assert expected in world.kube.messages
     world.service.close()

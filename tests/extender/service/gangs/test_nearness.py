@@ -27,7 +27,7 @@ def world(placement: str = "") -> GangWorld:
     configuration = load_text(CONFIG.replace("PLACEMENT", placement), "racks.yaml", environ={})
     made = GangWorld(spec=configuration.cluster)
     rules = replace(RULES, packed=configuration.rules.packed)
-    made.service._interpreter.configure(configuration.cluster, rules)
+    made.service.machine.interpreter.configure(configuration.cluster, rules)
     made.pod("first", 4)
     made.settle()
     return made

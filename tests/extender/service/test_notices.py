@@ -2,11 +2,12 @@
 
 import math
 
-from hived_extender.service.writes.notices import ALLOCATED, Board, Condition, Notice, Pace, Reason
+from hived_extender.service.notices import ALLOCATED, Announced, Board, Condition, Notice, Pace, Reason
 
 PACE = Pace(hold_s=0, change_s=0, repeat_s=10, burst=4, refill_s=300, reserve=2)
 WAITING = Condition(False, "Waiting", "no room")
 HAS_CELLS = Condition(True, ALLOCATED, "node n1")
+AWAY = Announced(0, is_away=True)
 
 
 def board() -> Board:
@@ -16,10 +17,8 @@ def board() -> Board:
 def tell(one: Board, now: float) -> list[tuple[str, str, int]]:
     """Write what is due: reason, message, times."""
     taken = one.take(now)
-    for notice in taken.notices:
-        one.told(notice, now)
-    if taken.condition is not None:
-        one.know(taken.condition)
+    has_looked = taken.condition is not None
+    one.wrote(taken.notices, Announced(len(taken.notices), has_looked=has_looked, stored=taken.condition), now)
     return [(notice.reason.value, notice.message, notice.times) for notice in taken.notices]
 
 
@@ -80,7 +79,7 @@ def test_what_could_not_be_written_is_told_later_with_its_count() -> None:
     one.say(Reason.WAITING, "no room", 5.0, 5.0)
     taken = one.take(5).notices
     one.say(Reason.WAITING, "no room", 6.0, 6.0)
-    one.put_back(taken[0])
+    one.wrote(taken, AWAY, 6.0)
     assert one.take(7).notices == [Notice(Reason.WAITING, "no room", 2, 5.0)]
 
 
@@ -94,7 +93,7 @@ def test_what_could_not_be_written_is_not_told_when_it_is_over() -> None:
         one.say(Reason.WAITING, "no room", 0, 0)
         taken = one.take(0).notices
         end(one)
-        one.put_back(taken[0])
+        one.wrote(taken, AWAY, 1)
         assert "Waiting" not in {reason for reason, _, _ in tell(one, 2)}
 
 

@@ -7,11 +7,13 @@ waiting pod again whenever anything of it changes, its conditions included.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
 
 from hived_extender.kube.events import NORMAL, WARNING
 from hived_extender.pods.annotations import PREFIX
+from hived_extender.pods.wire import PodCondition
 
 CONDITION_TYPE = PREFIX + "CellsAllocated"
 """The condition that we write into the status of pods."""
@@ -75,6 +77,13 @@ class Condition:
     reason: str
     message: str
 
+    @classmethod
+    def read(cls, condition: PodCondition | None) -> "Condition | None":
+        """As a pod has it."""
+        if condition is None:
+            return None
+        return cls(condition.status == "True", condition.reason or "", condition.message or "")
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -105,7 +114,7 @@ class Notice:
 
 
 @dataclass(slots=True)
-class Round:
+class Due:
     """What is to be written about a pod now."""
 
     notices: list[Notice] = field(default_factory=list)
@@ -121,13 +130,29 @@ class Round:
         return is_denied or any(notice.reason in _PATIENT for notice in self.notices)
 
 
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """How many of some notices were written, or never can be, and what is known of the condition if it `has_looked`.
+
+    Where the API server `is_away`, the rest may be written later. `stored` is the condition, unless it is not known
+    whether a write succeeded. `is_gone` says that there is no such object any more.
+    """
+
+    notice_count: int
+    has_looked: bool = False
+    stored: Condition | None = None
+    is_stored_known: bool = True
+    is_away: bool = False
+    is_gone: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Board:
     """What is said of one pod, and what has been told. Not thread-safe.
 
     `stored` is the pod's condition on the API server as far as we know, None until a watch shows one; `is_stored_known`
-    is False after a write of which we do not know whether it succeeded. `is_busy` and `queued_at` are for
-    who owns the board. `about` is the kind of object, where it is no pod.
+    is False after a write of which we do not know whether it succeeded. `about` is the kind of object, where it is no
+    pod.
     """
 
     uid: str
@@ -139,8 +164,6 @@ class Board:
     stored: Condition | None = None
     is_stored_known: bool = True
     is_gone: bool = False
-    is_busy: bool = False
-    queued_at: float = math.inf
     _waits_since: float = math.inf
     _wait_told_at: float = -math.inf
     _tokens: float = field(init=False)
@@ -213,12 +236,12 @@ class Board:
         moments = [self._notice_due_at(notice) for notice in self._notices.values()]
         return min([*moments, self._condition_due_at()])
 
-    def take(self, now: float) -> Round:
-        """What is due. To be answered, notice by notice, with `told` or `put_back`, and `know` or `doubt`."""
+    def take(self, now: float) -> Due:
+        """What is due; to be followed by `wrote`."""
         notices = [notice for notice in self._notices.values() if self._notice_due_at(notice) <= now]
         for notice in notices:
             del self._notices[notice.reason]
-        taken = Round(notices, self._wanted if self._condition_due_at() <= now else None)
+        taken = Due(notices, self._wanted if self._condition_due_at() <= now else None)
         if taken.is_of_wait:
             self._wait_told_at = now
         if any(one.reason is not Reason.SCHEDULED for one in notices) or (
@@ -228,11 +251,20 @@ class Board:
             self._tokens, self._at = min(self.pace.burst, self._tokens + gained) - 1, now
         return taken
 
-    def told(self, notice: Notice, now: float) -> None:
-        """A notice was written, or cannot be."""
-        self._told[notice.reason] = notice.message, now
+    def wrote(self, notices: Sequence[Notice], found: Announced, now: float) -> None:
+        """Some of the notices were written, and of the condition this is known."""
+        for notice in notices[: found.notice_count]:
+            self._told[notice.reason] = notice.message, now
+        for notice in notices[found.notice_count :]:
+            self._put_back(notice)
+        if found.has_looked and found.is_stored_known:
+            self.know(found.stored)
+        elif found.has_looked:
+            self.doubt()
+        if found.is_gone:
+            self.leave()
 
-    def put_back(self, notice: Notice) -> None:
+    def _put_back(self, notice: Notice) -> None:
         """A notice could not be written now. It is dropped if it is out of date by now."""
         newer = self._notices.get(notice.reason)
         if notice.reason in _PATIENT:

@@ -9,8 +9,8 @@ from hived.groups import bind_info_of_slot
 from hived.specs import MIN_GUARANTEED_PRIORITY, VirtualClusterSpec
 from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, IntArray
-from hived_extender.service.successor import Successor
-from hived_extender.service.writes.notices import Reason
+from hived_extender.reconfiguration.successor import Successor
+from hived_extender.service.notices import Reason
 
 
 class Verdict(Enum):

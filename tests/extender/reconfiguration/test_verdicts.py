@@ -4,8 +4,8 @@ import pytest
 
 from hived_config.loader import Configuration, load_text
 from hived_extender.reconfiguration.change import Change
-from hived_extender.service.verdicts import Verdicts
-from hived_extender.service.writes.evictor import PreemptionPolicy
+from hived_extender.reconfiguration.verdicts import Verdicts
+from hived_extender.service.preemptions import PreemptionPolicy
 from tests.extender.service.world import CONFIG, World, preempt_args, spec_text
 
 

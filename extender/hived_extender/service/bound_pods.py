@@ -1,0 +1,296 @@
+"""What the core knows of pods, and what bound pods are known by: the annotations that hived wrote onto them.
+
+A bound pod is taken in where its annotations say, if they prove it. Where they do not say so any more, what hived wrote
+is kept elsewhere; where hived wants them to say something else, it writes them anew. Not thread-safe.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from hived.errors import UserError
+from hived.specs import BindInfo, PodRequest
+from hived.state import Group
+from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, bind_annotations, isolation_text
+from hived_extender.pods.gang_annotations import annotations_anew
+from hived_extender.pods.interpreter import Interpreter
+from hived_extender.pods.proofs import Prover
+from hived_extender.pods.readings import Reading, ready
+from hived_extender.pods.wire import Pod
+from hived_extender.service.announcements import Announcements
+from hived_extender.service.devices.keeper import DeviceKeeper
+from hived_extender.service.effects import AnnotatePod
+from hived_extender.service.gangs.names import GroupNames, qualified, written_name
+from hived_extender.service.gangs.promises import Promises
+from hived_extender.service.gangs.rounds import Rounds
+from hived_extender.service.gangs.table import Gangs
+from hived_extender.service.holdings import without_place
+from hived_extender.service.ledger import Ledger, Term
+from hived_extender.service.outbox import Outbox
+from hived_extender.service.pods import PodRecord, PodState, PodTable
+from hived_extender.service.rewrites import ChangedBindings, Rewrites
+
+log = logging.getLogger(__name__)
+
+
+class BoundPods:
+    """See the module. `devices` counts what cannot be had, which depends on who holds cells."""
+
+    def __init__(
+        self,
+        term: Term,
+        pods: PodTable,
+        gangs: Gangs,
+        rounds: Rounds,
+        interpreter: Interpreter,
+        prover: Prover,
+        outbox: Outbox,
+        announcements: Announcements,
+    ) -> None:
+        self._term = term
+        self._pods = pods
+        self._rounds = rounds
+        self._interpreter = interpreter
+        self._prover = prover
+        self._metrics = outbox.metrics
+        self._announcements = announcements
+        self._changed: dict[str, Mapping[str, str]] = {}
+        self._names = GroupNames()
+        self.promises = Promises(pods, gangs)
+        self.rewrites = Rewrites(outbox)
+        self.kept = ChangedBindings(outbox)
+        self.devices = DeviceKeeper(announcements, self.holds_cells)
+
+    def begin(self) -> None:
+        """A term has begun: have written what is not written as it should be."""
+        self._changed.clear()
+        self.keep_changed(*(record for record in self._pods if record.is_changed))
+        for record in self._pods:
+            if self._prover.has_key and record.bind_info is not None and not (record.is_proven or record.is_changed):
+                self.write_anew(record)  # an earlier version, or HiveD, has bound it
+
+    def end(self) -> None:
+        """The term is over: write nothing any more."""
+        self.devices.end()
+        self.rewrites.forget_all()
+        self.kept.forget_all()
+
+    def gone(self, record: PodRecord) -> None:
+        """A pod is gone: the core is told, and nothing is kept of it."""
+        self._names.forget(record.uid)
+        self.release(record)
+        if record.is_changed:
+            record.is_changed = False
+            self.keep_changed(record)
+
+    def release(self, record: PodRecord) -> None:
+        """Take back what the core knows of a pod."""
+        request, node, held = record.request, record.node, record.bind_info is not None
+        record.request, record.bind_info, record.node = None, None, ""
+        if self._term.ledger is not None and record.is_told and request is not None:
+            self._term.ledger.delete(request)
+            if held:
+                self.devices.pods_moved(node)
+        record.is_told = False
+
+    def ask_for(self, ledger: Ledger, record: PodRecord, request: PodRequest) -> None:
+        """The core is about to be asked on behalf of a pod, which may ask for something else than before.
+
+        Raises UserError, and changes nothing, if it may not.
+        """
+        if record.is_told and record.request != request:
+            ledger.check_changed(request)
+            self.release(record)
+        record.request, record.is_told = request, True
+        self._rounds.asked_alone(record)
+
+    def holds_cells(self, uid: str) -> bool:
+        """Does the core know of cells that this pod has?"""
+        record = self._pods.get(uid)
+        return record is not None and record.is_told and record.bind_info is not None
+
+    def own_request(self, record: PodRecord, reading: Reading) -> PodRequest:
+        """What a pod asks for in our own words. Raises UserError if it asks for what it may not have."""
+        spec = ready(reading.spec)
+        written = spec.group.name
+        if not written or (reading.proof is not None and not reading.is_own):
+            group = written or record.key
+        elif reading.proof is None:
+            group = self._names.name(record.namespace, written)
+        else:
+            group = written if _is_bare(reading, written) else qualified(record.namespace, written)
+        if reading.proof is None:
+            self._interpreter.check_access(record.namespace, spec.virtual_cluster, spec.priority)
+        return record.own_request(spec, group)
+
+    def seen(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
+        """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
+        self.promises.drop(record.uid)
+        if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod, reading):
+            self._pods.move(record, PodState.BOUND)
+            with suppress(UserError):
+                self.promises.take(record, reading)  # another replica may lead before all of them are kept
+            log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
+            self._tell_scheduled(record, self._announcements.scheduled)
+            if record.is_downgraded:
+                self.write_anew(record)
+            self.compare(record, reading)
+            return
+        self.release(record)
+        record.node = pod.node
+        self._pods.move(record, PodState.BOUND)
+        try:
+            self._read(record, reading)
+        except UserError as error:
+            self.tell_unaccounted(record, error)
+            return
+        if self._term.ledger is not None:
+            self.account(self._term.ledger, record)
+
+    def _read(self, record: PodRecord, reading: Reading) -> None:
+        """Take what a bound pod's annotations say of its place. Raises UserError if they do not say, or prove, it."""
+        record.reading = None  # its text may be long
+        if reading.proof is None:
+            ready(reading.place)
+        self.promises.take(record, reading)
+        if isinstance(reading.place, UserError) and record.ask is not None and not record.ask.leaf_cell_count:
+            return
+        info = ready(reading.place)
+        record.request, record.bind_info = self.own_request(record, reading), info
+        record.is_proven = reading.is_signed
+        record.is_bare = reading.is_own and _is_bare(reading, record.request.spec.group.name)
+        if record.is_bare and record.request.spec.group.name != record.key:
+            self._names.keep(record.uid, record.namespace, record.request.spec.group.name)
+
+    def compare(self, record: PodRecord, reading: Reading) -> None:
+        """A pod that is known to be bound was seen: does it still say what hived wrote?"""
+        record.reading = None
+        has_place = isinstance(reading.place, BindInfo)
+        if has_place and (record.bind_info is None or self._term.ledger is None):
+            with suppress(UserError):  # its binding has been proven meanwhile, or the leader has written it anew
+                was_known = record.bind_info is not None
+                self._read(record, reading)
+                if self._term.ledger is not None and not was_known:
+                    self.account(self._term.ledger, record)
+        if record.bind_info is None or not self._prover.has_key:
+            return
+        record.is_proven = record.is_proven or reading.is_signed
+        self._note_changed(record, reading.proof is None or reading.place != record.bind_info)
+
+    def _note_changed(self, record: PodRecord, is_changed: bool) -> None:
+        """A bound pod does not say what hived wrote, or not yet what it is about to write; or it does again."""
+        if is_changed == record.is_changed:
+            return
+        record.is_changed = is_changed
+        if not record.is_downgraded:
+            log.warning("bound pod changed", extra={"fields": {"pod": record.key, "is_as_written": not is_changed}})
+        record.is_downgraded = record.is_downgraded and is_changed
+        self.keep_changed(record)
+
+    def keep_changed(self, *records: PodRecord) -> None:
+        """Have what is not to be read from these pods any more written down, where their owners cannot."""
+        for record in records:
+            annotations = self._annotations_anew(record) if record.is_changed else {}
+            if annotations:
+                self._changed[record.uid] = annotations
+            else:
+                self._changed.pop(record.uid, None)
+        if self._term.ledger is not None:
+            self.kept.keep(dict(self._changed))
+
+    def _annotations_anew(self, record: PodRecord) -> dict[str, str]:
+        """All that binding has written onto a pod, made again."""
+        if record.request is None or record.bind_info is None:
+            return {}
+        gang = str(record.gang or "") if record.is_of_dialect else None
+        written = written_name(record.namespace, record.request.spec.group.name) if gang is None else ""
+        texts = annotations_anew(record.request, record.bind_info, gang, "" if written == record.key else written)
+        return texts | self._prover.sign(record.uid, record.node, texts, is_bare=record.is_bare)
+
+    def take_changed(self, changed: Mapping[str, Reading]) -> None:
+        """What pods were given whose annotations do not say so any more, by uid; to be told before a term begins."""
+        for uid, reading in changed.items():
+            record = self._pods.get(uid)
+            is_bound = record is not None and record.state is PodState.BOUND
+            if record is None or not is_bound or record.bind_info == reading.place:
+                continue  # the pod says so again
+            if isinstance(reading.place, BindInfo):
+                with suppress(UserError):
+                    self._read(record, reading)
+                    record.is_changed = record.bind_info is not None
+
+    def to_write(self, record: PodRecord, node: str) -> dict[str, str]:
+        """The annotations of a pod that is being bound to a node, and the proof that it was."""
+        texts = self._rounds.annotations(record)
+        if record.request is not None and not record.is_of_dialect:
+            record.is_bare = self._names.is_bare(record.namespace, record.request.spec.group.name)
+        return texts | self._prover.sign(record.uid, node, texts, is_bare=record.is_bare) if texts else texts
+
+    def account(self, ledger: Ledger, record: PodRecord) -> None:
+        """Tell the core of a bound pod."""
+        if record.request is None or record.bind_info is None:
+            return
+        try:
+            ledger.adopt(record.request, record.bind_info)
+        except UserError as error:
+            self.tell_unaccounted(record, error)
+            return
+        record.is_told = True
+        self.devices.pods_moved(record.node)
+        self._tell_scheduled(record, self._announcements.replayed)
+        log.debug("bound pod replayed", extra={"fields": {"pod": record.key, "node": record.node}})
+
+    def _tell_scheduled(self, record: PodRecord, tell: Callable[..., None]) -> None:
+        if record.request is not None and record.bind_info is not None:
+            spec, cells = record.request.spec, record.bind_info.leaf_cell_indices
+            tell(record, record.node, cells, vc=spec.virtual_cluster, group=spec.group.name)
+
+    def tell_unaccounted(self, record: PodRecord, error: UserError) -> None:
+        """The core cannot have a pod run where it runs."""
+        self._metrics.recovery_failures.inc()
+        log.warning("bound pod not accounted", extra={"fields": {"pod": record.key, "reason": error.message}})
+
+    def downgrade(self, group: Group) -> None:
+        """A group has lost its place in its VC: tell its pods, and write that onto them, for a rebuild to know.
+
+        Bind info without preassigned cell types means just that, to HiveD too. A group that finds its place taken when
+        it is replayed keeps its annotations: another configuration may have room for it again.
+        """
+        if self._term.ledger is None or group.lazy_preemptor in (None, group.name):
+            return
+        records = (self._pods.get(holder.uid) for holder in group.holders if holder is not None)
+        members = None
+        for record in dict.fromkeys(one for one in records if one is not None):
+            self._announcements.lazily_preempted(record, group.name, group.lazy_preemptor or "")
+            if record.bind_info is None:
+                continue
+            members = members or without_place(record.bind_info.members)
+            record.bind_info = replace(record.bind_info, members=members)
+            record.is_downgraded = True
+            if record.state is PodState.BOUND:
+                self.write_anew(record)
+                if self._prover.has_key:  # until the pod says so
+                    self._note_changed(record, True)
+                    self.keep_changed(record)
+
+    def write_anew(self, record: PodRecord) -> None:
+        """Have the annotations of a bound pod written again."""
+        if record.request is not None and record.bind_info is not None:
+            changed = {BIND_INFO: bind_annotations(record.bind_info)[BIND_INFO]}
+            self.rewrites.ask(AnnotatePod(record.named, changed, self._annotations_anew(record), record.is_bare))
+
+
+def _is_bare(reading: Reading, written: str) -> bool:
+    """Did an earlier version bind the pod, in a group of a name without the namespace? None has a colon in it."""
+    return reading.proof is not None and reading.proof.is_bare and ":" not in written
+
+
+def _is_bound_as_decided(record: PodRecord, pod: Pod, reading: Reading) -> bool:
+    """False if the pod's annotation names other leaf cells: another scheduler placed it on our node. Annotations that
+    nothing proves say nothing: its owner may have changed them at once.
+    """
+    if reading.proof is None and record.is_writing:
+        return True
+    written = pod.annotations.get(LEAF_CELL_ISOLATION)
+    return record.bind_info is None or written in (None, isolation_text(record.bind_info))

@@ -1,0 +1,107 @@
+"""The nodes as Kubernetes shows them, whatever runs there, and the offers that follow. Not thread-safe."""
+
+import logging
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from hived.errors import UserError
+from hived_extender.kube.versions import is_older
+from hived_extender.kube_rules.demands import RuledPod
+from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.kube_rules.residents import Residents
+from hived_extender.pods.wire import Node, Pod
+from hived_extender.service.ledger import Ledger, Term
+from hived_extender.service.offers import Offers
+from hived_extender.service.retries import Retries
+
+log = logging.getLogger(__name__)
+
+NODE_VERSIONS = 10_000
+"""Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
+
+
+class ClusterNodes:
+    """`offers` is another one in each term; `healthy` and `residents` are for others to read."""
+
+    def __init__(self, term: Term, retries: Retries) -> None:
+        self._term = term
+        self._retries = retries
+        self._nodes: dict[str, RuledNode] = {}
+        self._versions: dict[str, str] = {}
+        self.residents = Residents()
+        self.offers = Offers(None, (), self.residents, ())
+        self.healthy: set[str] = set()
+
+    def begin(self, ledger: Ledger, devices: Collection[str]) -> None:
+        """Offer the nodes of this ledger from now on. `devices` are the resources that count as cells."""
+        if self.residents.names != ledger.node_names:
+            before, self.residents = self.residents, Residents(ledger.node_names)
+            for uid in before.uids():
+                resident = before.get(uid)
+                if resident is not None:
+                    self.residents.put(
+                        uid, resident.node, resident.pod, is_leaving=resident.is_leaving, has_cells=resident.has_cells
+                    )
+        self.offers = Offers(ledger.state.topology, self._nodes.values(), self.residents, devices, self.offers)
+
+    def seen(self, node: Node, *, is_gone: bool = False) -> bool:
+        """A node was seen like this, or was when it went, which is as bad as bad. False if more is known already."""
+        name, version = node.metadata.name, node.metadata.version
+        if is_older(version, self._versions.get(name, "")):
+            return False
+        self._versions[name] = version
+        if is_gone:
+            self._nodes.pop(name, None)
+            self.offers.remove(name)
+        else:
+            ruled = self._nodes[name] = RuledNode.read(node)
+            if self.offers.put(ruled) and self._term.ledger is not None:
+                # Pods that kube-scheduler has no node for, but may have now, it would ask about only if they fit.
+                self._retries.room_made()
+        self._set_health(name, node.is_healthy and not is_gone)
+        if len(self._versions) > NODE_VERSIONS + len(self.healthy):
+            gone = self._versions.keys() - self.healthy
+            for other in sorted(gone)[: len(gone) // 2]:
+                del self._versions[other]
+        return True
+
+    def sync(self, names: Collection[str]) -> None:
+        """There are no other nodes than these, and what is seen next of them is new."""
+        self._versions.clear()
+        for name in self._nodes.keys() - set(names):
+            del self._nodes[name]
+            self.offers.remove(name)
+        for name in sorted(self.healthy - set(names)):
+            self._set_health(name, False)
+
+    def _set_health(self, name: str, is_healthy: bool) -> None:
+        if is_healthy == (name in self.healthy):
+            return
+        (self.healthy.add if is_healthy else self.healthy.discard)(name)
+        self.offers.changed(name)
+        if self._term.ledger is not None and name in self._term.ledger.state.topology.node_index:
+            self._term.ledger.set_node(name, is_healthy)
+            log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
+
+    def note_resident(self, pod: Pod, ruled: Callable[[Pod], RuledPod], *, has_cells: bool) -> None:
+        """Whoever places a pod: it uses its node, and other pods may not want to be near it.
+
+        `ruled` reads it, or raises UserError.
+        """
+        meta = pod.metadata
+        if pod.has_completed or not pod.node:
+            self.left(meta.uid)
+            return
+        known = self.residents.get(meta.uid)
+        is_leaving = bool(meta.deletion_timestamp)
+        if known is None or known.is_leaving != is_leaving or known.pod.labels != pod.labels:
+            with suppress(UserError):
+                self.residents.put(meta.uid, pod.node, ruled(pod), is_leaving=is_leaving, has_cells=has_cells)
+
+    def left(self, uid: str) -> None:
+        """A pod does not run any more."""
+        resident = self.residents.remove(uid)
+        if resident is not None:
+            self.offers.changed(resident.node)
+            if not resident.has_cells and self._term.ledger is not None:
+                self._retries.room_made()

@@ -1,0 +1,114 @@
+"""Everything that the machine can have done in the world. Values only: the runner carries them out.
+
+Each effect but the holds of bindings is answered by one `stimuli.Wrote`, so that the machine knows what is under way.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hived_extender.pods.dialects.description import GangKey, ObjectRef
+from hived_extender.service.gangs.states import GangState
+from hived_extender.service.notices import Condition, Notice
+from hived_extender.service.pods import PodName
+
+
+@dataclass(frozen=True, slots=True)
+class BindPod:
+    """Bind a pod and annotate it, if it has this resourceVersion. `origin` is "scheduler" or "force"."""
+
+    pod: PodName
+    node: str
+    version: str
+    annotations: Mapping[str, str]
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPod:
+    """Read a pod that is to be bound and that no watch has told of."""
+
+    pod: PodName
+
+
+@dataclass(frozen=True, slots=True)
+class TouchPod:
+    """Change a pod, so that kube-scheduler tries it again."""
+
+    pod: PodName
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatePod:
+    """Change annotations of a bound pod and prove them.
+
+    `anew` is all that was written onto it: it replaces what is there, unless that is proven. For `is_bare` see
+    `proofs.Proof`.
+    """
+
+    pod: PodName
+    changed: Mapping[str, str]
+    anew: Mapping[str, str]
+    is_bare: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EvictPod:
+    """Make a pod leave; `by_force` deletes it whatever disruption budgets say."""
+
+    pod: PodName
+    by_force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Write events and a condition about an object. `about` is its kind.
+
+    `stored` is the condition that it has as far as is known, which is to be read first unless `is_stored_known`.
+    """
+
+    pod: PodName
+    about: str
+    notices: tuple[Notice, ...]
+    condition: Condition | None
+    stored: Condition | None
+    is_stored_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeepChanged:
+    """Write down where tenants cannot write what pods were given whose annotations do not say so any more, by uid."""
+
+    changed: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatuses:
+    """Write how far gangs have come into the objects that describe them; None for a gang without pods."""
+
+    states: Mapping[GangKey, GangState | None]
+    sources: Mapping[GangKey, ObjectRef]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldBindings:
+    """Let calls to bind these pods, by uid, wait for `ReleaseBindings`."""
+
+    uids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseBindings:
+    """Let calls to bind these pods go on."""
+
+    uids: tuple[str, ...]
+
+
+Write = BindPod | ReadPod | TouchPod | AnnotatePod | EvictPod | Announce | KeepChanged | WriteStatuses
+Effect = Write | HoldBindings | ReleaseBindings
+
+
+@dataclass(frozen=True, slots=True)
+class Awaits:
+    """An answer that follows the carrying out of an effect, by whoever asked."""
+
+    effect: BindPod | ReadPod

@@ -1,0 +1,107 @@
+"""What pods of a gang are told while it waits: what it lacks, and that it has waited for too long. Not thread-safe."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from hived.errors import UserError
+from hived_extender.pods.dialects.description import GangKey
+from hived_extender.service.announcements import Announcements
+from hived_extender.service.facts import Facts
+from hived_extender.service.gangs.plans import Round
+from hived_extender.service.notices import CONDITION_TYPE
+from hived_extender.service.outbox import Outbox
+from hived_extender.service.pods import PodRecord, PodState
+
+TELL_S = 0.5
+"""How long news of a gang that forms may wait to be told to all its pods: the next pod may be on its way."""
+
+OVER = "gang's time"
+FORMING = "gang forms"
+TIMERS = (OVER, FORMING)
+
+
+class GangNews:
+    """See the module."""
+
+    def __init__(self, facts: Facts, outbox: Outbox, announcements: Announcements) -> None:
+        self._facts = facts
+        self._outbox = outbox
+        self._announcements = announcements
+
+    def time_came(self, kind: str, key: GangKey) -> None:
+        """A gang has waited for too long, or has formed for long enough to be told."""
+        if self._facts.ledger is None:
+            return
+        if kind == OVER:
+            self._time_is_over(key)
+        else:
+            plan = self._facts.gangs.plan(key)
+            if plan.forming:
+                self._tell_mates(key, plan.forming)
+
+    def watch_time(self, record: PodRecord) -> None:
+        """A pod waits: tell it when its gang has waited for too long."""
+        gang = self._facts.gangs.get(record.gang) if record.gang is not None else None
+        if gang is None or (OVER, gang.key) in self._outbox.timers:
+            return
+        with suppress(UserError):
+            if waiting_s := gang.terms().waiting_s:
+                self._outbox.wake_in((OVER, gang.key), waiting_s)
+
+    def _time_is_over(self, key: GangKey) -> None:
+        gang, plan = self._facts.gangs.get(key), self._facts.gangs.plan(key)
+        if gang is None or (plan.round is None and not plan.forming):
+            return
+        with suppress(UserError):
+            text = f"podgroup {key} has waited for {gang.terms().waiting_s:g} s and could not start; it goes on waiting"
+            for record in gang.in_order():
+                if record.state is PodState.WAITING and not record.may_go:
+                    self._announcements.timed_out(record, text)
+                    self.watch_time(record)
+
+    def in_short(self, record: PodRecord) -> str:
+        """The reason for kube-scheduler of a pod whose gang forms, "" for another: the same until the gang is complete.
+
+        It writes its answer onto the pod, and tries each pod again that has changed.
+        """
+        if record.gang is None or not self._facts.gangs.plan(record.gang).forming:
+            return ""
+        return f"rejected by podgroup {record.gang}: it is not complete (the condition {CONDITION_TYPE} has more)"
+
+    def tell_gang_soon(self, record: PodRecord) -> None:
+        """kube-scheduler asked about a pod whose gang forms, and tells it; the others are to know in a moment too."""
+        self.watch_time(record)
+        if record.gang is None:
+            return
+        key, plan = record.gang, self._facts.gangs.plan(record.gang)
+        if plan.forming and not plan.is_told and (FORMING, key) not in self._outbox.timers:
+            self._outbox.wake_in((FORMING, key), TELL_S)
+
+    def tell_forming(self, record: PodRecord, reason: str) -> None:
+        """Tell all pods of a gang what it waits for, once for each change."""
+        self.watch_time(record)
+        if record.gang is None or not self._facts.gangs.plan(record.gang).forming:
+            self._announcements.waiting(record, reason)
+        else:
+            self._tell_mates(record.gang, reason)
+
+    def _tell_mates(self, key: GangKey, reason: str) -> None:
+        plan = self._facts.gangs.plan(key)
+        if not plan.is_told:
+            plan.is_told = True
+            for mate in self._facts.gangs.waiting_in(plan.keys):
+                self._announcements.waiting(mate, reason)
+
+    def tell_refused(self, asker: PodRecord | None, round_: Round, reason: str) -> None:
+        """The pods of a round but `asker` were told what was missing as it formed, which they now are not any more."""
+        plan = self._facts.gangs.plan(round_.key)
+        if not plan.is_told:
+            plan.is_told = True
+            for record in round_.members:
+                if record is not asker:
+                    self._announcements.waiting(record, reason)
+
+    def started(self, keys: Iterable[GangKey | None]) -> None:
+        """Gangs have their places: nobody waits too long any more."""
+        for key in set(keys):
+            self._outbox.timers.drop((OVER, key))

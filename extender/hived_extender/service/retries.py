@@ -1,0 +1,124 @@
+"""Which waiting pods are tried on the core although kube-scheduler does not ask about them.
+
+kube-scheduler tries a refused pod again on an event of the cluster that may matter to it. It has no reason to when the
+change is known to hived alone (a reservation ended, a replica began to lead with another configuration), nor when it
+asked about the pod just before hived's own watch told of the same change. So a moment after every change that makes
+room, each pod that was refused before it and has not been asked about since is tried on the core, and those that could
+run are woken. That costs microseconds for a pod that still has to wait. Waking it for nothing would cost kube-scheduler
+a whole cycle and the API server several writes.
+
+A new pod is tried too if kube-scheduler has not asked about it by then: it does not ask about a pod that its own
+filters leave no node for, and only the service can know that others are to make room. For the same reason a pod that
+could run, and has not been asked about since, is tried again after others got their nodes: its own may be among them.
+"""
+
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from hived_extender.service.outbox import Outbox
+
+TIMER = "retries"
+SWEEP = TIMER, "sweep"
+OVERTAKEN = TIMER, "overtaken"
+
+SLICE = 4
+"""Pods that are tried on the core at once, in half a millisecond."""
+
+RETRY_S = 2.0
+"""Until pods are tried again that could not be woken: the API server may be away."""
+
+OVERTAKEN_S = 5.0
+"""Until pods are tried again that could run, after others got their nodes. There may be thousands of them."""
+
+UNASKED = -1
+
+
+class Retries:
+    """Remembers every pod that waits, until it is settled: one that was woken may be overtaken."""
+
+    def __init__(self, outbox: Outbox, delay_s: float) -> None:
+        """`delay_s` is how long kube-scheduler has, after a change that made room, to ask again by itself."""
+        self._outbox = outbox
+        self._delay_s = delay_s
+        self._refusals: dict[str, int] = {}  # uid -> how many changes there had been when it was last refused or tried
+        self._change_count = 0
+        self._fitting: set[str] = set()  # those that could run when they were tried last
+        self._being_tried: set[str] = set()  # less those that something else was heard of since
+        self._backlog: deque[str] = deque()
+        self._slice_began = 0
+
+    @property
+    def has_backlog(self) -> bool:
+        """Are there pods to be tried now?"""
+        return bool(self._backlog)
+
+    def appeared(self, uid: str) -> None:
+        """A pod waits that kube-scheduler has not asked about yet."""
+        self._note(uid, UNASKED)
+        self._sweep_in(self._delay_s)
+
+    def not_woken(self, uid: str) -> None:
+        """A pod that could run could not be woken."""
+        self._note(uid, UNASKED)
+        self._sweep_in(RETRY_S)
+
+    def refused(self, uid: str) -> None:
+        """A pod was told to wait."""
+        self._note(uid, self._change_count)
+
+    def settled(self, uid: str) -> None:
+        """A pod has its node, or is gone."""
+        self._refusals.pop(uid, None)
+        self._being_tried.discard(uid)
+        self._fitting.discard(uid)
+        if self._fitting and OVERTAKEN not in self._outbox.timers:
+            self._outbox.wake_in(OVERTAKEN, OVERTAKEN_S)
+
+    def room_made(self) -> None:
+        """Something changed that may let a refused pod in."""
+        self._change_count += 1
+        if self._refusals:
+            self._sweep_in(self._delay_s)
+
+    def forget_all(self) -> None:
+        """The term is over: nobody's refusal matters any more."""
+        for pods in (self._refusals, self._being_tried, self._fitting, self._backlog):
+            pods.clear()
+
+    def time_came(self, _: str, what: str) -> None:
+        """Look for pods to be tried: all that were refused before the last change, or that may be overtaken."""
+        are_overtaken = what == OVERTAKEN[1]
+        known = set(self._backlog)
+        self._backlog += [
+            uid
+            for uid, seen in self._refusals.items()
+            if uid not in known and (seen < self._change_count or (are_overtaken and uid in self._fitting))
+        ]
+
+    def take_slice(self) -> list[str]:
+        """The pods to be tried next; to be followed by `tried`."""
+        uids: list[str] = []
+        while self._backlog and len(uids) < SLICE:
+            uid = self._backlog.popleft()
+            if uid in self._refusals:
+                uids.append(uid)
+        self._being_tried, self._slice_began = set(uids), self._change_count
+        return uids
+
+    def tried(self, uids: Sequence[str], fitting: Collection[str]) -> None:
+        """These pods have been tried. Those that are `fitting` could run, and may have to be preempted for later."""
+        for uid in uids:
+            if uid in self._being_tried:
+                self._refusals[uid] = self._slice_began  # what it changed itself, others of the slice may not have seen
+        self._fitting |= self._being_tried & set(fitting)
+        self._being_tried.clear()
+
+    def _note(self, uid: str, seen: int) -> None:
+        self._refusals[uid] = seen
+        self._being_tried.discard(uid)
+        self._fitting.discard(uid)
+
+    def _sweep_in(self, delay_s: float) -> None:
+        timers, at = self._outbox.timers, self._outbox.now.at + delay_s
+        if at < timers.due_of(SWEEP):
+            timers.set(SWEEP, at)

@@ -1,0 +1,202 @@
+"""Runs the machine in the world: one lock, one thread for time, one pool for writes.
+
+A stimulus is handed in under the lock. What it has done is carried out afterwards, without the lock, on the pool, and
+what comes of each effect is the next stimulus. The runner decides nothing: how many writes are under way at once, what
+is tried again and when, is the machine's to say.
+
+When the machine breaks one of its own rules, the service stops: every verb raises InvariantError, and `fault` says why,
+until somebody restarts the process, which rebuilds the state from the pods' annotations.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from hived.errors import InvariantError, UserError
+from hived_extender.kube.logs import tell_failure
+from hived_extender.service.effects import Awaits, Effect, HoldBindings, ReleaseBindings, Write
+from hived_extender.service.machine import Machine
+from hived_extender.service.outbox import Now
+from hived_extender.service.stimuli import Closing, Stimulus, TimeCame, TryWaiting, Wrote
+
+log = logging.getLogger(__name__)
+
+THREADS = 64
+"""More than the machine ever has under way at once, but for bindings by force."""
+
+REST = 9
+"""How many times as long as a slice of waiting pods took others are served before the next.
+
+A lock is not handed over to whoever waits for it. Under a backlog every change makes thousands of tries; they may take
+a tenth of a core.
+"""
+
+
+class BusyError(UserError):
+    """Others hold the lock, and whoever asked must not wait for it."""
+
+
+class Writes(Protocol):
+    """What carries effects out; `writes.Writer` does."""
+
+    def write(self, effect: Write, may_write: Callable[[], bool]) -> Wrote:
+        """Call the API server and tell what came of it. `may_write`: does the term of the decision go on?"""
+
+
+class Runner:
+    """Thread-safe. `holds` tells at any time and at once whether the term of leadership goes on."""
+
+    def __init__(self, machine: Machine, writes: Writes) -> None:
+        self.holds: Callable[[], bool] = lambda: False
+        self.fault = ""
+        self._machine = machine
+        self._writes = writes
+        self._lock = threading.Lock()
+        self._timer_set = threading.Condition(self._lock)
+        self._due_at = math.inf
+        self._held: dict[str, Future[None]] = {}
+        self._is_closing = False
+        self._under_way = 0
+        self._pool = ThreadPoolExecutor(THREADS, "write")
+        self._thread = threading.Thread(target=self._keep_time, name="timers", daemon=True)
+
+    def start(self) -> None:
+        """Begin to tell the machine that a time has come."""
+        self._thread.start()
+
+    def handle(self, stimulus: Stimulus, *, may_wait: bool = True) -> Any:
+        """Hand a stimulus in, have its effects carried out, and return the answer. Raises the answer if it is an error.
+
+        Where the answer awaits an effect, this thread carries that out first. Raises BusyError if others are served and
+        this call may not wait, and InvariantError once the machine is broken.
+        """
+        with self.exclusive(may_wait=may_wait) as machine:
+            answer, term = self.handle_within(stimulus), machine.term
+        if isinstance(answer, Awaits):
+            answer = self._write(answer.effect, term)
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
+
+    def handle_within(self, stimulus: Stimulus) -> Any:
+        """As `handle`, for whoever holds the lock already; an error is returned."""
+        machine = self._machine
+        answer, effects = machine.handle(stimulus, self._now())
+        if effects:
+            self._carry_out(effects, machine.term)
+        if machine.due_at < self._due_at:
+            self._due_at = machine.due_at
+            self._timer_set.notify_all()
+        return answer
+
+    @contextmanager
+    def exclusive(self, *, may_wait: bool = True) -> Iterator[Machine]:
+        """Hold the lock. Any exception but UserError, the machine's or the caller's, stops the service.
+
+        Raises InvariantError when that happens and ever after. Raises BusyError if others hold the lock and this call
+        may not wait.
+        """
+        if not self._lock.acquire(blocking=may_wait):
+            raise BusyError("busy")
+        try:
+            if self.fault:
+                raise InvariantError(f"stopped after an internal error: {self.fault}")
+            try:
+                yield self._machine
+            except UserError:
+                raise
+            except Exception as error:
+                self.fault = f"{type(error).__name__}: {error}"
+                ledger = self._machine.facts.ledger
+                fields = {"event": repr(ledger.last_event) if ledger else ""}
+                log.critical("stopped after an internal error", exc_info=error, extra={"fields": fields})
+                raise InvariantError(f"stopped after an internal error: {self.fault}") from error
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def look(self) -> Iterator[Machine]:
+        """Hold the lock to look at what is there, also when the service has stopped."""
+        with self._lock:
+            yield self._machine
+
+    def hold_of(self, uid: str) -> Future[None] | None:
+        """Done when the binding of this pod need not be held back any more; None if it need not be. Never waits."""
+        return self._held.get(uid)
+
+    def close(self, timeout_s: float) -> None:
+        """Handle nothing more by itself; waits for writes under way, and for so long for those that follow them."""
+        with suppress(InvariantError):
+            self.handle(Closing())
+        with self._lock:
+            until = time.monotonic() + timeout_s
+            while self._under_way and (left_s := until - time.monotonic()) > 0:
+                self._timer_set.wait(left_s)
+            self._is_closing = True
+            self._timer_set.notify_all()
+        self._thread.join()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _now(self) -> Now:
+        return Now(time.monotonic(), time.time())
+
+    def _carry_out(self, effects: Iterable[Effect], term: int) -> None:
+        for effect in effects:
+            if isinstance(effect, HoldBindings):
+                self._held |= {uid: Future() for uid in effect.uids}
+            elif isinstance(effect, ReleaseBindings):
+                for uid in effect.uids:
+                    if (held := self._held.pop(uid, None)) is not None:
+                        held.set_result(None)
+            elif not self._is_closing:
+                self._submit(effect, term)
+
+    def _submit(self, effect: Write, term: int) -> None:
+        """Have an effect carried out on the pool."""
+        self._under_way += 1
+        self._pool.submit(self._write_later, effect, term).add_done_callback(tell_failure)
+
+    def _write_later(self, effect: Write, term: int) -> None:
+        try:
+            with suppress(InvariantError):  # the fault is on record, and nobody waits for this
+                self._write(effect, term)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+                self._timer_set.notify_all()
+
+    def _write(self, effect: Write, term: int) -> Any:
+        """Carry an effect out that was decided in this term, and hand in what came of it; an error is returned."""
+        wrote = self._writes.write(effect, lambda: self._machine.term == term and self.holds())
+        with self.exclusive() as machine:
+            return self.handle_within(replace(wrote, is_current=machine.term == term))
+
+    def _keep_time(self) -> None:
+        rest_until = -math.inf
+        while True:
+            with self._lock:
+                while not self._is_closing:
+                    has_backlog = self._machine.has_backlog
+                    # Only this thread makes a backlog, and only others set timers meanwhile.
+                    self._due_at = self._machine.due_at
+                    wait_s = min(self._due_at, rest_until if has_backlog else math.inf) - time.monotonic()
+                    if wait_s <= 0:
+                        break
+                    self._timer_set.wait(wait_s if wait_s < math.inf else None)
+                if self._is_closing or self.fault:
+                    return
+                is_time = self._machine.due_at <= time.monotonic()
+            began = time.monotonic()
+            try:
+                self.handle(TimeCame() if is_time else TryWaiting())
+            except InvariantError:
+                return
+            if not is_time:
+                now = time.monotonic()
+                rest_until = now + REST * (now - began)

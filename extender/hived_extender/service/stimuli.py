@@ -1,0 +1,221 @@
+"""Everything that the machine can be told or asked. Values only, read from text before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hived.errors import HivedError, UserError
+from hived_config.loader import Configuration
+from hived_extender.pods.dialects.description import ObjectRef
+from hived_extender.pods.readings import Reading
+from hived_extender.pods.wire import BindArgs, FilterArgs, Node, Pod, PreemptArgs
+from hived_extender.service.devices.dra import DeviceClass, ResourceClaim, ResourceSlice
+from hived_extender.service.devices.losses import Losses
+from hived_extender.service.effects import Write
+from hived_extender.service.ledger import Ledger
+from hived_extender.service.notices import Reason
+
+DeviceObject = DeviceClass | ResourceSlice | ResourceClaim
+
+
+# Facts
+
+
+@dataclass(frozen=True, slots=True)
+class NodesListed:
+    """There are no other nodes than these, and what is seen next of them is new."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A node looks like this now, or did when it went."""
+
+    node: Node
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod looks like this now, and its annotations say this; one that `is_listed` is sure to exist."""
+
+    pod: Pod
+    reading: Reading
+    is_listed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    """A pod was deleted."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSeen:
+    """An object that describes gangs was created, changed or deleted."""
+
+    ref: ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceChanged:
+    """A namespace has other labels. Answer: may its pods do something else now, and have to be told anew?"""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesListed:
+    """These are all objects of dynamic resource allocation of their kind."""
+
+    kind: type[DeviceObject]
+    objects: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSeen:
+    """An object of dynamic resource allocation looks like this now, or did when it went."""
+
+    object: DeviceObject
+    is_gone: bool = False
+
+
+# Questions of kube-scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class FilterAsked:
+    """On which of these nodes can the pod run? Answer: FilterResult.
+
+    Asked `tentatively`, the answer is a PodOutcome, and nothing is held, told or remembered.
+    """
+
+    args: FilterArgs
+    reading: Reading
+    tentatively: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptAsked:
+    """Which pods should leave for this one? Answer: PreemptResult."""
+
+    args: PreemptArgs
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class BindAsked:
+    """Bind this pod. The answer follows the writing; `stranger` is the pod as read for a `ReadPod`."""
+
+    args: BindArgs
+    stranger: Pod | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfAsked:
+    """What would become of these pods if they were created now? Answer: list[PodOutcome], in their order."""
+
+    pods: tuple[tuple[Pod, Reading], ...]
+
+
+# Results and time
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """An effect was carried out, or failed with `error`. `is_current`: the term that it was decided in goes on.
+
+    `found` is what else is known then: the version that a binding was tried with last, the pod that was read, an
+    `Announced`, or the gangs that have changed and those that failed.
+    """
+
+    effect: Write
+    error: HivedError | None = None
+    found: Any = None
+    is_current: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TimeCame:
+    """The moment of a timer has come, of several perhaps."""
+
+
+@dataclass(frozen=True, slots=True)
+class TryWaiting:
+    """There is time to try some of the pods that wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The process is about to end: what is to be kept is to be written now."""
+
+
+# Leadership and configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """This replica leads from now on. `changed` has, by uid, what pods were given whose annotations do not say so."""
+
+    changed: Mapping[str, Reading] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Deposed:
+    """This replica does not lead any more; `standing` says in words what it does."""
+
+    standing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """Take up a configuration while not leading. Answer: False on a replica that leads, which has to switch."""
+
+    configuration: Configuration
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """Take up a configuration whose state, with all that is held, has been built: its `ledger`, the devices that it has
+    counted as lost, and the pods, by uid, that it refused.
+    """
+
+    configuration: Configuration
+    ledger: Ledger
+    losses: Losses
+    unaccounted: Mapping[str, UserError]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfigured:
+    """Tell the owners of running pods, by uid, what another configuration has done to them."""
+
+    news: tuple[tuple[tuple[str, ...], tuple[Reason, str]], ...]
+
+
+Stimulus = (
+    NodesListed
+    | NodeSeen
+    | PodSeen
+    | PodGone
+    | ObjectSeen
+    | NamespaceChanged
+    | DevicesListed
+    | DeviceSeen
+    | FilterAsked
+    | PreemptAsked
+    | BindAsked
+    | WhatIfAsked
+    | Wrote
+    | TimeCame
+    | TryWaiting
+    | Closing
+    | Elected
+    | Deposed
+    | Configured
+    | Switched
+    | Reconfigured
+)

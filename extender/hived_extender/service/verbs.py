@@ -1,0 +1,341 @@
+"""Answers kube-scheduler: which node a pod runs on, whom it pushes out, and whether it may be bound (chapter 5).
+
+A placement is assumed as soon as it is decided: the pod is Binding and its cells are allocated, long before Kubernetes
+has written the binding down. From then on the same node is the answer to every repeated question about the pod.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from hived.decisions import Bind, Preempt, Wait
+from hived.errors import UserError
+from hived.events import Phase
+from hived.specs import PodRequest
+from hived_config.settings import Settings
+from hived_extender.api.what_if import PodOutcome
+from hived_extender.kube.versions import is_older
+from hived_extender.pods.interpreter import AccessRefused
+from hived_extender.pods.node_names import Mask, NodeNames
+from hived_extender.pods.readings import Reading
+from hived_extender.pods.wire import WAITING_KEY, AskedPod, BindArgs, FilterResult, PreemptResult
+from hived_extender.service.acceptance import MOST_REFUSALS, Acceptance
+from hived_extender.service.announcements import Announcements
+from hived_extender.service.decision_log import tell_decision
+from hived_extender.service.effects import Awaits, BindPod, ReadPod
+from hived_extender.service.facts import Facts
+from hived_extender.service.gangs.growth import GrowingError
+from hived_extender.service.gangs.plans import Round
+from hived_extender.service.gangs.rounds import Alone
+from hived_extender.service.ledger import Ledger
+from hived_extender.service.outbox import Outbox
+from hived_extender.service.pods import PodName, PodRecord, PodState, UnknownPodError
+from hived_extender.service.preemptions import Preemptions, pick_victims
+from hived_extender.service.retries import Retries
+from hived_extender.service.stimuli import BindAsked, FilterAsked, PreemptAsked, WhatIfAsked
+from hived_extender.service.waiting import ROOM_REASON, WaitingPods
+from hived_extender.service.what_if import WhatIf
+
+RECOVERING = "bound pods are still being replayed"
+
+
+class NotLeadingError(UserError):
+    """Another replica answers; whoever asks should connect anew and will find it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"not ready: {why}", code=503)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the service goes along with kube-scheduler.
+
+    `force_bind_threshold` repeated filter calls for a pod that is Binding make the service bind it itself.
+    `waiting_block_s` is how long the answer "wait" is held back, so that pods are served more strictly in order.
+    `nudge_delay_s` is how long kube-scheduler has, after a change that made room, to ask again by itself.
+    `waits_for_pods`: the answer about a gang that is just being created may be GrowingError for a moment.
+    """
+
+    force_bind_threshold: int = 3
+    waiting_block_s: float = 0.0
+    nudge_delay_s: float = 0.3
+    waits_for_pods: bool = False
+
+    def set_by(self, settings: Settings) -> "Patience":
+        """The same, but for what a configuration sets (rule 1.12)."""
+        block_s = settings.waiting_pod_block_ms / 1000
+        return replace(self, force_bind_threshold=settings.force_pod_bind_threshold, waiting_block_s=block_s)
+
+
+class Verbs:
+    """See the module. `standing` says in words why a replica does not lead; `patience` may be replaced."""
+
+    def __init__(
+        self,
+        patience: Patience,
+        facts: Facts,
+        outbox: Outbox,
+        preemptions: Preemptions,
+        acceptance: Acceptance,
+        waiting: WaitingPods,
+        announcements: Announcements,
+        retries: Retries,
+    ) -> None:
+        self.patience = patience
+        self.standing = RECOVERING
+        self.node_names = NodeNames({})
+        self._interpreter = facts.interpreter
+        self._facts = facts
+        self._pods = facts.pods
+        self._preemptions = preemptions
+        self._acceptance = acceptance
+        self._waiting = waiting
+        self._news = waiting.news
+        self._announcements = announcements
+        self._retries = retries
+        self._metrics = outbox.metrics
+
+    @property
+    def ledger(self) -> Ledger:
+        """The core of the present term. Raises NotLeadingError if there is none."""
+        if self._facts.ledger is None:
+            raise NotLeadingError(self.standing or "the term of this replica has ended")
+        return self._facts.ledger
+
+    def filter_nodes(self, asked: FilterAsked) -> FilterResult | PodOutcome:
+        """Decide where a pod runs: one node, or none and why (rules 5.1, 5.2)."""
+        args = asked.args
+        if asked.tentatively:
+            return self._foresee(asked)
+        with self._telling_refusals(args.pod, Phase.FILTERING):
+            ledger = self.ledger
+            record = self._admit(args.pod)
+            if record is None or record.may_go:
+                if record is not None:
+                    self._acceptance.starts.has_asked(record)
+                return FilterResult(node_names=args.offered())
+            suggested = self.node_names.mask(args.node_names)
+        self._check_growth(record)
+        self._facts.offers.take(record, suggested)
+        if record.is_binding and self._acceptance.accepts(ledger, record):
+            return self._answer_binding(record)
+        if record.refusal_count > MOST_REFUSALS:
+            record.refusal_count, record.is_asked = 0, True
+            self._retries.refused(record.uid)
+            return self._answer_wait(record, f"kube-scheduler refused {MOST_REFUSALS + 1} places in a row")
+        decision = self._schedule(ledger, record, asked.reading, Phase.FILTERING)
+        if record.may_go:
+            self._acceptance.starts.join(record)
+            self._acceptance.starts.has_asked(record)
+            return FilterResult(node_names=args.offered())
+        if isinstance(decision, Preempt) and self._preemptions.policy.by_service and record.request is not None:
+            offer = self._facts.offers.of(record.request, [record], exact=record)
+            decision = self._preemptions.carry_on(ledger, record, record.request, decision, offer)
+        elif isinstance(decision, Bind) and not record.is_binding:  # by itself, not with its gang
+            record.bind_info = decision.bind_info
+            record.node = decision.bind_info.node
+            record.repeat_count = 0
+            self._pods.move(record, PodState.BINDING)
+            self._acceptance.starts.join(record)
+        if record.is_binding:
+            if self._acceptance.accepts(ledger, record):
+                return self._answer_binding(record)
+            return self._answer_wait(record, ROOM_REASON)
+        if isinstance(decision, Preempt):
+            return FilterResult(failed_nodes=self._preemptions.tell(record, decision))
+        reason = self._waiting.reason(record, decision) if isinstance(decision, Wait) else ROOM_REASON
+        return self._answer_wait(record, reason)
+
+    def preempt_victims(self, asked: PreemptAsked) -> PreemptResult:
+        """Name the victims on one of the candidate nodes (rule 8.4); an empty answer if there is nothing to do.
+
+        Where the service evicts, the answer is always empty, and all victims are made to leave at once. A bind decided
+        here is not carried out: the next filter call does that (rule 5.2).
+        """
+        args = asked.args
+        with self._telling_refusals(args.pod, Phase.PREEMPTING):
+            ledger = self.ledger
+            record = self._admit(args.pod)
+        if record is None or record.may_go or record.state is PodState.BINDING:
+            return PreemptResult({})
+        by_service = self._preemptions.policy.by_service
+        if by_service and record.request is not None and ledger.is_waiting_for_victims(record.request):
+            return PreemptResult({})
+        candidates = self.node_names.candidates(args.candidates)
+        decision = self._schedule(ledger, record, asked.reading, Phase.PREEMPTING, candidates)
+        if isinstance(decision, Bind):
+            # Nothing is in the way any more, and no event will tell kube-scheduler so.
+            self._acceptance.ask_soon(record)
+        elif isinstance(decision, Preempt) and by_service:
+            self._preemptions.evict(ledger, record, decision)
+        elif isinstance(decision, Preempt):
+            return pick_victims(record, decision, args.candidates)
+        elif isinstance(decision, Wait):  # kube-scheduler may never come to ask which node to use
+            self._announcements.waiting(record, self._waiting.reason(record, decision))
+        return PreemptResult({})
+
+    def bind_pod(self, asked: BindAsked) -> Awaits | None:
+        """What is to be written for a decided binding; None if it is there already.
+
+        Raises UserError if there is no such decision.
+        """
+        args = asked.args
+        self.ledger  # noqa: B018 (raises)
+        record = self._pods.get(args.pod_uid)
+        if record is None and asked.stranger is None:
+            return Awaits(ReadPod(PodName(args.pod_uid, args.pod_namespace, args.pod_name)))
+        record = record or self._stranger(asked)
+        if not (record.may_go or record.node):
+            raise UserError(f"{record.key} cannot be bound: no node has been decided for it")
+        if record.node and record.node != args.node:
+            raise UserError(f"{record.key} cannot be bound to {args.node!r}: its node is {record.node}")
+        if record.state is PodState.BOUND:
+            return None
+        self._acceptance.starts.check_not_held(record)
+        annotations = self._facts.bound.to_write(record, args.node)
+        record.writes += 1
+        return Awaits(BindPod(record.named, args.node, record.version, annotations, "scheduler"))
+
+    def what_if(self, asked: WhatIfAsked) -> list[PodOutcome]:
+        """What would become of pods if they were created now; nothing changes. Cost O(cells) for each gang."""
+        return self._question().of_new(asked.pods)
+
+    def _question(self) -> WhatIf:
+        return WhatIf(self.ledger, self._interpreter, self._facts.offers, self._facts.bound.own_request)
+
+    def _foresee(self, asked: FilterAsked) -> PodOutcome:
+        """What would be answered about a pod, without any consequence."""
+        pod, question = asked.args.pod, self._question()
+        known = self._pods.get(pod.metadata.uid)
+        if known is None:
+            return question.of_new([(pod.whole(), asked.reading)])[0]
+        if known.state is not PodState.WAITING or known.may_go:
+            cells = list(known.bind_info.leaf_cell_indices) if known.bind_info is not None else []
+            return PodOutcome(namespace=known.namespace, name=known.name, outcome="bind", node=known.node, cells=cells)
+        record = replace(known, reading=asked.reading, request=None)
+        if not record.is_of_dialect:
+            record.request = self._facts.bound.own_request(record, asked.reading)
+        self._facts.offers.note(record, self.node_names.mask(asked.args.node_names))
+        return question.of_waiting(record, self._facts.gangs)
+
+    def _stranger(self, asked: BindAsked) -> PodRecord:
+        """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is."""
+        args, pod = asked.args, asked.stranger
+        if pod is None or pod.metadata.uid != args.pod_uid or self._interpreter.is_ours(pod):
+            raise _unknown(args)
+        return PodRecord(args.pod_uid, args.pod_name, args.pod_namespace, pod.metadata.version, may_go=True)
+
+    def _admit(self, pod: AskedPod) -> PodRecord | None:
+        """The pod that is asked about, None if it is not ours. Raises UnknownPodError if it may become known yet."""
+        meta = pod.metadata
+        record = self._pods.get(meta.uid)
+        if record is None and not self._interpreter.is_ours(pod.whole()):
+            return None
+        if record is None or (record.namespace, record.name) != (meta.namespace, meta.name):
+            raise _unknown(BindArgs(meta.name, meta.namespace, meta.uid, ""))
+        if record.state is PodState.BOUND:
+            raise UserError(f"{record.key} is already bound to node {record.node}")
+        if not is_older(meta.version, record.version):
+            record.version = meta.version
+        return record
+
+    @contextmanager
+    def _telling_refusals(self, pod: AskedPod, phase: Phase) -> Iterator[None]:
+        """Tell of a request that is refused before the core is asked. An unknown pod may be known in a moment."""
+        started = time.perf_counter()
+        try:
+            yield
+        except UnknownPodError:
+            raise
+        except UserError as error:
+            key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            tell_decision(self._metrics, key, None, phase, error, started)
+            raise
+
+    def _check_growth(self, record: PodRecord) -> None:
+        """Raise GrowingError if the pod's gang may be complete in a moment."""
+        if not self.patience.waits_for_pods or record.gang is None or record.state is not PodState.WAITING:
+            return
+        is_forming = bool(self._facts.gangs.plan(record.gang).forming)
+        if self._facts.growth.may_wait(record.gang, is_forming=is_forming):
+            raise GrowingError(f"podgroup {record.gang} is being created: ask again in a moment")
+
+    def _schedule(
+        self, ledger: Ledger, record: PodRecord, reading: Reading, phase: Phase, candidates: Mask | None = None
+    ) -> Bind | Preempt | Wait | None:
+        """Ask the core, carry a Filtering bind out at once, and tell of it. None: the pod takes no cells and may go."""
+        started = time.perf_counter()
+        request: PodRequest | None = None
+        try:
+            step = self._next_step(record, reading, phase)
+            record.is_asked = True
+            if isinstance(step, Round):
+                request = step.parts[0].request if step.parts else None
+                decision = self._waiting.ask_round(ledger, record, step, phase)
+            elif isinstance(step, Wait):
+                self._news.tell_gang_soon(record)
+                decision = step
+            elif step.request is None:
+                self._pods.let_go(record)
+                decision = None
+            else:
+                request = step.request
+                decision = self._ask_alone(ledger, record, request, phase, candidates)
+        except UserError as error:
+            if isinstance(error, AccessRefused):
+                self._facts.bound.release(record)  # nothing is reserved for who may not have it
+            tell_decision(self._metrics, record.key, request, phase, error, started)
+            self._announcements.refused(record, error.message)
+            raise
+        if decision is None:
+            self._retries.settled(record.uid)
+            return None
+        is_placed = isinstance(decision, Bind) and phase is Phase.FILTERING
+        (self._retries.settled if is_placed else self._retries.refused)(record.uid)
+        tell_decision(self._metrics, record.key, request, phase, decision, started)
+        return decision
+
+    def _ask_alone(
+        self, ledger: Ledger, record: PodRecord, request: PodRequest, phase: Phase, candidates: Mask | None
+    ) -> Bind | Preempt | Wait:
+        """Ask the core for a pod that needs nobody else to start."""
+        self._facts.bound.ask_for(ledger, record, request)
+        is_filtering = phase is Phase.FILTERING
+        slots, exact = self._facts.slots(record, request), record if is_filtering else None
+        offer = self._facts.offers.of(request, slots, exact=exact, candidates=candidates)
+        if is_filtering and ledger.has_lost_cells(request):
+            # In this phase the core would bind to a bad node; in the other it looks for a place anew.
+            ledger.decide(request, Phase.PREEMPTING, offer, commit=False)
+        decision = ledger.decide(request, phase, offer, commit=is_filtering)
+        is_emptied = isinstance(decision, Wait) and decision.is_emptied
+        if is_emptied and self._acceptance.is_emptied(ledger, record, [request]):
+            offer = self._facts.offers.of(request, slots, exact=record)
+            decision = ledger.decide(request, phase, offer, commit=is_filtering)
+        return decision
+
+    def _next_step(self, record: PodRecord, reading: Reading, phase: Phase) -> Alone | Round | Wait:
+        """How a pod that waits is to be tried. Raises UserError if it is refused."""
+        if reading.is_own or not record.is_of_dialect:
+            record.reading = reading  # what is decided is decided of this text
+            return Alone(self._facts.bound.own_request(record, reading))
+        record.is_doubted = record.is_doubted and phase is not Phase.FILTERING
+        return self._facts.rounds.step(record)
+
+    def _answer_binding(self, record: PodRecord) -> FilterResult:
+        """The node of a pod that has its cells, if kube-scheduler offers it now."""
+        if self._facts.offers.includes(record, record.node):
+            return FilterResult(node_names=[record.node])
+        text = f"being bound to node {record.node}, which was not among the nodes offered"
+        return FilterResult(failed_nodes={WAITING_KEY: text})
+
+    def _answer_wait(self, record: PodRecord, reason: str) -> FilterResult:
+        self._announcements.waiting(record, reason)
+        return FilterResult(failed_nodes={WAITING_KEY: self._news.in_short(record) or reason})
+
+
+def _unknown(args: BindArgs) -> UnknownPodError:
+    return UnknownPodError(
+        f"pod {args.pod_namespace}/{args.pod_name} (uid {args.pod_uid}) is not known: it is deleted, completed, not of "
+        "this scheduler, or Kubernetes has not told of it yet"
+    )
