@@ -209,7 +209,7 @@ class Machine:
     # Results and time
 
     def _wrote(self, wrote: stimuli.Wrote) -> Any:
-        effect, error = wrote.effect, wrote.error
+        effect, error, is_current = wrote.effect, wrote.error, wrote.is_current
         match effect:
             case BindPod():
                 return self._bound(effect, wrote)
@@ -222,11 +222,11 @@ class Machine:
             case AnnotatePod():
                 self.facts.bound.rewrites.wrote(effect, error)
             case EvictPod():
-                self._preemptions.wrote(effect, error)
+                self._preemptions.wrote(effect, error, is_current=is_current)
             case Announce():
                 self._announcements.wrote(effect, wrote.found)
             case KeepChanged():
-                self.facts.bound.kept.wrote(effect, error, is_current=wrote.is_current)
+                self.facts.bound.kept.wrote(effect, error, is_current=is_current)
             case WriteStatuses():
                 self._statuses.wrote(effect, *wrote.found)
         return None

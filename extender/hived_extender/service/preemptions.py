@@ -143,10 +143,10 @@ class Preemptions:
         self._ready[uid] = None
         self._go_on()
 
-    def wrote(self, effect: EvictPod, error: HivedError | None) -> None:
-        """A victim was asked to leave, or that was refused."""
+    def wrote(self, effect: EvictPod, error: HivedError | None, *, is_current: bool) -> None:
+        """A victim was asked to leave, or that was refused, in this term or another."""
         self._under_way -= 1
-        victim = self._victims.get(effect.pod.uid)
+        victim = self._victims.get(effect.pod.uid) if is_current else None
         if error is None:
             how = "deleted" if effect.by_force else "evicted"
             self._metrics.evictions.labels(how).inc()

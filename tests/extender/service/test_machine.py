@@ -208,6 +208,8 @@ ROWS = [
         "fails budget: evict p; wait 10", ["evict p"], policy=PATIENT),
     row("a victim that is not there is left alone", PREEMPTING + "settle; wait 2", "wait 20"),
     row("a victim is spared when its preemptor goes", PREEMPTING + "fails budget: evict p", "gone r; wait 5"),
+    row("an eviction of an earlier term that fails is no reason to try again", PREEMPTING + "depose; elect; filter r",
+        "fails budget: evict p; wait 1", []),
     row("the cells of a victim are free when it is gone", PREEMPTING + "gone p", "filter r", [], "node n0"),
     row("kube-scheduler is told that they are", PREEMPTING + "settle; gone p", "wait 0.3", ["touch r"]),
     row("kube-scheduler evicts where it is to", FULL + "own r priority=5", "preempt r", [], "n0: uid-p",
