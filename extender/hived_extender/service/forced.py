@@ -2,7 +2,7 @@
 
 import logging
 
-from hived.errors import HivedError
+from hived.errors import HivedError, UserError
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.effects import BindPod
 from hived_extender.service.facts import Facts
@@ -53,6 +53,8 @@ class ForcedBindings:
         if error is None or count is None:
             self._failures.pop(record.uid, None)
             return False
+        # One without an answer may be written yet, until the pod has another version.
+        record.is_unanswered = record.is_unanswered or not isinstance(error, UserError)
         if count == len(FORCE_WAITS_S):
             return self._give_up(record)
         self._failures[record.uid] = count + 1

@@ -174,6 +174,9 @@ ROWS = [
     row("after four attempts kube-scheduler is to try the pod again",
         BY_FORCE + "fails changed: bind p to n0 by force; wait 5; " * 3, "fails changed: bind p to n0 by force",
         ["touch p"], "409: ns/p cannot be bound to n0: the pod changed 5 times meanwhile"),
+    row("a place stays after a forced binding without an answer",
+        BY_FORCE + "fails silent: bind p to n0 by force; wait 5; "
+        + "fails changed: bind p to n0 by force; wait 5; " * 3, "filter p n1 n2", [], BEING_BOUND),
     # Pods that start together
     row("a gang that forms is told so", "gang a minimum=2; filter a; settle", "wait 2", ["tell a Waiting"]),
     row("all pods of a gang start at the first question", "gang a b minimum=2; settle", "filter a", ["hold a b"],
