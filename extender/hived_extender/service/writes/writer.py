@@ -76,7 +76,8 @@ class Writer:
         except Exception as error:
             log.exception("a call in the background failed")
             if isinstance(effect, Announce):
-                return Wrote(effect, found=Announced(len(effect.notices)))  # it would fail again
+                has_looked = effect.condition is not None  # as if it was written: it would fail again and again
+                return Wrote(effect, found=Announced(len(effect.notices), has_looked, effect.condition))
             if isinstance(effect, WriteStatuses):
                 return Wrote(effect, found=((), tuple(effect.states)))
             version = effect.version if isinstance(effect, BindPod) else None

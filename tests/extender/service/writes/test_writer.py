@@ -20,7 +20,7 @@ from hived_extender.service.effects import (
     WriteStatuses,
 )
 from hived_extender.service.gangs.states import GangState
-from hived_extender.service.notices import Announced, Notice, Reason
+from hived_extender.service.notices import Announced, Condition, Notice, Reason
 from hived_extender.service.pods import PodName
 from hived_extender.service.stimuli import Wrote
 from hived_extender.service.writes.writer import Writer
@@ -117,9 +117,11 @@ def test_a_mistake_of_ours_is_logged_and_has_an_answer_too(effect: Write, caplog
     assert caplog.messages == ["a call in the background failed"]
 
 
-def test_what_cannot_be_told_for_a_mistake_of_ours_is_not_told_again() -> None:
+@pytest.mark.parametrize("condition", [None, Condition(True, "Allocated", "")])
+def test_what_cannot_be_told_for_a_mistake_of_ours_is_not_told_again(condition: Condition | None) -> None:
     notice = Notice(Reason.WAITING, "no room", 1, 0.0)
-    assert written(Broken(), Announce(NAME, "Pod", (notice,), None, None, True)).found == Announced(1)
+    found = written(Broken(), Announce(NAME, "Pod", (notice,), condition, None, True)).found
+    assert found == Announced(1, has_looked=condition is not None, stored=condition)
 
 
 def test_statuses_that_cannot_be_written_for_a_mistake_of_ours_are_tried_later() -> None:
