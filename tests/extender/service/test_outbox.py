@@ -1,8 +1,10 @@
-"""Timers: one for each key, the earliest first."""
+"""Timers: one for each key, the earliest first. Effects: each is taken once, in order."""
 
 import math
 
-from hived_extender.service.outbox import Timers
+from hived_extender.service.effects import ReleaseBindings, TouchPod
+from hived_extender.service.outbox import Now, Outbox, Timers
+from hived_extender.service.pods import PodName
 
 
 def test_the_earliest_is_due_first() -> None:
@@ -46,3 +48,26 @@ def test_a_key_that_is_set_again_and_again_takes_no_more_room() -> None:
     for at in range(10_000):
         timers.set(("part", "p"), float(at))
     assert len(timers._heap) < 200
+
+
+def test_clearing_up_forgets_no_key() -> None:
+    timers = Timers()
+    for at in range(50):
+        timers.set(("kept", at), float(at))
+    for at in range(1_000):
+        timers.set(("part", "p"), 100.0 + at)
+    assert [timers.pop_due(99.0) for _ in range(51)] == [*(("kept", at) for at in range(50)), None]
+
+
+def test_a_delay_counts_from_the_moment_of_the_stimulus() -> None:
+    outbox = Outbox()
+    outbox.now = Now(10.0, 1e9)
+    outbox.wake_in(("part", "p"), 2.5)
+    assert outbox.timers.due_of(("part", "p")) == 12.5
+
+
+def test_effects_are_taken_once_in_the_order_in_which_they_were_sent() -> None:
+    outbox, effects = Outbox(), (TouchPod(PodName("u", "ns", "p")), ReleaseBindings(("u",)))
+    for effect in effects:
+        outbox.send(effect)
+    assert (outbox.take(), outbox.take()) == (effects, ())

@@ -174,6 +174,60 @@ def test_a_mistake_of_the_machine_stops_everything(runner: Runner, machine: Told
     assert machine.told == [ASK]
 
 
+def test_a_mistake_when_a_time_has_come_stops_everything(runner: Runner, machine: Told) -> None:
+    machine.on = lambda stimulus: 1 / 0 if isinstance(stimulus, TimeCame) else None
+    machine.due_at = 0.0
+    runner.handle(ASK)
+    wait_until(lambda: runner.fault)
+    with pytest.raises(InvariantError, match="stopped after an internal error"):
+        runner.handle(ASK)
+
+
+def test_a_mistake_in_a_result_stops_everything(runner: Runner, machine: Told) -> None:
+    machine.on = lambda stimulus: 1 / 0 if isinstance(stimulus, Wrote) else None
+    machine.effects[NodesListed] = (TOUCH,)
+    runner.handle(ASK)
+    wait_until(lambda: runner.fault)
+
+
+def test_a_mistake_of_whoever_holds_the_lock_stops_everything(runner: Runner) -> None:
+    with pytest.raises(InvariantError), runner.exclusive():
+        raise KeyError("cell")
+    assert "KeyError" in runner.fault
+
+
+def test_a_refusal_by_whoever_holds_the_lock_stops_nothing(runner: Runner) -> None:
+    with pytest.raises(UserError), runner.exclusive():
+        raise UserError("not now")
+    assert runner.fault == ""
+
+
+def test_what_has_stopped_can_be_looked_at_and_closed(runner: Runner, machine: Told) -> None:
+    with pytest.raises(InvariantError), runner.exclusive():
+        raise KeyError("cell")
+    with runner.look() as seen:
+        assert seen is machine
+    runner.close(PATIENCE_S)
+    assert not runner._thread.is_alive()
+
+
+def test_the_lock_is_free_while_something_is_written(runner: Runner, machine: Told, writes: Writes) -> None:
+    begun, may_go = threading.Event(), threading.Event()
+    writes.call = lambda: (begun.set(), may_go.wait(PATIENCE_S))
+    machine.effects[NodesListed] = (TOUCH,)
+    runner.handle(ASK)
+    assert begun.wait(PATIENCE_S)
+    runner.handle(PodGone("u"), may_wait=False)
+    may_go.set()
+    assert machine.told == [ASK, PodGone("u")]
+
+
+def test_the_error_of_what_an_answer_awaits_is_raised(runner: Runner, machine: Told) -> None:
+    machine.answers = {NodesListed: Awaits(READ), Wrote: UserError("cannot be read")}
+    with pytest.raises(UserError, match="cannot be read"):
+        runner.handle(ASK)
+
+
 def test_a_write_that_breaks_is_logged(
     runner: Runner, machine: Told, writes: Writes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -218,6 +272,21 @@ def test_the_end_waits_for_a_slice_under_way_and_no_more(runner: Runner, machine
     count = machine.count(TryWaiting)
     time.sleep(0.05)
     assert machine.count(TryWaiting) == count
+
+
+def test_the_end_waits_for_what_follows_from_a_write(runner: Runner, machine: Told, writes: Writes) -> None:
+    begun, may_go = threading.Event(), threading.Event()
+    writes.call = lambda: (begun.set(), may_go.wait(PATIENCE_S))
+    machine.effects = {NodesListed: (TOUCH,), Wrote: (READ,)}
+    machine.on = lambda stimulus: machine.effects.pop(Wrote) if stimulus == Wrote(READ) else None
+    runner.handle(ASK)
+    assert begun.wait(PATIENCE_S)
+    closing = threading.Thread(target=runner.close, args=(PATIENCE_S,))
+    closing.start()
+    wait_until(lambda: machine.count(Closing))
+    may_go.set()
+    closing.join(PATIENCE_S)
+    assert [one.effect for one in machine.told if isinstance(one, Wrote)] == [TOUCH, READ]
 
 
 def test_what_is_decided_at_the_end_is_still_written(runner: Runner, machine: Told, writes: Writes) -> None:
