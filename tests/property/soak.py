@@ -2,7 +2,7 @@
 
 Each run is one cluster with a few hundred operations, fully determined by its seed; every other one goes beyond what
 the reference has. A difference stops the soak; the run is written to --dump as a scenario with its configurations.
-After each comes a random run of gangs, in which all of `gang_rules` have to hold.
+After each come a random run of gangs, in which all of `gang_rules` have to hold, and one of the machine alone.
 """
 
 import argparse
@@ -17,10 +17,13 @@ from tests.property.gang_run import FICKLE, OPERATIONS
 from tests.property.gang_run import make_run as make_gang_run
 from tests.property.gang_scheduler import Forbidden
 from tests.property.lockstep import Difference, LockStep
+from tests.property.machine_run import MachineRun
+from tests.property.machine_twins import Broken as MachineBroken
 from tests.property.operations import Operations
 
 OPS_PER_RUN = 250
 STEPS_PER_GANG_RUN = 120
+STEPS_PER_MACHINE_RUN = 120
 CONFIG_COUNT = 3
 
 
@@ -64,6 +67,20 @@ def run_gangs(seed: int, step_count: int, dump: Path, operations: dict[str, int]
     return str(gang_run)
 
 
+def run_machine(seed: int, step_count: int, dump: Path) -> str:
+    """Stimuli for the machine alone; returns what happened. If something breaks, that is in `dump`."""
+    machine_run = MachineRun(Choices(Seeded(seed)))
+    try:
+        for _ in range(step_count):
+            machine_run.step()
+        machine_run.finish()
+    except Exception:
+        dump.mkdir(parents=True, exist_ok=True)
+        (dump / f"machine-{seed}.txt").write_text(f"{machine_run}\n")
+        raise
+    return str(machine_run)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ops", type=int, default=200_000)
@@ -84,6 +101,10 @@ def main() -> None:
             run_gangs(seed, STEPS_PER_GANG_RUN, options.dump, FICKLE if seed % 2 else OPERATIONS)
         except (Broken, Forbidden) as broken:
             sys.exit(f"gangs, seed {seed}: {broken}\nwritten to {options.dump / f'gangs-{seed}.txt'}")
+        try:
+            run_machine(seed, STEPS_PER_MACHINE_RUN, options.dump)
+        except MachineBroken as broken:
+            sys.exit(f"machine, seed {seed}: {broken}\nwritten to {options.dump / f'machine-{seed}.txt'}")
         done += count
         seed += 1
         if time.monotonic() - reported > 5 or done >= options.ops:
