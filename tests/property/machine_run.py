@@ -35,7 +35,7 @@ from tests.extender.service.world import (
 )
 from tests.property.choices import Choices
 from tests.property.machine_cluster import REFUSED, SILENT, manifest, with_devices
-from tests.property.machine_surroundings import Surroundings
+from tests.property.machine_surroundings import CONFIGURATIONS, Surroundings
 from tests.property.machine_twins import Broken, shown
 
 NAMESPACES = {"ns": "a", "other": "b"}
@@ -48,7 +48,7 @@ OPERATIONS = {
     "hear": 14, "write": 14, "answer": 14,
     "tick": 8, "try_waiting": 5, "pass_time": 5, "run": 2, "end": 2, "leave": 8, "delete": 2, "touch": 1, "tamper": 1,
     "gate": 1, "break_node": 1, "repair_node": 5, "cordon": 1, "lose_device": 1, "forget_node": 1, "relist": 1,
-    "depose": 1, "elect": 6,
+    "push": 1, "depose": 1, "elect": 6,
 }  # fmt: skip
 
 
@@ -307,6 +307,11 @@ class MachineRun(Surroundings):
         """The term ends."""
         self.machines.tell(Deposed("another leads"))
         return "now"
+
+    def push(self) -> str:
+        """Another configuration is taken up, or the same once more."""
+        index = self.choices.integer(0, len(CONFIGURATIONS) - 1)
+        return f"{index}: {self.configure(CONFIGURATIONS[index])}"
 
     def elect(self) -> str:
         """A term begins, with all that has to be done before."""

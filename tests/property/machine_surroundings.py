@@ -5,7 +5,9 @@ between. What is carried out changes the API server, whose news the machines hea
 """
 
 from copy import deepcopy
+from dataclasses import replace
 
+from hived_config.loader import Configuration, load_text
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.readings import Reading, Texts
@@ -28,7 +30,9 @@ from hived_extender.service.stimuli import (
     Wrote,
 )
 from hived_extender.service.writes.writer import Writer
+from tests.extender.service.gang_world import RULES
 from tests.extender.service.world import (
+    CONFIG,
     NODES,
     Json,
     node_json,
@@ -45,12 +49,20 @@ REST_S = 5000.0
 MOST_TURNS = 2000
 
 
+CONFIGURATIONS = tuple(
+    replace(load_text(CONFIG.replace(*change), "world.yaml", environ={}), rules=RULES)
+    for change in (("", ""), ("cellNumber: 2}]", "cellNumber: 1}]"), ("cellNumber: 1}]", "cellNumber: 2}]"))
+)
+"""The cluster of `world`; the same, but VC a has one node; the same, but VC b has two."""
+
+
 class Surroundings:
     """See the module. Two machines lead from the beginning."""
 
     def __init__(self, policy: PreemptionPolicy) -> None:
         self.api = Api()
-        self.machines = Machines(2, policy)
+        self.configuration, self._has_changed = CONFIGURATIONS[0], False
+        self.machines = Machines(2, policy, self.configuration)
         self.machine = self.machines.first
         self.nodes = {name: node_json(name) for name in NODES}
         self._unreliable = Unreliable(self.api)
@@ -130,6 +142,11 @@ class Surroundings:
                 found[uid] = self.texts.read(meta, node=record.node)
         return found
 
+    def configure(self, configuration: Configuration) -> str:
+        """Another configuration is taken up, as by a push."""
+        self.configuration, self._has_changed = configuration, True
+        return str(self.machines.configure(configuration))
+
     # Effects and time
 
     def carry_out(self, sent: Sent, error: KubeError | None, *, is_done: bool = False) -> None:
@@ -188,6 +205,11 @@ class Surroundings:
             if record is None or record.bind_info is None:
                 self.api.remove(name)
         self._rest()
+        if (
+            self._has_changed
+        ):  # a group that lost its place to a push has it again with the next state, if there is room
+            self.configure(self.configuration)
+            self._rest()
         check_rest(self.machines, self.api)
         self._check_rebuilt()
 
@@ -223,7 +245,7 @@ class Surroundings:
     def _check_rebuilt(self) -> None:
         """A machine that is started now has the same state."""
         present, machines = self.machine, self.machines
-        self.machines = Machines(1, PreemptionPolicy())
+        self.machines = Machines(1, PreemptionPolicy(), self.configuration)
         self.machine, self.machines.at = self.machines.first, machines.at
         self.relist()
         self.machines.tell(Elected(self._changed()))

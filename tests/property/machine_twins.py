@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hived.errors import UserError
+from hived_config.loader import Configuration
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.wire import BindArgs
+from hived_extender.reconfiguration.successor import Successor
 from hived_extender.service.effects import (
     AnnotatePod,
     Announce,
@@ -24,9 +26,7 @@ from hived_extender.service.effects import (
 from hived_extender.service.machine import Machine
 from hived_extender.service.outbox import Now
 from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.stimuli import Stimulus, Wrote
-from tests.extender.service.gang_world import RULES
-from tests.extender.service.world import cluster_spec
+from hived_extender.service.stimuli import Configured, Stimulus, Switched, Wrote
 
 KEYS = (b"0123456789abcdef",)
 
@@ -48,12 +48,11 @@ class Sent:
 class Machines:
     """Several machines that get the same stimuli and have to say the same; the first is looked at."""
 
-    def __init__(self, count: int, policy: PreemptionPolicy) -> None:
+    def __init__(self, count: int, policy: PreemptionPolicy, configuration: Configuration) -> None:
         self.prover = Prover(KEYS)
+        spec, rules = configuration.cluster, configuration.rules
         self.all = [
-            Machine(
-                cluster_spec(), Interpreter(cluster_spec(), RULES, NoObjects()), preemption=policy, prover=self.prover
-            )
+            Machine(spec, Interpreter(spec, rules, NoObjects()), preemption=policy, prover=self.prover)
             for _ in range(count)
         ]
         self.first = self.all[0]
@@ -64,6 +63,19 @@ class Machines:
     def tell(self, stimulus: Stimulus, *, asked: BindArgs | None = None) -> Any:
         """Hand one stimulus to all; returns the answer."""
         return self._tell([stimulus] * len(self.all), asked)
+
+    def configure(self, configuration: Configuration) -> Any:
+        """Have another configuration taken up; within a term, with a state that was built for it before."""
+        if self.first.facts.ledger is None:
+            return self.tell(Configured(configuration, ""))
+        stimuli = []
+        for machine in self.all:
+            successor = Successor(configuration.cluster, rules=configuration.rules)
+            successor.catch_up(machine.terms.holdings())
+            successor.check()
+            switched = Switched(configuration, successor.ledger, successor.losses, successor.unaccounted)
+            stimuli.append(switched)
+        return self._tell(stimuli, None)
 
     def answer(self, sent: Sent) -> Any:
         """Hand in what came of an effect."""
