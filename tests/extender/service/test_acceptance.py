@@ -4,7 +4,7 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender.kube.client import KubeError
-from hived_extender.service import acceptance, starts
+from hived_extender.service import acceptance
 from hived_extender.service.preemptions import PreemptionPolicy
 from tests.extender.service.gang_world import GangWorld, koordinator
 from tests.extender.service.world import NODES, Json, World, node_json, pod_json, spec_text, to_node, to_pod
@@ -178,12 +178,10 @@ def test_a_gang_of_which_a_pod_goes_gives_all_places_back() -> None:
     assert world.decided() == {}
 
 
-def test_a_gang_that_is_not_accepted_in_time_has_to_be_asked_about_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starts, "START_S", 0.02)
+def test_a_gang_that_is_not_accepted_in_time_has_to_be_asked_about_as_a_whole() -> None:
     world = GangWorld()
     pods = started(world)
     world.until(lambda: world.decided() == {})
-    monkeypatch.setattr(starts, "START_S", 60)
     assert "found no node yet for w-1" in str(world.filter(pods[0]))
     assert world.filter(pods[1])["NodeNames"]
     assert len(world.decided()) == 2
@@ -220,25 +218,19 @@ def test_pods_without_cells_are_accepted_too() -> None:
     assert world.service.hold_of("uid-w") is None
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptance, "UNASKED_S", (0.01,))
-    monkeypatch.setattr(acceptance, "FORGOTTEN_S", 0.05)
-
-
-@pytest.mark.usefixtures("impatient")
 def test_a_pod_that_kube_scheduler_has_forgotten_is_bound_all_the_same() -> None:
-    world = GangWorld()
-    for number in range(2):
-        world.pod(f"w-{number}", 4, koordinator("train", 2))
-        world.ask(f"w-{number}")
-    world.until(lambda: {name for name, _ in world.kube.bind_calls} >= {"w-0"})
-    world.until(lambda: ("w-0", "ForcedBinding") in world.kube.events)
-    assert world.service.metrics.registry.get_sample_value("hived_forced_bindings_total") >= 1
+    world = World()
+    world.filter(world.create("p"))
+    world.until(lambda: world.kube.patches)  # it was accepted, and is not bound: kube-scheduler is to ask again
+    world.pass_time(acceptance.FORGOTTEN_S)
+    assert world.kube.bind_calls == []
+    world.pass_time(120)
+    assert world.kube.pods["p"]["spec"]["nodeName"]
+    assert ("p", "ForcedBinding") in world.kube.events
+    assert world.service.metrics.registry.get_sample_value("hived_forced_bindings_total") == 1
     world.service.close()
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     "need",
     [
@@ -252,10 +244,10 @@ def test_a_pod_that_kube_scheduler_has_forgotten_is_bound_all_the_same() -> None
 )  # fmt: skip
 def test_a_pod_that_needs_kube_scheduler_is_never_bound_without_it(need: dict[str, object]) -> None:
     world = GangWorld()
-    for number in range(2):
-        world.filter(world.pod(f"w-{number}", 4, koordinator("train", 2), **need))
-    if world.decided():
-        world.until(lambda: any(reason == "NotHandled" for _, reason in world.kube.events))
+    world.filter(world.pod("p", 4, **need))
+    assert world.decided()
+    world.pass_time(3 * acceptance.FORGOTTEN_S)
+    assert ("p", "NotHandled") in world.kube.events
     assert world.kube.bind_calls == []
     world.service.close()
 
@@ -279,8 +271,7 @@ def preempting(world: World) -> Json:
     return pod
 
 
-def test_cells_that_victims_have_left_in_vain_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptance, "UNASKED_EMPTIED_S", 0.05)
+def test_cells_that_victims_have_left_in_vain_are_given_back() -> None:
     world = World(preemption=PreemptionPolicy())
     preempting(world)
     world.until(lambda: "ns/p" not in world.groups())

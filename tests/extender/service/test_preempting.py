@@ -7,7 +7,6 @@ import pytest
 
 from hived_extender.kube.client import KubeError
 from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.verbs import Patience
 from tests.extender.service.world import (
     NODES,
     World,
@@ -24,7 +23,7 @@ BY_SERVICE = PreemptionPolicy(by_service=True)
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    world = World(preemption=BY_SERVICE, patience=Patience(nudge_delay_s=0.02))
+    world = World(preemption=BY_SERVICE)
     yield world
     world.service.close()
 
@@ -206,12 +205,9 @@ def test_a_pod_that_loses_its_node_when_it_has_been_woken_is_preempted_for_anew(
     assert lost not in world.groups()["ns/p"]["physicalPlacement"]
 
 
-def test_a_pod_whose_place_is_taken_before_anybody_asks_about_it_is_preempted_for(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hived_extender.service.retries.OVERTAKEN_S", 0.1)
+def test_a_pod_whose_place_is_taken_before_anybody_asks_about_it_is_preempted_for(world: World) -> None:
     world.create("p")
-    world.pass_time(0.1)  # it was tried, and there was room
+    world.pass_time(1)  # it was tried, and there was room
     lend_everything(world)  # by kube-scheduler, which finds no node for the pod then
     world.until(lambda: world.kube.leaving)
     assert world.groups()["ns/p"]["state"] == "Preempting"

@@ -5,6 +5,7 @@ import pytest
 from hived.errors import UserError
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
+from hived_extender.service.forced import FORCE_WAITS_S
 from hived_extender.service.notices import CONDITION_TYPE
 from hived_extender.service.verbs import Patience
 from hived_extender.service.waiting import NO_CHAIN_REASON
@@ -225,7 +226,7 @@ def test_a_bind_decided_in_the_preempting_phase_is_not_carried_out_but_asks_for_
 
 
 def test_a_pod_refused_on_the_eve_of_a_release_is_asked_to_try_again() -> None:
-    world = World(patience=Patience(nudge_delay_s=0.05))
+    world = World()
     first, _ = world.place("p")
     world.place("q")
     world.kube.done.clear()
@@ -237,9 +238,8 @@ def test_a_pod_refused_on_the_eve_of_a_release_is_asked_to_try_again() -> None:
     assert "NodeNames" in world.filter(refused)
 
 
-def test_a_pod_that_could_not_be_asked_to_try_again_is_asked_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_extender.service.retries.RETRY_S", 0.05)
-    world = World(patience=Patience(nudge_delay_s=0.05))
+def test_a_pod_that_could_not_be_asked_to_try_again_is_asked_later() -> None:
+    world = World()
     first, _ = world.place("p")
     world.place("q")
     refused = world.create("r")
@@ -251,12 +251,10 @@ def test_a_pod_that_could_not_be_asked_to_try_again_is_asked_later(monkeypatch: 
     assert world.kube.refusals == []
 
 
-def test_a_pod_is_woken_when_binding_it_by_force_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_extender.service.retries.RETRY_S", 0.05)
-    monkeypatch.setattr("hived_extender.service.forced.FORCE_WAITS_S", (0.01,))
+def test_a_pod_is_woken_when_binding_it_by_force_was_given_up() -> None:
     world = World()
     pod = world.create("p", spec_text(ignoreK8sSuggestedNodes=True))
-    world.kube.refusals += [LOST, LOST]
+    world.kube.refusals += [LOST] * (1 + len(FORCE_WAITS_S))
     assert "FailedNodes" in world.filter(pod, ["n3"])
     world.until(lambda: world.kube.patches)
     assert world.filter(pod, ["n3"])["FailedNodes"]
@@ -295,7 +293,7 @@ def test_a_pod_whose_preemption_was_cancelled_waits_again() -> None:
 
 
 def test_the_end_of_a_reservation_wakes_pods_that_were_refused_long_ago() -> None:
-    world = World(patience=Patience(nudge_delay_s=0.05))
+    world = World()
     victims = [world.place(name, spec_text(priority=0))[0] for name in ("low-0", "low-1")]
     high = world.create("high", spec_text(priority=5, group="g", pods=2))
     world.service.preempt_victims(preempt_args(high))
@@ -318,7 +316,7 @@ def preempting_beside_a_waiting_pod(
 
     Returns the world, the gang's node that is cleared and the one that is not, and (gang's pod, waiting pod).
     """
-    world = World(patience=Patience(nudge_delay_s=0.05))
+    world = World()
     lent = dict(reversed(world.place(f"o{i}", spec_text(vc="b", priority=-1))) for i in range(4))
     for name in ("n1", "n2"):
         world.service.node_seen(node(name, is_ready=False))
