@@ -303,7 +303,7 @@ class Osv(BaseHTTPRequestHandler):
             "versions": HOLE["versions"],
             "ranges": [
                 {"type": "GIT", "events": [{"introduced": "0"}]},
-                {"type": "ECOSYSTEM", "events": HOLE["ranges"][0]},  # type: ignore[index]
+                {"type": "ECOSYSTEM", "events": HOLE["ranges"][0]},
             ],
         }
         other = {"package": {"name": "other", "ecosystem": "PyPI"}, "versions": ["5"], "ranges": []}

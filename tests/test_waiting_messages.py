@@ -13,7 +13,10 @@ from tests.places import ROOT
 
 PAGE = (ROOT / "docs/waiting.md").read_text()
 PACKAGE = ROOT / "extender/hived_extender"
-CORE = ("agreement", "bind_info", "chains", "complete", "fitting", "groups", "near", "scheduler", "search", "within")
+CORE = (
+    "bind_info", "checks", "deciding", "groups", "offered_placement", "packing", "packing_below", "placement",
+    "scheduler", "search", "views",
+)  # fmt: skip
 SERVICE = (
     "acceptance", "bound_pods", "cluster_nodes", "facts", "forced", "gang_news", "offers", "pods", "preemptions",
     "service", "starts", "verbs", "waiting",

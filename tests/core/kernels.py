@@ -9,7 +9,7 @@ from hived.linking import LINKED_KERNELS
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
+IS_INTERPRETED = bool(numba.config.DISABLE_JIT)
 
 
 def callable_kernel(kernel: Kernel) -> Kernel:
@@ -18,4 +18,4 @@ def callable_kernel(kernel: Kernel) -> Kernel:
         return kernel
     if linked := LINKED_KERNELS.get(f"hived.{kernel.__name__}"):
         return cast(Kernel, linked)
-    return cast(Kernel, numba.njit(error_model="numpy", cache=True)(kernel.py_func))  # type: ignore[attr-defined]
+    return cast(Kernel, numba.njit(error_model="numpy", cache=True)(kernel.py_func))

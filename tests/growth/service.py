@@ -19,6 +19,8 @@ from hived.scheduler import check_invariants, new_state
 from hived.specs import BindInfo, PodRequest, VirtualCellSpec, VirtualClusterSpec
 from hived.state import State
 from hived_extender.http import routes
+from hived_extender.http.answers import Question
+from hived_extender.http.routing import Backend, Handler
 from hived_extender.kube import logs
 from hived_extender.kube.client import KubeClient
 from hived_extender.pods.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
@@ -245,9 +247,9 @@ def filter_body(pod: PodRequest, names: bytes) -> bytes:
     return b'{"Pod":%s,"Nodes":null,"NodeNames":%s}' % (pod_text(pod).encode(), names)
 
 
-def call(service: Service, handler: routes.Handler, body: bytes, name: str = "") -> bytes:
+def call(service: Service, handler: Handler, body: bytes, name: str = "") -> bytes:
     """What a path answers. Raises RuntimeError if that is an error."""
-    reply = routes.answer(handler, service, body, name)
+    reply = routes.answer(handler, Backend(service), Question(body, name))
     text = reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
     if reply.status != 200 or (b'"Error"' in text and b'"Error":""' not in text):
         raise RuntimeError(f"{handler}: {text.decode()}")

@@ -64,11 +64,11 @@ class SwitchRecorder:
         self.victims: set[str] = set()
         self._verbs, runner = service.machine.verbs, service.runner
         self._exclusive, self._handle = runner.exclusive, runner.handle_within
-        runner.exclusive = self._hold  # type: ignore[method-assign]  # the point of it
-        runner.handle_within = self._watch  # type: ignore[method-assign]
+        runner.exclusive = self._hold  # the point of it
+        runner.handle_within = self._watch
         self._evicting, self._name_victims = service.machine.announcements.evicting, service.preempt_victims
-        service.machine.announcements.evicting = self._note_eviction  # type: ignore[method-assign]
-        service.preempt_victims = self._note_victims  # type: ignore[method-assign]
+        service.machine.announcements.evicting = self._note_eviction
+        service.preempt_victims = self._note_victims
 
     def verdicts(self) -> dict[str, str]:
         """Of all groups that something has become of, at the last switch."""

@@ -70,8 +70,8 @@ def difference(old: str, new: str) -> list[str]:
 def done(text: str, present: Iterable[room.Node], reading: Reading | None = None, **options: object) -> Synced:
     """The outcome of syncing, after syncing again, which does nothing."""
     present = list(present)
-    result = synced(text, present, reading, **options)  # type: ignore[arg-type]  # passed on as they are
-    again = synced(result.text, present, reading, **options)  # type: ignore[arg-type]
+    result = synced(text, present, reading, **options)  # passed on as they are
+    again = synced(result.text, present, reading, **options)
     assert (again.text, again.changes) == (result.text, ())
     return result
 

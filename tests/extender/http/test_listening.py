@@ -75,10 +75,10 @@ class Served:
         self.server.start()
         self.port = int(self.server.url.rsplit(":", 1)[1])
         expect_soon(lambda: self.server._server.started)
-        self._accepting: Port = self.server._server.servers[0]  # type: ignore[assignment]  # uvicorn takes it for its own
+        self._accepting: Port = self.server._server.servers[0]  # uvicorn takes it for its own
         self._ahead_s = 0.0
         self._time = self._accepting.loop.time
-        self._accepting.loop.time = lambda: self._time() + self._ahead_s  # type: ignore[method-assign]
+        self._accepting.loop.time = lambda: self._time() + self._ahead_s
 
     def put_forward(self, seconds: float = LATER_S) -> None:
         """So much time has passed for all connections."""

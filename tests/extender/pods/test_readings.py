@@ -123,7 +123,7 @@ def test_nothing_is_read_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch)
     world.place("p", spec_text(leaf_cells=1, group="first"))
     world.place("yaml", "virtualCluster: b\nleafCellNumber: 3")
     slow = world.create("slow", slow_text(1))
-    wait_until(lambda: world.service.machine.facts.pods.get("uid-slow").request)  # type: ignore[union-attr]  # it is known
+    wait_until(lambda: world.service.machine.facts.pods.get("uid-slow").request)  # it is known
     world.filter(slow)
     world.service.close()
     assert len(set(texts)) == 2
@@ -185,7 +185,7 @@ def test_a_spec_that_is_slow_to_read_is_kept_as_json_when_the_pod_is_bound() -> 
     world = World()
     text = "virtualCluster: a\nleafCellNumber: 4\n" + "".join(f"note{number}: x\n" for number in range(300))
     pod = world.create("p", text)
-    wait_until(lambda: world.service.machine.facts.pods.get("uid-p").request)  # type: ignore[union-attr]  # it is known
+    wait_until(lambda: world.service.machine.facts.pods.get("uid-p").request)  # it is known
     (node,) = world.filter(pod)["NodeNames"]
     world.bind(pod, node)
     kept = pod["metadata"]["annotations"][SCHEDULING_SPEC]
@@ -220,9 +220,9 @@ def test_a_pod_with_a_slow_text_is_placed_once_it_is_read() -> None:
     with pytest.raises(UnknownPodError, match="not read yet"):
         world.filter(pod)
     world.see(pod)
-    wait_until(lambda: world.service.machine.facts.pods.get("uid-p").request)  # type: ignore[union-attr]  # it is known
+    wait_until(lambda: world.service.machine.facts.pods.get("uid-p").request)  # it is known
     assert "FailedNodes" in world.filter(pod)  # a group of 149 pods: it waits
-    assert world.service.machine.facts.pods.get("uid-p").request.spec.group.name == "ns:g7"  # type: ignore[union-attr]
+    assert world.service.machine.facts.pods.get("uid-p").request.spec.group.name == "ns:g7"
     world.service.close()
 
 

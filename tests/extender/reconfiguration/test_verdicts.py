@@ -40,7 +40,7 @@ def test_groups_may_come_while_all_are_looked_at(monkeypatch: pytest.MonkeyPatch
         name = next(names, "")
         if name:
             world.place(name, spec_text("b", 1, group=name))
-        return look(self, *groups)  # type: ignore[arg-type]  # whatever it was called with
+        return look(self, *groups)  # whatever it was called with
 
     change = Change(first, first, None, 1)
     present, waiting = change.catch_up_with(world.service)

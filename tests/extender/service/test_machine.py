@@ -245,7 +245,7 @@ ROWS = [
     row("what a pod does not say any more is kept", "own p; place p; settle", "tamper p", ["keep p"], keys=KEYS),
     row("no longer than it does not", CHANGED + "done keep p; repent p", "wait 0.5", ["keep"], keys=KEYS),
     row("and tried again", CHANGED + "fails conflict: keep p", "wait 2", ["keep p"], keys=KEYS),
-    row("at the end what is left is written at once", CHANGED + "repent p", "hand closing", ["keep"], keys=KEYS),
+    row("at the end the rest is written at once", CHANGED + "settle; repent p", "hand closing", ["keep"], keys=KEYS),
     row("and when a term begins", "", "elect", ["keep"], is_leading=False),
     # Nodes, devices and configurations
     row("a pod gets no bad node", "own p; node n0 is_ready=no", "filter p", [], "node n1"),

@@ -23,7 +23,7 @@ class Crowded(World):
     """Opportunistic pods of one GPU each fill all nodes, and nobody is tried again by himself."""
 
     def __init__(self, **policy: object) -> None:
-        super().__init__(preemption=PreemptionPolicy(**policy), patience=Patience(nudge_delay_s=1e6))  # type: ignore[arg-type]
+        super().__init__(preemption=PreemptionPolicy(**policy), patience=Patience(nudge_delay_s=1e6))
         for number in range(4 * len(NODES)):
             self.place(f"v{number}", spec_text("b", leaf_cells=1, priority=-1))
 
@@ -90,7 +90,7 @@ def test_nothing_is_remembered_of_victims_that_are_gone() -> None:
 def test_a_budget_that_may_be_overridden_holds_a_victim_for_the_grace_period_only() -> None:
     world = Crowded(budgets=Budgets.OVERRIDE, grace_s=30.0)
     world.kube.refusals = [PROTECTED] * MANY
-    world.kube.delete_pod = lambda _, name, **__: world.kube.leaving.append(("deleted", name))  # type: ignore[method-assign]
+    world.kube.delete_pod = lambda _, name, **__: world.kube.leaving.append(("deleted", name))
     world.preempt()
     world.pass_time(30)
     assert world.left() == []

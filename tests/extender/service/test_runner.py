@@ -71,7 +71,7 @@ def writes() -> Writes:
 
 @pytest.fixture
 def runner(machine: Told, writes: Writes) -> Iterator[Runner]:
-    runner = Runner(machine, writes)  # type: ignore[arg-type]
+    runner = Runner(machine, writes)
     runner.holds = lambda: True
     runner.start()
     yield runner

@@ -293,7 +293,7 @@ def test_an_old_proof_gives_no_lost_place_back() -> None:
     pod = low[lost]
     world.until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
     world.see(pod)
-    assert not world.service.machine.facts.pods.get(f"uid-{lost}").is_changed  # type: ignore[union-attr]  # it is known
+    assert not world.service.machine.facts.pods.get(f"uid-{lost}").is_changed  # it is known
     world.delete(high)
     world.place("other", spec_text(priority=2))
     pod["metadata"]["annotations"] = saved[lost]
@@ -341,7 +341,7 @@ def test_a_lazily_preempted_group_has_lost_its_place_after_a_restart_too() -> No
     world.until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
     again = world.restarted()
     assert unaccounted(again) == 0
-    assert not again.service.machine.facts.pods.get(pod["metadata"]["uid"]).is_changed  # type: ignore[union-attr]  # it is known
+    assert not again.service.machine.facts.pods.get(pod["metadata"]["uid"]).is_changed  # it is known
 
 
 def test_pods_of_an_earlier_version_are_taken_in_once() -> None:

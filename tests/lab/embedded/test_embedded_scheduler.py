@@ -479,7 +479,7 @@ def test_a_stop_between_two_pods_is_noticed(http: Http) -> None:
 
 
 def test_an_extender_that_closes_its_connections_is_called_again(http: Http, extender: Extender) -> None:
-    extender.server.RequestHandlerClass.protocol_version = "HTTP/1.0"  # type: ignore[attr-defined]
+    extender.server.RequestHandlerClass.protocol_version = "HTTP/1.0"
     for name in ("one", "two", "three"):
         create(http, name)
     for name in ("one", "two", "three"):

@@ -33,7 +33,7 @@ class Cluster(Http):
         def turn() -> None:
             loop = asyncio.get_running_loop()
             time = loop.time
-            loop.time = lambda: time() + seconds  # type: ignore[method-assign]
+            loop.time = lambda: time() + seconds
             for key in list(self._nodes._clocks):
                 self._nodes._pod_seen(key)
 

@@ -63,7 +63,7 @@ def starting(plan: Plan) -> list[str]:
 
 
 def three(state: str, created: int, owner: Owner | None = None, **more: int) -> list[One]:
-    return [One(state, created, owner, **more) for _ in range(3)]  # type: ignore[arg-type]  # passed on as they are
+    return [One(state, created, owner, **more) for _ in range(3)]  # passed on as they are
 
 
 @pytest.mark.parametrize(

@@ -126,5 +126,5 @@ def test_what_cannot_be_told_for_a_mistake_of_ours_is_not_told_again(condition: 
 
 def test_statuses_that_cannot_be_written_for_a_mistake_of_ours_are_tried_later() -> None:
     effect = WriteStatuses({KEY: GangState()}, {})
-    writer = Writer(FakeKube(), Metrics(), Prover(), None, BrokenStatuses())  # type: ignore[arg-type]
+    writer = Writer(FakeKube(), Metrics(), Prover(), None, BrokenStatuses())
     assert writer.write(effect, lambda: True).found == ((), (KEY,))
