@@ -19,7 +19,7 @@ from hived_config.loader import Configuration
 from hived_extender.http import server
 from hived_extender.http.access import Security
 from hived_extender.http.app import create_app
-from hived_extender.http.desk import ConfigDesk
+from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.server import HttpServer
 from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
@@ -44,7 +44,7 @@ from hived_extender.service.leadership import Leadership
 from hived_extender.service.notices import Pace
 from hived_extender.service.preemptions import PreemptionPolicy
 from hived_extender.service.service import Service
-from hived_extender.service.verbs import Patience
+from hived_extender.service.verbs import VerbSettings
 from hived_extender.service.writes.binding_secret import BindingSecret
 from hived_extender.service.writes.statuses import StatusWriter
 from hived_extender.service.writes.telling import COMPONENT
@@ -145,7 +145,7 @@ class Extender:
         self.service = Service(
             configuration.cluster,
             kube,
-            patience=Patience(waits_for_pods=True).set_by(settings),
+            verb_settings=VerbSettings(waits_for_pods=True).set_by(settings),
             preemption=PreemptionPolicy.of(settings),
             metrics=metrics,
             recorder=_recorder(record_dir, origin.version.text, metrics) if record_dir else None,
@@ -174,8 +174,10 @@ class Extender:
             self._node_sync = NodeSync(self.service, self.configurations, kube, syncing)
         gate = security.gate(self._review_kube)
         is_private = ip_address(listener.getsockname()[0]).is_loopback
-        desk = ConfigDesk(self.configurations, gate.may_do if gate.knows_callers else None, is_private=is_private)
-        app = create_app(self.service, gate, desk)
+        config_pushes = ConfigPushes(
+            self.configurations, gate.may_do if gate.knows_callers else None, is_private=is_private
+        )
+        app = create_app(self.service, gate, config_pushes)
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
         for each in self._servers:

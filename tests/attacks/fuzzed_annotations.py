@@ -33,7 +33,7 @@ from tests.attacks.hostile_values import Hostile, Json
 from tests.attacks.target import Target
 from tests.benchmarks.process import resident_mb
 from tests.e2e.pods import POD_LIST
-from tests.extender.service.world import CONFIG, NODES, World, to_pod
+from tests.extender.service.small_cluster import CONFIG, NODES, SmallCluster, to_pod
 
 FULL_COUNT = 100_000
 THROUGH_API = 2_000
@@ -79,7 +79,7 @@ def run(run: Run) -> Outcome:
 
 
 def _read(run: Run, outcome: Outcome) -> None:
-    hostile, world, readers = Hostile(run.seed), World(run=Runner), _Readers()
+    hostile, small, readers = Hostile(run.seed), SmallCluster(run=Runner), _Readers()
     alive: deque[str] = deque()
     before = resident_mb()
     count = run.count(FULL_COUNT)
@@ -93,40 +93,40 @@ def _read(run: Run, outcome: Outcome) -> None:
             continue
         outcome.tried += 1
         is_read = [_attempt(outcome, name, body, read) for name, read in readers.of(body, pod).items()]
-        outcome.refused += not all([*is_read, *_live(outcome, world, body, pod)])
+        outcome.refused += not all([*is_read, *_live(outcome, small, body, pod)])
         alive.append(body["metadata"]["uid"])
         if len(alive) > MOST_ALIVE:
             gone = alive.popleft()
-            world.kube.pods.pop(gone.removeprefix("uid-"), None)
-            world.service.pod_gone(gone)
+            small.kube.pods.pop(gone.removeprefix("uid-"), None)
+            small.service.pod_gone(gone)
         if number % CHECKED_EVERY == 0:
-            check_invariants(world.state)
-            for kept in (world.kube.events, world.kube.messages, world.kube.patches, world.kube.leaving):
+            check_invariants(small.state)
+            for kept in (small.kube.events, small.kube.messages, small.kube.patches, small.kube.leaving):
                 kept.clear()  # what the stand-in of the API server remembers is not hived's
         if number % 10_000 == 9_999:
             run.say(f"  {number + 1} of {count} pods, {resident_mb():.0f} MB")
     for uid in alive:
-        world.service.pod_gone(uid)
+        small.service.pod_gone(uid)
     growth = resident_mb() - before
     outcome.notes.append(f"{growth:+.0f} MB in the process that reads them")
     if run.is_timed:
         outcome.expect(growth < MOST_GROWTH_MB, f"memory grew by {growth:.0f} MB, at most {MOST_GROWTH_MB:.0f}")
-    if any(world.pod_counts().values()):
-        outcome.fault(f"pods are gone, and still counted: {world.pod_counts()}")
-    world.service.close()
+    if any(small.pod_counts().values()):
+        outcome.fault(f"pods are gone, and still counted: {small.pod_counts()}")
+    small.service.close()
 
 
-def _live(outcome: Outcome, world: World, body: Json, pod: Pod) -> Iterator[bool]:
+def _live(outcome: Outcome, small: SmallCluster, body: Json, pod: Pod) -> Iterator[bool]:
     """What happens to a pod: seen, asked about, seen again. Whether each went well."""
-    world.kube.add(body)
-    yield _attempt(outcome, "pod_seen", body, lambda: world.service.pod_seen(pod))
+    small.kube.add(body)
+    yield _attempt(outcome, "pod_seen", body, lambda: small.service.pod_seen(pod))
     asked = json.dumps({"Pod": body, "Nodes": None, "NodeNames": NODES}).encode()
-    yield _attempt(outcome, "filter", body, lambda: world.service.filter_nodes(decode_args(asked, FilterArgs)))
+    yield _attempt(outcome, "filter", body, lambda: small.service.filter_nodes(decode_args(asked, FilterArgs)))
     looked = json.dumps({"pods": [body]}).encode()
-    yield _attempt(outcome, "what-if", body, lambda: world.service.what_if(decode_args(looked, WhatIfArgs).pods))
-    yield _attempt(outcome, "pod_seen again", body, lambda: world.service.pod_seen(pod))
-    if world.service.fault:
-        raise RuntimeError(f"the service has stopped: {world.service.fault}\n{json.dumps(body)[:3000]}")
+    yield _attempt(outcome, "what-if", body, lambda: small.service.what_if(decode_args(looked, WhatIfArgs).pods))
+    yield _attempt(outcome, "pod_seen again", body, lambda: small.service.pod_seen(pod))
+    if small.service.fault:
+        raise RuntimeError(f"the service has stopped: {small.service.fault}\n{json.dumps(body)[:3000]}")
 
 
 def _attempt(outcome: Outcome, name: str, body: Json, act: Callable[[], object]) -> bool:

@@ -25,7 +25,7 @@ from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
 from hived_extender.service.runner import Runner
 from tests.extender.http.secured import Files
-from tests.extender.service.world import NODES, World, filter_body, pod_json, spec_text
+from tests.extender.service.small_cluster import NODES, SmallCluster, filter_body, pod_json, spec_text
 
 KINDS = ("plain", "TLS", "mutual TLS")
 ROUNDS = 20
@@ -37,13 +37,13 @@ NODE_NAMES = (*NODES, *(f"gpu-node-{i:04}" for i in range(1000 - len(NODES))))
 def serve(kind: str, folder: str) -> None:
     """The server process: says its port, ends with its standard input."""
     files = Path(folder)
-    world = World(run=Runner)
-    world.create("p")
+    cluster = SmallCluster(run=Runner)
+    cluster.create("p")
     tls = None
     if kind != KINDS[0]:
         tls = ServerTls(files / "tls.crt", files / "tls.key", files / "ca.crt" if kind == KINDS[2] else None)
-    gate = Security(tls, DEFAULT_VERB_CALLERS).gate(world.kube) if tls else Gate()
-    server = HttpServer(Shim(create_app(world.service, gate), world.service), listen("127.0.0.1:0"), tls)
+    gate = Security(tls, DEFAULT_VERB_CALLERS).gate(cluster.kube) if tls else Gate()
+    server = HttpServer(Shim(create_app(cluster.service, gate), cluster.service), listen("127.0.0.1:0"), tls)
     server.start()
     print(server.url.rsplit(":", 1)[1], flush=True)
     sys.stdin.read()

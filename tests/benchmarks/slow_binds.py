@@ -22,7 +22,7 @@ from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.kube.client import KubeClient
 from hived_extender.service.service import Service
-from tests.extender.service.world import NODES, cluster_spec, filter_body, node, pod_json, spec_text, to_pod
+from tests.extender.service.small_cluster import NODES, cluster_spec, filter_body, node, pod_json, spec_text, to_pod
 
 BINDS = 16
 SLOW_S = 1.0

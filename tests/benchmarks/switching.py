@@ -17,14 +17,14 @@ from hived_extender.http.server import settle_process, tune_process
 from hived_extender.pods.wire import FilterArgs, Pod, decode_args
 from hived_extender.reconfiguration.change import Change, Disagreement
 from hived_extender.service.service import Service
-from hived_extender.service.verbs import Patience
+from hived_extender.service.verbs import VerbSettings
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text
 from tests.benchmarks.figures import Figures
 from tests.benchmarks.measure import Measurement
 from tests.benchmarks.serve import healthy_node
 from tests.benchmarks.web import names_text, pod_text
 from tests.benchmarks.workload import KINDS, LOW_PRIORITY, SMALLEST, Job, JobKind
-from tests.extender.service.world import FakeKube
+from tests.extender.service.small_cluster import FakeKube
 
 CHANGES = 6
 PART = 0.78
@@ -100,7 +100,7 @@ class SwitchMeasurement:
 
     def _service(self, load: Measurement, waiting: Sequence[PodRequest]) -> Service:
         first = self._configurations[0]
-        service = Service(first.cluster, FakeKube(), patience=Patience().set_by(first.settings))
+        service = Service(first.cluster, FakeKube(), verb_settings=VerbSettings().set_by(first.settings))
         service.sync_nodes([healthy_node(name) for name in load.driver.state.topology.node_names])
         decode = msgspec.json.Decoder(Pod).decode
         service.sync_pods([decode(pod_text(pod, info)) for pod, info in load.driver.placed.values()])

@@ -17,7 +17,7 @@ from hived_cli import main
 from hived_extender.api.paths import FILTER_PATH
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.http.secured import Files, ReviewServer, Secured, bearer
-from tests.extender.service.world import CONFIG, PATIENCE_S, cluster_spec
+from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, cluster_spec
 from tests.programs import hived
 
 CLUSTER = "/v1/inspect/clusterstatus"

@@ -60,8 +60,8 @@ class Pair:
         for event in events:
             with contextlib.suppress(UserError):
                 oracle.handle(event)
-        self.world = oracle.world
-        self.cells = {cell.address: cell for cell in self.world.virtual_cells()}
+        self.cluster = oracle.cluster
+        self.cells = {cell.address: cell for cell in self.cluster.virtual_cells()}
         self.numbers = {self.state.topology.address(i): i for i in range(self.state.topology.physical_count)}
 
     def expected(self, leaves: list[int], suggested: np.ndarray, ignore: bool) -> list[int] | None:
@@ -69,7 +69,7 @@ class Pair:
         address, names = self.state.topology.address, self.state.topology.node_names
         wanted = [self.cells[address(leaf)] for leaf in leaves]
         nodes = frozenset(names[node] for node in np.flatnonzero(suggested).tolist())
-        found = map_in_oracle(self.world, wanted, Suggestions(nodes, ignore))
+        found = map_in_oracle(self.cluster, wanted, Suggestions(nodes, ignore))
         return None if found is None else [self.numbers[found[leaf].address] for leaf in wanted]
 
 

@@ -20,10 +20,10 @@ from hived.specs import (
     VirtualClusterSpec,
 )
 from tests.core.naive import NaiveScheduler
+from tests.core.naive.cluster import Cluster
 from tests.core.naive.mapping import is_matchable
 from tests.core.naive.model import Cell
 from tests.core.naive.placement import Attempt, choose_leaves
-from tests.core.naive.world import World
 
 
 def racks() -> ClusterSpec:
@@ -72,7 +72,7 @@ def common_level(leaves: tuple[Cell, ...]) -> int:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_leaf_cells_chosen_are_the_first_best_of_all_combinations(seed: int) -> None:
     rng = random.Random(seed)
-    node = World(racks()).chains["RACK"].tops[0].children[0]
+    node = Cluster(racks()).chains["RACK"].tops[0].children[0]
     for leaf in node.leaves:
         leaf.leaf_priority = rng.choice([-2, -2, 0, 1, 5])
     candidates = [leaf for leaf in node.leaves if leaf.priority == -2]
@@ -93,44 +93,44 @@ def test_rows_can_be_matched_if_some_permutation_matches_them(seed: int) -> None
     assert is_matchable(rows) == possible
 
 
-def leaf_of(world: World, state: str) -> Cell:
-    return next(c for c in world.physical_cells() if c.level == 1 and c.state == state and c.is_healthy)
+def leaf_of(cluster: Cluster, state: str) -> Cell:
+    return next(c for c in cluster.physical_cells() if c.level == 1 and c.state == state and c.is_healthy)
 
 
-def lose_binding(world: World) -> None:
-    leaf_of(world, "Used").bound.bound = None
+def lose_binding(cluster: Cluster) -> None:
+    leaf_of(cluster, "Used").bound.bound = None
 
 
-def lose_user(world: World) -> None:
-    leaf_of(world, "Used").using = None
+def lose_user(cluster: Cluster) -> None:
+    leaf_of(cluster, "Used").using = None
 
 
-def use_twice(world: World) -> None:
-    group = world.groups["ns/a"]
+def use_twice(cluster: Cluster) -> None:
+    group = cluster.groups["ns/a"]
     group.physical[3][0][0] = group.physical[3][0][1]
 
 
-def list_twice(world: World) -> None:
-    free = world.free["RACK"]
+def list_twice(cluster: Cluster) -> None:
+    free = cluster.free["RACK"]
     level = next(level for level in free if free[level])
     free[level].append(free[level][0])
 
 
-def miscount(world: World) -> None:
-    world.left["RACK"][1] += 1
+def miscount(cluster: Cluster) -> None:
+    cluster.left["RACK"][1] += 1
 
 
-def forget_bad_cell(world: World) -> None:
-    next(cell for cell in world.physical_cells() if not cell.is_healthy and cell.level == 2).is_healthy = True
+def forget_bad_cell(cluster: Cluster) -> None:
+    next(cell for cell in cluster.physical_cells() if not cell.is_healthy and cell.level == 2).is_healthy = True
 
 
-def overpromise(world: World) -> None:
-    roots = world.vcs["A"].preassigned
+def overpromise(cluster: Cluster) -> None:
+    roots = cluster.vcs["A"].preassigned
     roots.extend([roots[-1]] * 3)
 
 
-def forget_pods(world: World) -> None:
-    world.groups["ns/o"].allocated[2][0] = None
+def forget_pods(cluster: Cluster) -> None:
+    cluster.groups["ns/o"].allocated[2][0] = None
 
 
 @pytest.mark.parametrize(
@@ -138,27 +138,27 @@ def forget_pods(world: World) -> None:
     [lose_binding, lose_user, use_twice, list_twice, miscount, forget_bad_cell, overpromise, forget_pods],
     ids=lambda damage: damage.__name__,
 )
-def test_the_invariants_notice(damage: Callable[[World], None]) -> None:
+def test_the_invariants_notice(damage: Callable[[Cluster], None]) -> None:
     scheduler = busy()
-    damage(scheduler.world)
+    damage(scheduler.cluster)
     with pytest.raises(InvariantError):
         scheduler.check()
 
 
 def test_restoring_brings_back_everything_but_the_order_of_the_views() -> None:
     scheduler = busy()
-    world = scheduler.world
+    cluster = scheduler.cluster
     before = scheduler.snapshot()
-    lists = {level: list(cells) for level, cells in world.free["RACK"].items()}
-    saved = world.save()
-    for group in list(world.groups.values()):
+    lists = {level: list(cells) for level, cells in cluster.free["RACK"].items()}
+    saved = cluster.save()
+    for group in list(cluster.groups.values()):
         for leaf, _ in group.leaf_pairs():
             leaf.using = None
-            world.release_leaf(leaf)
-            world.set_state(leaf, "Free")
-    world.groups.clear()
+            cluster.release_leaf(leaf)
+            cluster.set_state(leaf, "Free")
+    cluster.groups.clear()
     assert scheduler.snapshot() != before
-    world.restore(saved)
+    cluster.restore(saved)
     assert scheduler.snapshot() == before
-    assert world.free["RACK"] == lists
+    assert cluster.free["RACK"] == lists
     scheduler.check()

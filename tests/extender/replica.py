@@ -11,7 +11,7 @@ from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
-from tests.extender.service.world import filter_body, spec_text, wait_until
+from tests.extender.service.small_cluster import filter_body, spec_text, wait_until
 
 DEADLINE_S = 60.0
 

@@ -75,9 +75,9 @@ class ServiceCount(Meter):
     @property
     def state(self) -> State:
         """The core's."""
-        if self.it.machine.facts.ledger is None:
+        if self.it.machine.cache.core is None:
             raise RuntimeError("the service does not lead")
-        return self.it.machine.facts.ledger.state
+        return self.it.machine.cache.core.state
 
     # the situation
 

@@ -24,7 +24,7 @@ from tests.extender.replica import (
     metric,
     status_of,
 )
-from tests.extender.service.world import CONFIG, NODES, spec_text
+from tests.extender.service.small_cluster import CONFIG, NODES, spec_text
 from tests.programs import hived
 
 

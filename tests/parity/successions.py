@@ -9,9 +9,9 @@ from hived_config.loader import load_cluster
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.reconfiguration.verdicts import Verdict, Verdicts
 from hived_extender.recording.operations import Restart, read_scenario
-from hived_extender.recording.replay import CoreScheduler, Replay, Snapshot, StateDetail
+from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.recording.traces import Json
-from hived_extender.service.holdings import Holdings, Placed
+from hived_extender.service.state_inputs import Placed, StateInputs
 
 PREEMPTING = "Preempting"
 
@@ -27,7 +27,7 @@ class Restarted:
     spec: ClusterSpec
     present: CoreScheduler
     before: Mapping[str, Json]
-    after: Snapshot
+    after: StateInputs
     placed: Mapping[str, Placed]
     refused: frozenset[str]
 
@@ -41,17 +41,17 @@ class Restarted:
         successor = Successor(self.spec)
         nodes = self.healthy if self.operation.order == "nodesFirst" else frozenset[str]()
         told: dict[str, Placed] = {}
-        successor.catch_up(Holdings(nodes))
+        successor.catch_up(StateInputs(nodes))
         for uid, placed in self.placed.items():
             told[uid] = placed
-            successor.catch_up(Holdings(nodes, dict(told)))
-        successor.catch_up(Holdings(self.healthy, told))
+            successor.catch_up(StateInputs(nodes, dict(told)))
+        successor.catch_up(StateInputs(self.healthy, told))
         return successor
 
     def at_once(self) -> Successor:
         """The state that a push makes: told of everything at once, it takes pods by falling priority."""
         successor = Successor(self.spec)
-        successor.catch_up(Holdings(self.healthy, self.placed))
+        successor.catch_up(StateInputs(self.healthy, self.placed))
         return successor
 
     def survivors(self) -> set[str]:

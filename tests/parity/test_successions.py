@@ -40,7 +40,7 @@ def check_the_same_is_there(restarted: Restarted) -> None:
     successor.check()
     where = f"record {restarted.number}"
     assert set(successor.unaccounted) == restarted.refused, where
-    for found, expected in zip(successor.ledger.snapshot(), restarted.after, strict=True):
+    for found, expected in zip(successor.core.snapshot(), restarted.after, strict=True):
         assert found == expected, where
     assert told_verdicts(restarted, successor) == recorded_verdicts(restarted), where
 
@@ -48,7 +48,7 @@ def check_the_same_is_there(restarted: Restarted) -> None:
 def check_its_own_order_changes_only_who_gets_what_is_short(restarted: Restarted) -> None:
     successor = restarted.at_once()
     successor.check()
-    expected, found = restarted.after[2], successor.ledger.snapshot()[2]
+    expected, found = restarted.after[2], successor.core.snapshot()[2]
     where = f"record {restarted.number}"
     assert found.keys() == expected.keys(), where
     assert cells(found) == cells(expected), where

@@ -13,9 +13,9 @@ from typing import Any
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.wire import Node, Pod
-from hived_extender.service import acceptance, gang_news, preemptions, retries
+from hived_extender.service import acceptance, gang_notices, preemptions, retries
+from hived_extender.service.core import Core
 from hived_extender.service.effects import Announce, Write
-from hived_extender.service.ledger import Ledger
 from hived_extender.service.machine import Machine
 from hived_extender.service.outbox import TimerKey
 from hived_extender.service.preemptions import PreemptionPolicy
@@ -23,8 +23,8 @@ from hived_extender.service.runner import Writes
 from hived_extender.service.service import Service
 from hived_extender.service.stimuli import TimeCame, TryWaiting
 from tests.extender.service.by_hand import ByHand
-from tests.extender.service.gang_world import RULES
-from tests.extender.service.world import NODES, FakeKube, Json, cluster_spec, to_pod
+from tests.extender.service.small_cluster import NODES, FakeKube, Json, cluster_spec, to_pod
+from tests.extender.service.small_gangs import RULES
 
 
 class Api(FakeKube):
@@ -69,7 +69,7 @@ class Api(FakeKube):
             listener.append(news)
 
 
-DEADLINES = (*acceptance.TIMERS, *gang_news.TIMERS)
+DEADLINES = (*acceptance.TIMERS, *gang_notices.TIMERS)
 
 
 class Silent(ByHand):
@@ -101,11 +101,11 @@ class Replica:
         return self._objects.get(ObjectRef(kind, namespace, name))
 
     @property
-    def ledger(self) -> Ledger:
+    def core(self) -> Core:
         """The core's, while this replica leads."""
-        ledger = self.service.machine.facts.ledger
-        assert ledger is not None, self.service.fault
-        return ledger
+        core = self.service.machine.cache.core
+        assert core is not None, self.service.fault
+        return core
 
     @property
     def is_busy(self) -> bool:

@@ -10,8 +10,8 @@ from hived_extender.pods.dialects import native_podgroup, podgroup, volcano, yun
 from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
 from hived_extender.pods.dialects.description import MatchPolicy, ObjectRef
 from hived_extender.pods.dialects.kinds import Kind
-from tests.extender.service.gang_world import koordinator
-from tests.extender.service.world import Json, spec_text
+from tests.extender.service.small_cluster import Json, spec_text
+from tests.extender.service.small_gangs import koordinator
 from tests.property.choices import Choices
 
 NAMESPACES = {"ns": "a", "other": "b"}

@@ -13,7 +13,7 @@ from hived_extender.pods.dialects.description import GangKey, MatchPolicy, Objec
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
 from hived_extender.service.pods import PodRecord, PodState
-from tests.extender.service.world import Json, to_pod
+from tests.extender.service.small_cluster import Json, to_pod
 from tests.property.gang_cluster import Api, Replica
 from tests.property.gang_jobs import NAMESPACES, NODE_SIZE, Gang, Job, Template
 from tests.property.gang_scheduler import KubeScheduler
@@ -55,7 +55,7 @@ class Rules:
         """After something happened to pods of which those of `before` had places; `is_new`: the leader is."""
         if leader.service.fault:
             raise Broken(leader.service.fault)
-        check_invariants(leader.ledger.state)
+        check_invariants(leader.core.state)
         self._check_places(leader)
         self._check_reservations(leader)
         if not is_new:
@@ -122,7 +122,7 @@ class Rules:
             for record in records(leader)
             if (of := self._templates[record.uid]).gang == gang.name and of.job.namespace == namespace
         ]
-        ended = leader.service.machine.facts.gangs.ended
+        ended = leader.service.machine.cache.gangs.ended
         succeeded = [
             self._templates[uid]
             for uid, each in ended.items()
@@ -158,9 +158,9 @@ class Rules:
             if record.state is PodState.WAITING or record.request is None:
                 continue
             group = record.request.spec.group.name
-            if record.bind_info is None or group not in leader.ledger.state.groups:
+            if record.bind_info is None or group not in leader.core.state.groups:
                 raise Broken(f"{record.uid} is {record.state.value}, and the core knows nothing of it")
-            held = leader.ledger.bind_info_of(group)
+            held = leader.core.bind_info_of(group)
             if record.is_of_dialect and _cells(held) != _cells(record.bind_info):
                 raise Broken(f"{record.uid} is to be at {_cells(record.bind_info)}, but holds {_cells(held)}")
             text = written(self._api).get(record.uid)
@@ -169,7 +169,7 @@ class Rules:
 
     def _check_reservations(self, leader: Replica) -> None:
         """Whatever is reserved is so for pods that are still to start just like that."""
-        facts = leader.service.machine.facts
+        cache = leader.service.machine.cache
         wanted = {}
         for record in records(leader):
             if record.state is not PodState.WAITING or record.may_go:
@@ -178,14 +178,14 @@ class Rules:
                 wanted |= {record.request.spec.group.name: None} if record.request is not None else {}
                 continue
             try:
-                step = facts.rounds.step(record)
+                step = cache.rounds.step(record)
             except UserError:
                 continue
             if isinstance(step, Alone) and step.request is not None:
                 wanted[step.request.spec.group.name] = None
             elif isinstance(step, Round):
                 wanted |= {part.request.spec.group.name: part.request for part in step.parts}
-        for name, group in leader.ledger.state.groups.items():
+        for name, group in leader.core.state.groups.items():
             if group.state is GroupState.PREEMPTING:
                 if name not in wanted:
                     raise Broken(f"cells are reserved for {name}, which is not to start")
@@ -279,7 +279,7 @@ def _lets_in_anybody(job: Job) -> bool:
 
 def records(replica: Replica) -> list[PodRecord]:
     """All pods that the replica knows."""
-    return list(replica.service.machine.facts.pods)
+    return list(replica.service.machine.cache.pods)
 
 
 def placed(replica: Replica) -> set[str]:
@@ -299,7 +299,7 @@ def places(replica: Replica) -> dict[str, Cells]:
 def picture(replica: Replica) -> Picture:
     """See `Picture`."""
     plans = {}
-    gangs = replica.service.machine.facts.gangs
+    gangs = replica.service.machine.cache.gangs
     for gang in gangs.all():
         plan = gangs.plan(gang.key)
         if placed(replica).issuperset(gang.members):

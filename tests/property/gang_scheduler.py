@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from hived.errors import UserError
 from hived_extender.pods.wire import BindArgs, Node
-from tests.extender.service.world import Json, filter_args, node_json, preempt_args, to_node
+from tests.extender.service.small_cluster import Json, filter_args, node_json, preempt_args, to_node
 from tests.property.choices import Choices
 from tests.property.gang_cluster import Api, Replica, healthy_nodes
 from tests.property.gang_jobs import NODE_SIZE, TAINT, Template

@@ -7,7 +7,7 @@ from typing import Any
 
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.wire import Pod
-from tests.extender.service.world import FakeKube, Json, node_json, to_pod
+from tests.extender.service.small_cluster import FakeKube, Json, node_json, to_pod
 
 REFUSED = (
     (404, "NotFound"), (409, "Conflict"), (429, "TooManyRequests"), (500, "InternalError"), (403, "Forbidden"),

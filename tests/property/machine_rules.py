@@ -18,7 +18,7 @@ from hived_extender.service.effects import (
 )
 from hived_extender.service.machine import Machine
 from hived_extender.service.pods import PodState
-from tests.extender.service.world import Json, to_pod
+from tests.extender.service.small_cluster import Json, to_pod
 from tests.property.machine_cluster import Api
 from tests.property.machine_twins import Broken, Machines
 
@@ -27,9 +27,9 @@ def check(machines: Machines, api: Api) -> None:
     """After every stimulus."""
     _check_devices(machines, api)
     _check_under_way(machines)
-    ledger = machines.first.facts.ledger
-    if ledger is not None:
-        check_invariants(ledger.state)
+    core = machines.first.cache.core
+    if core is not None:
+        check_invariants(core.state)
     if machines.held != set(machines.first._acceptance.starts._starts):
         raise Broken(f"bindings of {sorted(machines.held)} are held back")
 
@@ -38,7 +38,7 @@ def _check_devices(machines: Machines, api: Api) -> None:
     """No device is two pods', be it written, or decided."""
     users: dict[tuple[str, int], str] = {}
     places = written(machines, api)
-    for record in machines.first.facts.pods:
+    for record in machines.first.cache.pods:
         if record.bind_info is not None and record.state is not PodState.WAITING:
             places.setdefault(record.uid, record.bind_info)
     for uid, info in places.items():
@@ -55,7 +55,7 @@ def _check_under_way(machines: Machines) -> None:
     known = {
         TouchPod: (machine._wakes._under_way, wakes.AT_ONCE),
         EvictPod: (machine._preemptions._under_way, preemptions.AT_ONCE),
-        AnnotatePod: (len(machine.facts.bound.rewrites._under_way), rewrites.AT_ONCE),
+        AnnotatePod: (len(machine.cache.bound.rewrites._under_way), rewrites.AT_ONCE),
         Announce: (len(told._under_way) + told._orphan_count, announcements.AT_ONCE),
     }
     for kind, (count, most) in known.items():
@@ -68,7 +68,7 @@ def _check_under_way(machines: Machines) -> None:
         if twice:
             raise Broken(f"two {kind.__name__} are under way for each of {twice}")
     writing = _of_this_term(machines, BindPod)
-    for record in machine.facts.pods:
+    for record in machine.cache.pods:
         if record.writes < 0 or (record.state is not PodState.BOUND and record.writes < writing[record.uid]):
             raise Broken(f"{record.writes} bindings of {record.uid} are said to be under way")
 
@@ -82,10 +82,10 @@ def _of_this_term(machines: Machines, kind: type) -> Counter[str]:
 def check_rest(machines: Machines, api: Api) -> None:
     """With nothing under way, and after a long time: nothing is still to come, and pods say what is known of them."""
     machine, texts = machines.first, written(machines, api)
-    unbound = [record.uid for record in machine.facts.pods.records(PodState.BINDING)]
+    unbound = [record.uid for record in machine.cache.pods.records(PodState.BINDING)]
     if unbound or machines.held or not machine.announcements.is_quiet:
         raise Broken(f"{unbound} are being bound for ever, {machines.held} held back")
-    for record in machine.facts.pods.records(PodState.BOUND):
+    for record in machine.cache.pods.records(PodState.BOUND):
         if record.bind_info is not None and not record.is_changed and texts.get(record.uid) != record.bind_info:
             raise Broken(f"{record.uid} says {texts.get(record.uid)}, and is known at {record.bind_info}")
 
@@ -117,7 +117,7 @@ def picture(machine: Machine) -> tuple[Json, Json, Json]:
     first; the VC and the health that are shown for an opportunistic pod, which depend on when its node was bad; that a
     preemption was cancelled (rules 8.9 and 9.7); and who took the place of a group, which annotations do not say.
     """
-    physical, virtual, groups = machine.facts.ledger.snapshot()
+    physical, virtual, groups = machine.cache.core.snapshot()
     cells = {address: entry[:4] if entry[2] >= 0 else entry[:3] for address, entry in physical.items()}
     own = [(key, entry) for key, entry in virtual.items() if not key.endswith("-opp")]
     kinds = Counter((key.split("|")[0], key.count("/"), *map(str, entry[1:3])) for key, entry in own)

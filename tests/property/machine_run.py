@@ -24,8 +24,7 @@ from hived_extender.service.stimuli import (
     TimeCame,
     TryWaiting,
 )
-from tests.extender.service.gang_world import koordinator
-from tests.extender.service.world import (
+from tests.extender.service.small_cluster import (
     NODES,
     Json,
     filter_args,
@@ -33,6 +32,7 @@ from tests.extender.service.world import (
     preempt_args,
     spec_text,
 )
+from tests.extender.service.small_gangs import koordinator
 from tests.property.choices import Choices
 from tests.property.machine_cluster import REFUSED, SILENT, manifest, with_devices
 from tests.property.machine_surroundings import CONFIGURATIONS, Surroundings
@@ -195,14 +195,14 @@ class MachineRun(Surroundings):
 
     def foresee(self) -> str:
         """Somebody asks what would be said about a pod, which changes nothing."""
-        ledger = self.machine.facts.ledger
-        if ledger is None or not self.unbound():
+        core = self.machine.cache.core
+        if core is None or not self.unbound():
             return ""
         pod = self.api.pods[self.choices.pick(self.unbound())]
-        args, before, count = filter_args(pod, list(self.nodes)), ledger.snapshot(), len(self.machines.sent)
+        args, before, count = filter_args(pod, list(self.nodes)), core.snapshot(), len(self.machines.sent)
         asked = FilterAsked(args, self.texts.read(args.pod.metadata), tentatively=True)
         answer = self.machines.tell(asked)
-        if ledger.snapshot() != before or len(self.machines.sent) != count:
+        if core.snapshot() != before or len(self.machines.sent) != count:
             raise Broken(f"{pod['metadata']['name']} was asked about tentatively, and something has changed")
         return f"{pod['metadata']['name']}: {shown(answer)}"
 
@@ -315,7 +315,7 @@ class MachineRun(Surroundings):
 
     def elect(self) -> str:
         """A term begins, with all that has to be done before."""
-        if self.machine.facts.ledger is not None:
+        if self.machine.cache.core is not None:
             return ""
         self.begin_term()
         return "again"

@@ -30,8 +30,7 @@ from hived_extender.service.stimuli import (
     Wrote,
 )
 from hived_extender.service.writes.writer import Writer
-from tests.extender.service.gang_world import RULES
-from tests.extender.service.world import (
+from tests.extender.service.small_cluster import (
     CONFIG,
     NODES,
     Json,
@@ -39,6 +38,7 @@ from tests.extender.service.world import (
     to_node,
     to_pod,
 )
+from tests.extender.service.small_gangs import RULES
 from tests.property.machine_cluster import Api, Unreliable, with_devices
 from tests.property.machine_rules import check, check_equal, check_rest
 from tests.property.machine_twins import Broken, Machines, Sent, shown
@@ -50,10 +50,10 @@ MOST_TURNS = 2000
 
 
 CONFIGURATIONS = tuple(
-    replace(load_text(CONFIG.replace(*change), "world.yaml", environ={}), rules=RULES)
+    replace(load_text(CONFIG.replace(*change), "small.yaml", environ={}), rules=RULES)
     for change in (("", ""), ("cellNumber: 2}]", "cellNumber: 1}]"), ("cellNumber: 1}]", "cellNumber: 2}]"))
 )
-"""The cluster of `world`; the same, but VC a has one node; the same, but VC b has two."""
+"""The cluster of `cluster`; the same, but VC a has one node; the same, but VC b has two."""
 
 
 class Surroundings:
@@ -81,7 +81,7 @@ class Surroundings:
             self.machines.tell(NodeSeen(self.node(name)))
         pods = [to_pod(deepcopy(pod)) for pod in self.api.pods.values()]
         present = {pod.metadata.uid for pod in pods}
-        for uid in self.machine.facts.known_pods():
+        for uid in self.machine.cache.known_pods():
             if uid not in present:
                 self.machines.tell(PodGone(uid))
         for pod in pods:
@@ -136,7 +136,7 @@ class Surroundings:
         """As `Service` reads what the Secret has."""
         found = {}
         for uid, annotations in self.api.kept.items():
-            record = self.machine.facts.pods.get(uid)
+            record = self.machine.cache.pods.get(uid)
             if record is not None and record.node:
                 meta = PodMetadata(record.name, record.namespace, uid, annotations=dict(annotations))
                 found[uid] = self.texts.read(meta, node=record.node)
@@ -160,7 +160,7 @@ class Surroundings:
         elif isinstance(effect, KeepChanged) and error is not None:
             sent.wrote = Wrote(effect, error)
         else:
-            leads = machine.facts.ledger is not None and machine.term == sent.term
+            leads = machine.cache.core is not None and machine.term == sent.term
             sent.wrote = self._writer.write(effect, lambda: leads)
         self._unreliable.fail(None)
 
@@ -194,14 +194,14 @@ class Surroundings:
         """Everything comes to rest; whoever waits then goes. The state has to be that of a machine that is started."""
         for name in NODES:
             self.change_node(with_devices(name, 4))
-        if self.machine.facts.ledger is None:
+        if self.machine.cache.core is None:
             self.begin_term()
             self.check()
         self._rest()
         check_rest(self.machines, self.api)
         for name, pod in list(self.api.pods.items()):
             # Which devices pods of others use is not known, and the core goes by what it took to be lost before.
-            record = self.machine.facts.pods.get(pod["metadata"]["uid"])
+            record = self.machine.cache.pods.get(pod["metadata"]["uid"])
             if record is None or record.bind_info is None:
                 self.api.remove(name)
         self._rest()

@@ -66,14 +66,14 @@ class Machines:
 
     def configure(self, configuration: Configuration) -> Any:
         """Have another configuration taken up; within a term, with a state that was built for it before."""
-        if self.first.facts.ledger is None:
+        if self.first.cache.core is None:
             return self.tell(Configured(configuration, ""))
         stimuli = []
         for machine in self.all:
             successor = Successor(configuration.cluster, rules=configuration.rules)
-            successor.catch_up(machine.terms.holdings())
+            successor.catch_up(machine.terms.inputs())
             successor.check()
-            switched = Switched(configuration, successor.ledger, successor.losses, successor.unaccounted)
+            switched = Switched(configuration, successor.core, successor.losses, successor.unaccounted)
             stimuli.append(switched)
         return self._tell(stimuli, None)
 

@@ -91,8 +91,8 @@ class EmbeddedCaseCluster:
 
     def memory(self) -> bytes:
         """The arrays of the core."""
-        with self.extender.service._open_ledger() as ledger:
-            return ledger.state.cells.memory.tobytes()
+        with self.extender.service._open_core() as core:
+            return core.state.cells.memory.tobytes()
 
     def _start(self) -> None:
         # An extender that stops closes what it was given.

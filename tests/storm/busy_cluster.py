@@ -78,16 +78,16 @@ class BusyCluster:
             raise Broken(self._service.fault)
         if self.traffic.failures:
             raise Broken("; ".join(self.traffic.failures))
-        with self._service._open_ledger() as ledger:
-            check_state(ledger.state)
+        with self._service._open_core() as core:
+            check_state(core.state)
             if pods is not None:
-                check_accounted(ledger.state, pods)
+                check_accounted(core.state, pods)
 
     def everything(self) -> Json:
         """All that a push may change."""
-        with self._service._open_ledger() as ledger:
-            core = {"memory": ledger.state.cells.memory.tobytes(), "state": ledger.snapshot()}
-        return core | {
+        with self._service._open_core() as core:
+            found = {"memory": core.state.cells.memory.tobytes(), "state": core.snapshot()}
+        return found | {
             "configuration": self.ok("GET", CONFIG),
             "history": self.ok("GET", f"{CONFIG}/versions"),
             "ConfigMap": self._kube.get(CONFIG_MAP),
@@ -123,8 +123,8 @@ class BusyCluster:
                 seen, since = now, time.monotonic()
 
     def _moment(self) -> tuple[bytes, list[str]]:
-        with self._service._open_ledger() as ledger:
-            memory = ledger.state.cells.memory.tobytes()
+        with self._service._open_core() as core:
+            memory = core.state.cells.memory.tobytes()
         return memory, [pod["metadata"]["resourceVersion"] for pod in self.traffic.pods()]
 
     def _something_comes(self) -> bool:
@@ -132,7 +132,7 @@ class BusyCluster:
         pods = self.traffic.pods()
         ends = any(is_running(pod) and RUN_SECONDS in pod["metadata"]["annotations"] for pod in pods)
         leaves = any("deletionTimestamp" in pod["metadata"] for pod in pods)
-        return ends or leaves or bool(self._service.machine.facts.pods.counts()["Binding"])
+        return ends or leaves or bool(self._service.machine.cache.pods.counts()["Binding"])
 
 
 def call(url: str, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:

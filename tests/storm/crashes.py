@@ -29,7 +29,7 @@ from hived_extender.service.service import Service
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.http_proxy import HttpProxy, Side
 from tests.expecting import expect_soon
-from tests.extender.service.world import FakeKube
+from tests.extender.service.small_cluster import FakeKube
 from tests.property.choices import Choices, Seeded
 from tests.storm.busy_cluster import CONFIG, GROUPS, call
 from tests.storm.changes import changed
@@ -218,8 +218,8 @@ class KilledService:
             service.sync_nodes(self._kube.list_objects(NODES, Node).items)
             service.sync_pods(self._kube.list_objects(PODS, Pod).items)
             service.lead(lambda: True)
-            with service._open_ledger() as ledger:
-                shown = {GROUPS: status.affinity_groups(ledger.state), CELLS: status.cluster_status(ledger.state)}
+            with service._open_core() as core:
+                shown = {GROUPS: status.affinity_groups(core.state), CELLS: status.cluster_status(core.state)}
             return {path: _timeless(json.loads(json.dumps(view))) for path, view in shown.items()}
         finally:
             service.close()

@@ -87,9 +87,9 @@ class SwitchRecorder:
     def _watch(self, stimulus: Stimulus) -> Any:
         if not isinstance(stimulus, Switched):
             return self._handle(stimulus)
-        self.before = groups_of(self._verbs.ledger.state)
+        self.before = groups_of(self._verbs.core.state)
         answer = self._handle(stimulus)
-        self.after = groups_of(self._verbs.ledger.state)
+        self.after = groups_of(self._verbs.core.state)
         self.count += 1
         return answer
 

@@ -15,7 +15,7 @@ from hived_extender.api.paths import CONFIG_PATH
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON, Answer, Question
 from hived_extender.http.callers import CALLER, Call
-from hived_extender.http.desk import ConfigDesk
+from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.pods.wire import encode
@@ -38,10 +38,10 @@ class _RestOfPath(PathConverter):
     part_isolating = False
 
 
-def create_app(service: Service, gate: Gate | None = None, desk: ConfigDesk | None = None) -> Flask:
+def create_app(service: Service, gate: Gate | None = None, config_pushes: ConfigPushes | None = None) -> Flask:
     """An application that serves `service` to those whom `gate` lets in; without one, to everybody. Cheap.
 
-    `desk` answers for its configuration; without one, those paths do not exist.
+    `config_pushes` answers for its configuration; without one, those paths do not exist.
     """
     app = Flask(__name__, static_folder=None)
     app.extensions[_GATE] = gate or Gate()
@@ -50,9 +50,9 @@ def create_app(service: Service, gate: Gate | None = None, desk: ConfigDesk | No
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
-    backend = Backend(service, desk)
+    backend = Backend(service, config_pushes)
     for route in ROUTES:
-        if desk is not None or not route.path.startswith(CONFIG_PATH):
+        if config_pushes is not None or not route.path.startswith(CONFIG_PATH):
             rule, view = route.path.replace("{name}", "<rest:name>"), _view(route.handler, backend)
             app.add_url_rule(rule, f"{route.method} {rule}", view, methods=[route.method])
     app.register_error_handler(HTTPException, _http_error)

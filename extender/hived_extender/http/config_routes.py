@@ -22,26 +22,26 @@ CONFIG_BODY_LIMIT = 2 * CONFIG_TEXT_LIMIT
 
 def config(backend: Backend, question: Question) -> Answer:
     """The configuration in force: its text, version, and who pushed it."""
-    return Answer(encode(backend.desk.describe()))
+    return Answer(encode(backend.config_pushes.describe()))
 
 
 def versions(backend: Backend, question: Question) -> Answer:
     """The versions that are kept, the newest first, without their texts."""
-    return Answer(encode(VersionList(backend.desk.configurations.versions())))
+    return Answer(encode(VersionList(backend.config_pushes.configurations.versions())))
 
 
 def version(backend: Backend, question: Question) -> Answer:
     """One of these, with its text."""
     if not (question.name.isascii() and question.name.isdigit() and len(question.name) < 19):
         raise UserError(f"a version is a number, not {question.name!r}", 404)
-    return Answer(encode(backend.desk.configurations.version(int(question.name))))
+    return Answer(encode(backend.config_pushes.configurations.version(int(question.name))))
 
 
 def plan(backend: Backend, question: Question) -> Answer:
     """What would this configuration do to whom? Nothing is changed."""
     args = decode_args(question.body, ConfigPlanArgs)
     _check_size(args.text)
-    return Answer(encode(backend.desk.configurations.plan(args.text, args.file)))
+    return Answer(encode(backend.config_pushes.configurations.plan(args.text, args.file)))
 
 
 def push(backend: Backend, question: Question) -> Answer:
@@ -51,7 +51,7 @@ def push(backend: Backend, question: Question) -> Answer:
     args = decode_args(question.body, ConfigPushArgs)
     _check_size(args.text)
     try:
-        version, outcome = backend.desk.push(args, question.caller)
+        version, outcome = backend.config_pushes.push(args, question.caller)
     except Refused as error:
         return Answer(encode(Refusal(error.message, error.report)), error.code)
     return Answer(encode(ConfigPushResult(version.version, outcome)))

@@ -87,7 +87,7 @@ def filter_call(backend: Backend, question: Question) -> Answer:
             is_elsewhere=status == UNAVAILABLE,
         )
     is_waiting = WAITING_KEY in (result.failed_nodes or ())
-    return Answer(encode(result), delay_s=backend.service.patience.waiting_block_s if is_waiting else 0.0)
+    return Answer(encode(result), delay_s=backend.service.verb_settings.waiting_block_s if is_waiting else 0.0)
 
 
 def preempt_call(backend: Backend, question: Question) -> Answer:

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hived_extender.http.answers import Answer, Question
-from hived_extender.http.desk import ConfigDesk
+from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.service.service import Service
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A service, and the desk of its configurations; without one, those paths do not exist."""
+    """A service, and the pushes of its configurations; without one, those paths do not exist."""
 
     service: Service
-    config_desk: ConfigDesk | None = None
+    config_desk: ConfigPushes | None = None
 
     @property
-    def desk(self) -> ConfigDesk:
-        """The desk, on paths that exist only with one."""
+    def config_pushes(self) -> ConfigPushes:
+        """The pushes, on paths that exist only with one."""
         assert self.config_desk is not None
         return self.config_desk
 

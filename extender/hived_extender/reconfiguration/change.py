@@ -11,13 +11,13 @@ from hived_config.compare import compare
 from hived_config.loader import Configuration
 from hived_config.rules import names_for
 from hived_extender.api.configuration import ConfigReport, ReportedGroups, ReportedJob
-from hived_extender.reconfiguration.outlook import Waiting, outlook, refused_by
 from hived_extender.reconfiguration.present import held, switch, waiting_jobs
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.reconfiguration.verdicts import HARM, Affected, Verdict, Verdicts
+from hived_extender.reconfiguration.waiting_jobs import Waiting, outcomes, refused_by
 from hived_extender.recording.record import Draft
-from hived_extender.service.holdings import Holdings
 from hived_extender.service.service import Service
+from hived_extender.service.state_inputs import StateInputs
 
 log = logging.getLogger(__name__)
 
@@ -89,11 +89,11 @@ class Change:
     @property
     def node_names(self) -> tuple[str, ...]:
         """The nodes of the configuration to come."""
-        return self._successor.ledger.node_names
+        return self._successor.core.node_names
 
-    def catch_up(self, holdings: Holdings) -> int:
+    def catch_up(self, inputs: StateInputs) -> int:
         """Make the state to come hold what is held now; returns the number of differences since the last time."""
-        return self._successor.catch_up(holdings)
+        return self._successor.catch_up(inputs)
 
     def catch_up_with(self, service: Service) -> tuple[State, list[Waiting]]:
         """Do so until little is left to be done, and check the invariants; returns the present state and what waits.
@@ -101,8 +101,8 @@ class Change:
         Raises UserError if the state to come is broken, NotLeadingError if the present one is gone.
         """
         for _ in range(ROUNDS):
-            holdings, state = held(service)
-            if self.catch_up(holdings) <= FEW:
+            inputs, state = held(service)
+            if self.catch_up(inputs) <= FEW:
                 break
         try:
             self._successor.check()
@@ -113,12 +113,12 @@ class Change:
     def outcome(self, present: State, waiting: Sequence[Waiting]) -> Outcome:
         """What it does to whom. Cost: a search for each kind of job that waits."""
         affected = self._verdicts.affected(present)
-        topology = self._successor.ledger.state.topology
+        topology = self._successor.core.state.topology
         return Outcome(
             compare(self._old, self._new, present.topology, topology),
             affected,
             max(0, len(present.groups) - len(affected)),
-            outlook(refused_by(self._new.rules.access, waiting), self._successor.ledger.state),
+            outcomes(refused_by(self._new.rules.access, waiting), self._successor.core.state),
             self._base_version,
             (*map(str, self._new.warnings), *(_warn_of_names(self._old, self._new) if self._has_profiles else ())),
         )
@@ -131,9 +131,9 @@ class Change:
         old configuration stays in force then.
         """
 
-        def finish(holdings: Holdings, present: State) -> None:
+        def finish(inputs: StateInputs, present: State) -> None:
             try:
-                self.catch_up(holdings)
+                self.catch_up(inputs)
                 affected = () if agreed is None and may_lock_out else self._verdicts.affected(present)
                 if agreed is not None:
                     check_agreed(affected, agreed, present)

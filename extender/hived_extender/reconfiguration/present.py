@@ -6,33 +6,33 @@ from collections.abc import Callable, Iterable
 from hived.state import State
 from hived_config.document import gc_paused
 from hived_config.loader import Configuration
-from hived_extender.reconfiguration.outlook import Waiting, in_turn, note_waiting
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.reconfiguration.verdicts import Affected, news_of
-from hived_extender.service.holdings import Holdings
+from hived_extender.reconfiguration.waiting_jobs import Waiting, in_turn, note_waiting
 from hived_extender.service.pods import PodState
 from hived_extender.service.service import Service
+from hived_extender.service.state_inputs import StateInputs
 from hived_extender.service.stimuli import Configured, Reconfigured, Switched
 
 LOOKED_AT_ONCE = 100
 """Waiting pods; gangs of which the plan is not known cost 0.1 ms each."""
 
 
-def held(service: Service) -> tuple[Holdings, State]:
+def held(service: Service) -> tuple[StateInputs, State]:
     """All that another configuration would have to keep, and the present state, which changes on."""
     service.check_leads()
     with service.runner.exclusive() as machine:
-        return machine.terms.holdings(), machine.verbs.ledger.state
+        return machine.terms.inputs(), machine.verbs.core.state
 
 
 def waiting_jobs(service: Service) -> list[Waiting]:
     """The jobs that wait, those of the highest priority first. Others are served in between."""
     with service.runner.exclusive() as machine:
-        records = machine.facts.pods.records(PodState.WAITING)
+        records = machine.cache.pods.records(PodState.WAITING)
     found: dict[str, Waiting] = {}
     for first in range(0, len(records), LOOKED_AT_ONCE):
         with service.runner.exclusive() as machine:
-            note_waiting(found, machine.facts, records[first : first + LOOKED_AT_ONCE])
+            note_waiting(found, machine.cache, records[first : first + LOOKED_AT_ONCE])
         time.sleep(0)  # whoever waits for the lock is to get it, and not we again
     return in_turn(found)
 
@@ -40,7 +40,7 @@ def waiting_jobs(service: Service) -> list[Waiting]:
 def nodes_in_use(service: Service) -> frozenset[str]:
     """The nodes that pods of ours run on, or are being bound to."""
     with service.runner.look() as machine:
-        return frozenset(record.node for record in machine.facts.pods if record.node)
+        return frozenset(record.node for record in machine.cache.pods if record.node)
 
 
 def configure(service: Service, configuration: Configuration, text: str) -> bool:
@@ -55,7 +55,7 @@ def switch(
     service: Service,
     configuration: Configuration,
     successor: Successor,
-    finish: Callable[[Holdings, State], None],
+    finish: Callable[[StateInputs, State], None],
 ) -> float:
     """Replace the state with its successor between two requests; returns how long these had to wait, in seconds.
 
@@ -65,9 +65,9 @@ def switch(
     service.check_leads()
     with gc_paused(), service.runner.exclusive() as machine:
         began = time.perf_counter()
-        present = machine.verbs.ledger.state  # kept until nobody waits any more: to give it back takes milliseconds
-        finish(machine.terms.holdings(), present)
-        service.runner.handle_within(Switched(configuration, successor.ledger, successor.losses, successor.unaccounted))
+        present = machine.verbs.core.state  # kept until nobody waits any more: to give it back takes milliseconds
+        finish(machine.terms.inputs(), present)
+        service.runner.handle_within(Switched(configuration, successor.core, successor.losses, successor.unaccounted))
         return time.perf_counter() - began
 
 

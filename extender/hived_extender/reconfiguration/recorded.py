@@ -12,10 +12,10 @@ from hived_config.loader import Configuration, load, load_text
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.in_force import invalid
-from hived_extender.reconfiguration.outlook import Waiting
+from hived_extender.reconfiguration.waiting_jobs import Waiting
 from hived_extender.recording.operations import Operation, read_scenario
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from hived_extender.service.holdings import Holdings, Placed, reservations, without_place
+from hived_extender.service.state_inputs import Placed, StateInputs, reservations, without_place
 
 
 def plan_recorded(record_dir: Path, text: str, file: str) -> ConfigReport:
@@ -30,7 +30,7 @@ def plan_recorded(record_dir: Path, text: str, file: str) -> ConfigReport:
         return invalid(error, 0)
     old, replay, state = _repeat(record_dir)
     change = Change(old, new, None, 0)
-    change.catch_up(_holdings(replay, state, change.node_names))
+    change.catch_up(_inputs(replay, state, change.node_names))
     outcome = change.outcome(state, _waiting(replay))
     return outcome.report()
 
@@ -59,14 +59,14 @@ def _repeat(record_dir: Path) -> tuple[Configuration, Replay, State]:
     return used[-1], replay, replay.scheduler.state
 
 
-def _holdings(replay: Replay, state: State, node_names: Sequence[str]) -> Holdings:
+def _inputs(replay: Replay, state: State, node_names: Sequence[str]) -> StateInputs:
     known = zip(state.topology.node_names, state.cells.node_bad.tolist(), strict=True)
     bad = {name for name, is_bad in known if is_bad}
     placed = {
         uid: Placed(request, _as_it_is(state, request.spec.group.name, info))
         for uid, (request, info) in replay.placed().items()
     }
-    return Holdings(frozenset(node_names) - bad, placed, reservations(state))
+    return StateInputs(frozenset(node_names) - bad, placed, reservations(state))
 
 
 def _as_it_is(state: State, name: str, info: BindInfo) -> BindInfo:

@@ -11,9 +11,9 @@ from hived.specs import ClusterSpec
 from hived.state import Group
 from hived_config.rules import PodRules
 from hived_extender.recording.record import Draft
+from hived_extender.service.core import Core
 from hived_extender.service.devices.losses import Losses
-from hived_extender.service.holdings import Holdings, in_replay_order
-from hived_extender.service.ledger import Ledger
+from hived_extender.service.state_inputs import StateInputs, in_replay_order
 
 Told = dict[str, UserError]
 
@@ -27,18 +27,18 @@ class Successor:
         """Cost O(cells). `draft` is where its events are recorded."""
         self.unaccounted: Told = {}
         self.lost: Told = {}
-        self.ledger = Ledger(spec, draft, _nothing, _nothing)
-        self.losses = Losses(self.ledger.state.topology, spec, rules or PodRules())
+        self.core = Core(spec, draft, _nothing, _nothing)
+        self.losses = Losses(self.core.state.topology, spec, rules or PodRules())
         self._draft = draft
-        self._held = Holdings()
+        self._held = StateInputs()
 
-    def catch_up(self, holdings: Holdings) -> int:
+    def catch_up(self, inputs: StateInputs) -> int:
         """Make the state hold what is held now; returns how many differences there were since the last time.
 
         Cost: a look at each holding, and an event of the core for each difference.
         """
-        before, self._held = self._held, holdings
-        old, new = before.placed, holdings.placed
+        before, self._held = self._held, inputs
+        old, new = before.placed, inputs.placed
         come = [
             placed
             for uid, placed in new.items()
@@ -47,45 +47,45 @@ class Successor:
             or (known[0] is not placed[0] and known[0] != placed[0])
         ]
         gone = [uid for uid in (*sorted(old.keys() - new.keys()), *(each.request.uid for each in come)) if uid in old]
-        lifted = [name for name, reserved in before.reserved.items() if holdings.reserved.get(name) != reserved]
-        made = [name for name, reserved in holdings.reserved.items() if before.reserved.get(name) != reserved]
-        turned = sorted((before.healthy_nodes ^ holdings.healthy_nodes) & self.ledger.state.topology.node_index.keys())
+        lifted = [name for name, reserved in before.reserved.items() if inputs.reserved.get(name) != reserved]
+        made = [name for name, reserved in inputs.reserved.items() if before.reserved.get(name) != reserved]
+        turned = sorted((before.healthy_nodes ^ inputs.healthy_nodes) & self.core.state.topology.node_index.keys())
         for name in lifted:
             if self.lost.pop(name, None) is None:
                 for pod in before.reserved[name].pods:
-                    self.ledger.delete(pod)
+                    self.core.delete(pod)
         for uid in gone:
             if self.unaccounted.pop(uid, None) is None:
-                self.ledger.delete(old[uid].request)
+                self.core.delete(old[uid].request)
         for node in turned:
-            self.ledger.set_node(node, node in holdings.healthy_nodes)
+            self.core.set_node(node, node in inputs.healthy_nodes)
         for placed in in_replay_order(come):
             try:
-                self.ledger.adopt(*placed)
+                self.core.adopt(*placed)
             except UserError as error:
                 self.unaccounted[placed.request.uid] = error
         moved = {old[uid].info.node for uid in gone} | {placed.info.node for placed in come}
-        lost = self._catch_up_with_devices(before, holdings, moved)
+        lost = self._catch_up_with_devices(before, inputs, moved)
         for name in sorted(made):
             try:
-                self.ledger.reserve(*holdings.reserved[name])
+                self.core.reserve(*inputs.reserved[name])
             except UserError as error:
                 self.lost[name] = error
         return len(gone) + len(come) + len(lifted) + len(made) + len(turned) + lost
 
-    def _catch_up_with_devices(self, before: Holdings, holdings: Holdings, moved: set[str]) -> int:
+    def _catch_up_with_devices(self, before: StateInputs, inputs: StateInputs, moved: set[str]) -> int:
         """Tell what cannot be had: of nodes with another value than before, and of those where pods `moved`."""
-        old, new = before.devices, holdings.devices
+        old, new = before.devices, inputs.devices
         changed = {name for name in old.keys() | new.keys() if old.get(name) is not new.get(name)} | moved
-        if before.device_classes != holdings.device_classes:
+        if before.device_classes != inputs.device_classes:
             changed |= new.keys()
 
         def holds(uid: str) -> bool:
-            return uid in holdings.placed and uid not in self.unaccounted
+            return uid in inputs.placed and uid not in self.unaccounted
 
-        others = self.losses.settle(self.ledger, new, holdings.device_classes, changed, holds)
+        others = self.losses.settle(self.core, new, inputs.device_classes, changed, holds)
         for node in sorted(moved):
-            self.losses.retell(self.ledger, node)
+            self.losses.retell(self.core, node)
         return len(others)
 
     def was_told_of(self, group: Group) -> bool:
@@ -96,7 +96,7 @@ class Successor:
 
     def check(self) -> None:
         """Raise InvariantError if the state breaks a rule. Cost O(cells)."""
-        check_invariants(self.ledger.state)
+        check_invariants(self.core.state)
 
     def drop(self) -> None:
         """It will not replace the present state."""

@@ -56,7 +56,7 @@ class Verdicts:
         """All groups that something becomes of, by name. Cost: a look at each group; the lock need not be held, but
         then the answer may be of two moments. Of groups that the successor has not been told of yet, nothing is said.
         """
-        successors, settled = self._successor.ledger.state.groups, self._settled
+        successors, settled = self._successor.core.state.groups, self._settled
         found = []
         for name, group in present.groups.copy().items():  # copied at once: others may come and go meanwhile
             new = successors.get(name)
@@ -119,7 +119,7 @@ class Verdicts:
         )
 
     def _reason(self, present: State, group: Group, verdict: Verdict) -> str:
-        state = self._successor.ledger.state
+        state = self._successor.core.state
         new = state.groups.get(group.name)
         errors = [
             error
@@ -145,7 +145,7 @@ class Verdicts:
         cells = group.physical if new is None else group.physical[new.physical == NO_CELL]
         cells = cells[cells != NO_CELL]
         nodes = sorted({present.topology.node_names[node] for node in present.arrays.node[cells].tolist()})
-        configured = self._successor.ledger.state.topology.node_index
+        configured = self._successor.core.state.topology.node_index
         gone = [node for node in nodes if node not in configured]
         if gone:
             return f"node {', '.join(gone)} is not configured any more"

@@ -21,10 +21,10 @@ from hived.errors import HivedError, UserError
 from hived.specs import PodRequest
 from hived_extender.kube_rules.demands import needs_kube_scheduler
 from hived_extender.service.announcements import Announcements
+from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.core import Core
 from hived_extender.service.effects import BindPod
-from hived_extender.service.facts import Facts
 from hived_extender.service.forced import FORCE, ForcedBindings
-from hived_extender.service.ledger import Ledger
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import Offered, PodRecord, PodState
 from hived_extender.service.retries import Retries
@@ -87,37 +87,37 @@ class Acceptance:
 
     def __init__(
         self,
-        facts: Facts,
+        cache: ClusterCache,
         outbox: Outbox,
         announcements: Announcements,
         retries: Retries,
         wakes: Wakes,
     ) -> None:
         self.force_bind_threshold = 3
-        self._facts = facts
+        self._cache = cache
         self._outbox = outbox
         self._announcements = announcements
         self._retries = retries
         self._wakes = wakes
         self._metrics = outbox.metrics
-        self.starts = Starts(facts.gangs, outbox)
+        self.starts = Starts(cache.gangs, outbox)
         self._awaited: dict[str, _Awaited] = {}
         self._emptied: dict[str, _Emptied] = {}
-        self._forced = ForcedBindings(facts, outbox, announcements, wakes)
+        self._forced = ForcedBindings(cache, outbox, announcements, wakes)
 
     def time_came(self, kind: str, uid: str) -> None:
         """Something that was expected of kube-scheduler about a pod has not come."""
-        record, ledger = self._facts.pods.get(uid), self._facts.ledger
-        if record is None or ledger is None:
+        record, core = self._cache.pods.get(uid), self._cache.core
+        if record is None or core is None:
             return
         if kind == QUESTION:
             self._unanswered(record)
         elif kind == EMPTIED:
             self._wakes.ask(record)
         elif kind == UNASKED:
-            self._unasked_emptied(ledger, record)
+            self._unasked_emptied(core, record)
         elif kind == START:
-            self._not_accepted(ledger, uid)
+            self._not_accepted(core, uid)
         elif self._forced.time_came(record):
             self.expect_question(record)
 
@@ -139,8 +139,8 @@ class Acceptance:
         """A pod is over, or leaves; those that were to start together with it wait again."""
         self.settled(uid)
         start = self.starts.of(uid)
-        if start is not None and self._facts.ledger is not None and not self.starts.leave(start, uid):
-            self._undo(self._facts.ledger, [one for one in start.pods if one.uid != uid])
+        if start is not None and self._cache.core is not None and not self.starts.leave(start, uid):
+            self._undo(self._cache.core, [one for one in start.pods if one.uid != uid])
             self.starts.end(start)
 
     def forget_all(self) -> None:
@@ -150,7 +150,7 @@ class Acceptance:
             self.settled(uid)
         self._forced.forget_all()
 
-    def _not_accepted(self, ledger: Ledger, uid: str) -> None:
+    def _not_accepted(self, core: Core, uid: str) -> None:
         """kube-scheduler has not asked about all pods that start together: nothing stays held for them.
 
         The next time it has to ask about those first.
@@ -160,20 +160,20 @@ class Acceptance:
             return
         for record in start.pending.values():
             record.is_doubted = True
-        self._undo(ledger, start.pods)
+        self._undo(core, start.pods)
         self.starts.end(start)
 
     def expect_question(self, record: PodRecord) -> None:
         """kube-scheduler should ask about a pod that was placed; until it does, it is told of the pod again."""
-        if record.is_binding and self._facts.pods.get(record.uid) is record:
+        if record.is_binding and self._cache.pods.get(record.uid) is record:
             self._expect(record, _Awaited(self._outbox.now.at))
 
-    def accepts(self, ledger: Ledger, record: PodRecord) -> bool:
+    def accepts(self, core: Core, record: PodRecord) -> bool:
         """kube-scheduler asks about a pod that was placed: does it offer that node, or at least not refuse it for good?
 
         False if it does not: the pod waits for another place then.
         """
-        if self._facts.offers.includes(record, record.node):
+        if self._cache.offers.includes(record, record.node):
             record.repeat_count += 1
             self.starts.has_asked(record)
             record.is_probed = False
@@ -189,10 +189,10 @@ class Acceptance:
             return True
         if self._is_probe(record):
             return True
-        self.take_back(ledger, record)
+        self.take_back(core, record)
         return False
 
-    def is_emptied(self, ledger: Ledger, record: PodRecord, requests: Sequence[PodRequest]) -> bool:
+    def is_emptied(self, core: Core, record: PodRecord, requests: Sequence[PodRequest]) -> bool:
         """Others have left the cells that are reserved for these requests, and kube-scheduler does not offer the nodes.
 
         It may not have seen that they left. True if the pod is to be tried again at once: after some questions these
@@ -204,9 +204,9 @@ class Acceptance:
             return False
         record.emptied_count = 0
         for request in requests:
-            for node in ledger.nodes_of(request.spec.group.name):
-                if not self._facts.offers.includes(record, node):
-                    self._facts.offers.refuse(record, node)
+            for node in core.nodes_of(request.spec.group.name):
+                if not self._cache.offers.includes(record, node):
+                    self._cache.offers.refuse(record, node)
         return True
 
     def ask_soon(self, record: PodRecord) -> None:
@@ -214,61 +214,61 @@ class Acceptance:
         if (EMPTIED, record.uid) not in self._outbox.timers:
             self._outbox.wake_in((EMPTIED, record.uid), EMPTIED_S)
 
-    def watch_emptied(self, ledger: Ledger, record: PodRecord, requests: Sequence[PodRequest]) -> None:
+    def watch_emptied(self, core: Core, record: PodRecord, requests: Sequence[PodRequest]) -> None:
         """Others have left the cells that are reserved for a pod: kube-scheduler should ask about it now.
 
         Where its own filters leave the pod no node, it never will, and the cells are wanted by others.
         """
         key = (UNASKED, record.uid)
-        if key not in self._outbox.timers and any(ledger.is_emptied(request) for request in requests):
+        if key not in self._outbox.timers and any(core.is_emptied(request) for request in requests):
             self._emptied[record.uid] = _Emptied(tuple(requests), record.offered)
             self._outbox.wake_in(key, UNASKED_EMPTIED_S)
 
-    def _unasked_emptied(self, ledger: Ledger, record: PodRecord) -> None:
+    def _unasked_emptied(self, core: Core, record: PodRecord) -> None:
         known = self._emptied.pop(record.uid)
         if record.state is not PodState.WAITING or record.offered is not known.offered:
             return
-        emptied = [request for request in known.requests if ledger.is_emptied(request)]
+        emptied = [request for request in known.requests if core.is_emptied(request)]
         if emptied:
             record.emptied_count = MOST_EMPTIED
-            self.is_emptied(ledger, record, emptied)
+            self.is_emptied(core, record, emptied)
             self._retries.appeared(record.uid)
 
-    def take_back(self, ledger: Ledger, record: PodRecord) -> None:
+    def take_back(self, core: Core, record: PodRecord) -> None:
         """A pod's place is refused: it waits again, and with it those of its group or gang, while none is bound."""
         start = self.starts.of(record.uid)
         has_joined = start is not None and self.starts.leave(start, record.uid)
         others = start.pods if start is not None and not has_joined else []
         if start is None:
-            others = self._started_with(ledger, record)
+            others = self._started_with(core, record)
             if any(one.is_writing or one.is_unanswered or one.state is PodState.BOUND for one in others):
                 others = []
         fields = {"pod": record.key, "node": record.node, "with": len(others)}
         log.info("place taken back", extra={"fields": fields})
         self._metrics.refused_places.inc()
         record.refusal_count += 1
-        self._undo(ledger, list(dict.fromkeys((record, *others))))
+        self._undo(core, list(dict.fromkeys((record, *others))))
         if start is not None and not has_joined:
             self.starts.end(start)
 
-    def _undo(self, ledger: Ledger, records: Sequence[PodRecord]) -> None:
+    def _undo(self, core: Core, records: Sequence[PodRecord]) -> None:
         """These pods wait again, unless they are bound."""
         for one in records:
             is_kept = one.is_writing or one.is_unanswered or one.state is PodState.BOUND
-            if is_kept or self._facts.pods.get(one.uid) is not one:
+            if is_kept or self._cache.pods.get(one.uid) is not one:
                 continue
             request = one.request
             self._outbox.timers.drop((QUESTION, one.uid))
             self._awaited.pop(one.uid, None)
-            self._facts.bound.release(one)
+            self._cache.bound.release(one)
             one.may_go = one.is_probed = False
             if not one.is_of_dialect:
                 one.request = request
-            self._facts.pods.move(one, PodState.WAITING)
+            self._cache.pods.move(one, PodState.WAITING)
             self._retries.refused(one.uid)
         for gang in dict.fromkeys(one.gang for one in records if one.gang is not None):
-            self._facts.reconcile(ledger, gang)
-        ledger.forget_answers()
+            self._cache.reconcile(core, gang)
+        core.forget_answers()
         self._retries.room_made()
 
     def not_written(self, record: PodRecord, *, is_unanswered: bool) -> None:
@@ -329,11 +329,11 @@ class Acceptance:
         self.expect_question(record)
         return True
 
-    def _started_with(self, ledger: Ledger, record: PodRecord) -> list[PodRecord]:
+    def _started_with(self, core: Core, record: PodRecord) -> list[PodRecord]:
         """The other pods that have a place by the same decision, whether they have come to their nodes or not."""
         if record.gang is not None:
-            found = self._facts.gangs.placed_with(record.gang)
+            found = self._cache.gangs.placed_with(record.gang)
         else:
-            uids = ledger.holders(record.request.spec.group.name) if record.request is not None else []
-            found = [one for one in map(self._facts.pods.get, uids) if one is not None]
+            uids = core.holders(record.request.spec.group.name) if record.request is not None else []
+            found = [one for one in map(self._cache.pods.get, uids) if one is not None]
         return [one for one in found if one is not record]

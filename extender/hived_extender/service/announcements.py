@@ -1,6 +1,6 @@
 """Telling people about their pods, where they look: events and a status condition.
 
-What is said is noted on a board for each pod, the latest state only, and written when it is due. Events are best
+The latest state of each pod is noted, and written when it is due. Events are best
 effort: when the API server is away they wait, and what is out of date by then is not written. Of pods without number
 only the last ones are remembered. Not thread-safe.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hived_extender.kube.events import NODE, NodeRef, PodRef, clipped
 from hived_extender.pods.wire import PodCondition
 from hived_extender.service.effects import Announce
-from hived_extender.service.notices import ALLOCATED, Announced, Board, Condition, Pace, Reason
+from hived_extender.service.notices import ALLOCATED, Announced, Condition, Pace, PodNotices, Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodName
 
@@ -32,14 +32,14 @@ _ALLOCATED = (Reason.SCHEDULED, Reason.RESTORED)
 class Announcements:
     """A `PodRef`, such as a `pods.PodRecord`, is read during the call and not kept."""
 
-    def __init__(self, outbox: Outbox, *, pace: Pace | None = None, board_limit: int = BOARD_LIMIT) -> None:
+    def __init__(self, outbox: Outbox, *, pace: Pace | None = None, pod_limit: int = BOARD_LIMIT) -> None:
         self._outbox = outbox
         self._metrics = outbox.metrics
         self._pace = pace or Pace()
-        self._board_limit = board_limit
-        self._boards: OrderedDict[str, Board] = OrderedDict()
+        self._pod_limit = pod_limit
+        self._notices: OrderedDict[str, PodNotices] = OrderedDict()
         self._ready: dict[str, None] = {}
-        self._under_way: dict[str, Announce] = {}  # by uid; those of boards that nobody looks at any more as well
+        self._under_way: dict[str, Announce] = {}  # by uid; those of forgotten pods as well
         self._orphan_count = 0
         self._failure_count = 0
         self._not_before = -math.inf
@@ -76,9 +76,9 @@ class Announcements:
 
     def placed(self, uid: str) -> None:
         """The pod has a place, and kube-scheduler is to bind it: an unwritten wait is not worth telling any more."""
-        board = self._boards.get(uid)
-        if board is not None:
-            board.place()
+        notices = self._notices.get(uid)
+        if notices is not None:
+            notices.place()
 
     def scheduled(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
         """The pod is bound."""
@@ -86,11 +86,11 @@ class Announcements:
 
     def replayed(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
         """The pod was bound by an earlier process, which need not have lived to take back that it waits."""
-        board = self._boards.get(pod.uid)
-        if board is not None and board.is_said_to_wait:
+        notices = self._notices.get(pod.uid)
+        if notices is not None and notices.is_said_to_wait:
             text = clipped(_placement(node, leaf_cells, vc, group))
-            board.want(Condition(True, ALLOCATED, text), self._outbox.now.at)
-            self._plan(board)
+            notices.want(Condition(True, ALLOCATED, text), self._outbox.now.at)
+            self._plan(notices)
 
     def lazily_preempted(self, pod: PodRef, group: str, by: str) -> None:
         """The pod's group runs on, but opportunistically: its virtual cluster gave its cells to the group `by`."""
@@ -121,7 +121,7 @@ class Announcements:
     @property
     def unwritten_count(self) -> int:
         """Events that are yet to be written."""
-        return sum(board.notice_count for board in self._boards.values())
+        return sum(notices.notice_count for notices in self._notices.values())
 
     @property
     def is_quiet(self) -> bool:
@@ -133,34 +133,34 @@ class Announcements:
 
         What an earlier process or another replica wrote is then neither repeated nor left standing.
         """
-        board = self._boards.get(pod.uid)
-        if board is None and condition is not None:
-            board = self._board(pod)
-        if board is not None:
-            board.observe(Condition.read(condition))
-            self._plan(board)
+        notices = self._notices.get(pod.uid)
+        if notices is None and condition is not None:
+            notices = self._notices_of(pod)
+        if notices is not None:
+            notices.observe(Condition.read(condition))
+            self._plan(notices)
 
     def forget(self, uid: str) -> None:
         """The pod is gone."""
-        board = self._boards.get(uid)
-        if board is not None:
-            board.leave()
-            self._tidy(board)
+        notices = self._notices.get(uid)
+        if notices is not None:
+            notices.leave()
+            self._tidy(notices)
 
     def resign(self) -> None:
         """Another replica leads from now on: what is not written yet is for it to say."""
-        former, self._boards = self._boards, OrderedDict()
+        former, self._notices = self._notices, OrderedDict()
         self._ready.clear()
         for uid in former:
             self._outbox.timers.drop((TIMER, uid))
-        # What is being written at this moment comes back to a board that nobody looks at any more.
+        # A write under way comes back to notices that nobody looks at any more.
         written, self._under_way = self._under_way, {}
         self._orphan_count += len(written)
-        for board in former.values():
-            if board.stored is not None:
-                self._board(board).observe(board.stored)
-            if board.uid in written:
-                self._board(board, board.about).doubt()
+        for notices in former.values():
+            if notices.stored is not None:
+                self._notices_of(notices).observe(notices.stored)
+            if notices.uid in written:
+                self._notices_of(notices, notices.about).doubt()
 
     def time_came(self, _: str, uid: str) -> None:
         """Something may be due of a pod, or the API server may be back."""
@@ -169,7 +169,7 @@ class Announcements:
         self._go_on()
 
     def wrote(self, effect: Announce, found: Announced) -> None:
-        """What became of what was to be written; the rest goes back to its board."""
+        """The result of a write; the rest goes back to the notices of its pod."""
         if found.is_away:
             wait_s = min(BACKOFF_LONGEST_S, BACKOFF_INITIAL_S * 2 ** min(self._failure_count, 10))
             self._not_before = self._outbox.now.at + wait_s
@@ -179,11 +179,11 @@ class Announcements:
         uid = effect.pod.uid
         if self._under_way.get(uid) is effect:
             del self._under_way[uid]
-            board = self._boards.get(uid)
-            if board is not None:
-                board.wrote(effect.notices, found, self._outbox.now.at)
-                self._tidy(board)
-                self._plan(board)
+            notices = self._notices.get(uid)
+            if notices is not None:
+                notices.wrote(effect.notices, found, self._outbox.now.at)
+                self._tidy(notices)
+                self._plan(notices)
         else:
             self._orphan_count -= 1
         self._go_on()
@@ -193,37 +193,37 @@ class Announcements:
     ) -> None:
         """Note an event and, unless `is_true` is None, a condition with the same text."""
         message = clipped(message)
-        board, now = self._board(pod, about), self._outbox.now
-        board.say(reason, message, now.wall, now.at)
+        notices, now = self._notices_of(pod, about), self._outbox.now
+        notices.say(reason, message, now.wall, now.at)
         if is_true is not None:
-            board.want(Condition(is_true, ALLOCATED if reason in _ALLOCATED else reason.value, message), now.at)
-        self._plan(board)
+            notices.want(Condition(is_true, ALLOCATED if reason in _ALLOCATED else reason.value, message), now.at)
+        self._plan(notices)
 
-    def _board(self, pod: PodRef, about: str = "Pod") -> Board:
-        board = self._boards.get(pod.uid)
-        if board is None:
-            board = Board(pod.uid, pod.namespace, pod.name, self._pace, self._outbox.now.at, about)
-            self._boards[pod.uid] = board
-            while len(self._boards) > self._board_limit:
-                _, oldest = self._boards.popitem(last=False)
+    def _notices_of(self, pod: PodRef, about: str = "Pod") -> PodNotices:
+        notices = self._notices.get(pod.uid)
+        if notices is None:
+            notices = PodNotices(pod.uid, pod.namespace, pod.name, self._pace, self._outbox.now.at, about)
+            self._notices[pod.uid] = notices
+            while len(self._notices) > self._pod_limit:
+                _, oldest = self._notices.popitem(last=False)
                 self._metrics.events.labels("dropped").inc(oldest.notice_count)
                 self._drop(oldest.uid)
         else:
-            self._boards.move_to_end(pod.uid)
-        return board
+            self._notices.move_to_end(pod.uid)
+        return notices
 
-    def _plan(self, board: Board) -> None:
-        """Have the board looked at when there is something to tell; one that is being written is planned afterwards."""
-        due = board.due_at()
-        if board.uid in self._under_way or self._boards.get(board.uid) is not board:
+    def _plan(self, notices: PodNotices) -> None:
+        """Have the notices looked at when one is due; notices that are being written are planned afterwards."""
+        due = notices.due_at()
+        if notices.uid in self._under_way or self._notices.get(notices.uid) is not notices:
             return
         if due > self._outbox.now.at:
-            self._ready.pop(board.uid, None)
-            self._outbox.timers.drop((TIMER, board.uid))
+            self._ready.pop(notices.uid, None)
+            self._outbox.timers.drop((TIMER, notices.uid))
             if due < math.inf:
-                self._outbox.timers.set((TIMER, board.uid), due)
-        elif board.uid not in self._ready:
-            self._ready[board.uid] = None
+                self._outbox.timers.set((TIMER, notices.uid), due)
+        elif notices.uid not in self._ready:
+            self._ready[notices.uid] = None
             self._go_on()
 
     def _go_on(self) -> None:
@@ -235,22 +235,24 @@ class Announcements:
                 return
             uid = next(iter(self._ready))
             del self._ready[uid]
-            board = self._boards.get(uid)
-            if board is None:
+            notices = self._notices.get(uid)
+            if notices is None:
                 continue
-            due = board.take(now)
+            due = notices.take(now)
             if not due:
-                self._plan(board)
+                self._plan(notices)
                 continue
-            pod = PodName(board.uid, board.namespace, board.name)
-            effect = Announce(pod, board.about, tuple(due.notices), due.condition, board.stored, board.is_stored_known)
+            pod = PodName(notices.uid, notices.namespace, notices.name)
+            effect = Announce(
+                pod, notices.about, tuple(due.notices), due.condition, notices.stored, notices.is_stored_known
+            )
             self._under_way[uid] = effect
             self._outbox.send(effect)
 
-    def _tidy(self, board: Board) -> None:
-        if board.is_gone and board.uid not in self._under_way and not board.notice_count:
-            del self._boards[board.uid]
-            self._drop(board.uid)
+    def _tidy(self, notices: PodNotices) -> None:
+        if notices.is_gone and notices.uid not in self._under_way and not notices.notice_count:
+            del self._notices[notices.uid]
+            self._drop(notices.uid)
 
     def _drop(self, uid: str) -> None:
         self._ready.pop(uid, None)

@@ -19,17 +19,17 @@ from hived_extender.pods.proofs import Prover
 from hived_extender.pods.readings import Reading, ready
 from hived_extender.pods.wire import Pod
 from hived_extender.service.announcements import Announcements
+from hived_extender.service.core import Core, Term
 from hived_extender.service.devices.keeper import DeviceKeeper
 from hived_extender.service.effects import AnnotatePod
 from hived_extender.service.gangs.names import GroupNames, qualified, written_name
 from hived_extender.service.gangs.promises import Promises
 from hived_extender.service.gangs.rounds import Rounds
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.holdings import without_place
-from hived_extender.service.ledger import Ledger, Term
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodState, PodTable
 from hived_extender.service.rewrites import ChangedBindings, Rewrites
+from hived_extender.service.state_inputs import without_place
 
 log = logging.getLogger(__name__)
 
@@ -88,19 +88,19 @@ class BoundPods:
         """Take back what the core knows of a pod."""
         request, node, held = record.request, record.node, record.bind_info is not None
         record.request, record.bind_info, record.node = None, None, ""
-        if self._term.ledger is not None and record.is_told and request is not None:
-            self._term.ledger.delete(request)
+        if self._term.core is not None and record.is_told and request is not None:
+            self._term.core.delete(request)
             if held:
                 self.devices.pods_moved(node)
         record.is_told = False
 
-    def ask_for(self, ledger: Ledger, record: PodRecord, request: PodRequest) -> None:
+    def ask_for(self, core: Core, record: PodRecord, request: PodRequest) -> None:
         """The core is about to be asked on behalf of a pod, which may ask for something else than before.
 
         Raises UserError, and changes nothing, if it may not.
         """
         if record.is_told and record.request != request:
-            ledger.check_changed(request)
+            core.check_changed(request)
             self.release(record)
         record.request, record.is_told = request, True
         self._rounds.asked_alone(record)
@@ -145,8 +145,8 @@ class BoundPods:
         except UserError as error:
             self.tell_unaccounted(record, error)
             return
-        if self._term.ledger is not None:
-            self.account(self._term.ledger, record)
+        if self._term.core is not None:
+            self.account(self._term.core, record)
 
     def _read(self, record: PodRecord, reading: Reading) -> None:
         """Take what a bound pod's annotations say of its place. Raises UserError if they do not say, or prove, it."""
@@ -167,12 +167,12 @@ class BoundPods:
         """A pod that is known to be bound was seen: does it still say what hived wrote?"""
         record.reading = None
         has_place = isinstance(reading.place, BindInfo)
-        if has_place and (record.bind_info is None or self._term.ledger is None):
+        if has_place and (record.bind_info is None or self._term.core is None):
             with suppress(UserError):  # its binding has been proven meanwhile, or the leader has written it anew
                 was_known = record.bind_info is not None
                 self._read(record, reading)
-                if self._term.ledger is not None and not was_known:
-                    self.account(self._term.ledger, record)
+                if self._term.core is not None and not was_known:
+                    self.account(self._term.core, record)
         if record.bind_info is None or not self._prover.has_key:
             return
         record.is_proven = record.is_proven or reading.is_signed
@@ -196,7 +196,7 @@ class BoundPods:
                 self._changed[record.uid] = annotations
             else:
                 self._changed.pop(record.uid, None)
-        if self._term.ledger is not None:
+        if self._term.core is not None:
             self.kept.keep(dict(self._changed))
 
     def _annotations_anew(self, record: PodRecord) -> dict[str, str]:
@@ -227,12 +227,12 @@ class BoundPods:
             record.is_bare = self._names.is_bare(record.namespace, record.request.spec.group.name)
         return texts | self._prover.sign(record.uid, node, texts, is_bare=record.is_bare) if texts else texts
 
-    def account(self, ledger: Ledger, record: PodRecord) -> None:
+    def account(self, core: Core, record: PodRecord) -> None:
         """Tell the core of a bound pod."""
         if record.request is None or record.bind_info is None:
             return
         try:
-            ledger.adopt(record.request, record.bind_info)
+            core.adopt(record.request, record.bind_info)
         except UserError as error:
             self.tell_unaccounted(record, error)
             return
@@ -257,7 +257,7 @@ class BoundPods:
         Bind info without preassigned cell types means just that, to HiveD too. A group that finds its place taken when
         it is replayed keeps its annotations: another configuration may have room for it again.
         """
-        if self._term.ledger is None or group.lazy_preemptor in (None, group.name):
+        if self._term.core is None or group.lazy_preemptor in (None, group.name):
             return
         records = (self._pods.get(holder.uid) for holder in group.holders if holder is not None)
         members = None

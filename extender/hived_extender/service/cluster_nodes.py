@@ -10,7 +10,7 @@ from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.kube_rules.residents import Residents
 from hived_extender.pods.wire import Node, Pod
-from hived_extender.service.ledger import Ledger, Term
+from hived_extender.service.core import Core, Term
 from hived_extender.service.offers import Offers
 from hived_extender.service.retries import Retries
 
@@ -32,17 +32,17 @@ class ClusterNodes:
         self.offers = Offers(None, (), self.residents, ())
         self.healthy: set[str] = set()
 
-    def begin(self, ledger: Ledger, devices: Collection[str]) -> None:
-        """Offer the nodes of this ledger from now on. `devices` are the resources that count as cells."""
-        if self.residents.names != ledger.node_names:
-            before, self.residents = self.residents, Residents(ledger.node_names)
+    def begin(self, core: Core, devices: Collection[str]) -> None:
+        """Offer the nodes of this core from now on. `devices` are the resources that count as cells."""
+        if self.residents.names != core.node_names:
+            before, self.residents = self.residents, Residents(core.node_names)
             for uid in before.uids():
                 resident = before.get(uid)
                 if resident is not None:
                     self.residents.put(
                         uid, resident.node, resident.pod, is_leaving=resident.is_leaving, has_cells=resident.has_cells
                     )
-        self.offers = Offers(ledger.state.topology, self._nodes.values(), self.residents, devices, self.offers)
+        self.offers = Offers(core.state.topology, self._nodes.values(), self.residents, devices, self.offers)
 
     def seen(self, node: Node, *, is_gone: bool = False) -> bool:
         """A node was seen like this, or was when it went, which is as bad as bad. False if more is known already."""
@@ -55,7 +55,7 @@ class ClusterNodes:
             self.offers.remove(name)
         else:
             ruled = self._nodes[name] = RuledNode.read(node)
-            if self.offers.put(ruled) and self._term.ledger is not None:
+            if self.offers.put(ruled) and self._term.core is not None:
                 # Pods that kube-scheduler has no node for, but may have now, it would ask about only if they fit.
                 self._retries.room_made()
         self._set_health(name, node.is_healthy and not is_gone)
@@ -79,8 +79,8 @@ class ClusterNodes:
             return
         (self.healthy.add if is_healthy else self.healthy.discard)(name)
         self.offers.changed(name)
-        if self._term.ledger is not None and name in self._term.ledger.state.topology.node_index:
-            self._term.ledger.set_node(name, is_healthy)
+        if self._term.core is not None and name in self._term.core.state.topology.node_index:
+            self._term.core.set_node(name, is_healthy)
             log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
 
     def note_resident(self, pod: Pod, ruled: Callable[[Pod], RuledPod], *, has_cells: bool) -> None:
@@ -103,5 +103,5 @@ class ClusterNodes:
         resident = self.residents.remove(uid)
         if resident is not None:
             self.offers.changed(resident.node)
-            if not resident.has_cells and self._term.ledger is not None:
+            if not resident.has_cells and self._term.core is not None:
                 self._retries.room_made()

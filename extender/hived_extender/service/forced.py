@@ -4,8 +4,8 @@ import logging
 
 from hived.errors import HivedError, UserError
 from hived_extender.service.announcements import Announcements
+from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.effects import BindPod
-from hived_extender.service.facts import Facts
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord
 from hived_extender.service.wakes import Wakes
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 class ForcedBindings:
     """Each is tried a few times."""
 
-    def __init__(self, facts: Facts, outbox: Outbox, announcements: Announcements, wakes: Wakes) -> None:
-        self._facts = facts
+    def __init__(self, cache: ClusterCache, outbox: Outbox, announcements: Announcements, wakes: Wakes) -> None:
+        self._cache = cache
         self._outbox = outbox
         self._announcements = announcements
         self._wakes = wakes
@@ -43,7 +43,7 @@ class ForcedBindings:
         """The next attempt is due. True if the pod cannot be bound so, and kube-scheduler is to try it again."""
         if not record.is_binding:
             return self._give_up(record)
-        annotations = self._facts.bound.to_write(record, record.node)
+        annotations = self._cache.bound.to_write(record, record.node)
         self._outbox.send(BindPod(record.named, record.node, record.version, annotations, "force"))
         return False
 

@@ -31,7 +31,7 @@ class Intake:
         self.machine = machine
         self.runner = runner
         self._texts = texts
-        self._pods = machine.facts.pods
+        self._pods = machine.cache.pods
 
     def node_seen(self, node: Node) -> None:
         """A node exists and looks like this now."""
@@ -62,7 +62,7 @@ class Intake:
         pods = list(pods)
         present = {pod.metadata.uid for pod in pods}
         with self.runner.look() as machine:
-            known = machine.facts.known_pods()
+            known = machine.cache.known_pods()
         for uid in known:
             if uid not in present:
                 self.pod_gone(uid)

@@ -3,7 +3,7 @@
     answer, effects = machine.handle(stimulus, now)
 
 Nothing here reads a clock, waits, starts a thread or calls the API server, so that a test is a table of stimuli and
-effects. Equal stimuli at equal moments have equal answers and effects. Facts are taken in at all times (`facts`),
+effects. Equal stimuli at equal moments have equal answers and effects. Facts are taken in at all times (`cache`),
 questions are answered between `Elected` and `Deposed`. Not thread-safe: `runner.Runner`
 hands in one stimulus at a time.
 """
@@ -24,7 +24,7 @@ from hived_extender.recording.record import Recorder
 from hived_extender.service import (
     acceptance,
     announcements,
-    gang_news,
+    gang_notices,
     preemptions,
     retries,
     rewrites,
@@ -32,6 +32,7 @@ from hived_extender.service import (
     stimuli,
     waiting,
 )
+from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.effects import (
     AnnotatePod,
     Announce,
@@ -43,13 +44,12 @@ from hived_extender.service.effects import (
     TouchPod,
     WriteStatuses,
 )
-from hived_extender.service.facts import Facts
 from hived_extender.service.notices import Pace
 from hived_extender.service.outbox import Now, Outbox
 from hived_extender.service.pods import PodState
 from hived_extender.service.preemptions import PreemptionPolicy
 from hived_extender.service.terms import Terms
-from hived_extender.service.verbs import Patience, Verbs
+from hived_extender.service.verbs import Verbs, VerbSettings
 from hived_extender.service.wakes import Wakes
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 class Machine:
     """See the module.
 
-    `facts` and `verbs` may be looked at between two stimuli; `term` counts the terms of this replica.
+    `cache` and `verbs` may be looked at between two stimuli; `term` counts the terms of this replica.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Machine:
         spec: ClusterSpec,
         interpreter: Interpreter,
         *,
-        patience: Patience | None = None,
+        verb_settings: VerbSettings | None = None,
         preemption: PreemptionPolicy | None = None,
         recorder: Recorder | None = None,
         metrics: Metrics | None = None,
@@ -74,28 +74,34 @@ class Machine:
         prover: Prover | None = None,
     ) -> None:
         """`pace` says how soon and how often people are told of pods. `prover` proves bindings."""
-        patience = patience or Patience()
+        verb_settings = verb_settings or VerbSettings()
         self.term = 0
         self.interpreter = interpreter
         self.recorder = recorder
         outbox = self._outbox = Outbox(metrics)
-        self._retries = retries.Retries(outbox, patience.nudge_delay_s)
+        self._retries = retries.Retries(outbox, verb_settings.wake_delay_s)
         self._announcements = announcements.Announcements(outbox, pace=pace)
-        facts = self.facts = Facts(interpreter, prover or Prover(), outbox, self._announcements, self._retries)
-        self.terms = Terms(spec, recorder, facts, self._announcements, self._retries)
-        self._wakes = Wakes(outbox, facts.pods, self._retries)
+        cache = self.cache = ClusterCache(interpreter, prover or Prover(), outbox, self._announcements, self._retries)
+        self.terms = Terms(spec, recorder, cache, self._announcements, self._retries)
+        self._wakes = Wakes(outbox, cache.pods, self._retries)
         self._preemptions = preemptions.Preemptions(
-            preemption or PreemptionPolicy(), facts, outbox, self._announcements, self._wakes
+            preemption or PreemptionPolicy(), cache, outbox, self._announcements, self._wakes
         )
-        self._acceptance = acceptance.Acceptance(facts, outbox, self._announcements, self._retries, self._wakes)
-        self._acceptance.force_bind_threshold = patience.force_bind_threshold
-        self._news = gang_news.GangNews(facts, outbox, self._announcements)
+        self._acceptance = acceptance.Acceptance(cache, outbox, self._announcements, self._retries, self._wakes)
+        self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
+        self._gang_notices = gang_notices.GangNotices(cache, outbox, self._announcements)
         self._waiting = waiting.WaitingPods(
-            facts, self._news, self._preemptions, self._acceptance, self._announcements, self._retries, self._wakes
+            cache,
+            self._gang_notices,
+            self._preemptions,
+            self._acceptance,
+            self._announcements,
+            self._retries,
+            self._wakes,
         )
         self.verbs = Verbs(
-            patience,
-            facts,
+            verb_settings,
+            cache,
             outbox,
             self._preemptions,
             self._acceptance,
@@ -103,16 +109,16 @@ class Machine:
             self._announcements,
             self._retries,
         )
-        self._statuses = statuses.Statuses(outbox, facts.gangs)
+        self._statuses = statuses.Statuses(outbox, cache.gangs)
         self._handlers: dict[type[Any], Callable[[Any], Any]] = {
-            stimuli.NodesListed: lambda one: facts.sync_nodes(one.names),
-            stimuli.NodeSeen: lambda one: facts.node_seen(one.node, is_gone=one.is_gone),
+            stimuli.NodesListed: lambda one: cache.sync_nodes(one.names),
+            stimuli.NodeSeen: lambda one: cache.node_seen(one.node, is_gone=one.is_gone),
             stimuli.PodSeen: self._pod_seen,
             stimuli.PodGone: self._pod_gone,
             stimuli.ObjectSeen: self._object_seen,
             stimuli.NamespaceChanged: self._namespace_changed,
-            stimuli.DevicesListed: lambda one: facts.devices.sync_objects(one.kind, one.objects),
-            stimuli.DeviceSeen: lambda one: facts.devices.object_seen(one.object, is_gone=one.is_gone),
+            stimuli.DevicesListed: lambda one: cache.devices.sync_objects(one.kind, one.objects),
+            stimuli.DeviceSeen: lambda one: cache.devices.object_seen(one.object, is_gone=one.is_gone),
             stimuli.FilterAsked: self.verbs.filter_nodes,
             stimuli.PreemptAsked: self.verbs.preempt_victims,
             stimuli.BindAsked: self.verbs.bind_pod,
@@ -120,7 +126,7 @@ class Machine:
             stimuli.Wrote: self._wrote,
             stimuli.TimeCame: self._time_came,
             stimuli.TryWaiting: lambda one: self._waiting.try_some(),
-            stimuli.Closing: lambda one: facts.bound.kept.flush(),
+            stimuli.Closing: lambda one: cache.bound.kept.flush(),
             stimuli.Elected: self._elected,
             stimuli.Deposed: self._deposed,
             stimuli.Configured: self._configured,
@@ -130,13 +136,13 @@ class Machine:
 
         self._timers: dict[str, Callable[[str, Any], None]] = {
             **dict.fromkeys(acceptance.TIMERS, self._acceptance.time_came),
-            **dict.fromkeys(gang_news.TIMERS, self._news.time_came),
+            **dict.fromkeys(gang_notices.TIMERS, self._gang_notices.time_came),
             **dict.fromkeys(statuses.TIMERS, self._statuses.time_came),
             retries.TIMER: self._retries.time_came,
             announcements.TIMER: self._announcements.time_came,
             preemptions.TIMER: self._preemptions.time_came,
-            rewrites.TIMER: facts.bound.rewrites.time_came,
-            rewrites.KEEP_TIMER: facts.bound.kept.time_came,
+            rewrites.TIMER: cache.bound.rewrites.time_came,
+            rewrites.KEEP_TIMER: cache.bound.kept.time_came,
         }
 
     @property
@@ -174,17 +180,17 @@ class Machine:
 
     def _follow_up(self) -> None:
         """Tell the parts that look at pods and gangs from outside what has become of these."""
-        for uid in self.facts.take_removed():
+        for uid in self.cache.take_removed():
             self._preemptions.gone(uid)
-        if keys := self.facts.gangs.take_changed():
+        if keys := self.cache.gangs.take_changed():
             self._statuses.changed(keys)
 
     # Facts
 
     def _pod_seen(self, seen: stimuli.PodSeen) -> None:
         uid = seen.pod.metadata.uid
-        self.facts.pod_seen(seen.pod, seen.reading, is_listed=seen.is_listed)
-        record = self.facts.pods.get(uid)
+        self.cache.pod_seen(seen.pod, seen.reading, is_listed=seen.is_listed)
+        record = self.cache.pods.get(uid)
         if record is None or (record.is_leaving and record.state is not PodState.BOUND):
             self._acceptance.gone(uid)
         elif record.state is PodState.BOUND:
@@ -192,18 +198,18 @@ class Machine:
             self._acceptance.settled(uid)
 
     def _pod_gone(self, gone: stimuli.PodGone) -> None:
-        self.facts.pod_gone(gone.uid)
+        self.cache.pod_gone(gone.uid)
         self._acceptance.gone(gone.uid)
 
     def _object_seen(self, seen: stimuli.ObjectSeen) -> None:
-        self.facts.object_seen(seen.ref)
+        self.cache.object_seen(seen.ref)
         self._statuses.changed([GangKey(seen.ref.namespace, seen.ref.name)])
 
     def _namespace_changed(self, changed: stimuli.NamespaceChanged) -> bool:
-        waiting_pods = self.facts.pods.records(PodState.WAITING)
+        waiting_pods = self.cache.pods.records(PodState.WAITING)
         is_concerned = any(one.namespace == changed.namespace for one in waiting_pods)
         if is_concerned:
-            self.facts.forget_readings()
+            self.cache.forget_readings()
         return is_concerned
 
     # Results and time
@@ -220,19 +226,19 @@ class Machine:
             case TouchPod():
                 self._wakes.wrote(effect, error)
             case AnnotatePod():
-                self.facts.bound.rewrites.wrote(effect, error)
+                self.cache.bound.rewrites.wrote(effect, error)
             case EvictPod():
                 self._preemptions.wrote(effect, error, is_current=is_current)
             case Announce():
                 self._announcements.wrote(effect, wrote.found)
             case KeepChanged():
-                self.facts.bound.kept.wrote(effect, error, is_current=is_current)
+                self.cache.bound.kept.wrote(effect, error, is_current=is_current)
             case WriteStatuses():
                 self._statuses.wrote(effect, *wrote.found)
         return None
 
     def _bound(self, effect: BindPod, wrote: stimuli.Wrote) -> UserError | None:
-        record, error = self.facts.pods.get(effect.pod.uid), wrote.error
+        record, error = self.cache.pods.get(effect.pod.uid), wrote.error
         if record is not None and wrote.is_current:
             record.tried_version = wrote.found
             self._acceptance.wrote(record, effect, error)
@@ -251,18 +257,18 @@ class Machine:
 
     def _elected(self, elected: stimuli.Elected) -> None:
         self.term += 1
-        self.facts.bound.take_changed(elected.changed)
-        ledger = self.terms.begin()
-        self.verbs.node_names = NodeNames(ledger.state.topology.node_index)
+        self.cache.bound.take_changed(elected.changed)
+        core = self.terms.begin()
+        self.verbs.node_names = NodeNames(core.state.topology.node_index)
         self.verbs.standing = ""
-        for record in self.facts.pods.records(PodState.BINDING):
+        for record in self.cache.pods.records(PodState.BINDING):
             self._acceptance.expect_question(record)
         self._statuses.lead(True)
-        log.info("leading", extra={"fields": {"pods": self.facts.pods.counts()}})
+        log.info("leading", extra={"fields": {"pods": self.cache.pods.counts()}})
 
     def _deposed(self, deposed: stimuli.Deposed) -> None:
         self.verbs.standing = deposed.standing
-        if self.facts.ledger is None:
+        if self.cache.core is None:
             return
         self.term += 1
         self._acceptance.forget_all()
@@ -273,7 +279,7 @@ class Machine:
         log.info("following", extra={"fields": {"reason": deposed.standing}})
 
     def _configured(self, configured: stimuli.Configured) -> bool:
-        if self.facts.ledger is not None:
+        if self.cache.core is not None:
             return False
         self._take_up(configured.configuration)
         if self.recorder is not None:
@@ -281,24 +287,24 @@ class Machine:
         return True
 
     def _switched(self, switched: stimuli.Switched) -> None:
-        ledger = self.verbs.ledger
-        are_other_nodes = ledger.node_names != switched.ledger.node_names
-        ledger.take_over(switched.ledger)
+        core = self.verbs.core
+        are_other_nodes = core.node_names != switched.core.node_names
+        core.take_over(switched.core)
         self._take_up(switched.configuration)
-        self.facts.devices.take_over(switched.losses)
+        self.cache.devices.take_over(switched.losses)
         if are_other_nodes:
-            self.verbs.node_names = NodeNames(ledger.state.topology.node_index)
+            self.verbs.node_names = NodeNames(core.state.topology.node_index)
         self.terms.switched(switched.unaccounted, are_other_nodes=are_other_nodes)
 
     def _take_up(self, configuration: Configuration) -> None:
         self.terms.configure(configuration.cluster)
         self.interpreter.configure(configuration.cluster, configuration.rules)
-        patience = self.verbs.patience = self.verbs.patience.set_by(configuration.settings)
-        self._acceptance.force_bind_threshold = patience.force_bind_threshold
+        verb_settings = self.verbs.verb_settings = self.verbs.verb_settings.set_by(configuration.settings)
+        self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self._preemptions.policy = PreemptionPolicy.of(configuration.settings)
 
     def _reconfigured(self, reconfigured: stimuli.Reconfigured) -> None:
         for uids, told in reconfigured.news:
-            for record in filter(None, map(self.facts.pods.get, uids)):
+            for record in filter(None, map(self.cache.pods.get, uids)):
                 if record.state is not PodState.WAITING:
                     self._announcements.reconfigured(record, *told)

@@ -147,7 +147,7 @@ class Announced:
 
 
 @dataclass(slots=True, eq=False)
-class Board:
+class PodNotices:
     """What is said of one pod, and what has been told. Not thread-safe.
 
     `stored` is the pod's condition on the API server as far as we know, None until a watch shows one; `is_stored_known`

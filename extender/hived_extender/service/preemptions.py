@@ -23,9 +23,9 @@ from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.wire import MetaPod, MetaVictims, PreemptResult
 from hived_extender.service.announcements import Announcements
+from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.core import Core
 from hived_extender.service.effects import EvictPod
-from hived_extender.service.facts import Facts
-from hived_extender.service.ledger import Ledger
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord
 from hived_extender.service.wakes import Wakes
@@ -76,13 +76,13 @@ class Preemptions:
     def __init__(
         self,
         policy: PreemptionPolicy,
-        facts: Facts,
+        cache: ClusterCache,
         outbox: Outbox,
         announcements: Announcements,
         wakes: Wakes,
     ) -> None:
         self.policy = policy
-        self._facts = facts
+        self._cache = cache
         self._outbox = outbox
         self._announcements = announcements
         self._wakes = wakes
@@ -93,7 +93,7 @@ class Preemptions:
         self._under_way = 0
 
     def carry_on(
-        self, ledger: Ledger, record: PodRecord, request: PodRequest, found: Preempt, offer: Offer | None
+        self, core: Core, record: PodRecord, request: PodRequest, found: Preempt, offer: Offer | None
     ) -> Bind | Preempt | Wait:
         """Reserve the cells that were found in use, unless that was done before, and make their users leave.
 
@@ -101,22 +101,22 @@ class Preemptions:
         their gang that were bound later.
         """
         now: Bind | Preempt | Wait = found
-        if not ledger.is_waiting_for_victims(request):
-            now = ledger.decide(request, Phase.PREEMPTING, offer, commit=False)
+        if not core.is_waiting_for_victims(request):
+            now = core.decide(request, Phase.PREEMPTING, offer, commit=False)
         if isinstance(now, Preempt):
-            self.evict(ledger, record, now)
+            self.evict(core, record, now)
         elif isinstance(now, Bind):
             # No event will tell kube-scheduler so.
             self._wakes.ask(record)
         return now
 
-    def evict(self, ledger: Ledger, preemptor: PodRecord, decision: Preempt) -> None:
+    def evict(self, core: Core, preemptor: PodRecord, decision: Preempt) -> None:
         """Make all victims leave, and with them what cannot go on without them and without victims of others."""
-        named = (self._facts.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
+        named = (self._cache.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
         found = [record for record in named if record is not None]
         for key in dict.fromkeys(record.gang for record in found if record.gang is not None):
-            found += self._victims_in(ledger, key)
-        self._ask(self._facts.gangs.leaving_with(found), preemptor)
+            found += self._victims_in(core, key)
+        self._ask(self._cache.gangs.leaving_with(found), preemptor)
 
     def tell(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
         """Tell people which pods have to leave; returns the same by node."""
@@ -189,25 +189,25 @@ class Preemptions:
 
     def _is_victim(self, record: PodRecord) -> bool:
         """Does a pod have to leave, for its own cells or for those of others without which it cannot go on?"""
-        ledger, gangs = self._facts.ledger, self._facts.gangs
-        if ledger is None or self._facts.pods.get(record.uid) is not record:
+        core, gangs = self._cache.core, self._cache.gangs
+        if core is None or self._cache.pods.get(record.uid) is not record:
             return False
-        if record.request is not None and ledger.is_victim(record.request):
+        if record.request is not None and core.is_victim(record.request):
             return True
         if record.gang is None:
             return False
-        moment = (ledger, ledger.change_count, gangs.change_count, record.gang)
+        moment = (core, core.change_count, gangs.change_count, record.gang)
         if moment != self._leaving[0]:
-            victims = self._victims_in(ledger, record.gang)
+            victims = self._victims_in(core, record.gang)
             self._leaving = moment, frozenset(one.uid for one in gangs.leaving_with(victims))
         return record.uid in self._leaving[1]
 
-    def _victims_in(self, ledger: Ledger, key: GangKey) -> list[PodRecord]:
-        mates = self._facts.gangs.placed_with(key)
-        return [one for one in mates if one.request is not None and ledger.is_victim(one.request)]
+    def _victims_in(self, core: Core, key: GangKey) -> list[PodRecord]:
+        mates = self._cache.gangs.placed_with(key)
+        return [one for one in mates if one.request is not None and core.is_victim(one.request)]
 
     def _key(self, uid: str) -> str:
-        record = self._facts.pods.get(uid)
+        record = self._cache.pods.get(uid)
         return record.key if record is not None else uid
 
 

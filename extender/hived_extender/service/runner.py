@@ -113,8 +113,8 @@ class Runner:
                 raise
             except Exception as error:
                 self.fault = f"{type(error).__name__}: {error}"
-                ledger = self._machine.facts.ledger
-                fields = {"event": repr(ledger.last_event) if ledger else ""}
+                core = self._machine.cache.core
+                fields = {"event": repr(core.last_event) if core else ""}
                 log.critical("stopped after an internal error", exc_info=error, extra={"fields": fields})
                 raise InvariantError(f"stopped after an internal error: {self.fault}") from error
         finally:

@@ -35,10 +35,10 @@ from hived_extender.pods.wire import (
     PreemptResult,
 )
 from hived_extender.recording.record import Draft, Recorder
+from hived_extender.service.core import Core
 from hived_extender.service.counts import gauges_of, with_groups
 from hived_extender.service.gangs.states import GangState, state_of
 from hived_extender.service.intake import Intake
-from hived_extender.service.ledger import Ledger
 from hived_extender.service.machine import Machine
 from hived_extender.service.notices import Pace
 from hived_extender.service.pods import PodState, UnknownPodError
@@ -54,7 +54,7 @@ from hived_extender.service.stimuli import (
     Stimulus,
     WhatIfAsked,
 )
-from hived_extender.service.verbs import NotLeadingError, Patience
+from hived_extender.service.verbs import NotLeadingError, VerbSettings
 from hived_extender.service.what_if import check_count
 from hived_extender.service.writes import binding
 from hived_extender.service.writes.binding_secret import BindingSecret
@@ -77,7 +77,7 @@ class Setup(TypedDict, total=False):
     has changed since is kept in `secret`. `labels_of` has the labels of namespaces.
     """
 
-    patience: Patience
+    verb_settings: VerbSettings
     preemption: PreemptionPolicy
     recorder: Recorder | None
     metrics: Metrics
@@ -123,7 +123,7 @@ class Service(Intake):
         machine = Machine(
             spec,
             interpreter,
-            patience=setup.get("patience"),
+            verb_settings=setup.get("verb_settings"),
             preemption=setup.get("preemption"),
             recorder=self._recorder,
             metrics=self.metrics,
@@ -132,7 +132,7 @@ class Service(Intake):
         )
         self._writer = Writer(kube, self.metrics, prover, self._secret, setup.get("statuses"))
         super().__init__(machine, run(machine, self._writer), Texts(prover, self._read_late))
-        self.reader = Reader(self._open_ledger)
+        self.reader = Reader(self._open_core)
         self.metrics.observe(self._gauges)
         self.runner.start()
 
@@ -147,14 +147,14 @@ class Service(Intake):
         return self.machine.verbs.standing
 
     @property
-    def patience(self) -> Patience:
+    def verb_settings(self) -> VerbSettings:
         """How long the service goes along with kube-scheduler now."""
-        return self.machine.verbs.patience
+        return self.machine.verbs.verb_settings
 
     @property
     def is_ready(self) -> bool:
         """True while this replica leads and is healthy."""
-        return self.machine.facts.ledger is not None and self.runner.holds() and not self.fault
+        return self.machine.cache.core is not None and self.runner.holds() and not self.fault
 
     # Leadership
 
@@ -183,7 +183,7 @@ class Service(Intake):
     def prepare(self, standing: str, holds: Callable[[], bool]) -> None:
         """Say what this replica does before it leads; nothing happens if the term is over."""
         with self.runner.look() as machine:
-            if holds() and machine.facts.ledger is None:
+            if holds() and machine.cache.core is None:
                 machine.verbs.standing = standing
 
     def lead(self, holds: Callable[[], bool]) -> None:
@@ -255,19 +255,19 @@ class Service(Intake):
     def gang_state(self, key: GangKey) -> GangState | None:
         """How far a gang has come, None if it has no pods."""
         with self.runner.look() as machine:
-            gangs = machine.facts.gangs
+            gangs = machine.cache.gangs
             gang = gangs.get(key)
             return None if gang is None else state_of(gang, gangs.plan(key))
 
     def lost_devices(self) -> list[LostDevices]:
         """What cannot be had of the devices of configured nodes, by node and leaf cell type, and why."""
-        with self._open_ledger():
-            return self.machine.facts.devices.reported_losses()
+        with self._open_core():
+            return self.machine.cache.devices.reported_losses()
 
     def shortages(self) -> list[Shortage]:
         """The promises to virtual clusters that can each be kept, but not all together, by chain."""
-        with self._open_ledger():
-            return self.machine.facts.devices.shortages()
+        with self._open_core():
+            return self.machine.cache.devices.shortages()
 
     def draft(self, config_text: str) -> Draft | None:
         """Where to record what a state to come is told; None if nothing is recorded."""
@@ -280,7 +280,7 @@ class Service(Intake):
 
     def check_leads(self) -> None:
         """Raise NotLeadingError unless the term goes on."""
-        if not self.fault and (self.machine.facts.ledger is None or not self.runner.holds()):
+        if not self.fault and (self.machine.cache.core is None or not self.runner.holds()):
             raise NotLeadingError(self.standing or "the term of this replica has ended")
 
     def _reading(self, pod: AskedPod) -> Reading:
@@ -309,16 +309,16 @@ class Service(Intake):
         return found
 
     @contextmanager
-    def _open_ledger(self) -> Iterator[Ledger]:
+    def _open_core(self) -> Iterator[Core]:
         """Takes the lock. What stopped the service may still be looked at."""
         with self.runner.look() as machine:
-            yield machine.verbs.ledger
+            yield machine.verbs.core
 
     def _gauges(self) -> Gauges:
         """Takes the lock, but not while it looks at tens of thousands of groups, which may change meanwhile."""
         with self.runner.look() as machine:
-            state = machine.facts.ledger.state if machine.facts.ledger else None
-            gauges = gauges_of(self._pods.counts(), state, machine.facts.devices.counts())
+            state = machine.cache.core.state if machine.cache.core else None
+            gauges = gauges_of(self._pods.counts(), state, machine.cache.devices.counts())
             groups = list(state.groups.values()) if state else []
         gauges = replace(gauges, is_ready=self.is_ready, is_healthy=not self.fault)
         return with_groups(gauges, groups) if state else gauges

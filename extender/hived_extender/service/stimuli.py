@@ -9,10 +9,10 @@ from hived_config.loader import Configuration
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import BindArgs, FilterArgs, Node, Pod, PreemptArgs
+from hived_extender.service.core import Core
 from hived_extender.service.devices.dra import DeviceClass, ResourceClaim, ResourceSlice
 from hived_extender.service.devices.losses import Losses
 from hived_extender.service.effects import Write
-from hived_extender.service.ledger import Ledger
 from hived_extender.service.notices import Reason
 
 DeviceObject = DeviceClass | ResourceSlice | ResourceClaim
@@ -179,12 +179,12 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """Take up a configuration whose state, with all that is held, has been built: its `ledger`, the devices that it has
+    """Take up a configuration whose state, with all that is held, has been built: its `core`, the devices that it has
     counted as lost, and the pods, by uid, that it refused.
     """
 
     configuration: Configuration
-    ledger: Ledger
+    core: Core
     losses: Losses
     unaccounted: Mapping[str, UserError]
 

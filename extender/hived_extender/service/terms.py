@@ -6,11 +6,11 @@ from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_extender.recording.record import Recorder
 from hived_extender.service.announcements import Announcements
-from hived_extender.service.facts import Facts
-from hived_extender.service.holdings import Holdings, Placed, in_replay_order, reservations
-from hived_extender.service.ledger import Ledger
+from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.core import Core
 from hived_extender.service.pods import PodState
 from hived_extender.service.retries import Retries
+from hived_extender.service.state_inputs import Placed, StateInputs, in_replay_order, reservations
 
 
 class Terms:
@@ -20,66 +20,66 @@ class Terms:
         self,
         spec: ClusterSpec,
         recorder: Recorder | None,
-        facts: Facts,
+        cache: ClusterCache,
         announcements: Announcements,
         retries: Retries,
     ) -> None:
         self._spec = spec
         self._recorder = recorder
-        self._facts = facts
+        self._cache = cache
         self._announcements = announcements
         self._retries = retries
 
-    def begin(self) -> Ledger:
+    def begin(self) -> Core:
         """Build the state from all nodes and bound pods.
 
         Pods are replayed by falling priority, so that a group which was preempted lazily finds its cells taken again.
         """
-        ledger = Ledger(self._spec, self._recorder, self._retries.room_made, self._facts.bound.downgrade)
-        self._offer_nodes_of(ledger)
-        for name in ledger.node_names:
-            if name in self._facts.nodes.healthy:
-                ledger.set_node(name, True)
-        for placed in in_replay_order(self.holdings().placed.values()):
-            record = self._facts.pods.get(placed.request.uid)
+        core = Core(self._spec, self._recorder, self._retries.room_made, self._cache.bound.downgrade)
+        self._offer_nodes_of(core)
+        for name in core.node_names:
+            if name in self._cache.nodes.healthy:
+                core.set_node(name, True)
+        for placed in in_replay_order(self.inputs().placed.values()):
+            record = self._cache.pods.get(placed.request.uid)
             if record is not None:
-                self._facts.bound.account(ledger, record)
-        self._facts.devices.begin(ledger, self._spec, self._facts.interpreter.rules)
-        self._facts.bound.promises.keep_all(ledger)
-        for record in self._facts.pods.records(PodState.WAITING):
+                self._cache.bound.account(core, record)
+        self._cache.devices.begin(core, self._spec, self._cache.interpreter.rules)
+        self._cache.bound.promises.keep_all(core)
+        for record in self._cache.pods.records(PodState.WAITING):
             # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
             record.is_asked = True
             self._retries.appeared(record.uid)
-        self._facts.term.ledger = ledger
-        self._facts.bound.begin()
-        return ledger
+        self._cache.term.core = core
+        self._cache.bound.begin()
+        return core
 
-    def _offer_nodes_of(self, ledger: Ledger) -> None:
-        self._facts.nodes.begin(ledger, self._facts.interpreter.devices)
-        self._facts.rounds.offers = self._facts.nodes.offers
+    def _offer_nodes_of(self, core: Core) -> None:
+        self._cache.nodes.begin(core, self._cache.interpreter.devices)
+        self._cache.rounds.offers = self._cache.nodes.offers
 
-    def holdings(self) -> Holdings:
+    def inputs(self) -> StateInputs:
         """What a state is built from, in any configuration. Cost O(pods)."""
         placed = {
             record.uid: Placed(record.request, record.bind_info)
-            for record in self._facts.pods
+            for record in self._cache.pods
             if record.bind_info is not None and record.request is not None and record.state is not PodState.WAITING
         }
-        reserved = reservations(self._facts.ledger.state) if self._facts.ledger is not None else {}
-        return Holdings(frozenset(self._facts.nodes.healthy), placed, reserved, *self._facts.devices.facts())
+        reserved = reservations(self._cache.core.state) if self._cache.core is not None else {}
+        return StateInputs(frozenset(self._cache.nodes.healthy), placed, reserved, *self._cache.devices.inputs())
 
     def configure(self, spec: ClusterSpec) -> None:
         """From the next term on, states are built for this cluster. The interpreter has got its rules already."""
         self._spec = spec
-        self._facts.forget_readings()
+        self._cache.forget_readings()
 
     def switched(self, unaccounted: Mapping[str, UserError], *, are_other_nodes: bool) -> None:
-        """The ledger has got a state of another configuration, which was told of all holdings; `unaccounted` has the
+        """The core has got a state of another configuration, which was told of all holdings; `unaccounted` has the
         pods that it refused, by uid.
         """
-        if self._facts.ledger is not None:
-            self._offer_nodes_of(self._facts.ledger)
-        for record in self._facts.pods:
+        if self._cache.core is not None:
+            self._offer_nodes_of(self._cache.core)
+        for record in self._cache.pods:
             if are_other_nodes:
                 record.offered, record.refused, record.is_doubted = None, None, False
             if record.state is PodState.WAITING:
@@ -89,26 +89,26 @@ class Terms:
             error = unaccounted.get(record.uid)
             record.is_told = record.request is not None and record.bind_info is not None and error is None
             if error is not None:
-                self._facts.bound.tell_unaccounted(record, error)
-        gangs = dict.fromkeys(record.description.gang for record in self._facts.pods if record.description is not None)
+                self._cache.bound.tell_unaccounted(record, error)
+        gangs = dict.fromkeys(record.description.gang for record in self._cache.pods if record.description is not None)
         for gang in gangs:
             if gang is not None:
-                self._facts.gangs.changed(gang)
+                self._cache.gangs.changed(gang)
         self._retries.room_made()
 
     def end(self) -> None:
         """Drop the state, and take back what Kubernetes has not confirmed."""
-        self._facts.term.ledger = None
-        self._facts.bound.end()
-        self._facts.rounds.forget()
+        self._cache.term.core = None
+        self._cache.bound.end()
+        self._cache.rounds.forget()
         self._retries.forget_all()
         self._announcements.resign()
-        for record in self._facts.pods.records(PodState.BINDING):
-            self._facts.pods.move(record, PodState.WAITING)
+        for record in self._cache.pods.records(PodState.BINDING):
+            self._cache.pods.move(record, PodState.WAITING)
             record.node, record.bind_info = "", None
-        for record in self._facts.pods:
+        for record in self._cache.pods:
             record.writes, record.is_unanswered = 0, False
             record.is_told = record.is_downgraded = record.is_doubted = record.may_go = False
             record.offered = record.refused = None
             if record.gang is not None:
-                self._facts.gangs.changed(record.gang)
+                self._cache.gangs.changed(record.gang)

@@ -22,13 +22,13 @@ from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import WAITING_KEY, AskedPod, BindArgs, FilterResult, PreemptResult
 from hived_extender.service.acceptance import MOST_REFUSALS, Acceptance
 from hived_extender.service.announcements import Announcements
+from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.core import Core
 from hived_extender.service.decision_log import tell_decision
 from hived_extender.service.effects import Awaits, BindPod, ReadPod
-from hived_extender.service.facts import Facts
 from hived_extender.service.gangs.growth import GrowingError
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
-from hived_extender.service.ledger import Ledger
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodName, PodRecord, PodState, UnknownPodError
 from hived_extender.service.preemptions import Preemptions, pick_victims
@@ -48,33 +48,33 @@ class NotLeadingError(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class VerbSettings:
     """How long the service goes along with kube-scheduler.
 
     `force_bind_threshold` repeated filter calls for a pod that is Binding make the service bind it itself.
     `waiting_block_s` is how long the answer "wait" is held back, so that pods are served more strictly in order.
-    `nudge_delay_s` is how long kube-scheduler has, after a change that made room, to ask again by itself.
+    `wake_delay_s` is how long kube-scheduler has, after a change that made room, to ask again by itself.
     `waits_for_pods`: the answer about a gang that is just being created may be GrowingError for a moment.
     """
 
     force_bind_threshold: int = 3
     waiting_block_s: float = 0.0
-    nudge_delay_s: float = 0.3
+    wake_delay_s: float = 0.3
     waits_for_pods: bool = False
 
-    def set_by(self, settings: Settings) -> "Patience":
+    def set_by(self, settings: Settings) -> "VerbSettings":
         """The same, but for what a configuration sets (rule 1.12)."""
         block_s = settings.waiting_pod_block_ms / 1000
         return replace(self, force_bind_threshold=settings.force_pod_bind_threshold, waiting_block_s=block_s)
 
 
 class Verbs:
-    """See the module. `standing` says in words why a replica does not lead; `patience` may be replaced."""
+    """See the module. `standing` says in words why a replica does not lead; `verb_settings` may be replaced."""
 
     def __init__(
         self,
-        patience: Patience,
-        facts: Facts,
+        verb_settings: VerbSettings,
+        cache: ClusterCache,
         outbox: Outbox,
         preemptions: Preemptions,
         acceptance: Acceptance,
@@ -82,26 +82,26 @@ class Verbs:
         announcements: Announcements,
         retries: Retries,
     ) -> None:
-        self.patience = patience
+        self.verb_settings = verb_settings
         self.standing = RECOVERING
         self.node_names = NodeNames({})
-        self._interpreter = facts.interpreter
-        self._facts = facts
-        self._pods = facts.pods
+        self._interpreter = cache.interpreter
+        self._cache = cache
+        self._pods = cache.pods
         self._preemptions = preemptions
         self._acceptance = acceptance
         self._waiting = waiting
-        self._news = waiting.news
+        self._gang_notices = waiting.gang_notices
         self._announcements = announcements
         self._retries = retries
         self._metrics = outbox.metrics
 
     @property
-    def ledger(self) -> Ledger:
+    def core(self) -> Core:
         """The core of the present term. Raises NotLeadingError if there is none."""
-        if self._facts.ledger is None:
+        if self._cache.core is None:
             raise NotLeadingError(self.standing or "the term of this replica has ended")
-        return self._facts.ledger
+        return self._cache.core
 
     def filter_nodes(self, asked: FilterAsked) -> FilterResult | PodOutcome:
         """Decide where a pod runs: one node, or none and why (rules 5.1, 5.2)."""
@@ -109,7 +109,7 @@ class Verbs:
         if asked.tentatively:
             return self._foresee(asked)
         with self._telling_refusals(args.pod, Phase.FILTERING):
-            ledger = self.ledger
+            core = self.core
             record = self._admit(args.pod)
             if record is None or record.may_go:
                 if record is not None:
@@ -117,21 +117,21 @@ class Verbs:
                 return FilterResult(node_names=args.offered())
             suggested = self.node_names.mask(args.node_names)
         self._check_growth(record)
-        self._facts.offers.take(record, suggested)
-        if record.is_binding and self._acceptance.accepts(ledger, record):
+        self._cache.offers.take(record, suggested)
+        if record.is_binding and self._acceptance.accepts(core, record):
             return self._answer_binding(record)
         if record.refusal_count > MOST_REFUSALS:
             record.refusal_count, record.is_asked = 0, True
             self._retries.refused(record.uid)
             return self._answer_wait(record, f"kube-scheduler refused {MOST_REFUSALS + 1} places in a row")
-        decision = self._schedule(ledger, record, asked.reading, Phase.FILTERING)
+        decision = self._schedule(core, record, asked.reading, Phase.FILTERING)
         if record.may_go:
             self._acceptance.starts.join(record)
             self._acceptance.starts.has_asked(record)
             return FilterResult(node_names=args.offered())
         if isinstance(decision, Preempt) and self._preemptions.policy.by_service and record.request is not None:
-            offer = self._facts.offers.of(record.request, [record], exact=record)
-            decision = self._preemptions.carry_on(ledger, record, record.request, decision, offer)
+            offer = self._cache.offers.of(record.request, [record], exact=record)
+            decision = self._preemptions.carry_on(core, record, record.request, decision, offer)
         elif isinstance(decision, Bind) and not record.is_binding:  # by itself, not with its gang
             record.bind_info = decision.bind_info
             record.node = decision.bind_info.node
@@ -139,7 +139,7 @@ class Verbs:
             self._pods.move(record, PodState.BINDING)
             self._acceptance.starts.join(record)
         if record.is_binding:
-            if self._acceptance.accepts(ledger, record):
+            if self._acceptance.accepts(core, record):
                 return self._answer_binding(record)
             return self._answer_wait(record, ROOM_REASON)
         if isinstance(decision, Preempt):
@@ -155,20 +155,20 @@ class Verbs:
         """
         args = asked.args
         with self._telling_refusals(args.pod, Phase.PREEMPTING):
-            ledger = self.ledger
+            core = self.core
             record = self._admit(args.pod)
         if record is None or record.may_go or record.state is PodState.BINDING:
             return PreemptResult({})
         by_service = self._preemptions.policy.by_service
-        if by_service and record.request is not None and ledger.is_waiting_for_victims(record.request):
+        if by_service and record.request is not None and core.is_waiting_for_victims(record.request):
             return PreemptResult({})
         candidates = self.node_names.candidates(args.candidates)
-        decision = self._schedule(ledger, record, asked.reading, Phase.PREEMPTING, candidates)
+        decision = self._schedule(core, record, asked.reading, Phase.PREEMPTING, candidates)
         if isinstance(decision, Bind):
             # Nothing is in the way any more, and no event will tell kube-scheduler so.
             self._acceptance.ask_soon(record)
         elif isinstance(decision, Preempt) and by_service:
-            self._preemptions.evict(ledger, record, decision)
+            self._preemptions.evict(core, record, decision)
         elif isinstance(decision, Preempt):
             return pick_victims(record, decision, args.candidates)
         elif isinstance(decision, Wait):  # kube-scheduler may never come to ask which node to use
@@ -181,7 +181,7 @@ class Verbs:
         Raises UserError if there is no such decision.
         """
         args = asked.args
-        self.ledger  # noqa: B018 (raises)
+        self.core  # noqa: B018 (raises)
         record = self._pods.get(args.pod_uid)
         if record is None and asked.stranger is None:
             return Awaits(ReadPod(PodName(args.pod_uid, args.pod_namespace, args.pod_name)))
@@ -193,7 +193,7 @@ class Verbs:
         if record.state is PodState.BOUND:
             return None
         self._acceptance.starts.check_not_held(record)
-        annotations = self._facts.bound.to_write(record, args.node)
+        annotations = self._cache.bound.to_write(record, args.node)
         record.writes += 1
         return Awaits(BindPod(record.named, args.node, record.version, annotations, "scheduler"))
 
@@ -202,7 +202,7 @@ class Verbs:
         return self._question().of_new(asked.pods)
 
     def _question(self) -> WhatIf:
-        return WhatIf(self.ledger, self._interpreter, self._facts.offers, self._facts.bound.own_request)
+        return WhatIf(self.core, self._interpreter, self._cache.offers, self._cache.bound.own_request)
 
     def _foresee(self, asked: FilterAsked) -> PodOutcome:
         """What would be answered about a pod, without any consequence."""
@@ -215,9 +215,9 @@ class Verbs:
             return PodOutcome(namespace=known.namespace, name=known.name, outcome="bind", node=known.node, cells=cells)
         record = replace(known, reading=asked.reading, request=None)
         if not record.is_of_dialect:
-            record.request = self._facts.bound.own_request(record, asked.reading)
-        self._facts.offers.note(record, self.node_names.mask(asked.args.node_names))
-        return question.of_waiting(record, self._facts.gangs)
+            record.request = self._cache.bound.own_request(record, asked.reading)
+        self._cache.offers.note(record, self.node_names.mask(asked.args.node_names))
+        return question.of_waiting(record, self._cache.gangs)
 
     def _stranger(self, asked: BindAsked) -> PodRecord:
         """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is."""
@@ -255,14 +255,14 @@ class Verbs:
 
     def _check_growth(self, record: PodRecord) -> None:
         """Raise GrowingError if the pod's gang may be complete in a moment."""
-        if not self.patience.waits_for_pods or record.gang is None or record.state is not PodState.WAITING:
+        if not self.verb_settings.waits_for_pods or record.gang is None or record.state is not PodState.WAITING:
             return
-        is_forming = bool(self._facts.gangs.plan(record.gang).forming)
-        if self._facts.growth.may_wait(record.gang, is_forming=is_forming):
+        is_forming = bool(self._cache.gangs.plan(record.gang).forming)
+        if self._cache.growth.may_wait(record.gang, is_forming=is_forming):
             raise GrowingError(f"podgroup {record.gang} is being created: ask again in a moment")
 
     def _schedule(
-        self, ledger: Ledger, record: PodRecord, reading: Reading, phase: Phase, candidates: Mask | None = None
+        self, core: Core, record: PodRecord, reading: Reading, phase: Phase, candidates: Mask | None = None
     ) -> Bind | Preempt | Wait | None:
         """Ask the core, carry a Filtering bind out at once, and tell of it. None: the pod takes no cells and may go."""
         started = time.perf_counter()
@@ -272,19 +272,19 @@ class Verbs:
             record.is_asked = True
             if isinstance(step, Round):
                 request = step.parts[0].request if step.parts else None
-                decision = self._waiting.ask_round(ledger, record, step, phase)
+                decision = self._waiting.ask_round(core, record, step, phase)
             elif isinstance(step, Wait):
-                self._news.tell_gang_soon(record)
+                self._gang_notices.tell_gang_soon(record)
                 decision = step
             elif step.request is None:
                 self._pods.let_go(record)
                 decision = None
             else:
                 request = step.request
-                decision = self._ask_alone(ledger, record, request, phase, candidates)
+                decision = self._ask_alone(core, record, request, phase, candidates)
         except UserError as error:
             if isinstance(error, AccessRefused):
-                self._facts.bound.release(record)  # nothing is reserved for who may not have it
+                self._cache.bound.release(record)  # nothing is reserved for who may not have it
             tell_decision(self._metrics, record.key, request, phase, error, started)
             self._announcements.refused(record, error.message)
             raise
@@ -297,41 +297,41 @@ class Verbs:
         return decision
 
     def _ask_alone(
-        self, ledger: Ledger, record: PodRecord, request: PodRequest, phase: Phase, candidates: Mask | None
+        self, core: Core, record: PodRecord, request: PodRequest, phase: Phase, candidates: Mask | None
     ) -> Bind | Preempt | Wait:
         """Ask the core for a pod that needs nobody else to start."""
-        self._facts.bound.ask_for(ledger, record, request)
+        self._cache.bound.ask_for(core, record, request)
         is_filtering = phase is Phase.FILTERING
-        slots, exact = self._facts.slots(record, request), record if is_filtering else None
-        offer = self._facts.offers.of(request, slots, exact=exact, candidates=candidates)
-        if is_filtering and ledger.has_lost_cells(request):
+        slots, exact = self._cache.slots(record, request), record if is_filtering else None
+        offer = self._cache.offers.of(request, slots, exact=exact, candidates=candidates)
+        if is_filtering and core.has_lost_cells(request):
             # In this phase the core would bind to a bad node; in the other it looks for a place anew.
-            ledger.decide(request, Phase.PREEMPTING, offer, commit=False)
-        decision = ledger.decide(request, phase, offer, commit=is_filtering)
+            core.decide(request, Phase.PREEMPTING, offer, commit=False)
+        decision = core.decide(request, phase, offer, commit=is_filtering)
         is_emptied = isinstance(decision, Wait) and decision.is_emptied
-        if is_emptied and self._acceptance.is_emptied(ledger, record, [request]):
-            offer = self._facts.offers.of(request, slots, exact=record)
-            decision = ledger.decide(request, phase, offer, commit=is_filtering)
+        if is_emptied and self._acceptance.is_emptied(core, record, [request]):
+            offer = self._cache.offers.of(request, slots, exact=record)
+            decision = core.decide(request, phase, offer, commit=is_filtering)
         return decision
 
     def _next_step(self, record: PodRecord, reading: Reading, phase: Phase) -> Alone | Round | Wait:
         """How a pod that waits is to be tried. Raises UserError if it is refused."""
         if reading.is_own or not record.is_of_dialect:
             record.reading = reading  # what is decided is decided of this text
-            return Alone(self._facts.bound.own_request(record, reading))
+            return Alone(self._cache.bound.own_request(record, reading))
         record.is_doubted = record.is_doubted and phase is not Phase.FILTERING
-        return self._facts.rounds.step(record)
+        return self._cache.rounds.step(record)
 
     def _answer_binding(self, record: PodRecord) -> FilterResult:
         """The node of a pod that has its cells, if kube-scheduler offers it now."""
-        if self._facts.offers.includes(record, record.node):
+        if self._cache.offers.includes(record, record.node):
             return FilterResult(node_names=[record.node])
         text = f"being bound to node {record.node}, which was not among the nodes offered"
         return FilterResult(failed_nodes={WAITING_KEY: text})
 
     def _answer_wait(self, record: PodRecord, reason: str) -> FilterResult:
         self._announcements.waiting(record, reason)
-        return FilterResult(failed_nodes={WAITING_KEY: self._news.in_short(record) or reason})
+        return FilterResult(failed_nodes={WAITING_KEY: self._gang_notices.in_short(record) or reason})
 
 
 def _unknown(args: BindArgs) -> UnknownPodError:

@@ -9,11 +9,11 @@ from hived.events import Offer, Phase
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_extender.service.acceptance import Acceptance
 from hived_extender.service.announcements import Announcements
-from hived_extender.service.facts import Facts
-from hived_extender.service.gang_news import GangNews
+from hived_extender.service.cluster_cache import ClusterCache
+from hived_extender.service.core import Core
+from hived_extender.service.gang_notices import GangNotices
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, merged
-from hived_extender.service.ledger import Ledger
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
 from hived_extender.service.retries import Retries
@@ -30,21 +30,21 @@ class WaitingPods:
 
     def __init__(
         self,
-        facts: Facts,
-        news: GangNews,
+        cache: ClusterCache,
+        gang_notices: GangNotices,
         preemptions: Preemptions,
         acceptance: Acceptance,
         announcements: Announcements,
         retries: Retries,
         wakes: Wakes,
     ) -> None:
-        self._facts = facts
+        self._cache = cache
         self._preemptions = preemptions
         self._acceptance = acceptance
         self._announcements = announcements
         self._retries = retries
         self._wakes = wakes
-        self.news = news
+        self.gang_notices = gang_notices
 
     def try_some(self) -> None:
         """Try the next few of those that are to be tried again: preempt for some, wake those that could run.
@@ -57,10 +57,10 @@ class WaitingPods:
 
     def try_these(self, uids: Sequence[str]) -> list[str]:
         """Try these pods; returns those that could run, or that the service is to make room for."""
-        ledger, fitting = self._facts.ledger, list[str]()
+        core, fitting = self._cache.core, list[str]()
         for uid in uids:
-            record = self._facts.pods.get(uid)
-            if ledger is None or record is None or not self._is_for_scheduler(ledger, record):
+            record = self._cache.pods.get(uid)
+            if core is None or record is None or not self._is_for_scheduler(core, record):
                 continue
             if any(self._may_make_room(request) for request in self._requests(record)):
                 fitting.append(uid)
@@ -68,15 +68,15 @@ class WaitingPods:
                 self._wake(record)
         return fitting
 
-    def ask_round(self, ledger: Ledger, asker: PodRecord, round_: Round, phase: Phase) -> Bind | Preempt | Wait | None:
+    def ask_round(self, core: Core, asker: PodRecord, round_: Round, phase: Phase) -> Bind | Preempt | Wait | None:
         """kube-scheduler asks about a pod of a round: have it start if it can, and make room if the service does that.
 
         Returns what is to be said of the pod now. None: it has started, and none of its pods takes cells.
         """
-        decision = self._settle(ledger, asker, round_, phase)
+        decision = self._settle(core, asker, round_, phase)
         if isinstance(decision, Preempt | Wait) or phase is Phase.PREEMPTING:
             return decision
-        return decision if self._start(ledger, asker, round_) else Wait(ROOM_REASON)
+        return decision if self._start(core, asker, round_) else Wait(ROOM_REASON)
 
     def _wait_for_doubted(self, round_: Round) -> Wait:
         """There is room for a round, but kube-scheduler seems to find no node for some of its pods."""
@@ -87,57 +87,57 @@ class WaitingPods:
         return Wait(f"{round_.name} has room; kube-scheduler has found no node yet for {names} (see the events there)")
 
     def _settle(
-        self, ledger: Ledger, asker: PodRecord, round_: Round, phase: Phase, *, is_asked: bool = True
+        self, core: Core, asker: PodRecord, round_: Round, phase: Phase, *, is_asked: bool = True
     ) -> Bind | Preempt | Wait | None:
         """What the core says of a round, after those of its victims were told to leave that the service evicts.
 
         `is_asked`: kube-scheduler asks about `asker` at this moment.
         """
         exact = asker if is_asked else None
-        self.news.watch_time(asker)
-        rounds = self._facts.rounds
+        self.gang_notices.watch_time(asker)
+        rounds = self._cache.rounds
         for record in round_.members:
             if record.request is not None:
-                self._facts.bound.release(record)  # it was asked about by itself before, when its gang had started once
-        found = rounds.room(ledger, round_)
+                self._cache.bound.release(record)  # it was asked about by itself before, when its gang had started once
+        found = rounds.room(core, round_)
         if all(isinstance(one, Bind) for one in found) and phase is Phase.FILTERING and round_.doubted and is_asked:
             return self._wait_for_doubted(round_)
-        found = rounds.decide(ledger, round_, phase, exact=exact)
+        found = rounds.decide(core, round_, phase, exact=exact)
         requests = [part.request for part in round_.parts]
         is_emptied = any(isinstance(one, Wait) and one.is_emptied for one in found)
-        if is_emptied and is_asked and self._acceptance.is_emptied(ledger, asker, requests):
-            found = rounds.decide(ledger, round_, phase, exact=exact)
+        if is_emptied and is_asked and self._acceptance.is_emptied(core, asker, requests):
+            found = rounds.decide(core, round_, phase, exact=exact)
         if self._preemptions.policy.by_service and not any(isinstance(one, Wait) for one in found):
             found = [
-                self._preemptions.carry_on(ledger, asker, part.request, one, rounds.offer(part, exact=exact))
+                self._preemptions.carry_on(core, asker, part.request, one, rounds.offer(part, exact=exact))
                 if isinstance(one, Preempt)
                 else one
                 for part, one in zip(round_.parts, found, strict=True)
             ]
-            rounds.note_reserved(ledger, round_)
+            rounds.note_reserved(core, round_)
         decision = merged(found)
         if isinstance(decision, Wait):
-            refusals = self._facts.offers.refusals(asker)
+            refusals = self._cache.offers.refusals(asker)
             reason = f"{round_.name} ({len(round_.members)} pods start together): {_joined(decision.reason, refusals)}"
-            self.news.tell_refused(exact, round_, reason)
+            self.gang_notices.tell_refused(exact, round_, reason)
             return Wait(reason)
         return decision
 
-    def _start(self, ledger: Ledger, asker: PodRecord, round_: Round) -> bool:
+    def _start(self, core: Core, asker: PodRecord, round_: Round) -> bool:
         """All pods of the round get their places; kube-scheduler is to ask about the others, to be told of theirs.
 
         False if the core has another opinion by now: it is soon asked again.
         """
-        if not self._facts.rounds.start(ledger, round_, asker):
+        if not self._cache.rounds.start(core, round_, asker):
             self._retries.room_made()
             return False
-        self.news.started(record.gang for record in round_.members)
+        self.gang_notices.started(record.gang for record in round_.members)
         for record in round_.members:
             self._retries.settled(record.uid)
             if record is not asker and record.is_asked:
                 self._wake(record)
         self._acceptance.begin(round_.members)
-        for record in self._facts.gangs.waiting_in(self._facts.gangs.plan(round_.key).keys):
+        for record in self._cache.gangs.waiting_in(self._cache.gangs.plan(round_.key).keys):
             self._retries.appeared(record.uid)  # it waited for just this
         return True
 
@@ -145,7 +145,7 @@ class WaitingPods:
         record.is_asked = False  # until kube-scheduler, which is awake then, asks
         self._wakes.ask(record)
 
-    def _is_for_scheduler(self, ledger: Ledger, record: PodRecord) -> bool:
+    def _is_for_scheduler(self, core: Core, record: PodRecord) -> bool:
         """Could the pod run, or is at least nothing left that the service can do for it by itself?"""
         if record.state is PodState.BINDING:
             return not record.is_writing
@@ -155,54 +155,54 @@ class WaitingPods:
             return True
         try:
             if not record.is_of_dialect:
-                return record.request is not None and self._try_single(ledger, record, record.request)
-            step = self._facts.rounds.step(record)
+                return record.request is not None and self._try_single(core, record, record.request)
+            step = self._cache.rounds.step(record)
             if isinstance(step, Alone):
-                return step.request is None or self._try_single(ledger, record, step.request)
+                return step.request is None or self._try_single(core, record, step.request)
             if isinstance(step, Round):
-                return self._try_round(ledger, record, step)
+                return self._try_round(core, record, step)
         except UserError as error:
             self._announcements.refused(record, error.message)
             return False
-        self.news.tell_forming(record, step.reason)
+        self.gang_notices.tell_forming(record, step.reason)
         return False
 
-    def _try_single(self, ledger: Ledger, record: PodRecord, request: PodRequest) -> bool:
-        self._facts.bound.ask_for(ledger, record, request)
-        was_preempting = ledger.is_waiting_for_victims(request)
-        offer = self._facts.offers.of(request, self._facts.slots(record, request))
+    def _try_single(self, core: Core, record: PodRecord, request: PodRequest) -> bool:
+        self._cache.bound.ask_for(core, record, request)
+        was_preempting = core.is_waiting_for_victims(request)
+        offer = self._cache.offers.of(request, self._cache.slots(record, request))
         try:
-            if ledger.has_lost_cells(request):
-                ledger.decide(request, Phase.PREEMPTING, offer, commit=False)
-            decision = ledger.try_waiting(request, self._facts.offers.everywhere(request))
+            if core.has_lost_cells(request):
+                core.decide(request, Phase.PREEMPTING, offer, commit=False)
+            decision = core.try_waiting(request, self._cache.offers.everywhere(request))
             if not (isinstance(decision, Wait) or _allows_all(offer)):
-                decision = ledger.decide(request, Phase.FILTERING, offer, commit=False)
+                decision = core.decide(request, Phase.FILTERING, offer, commit=False)
             if isinstance(decision, Preempt) and not was_preempting and not self._preemptions.policy.by_service:
                 return True  # kube-scheduler is to ask whom to preempt
             if isinstance(decision, Preempt) and self._preemptions.policy.by_service:
-                decision = self._preemptions.carry_on(ledger, record, request, decision, offer)
+                decision = self._preemptions.carry_on(core, record, request, decision, offer)
         except UserError:
             return False
         if isinstance(decision, Preempt) and not was_preempting:
             self._preemptions.tell(record, decision)
-        self._acceptance.watch_emptied(ledger, record, [request])
+        self._acceptance.watch_emptied(core, record, [request])
         if isinstance(decision, Wait) and not record.is_asked:
             self._announcements.waiting(record, self.reason(record, decision))
         return isinstance(decision, Bind)
 
     def reason(self, record: PodRecord, decision: Wait) -> str:
         """Why a pod waits, with the nodes that Kubernetes refuses it, and the devices that its VC lacks."""
-        reason = _joined(decision.reason or NO_CHAIN_REASON, self._facts.offers.refusals(record))
-        return self._facts.explained(record, reason)
+        reason = _joined(decision.reason or NO_CHAIN_REASON, self._cache.offers.refusals(record))
+        return self._cache.explained(record, reason)
 
-    def _try_round(self, ledger: Ledger, record: PodRecord, round_: Round) -> bool:
+    def _try_round(self, core: Core, record: PodRecord, round_: Round) -> bool:
         requests = [part.request for part in round_.parts]
-        was_preempting = any(ledger.reserves(request) for request in requests)
+        was_preempting = any(core.reserves(request) for request in requests)
         is_for_others = not was_preempting and not self._preemptions.policy.by_service
-        if is_for_others and isinstance(merged(self._facts.rounds.room(ledger, round_)), Preempt):
+        if is_for_others and isinstance(merged(self._cache.rounds.room(core, round_)), Preempt):
             return True  # kube-scheduler is to ask whom to preempt
-        decision = self._settle(ledger, record, round_, Phase.FILTERING, is_asked=False)
-        self._acceptance.watch_emptied(ledger, record, requests)
+        decision = self._settle(core, record, round_, Phase.FILTERING, is_asked=False)
+        self._acceptance.watch_emptied(core, record, requests)
         if isinstance(decision, Wait):
             if not record.is_asked:
                 self._announcements.waiting(record, decision.reason)
@@ -217,7 +217,7 @@ class WaitingPods:
 
     def _requests(self, record: PodRecord) -> list[PodRequest]:
         """What is asked of the core for a pod: by itself, or with its gang."""
-        plan = self._facts.gangs.plan(record.gang) if record.gang is not None else None
+        plan = self._cache.gangs.plan(record.gang) if record.gang is not None else None
         if plan is not None and plan.round is not None and record.uid in plan.round.uids:
             return [part.request for part in plan.round.parts]
         return [record.request] if record.request is not None else []

@@ -18,10 +18,10 @@ from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import Pod
+from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, Rounds, merged
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.ledger import Ledger
 from hived_extender.service.offers import Offers
 from hived_extender.service.pods import PodRecord, PodTable
 from hived_extender.service.waiting import NO_CHAIN_REASON
@@ -47,11 +47,11 @@ def check_count(pods: Sequence[Pod]) -> None:
 class WhatIf:
     """One question."""
 
-    def __init__(self, ledger: Ledger, interpreter: Interpreter, offers: Offers, own_request: OwnRequest) -> None:
+    def __init__(self, core: Core, interpreter: Interpreter, offers: Offers, own_request: OwnRequest) -> None:
         """`own_request` makes out what a pod asks for in our own words."""
         self._own_request = own_request
         self._offers = offers
-        self._ledger = ledger
+        self._core = core
         self._interpreter = interpreter
         self._pods = PodTable()
         self._gangs = Gangs()
@@ -138,7 +138,7 @@ class WhatIf:
     def _decide(self, steps: Collection[tuple[PodRecord, Alone | Round]]) -> list[list[Decision] | UserError]:
         """What the core says of each, with all before that can run in place."""
         bundles = [self._asks(record, step) for record, step in steps]
-        found = self._ledger.plan([*self._placed, *bundles])[len(self._placed) :]
+        found = self._core.plan([*self._placed, *bundles])[len(self._placed) :]
         for bundle, one in zip(bundles, found, strict=True):
             if not isinstance(one, UserError) and all(isinstance(decision, Bind) for decision in one):
                 self._placed.append(bundle)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodRequest, PodSpec
+from tests.core.naive.cluster import Cluster
 from tests.core.naive.model import (
     ALLOCATED,
     BEING_PREEMPTED,
@@ -17,7 +18,6 @@ from tests.core.naive.model import (
     PhysicalCell,
     VirtualCell,
 )
-from tests.core.naive.world import World
 
 Pairs = Iterable[tuple[PhysicalCell | None, VirtualCell | None]]
 
@@ -53,9 +53,9 @@ def within_text(spec: PodSpec) -> str:
     return f"required {spec.within_cell}" if spec.within_cell else ""
 
 
-def split(world: World, name: str, pods: Sequence[PodRequest]) -> None:
+def split(cluster: Cluster, name: str, pods: Sequence[PodRequest]) -> None:
     """Each slot of an allocated group goes on as a group of its own, with the cells that it has."""
-    whole = world.groups.get(name)
+    whole = cluster.groups.get(name)
     if whole is None or whole.state != ALLOCATED:
         raise UserError(f"affinity group {name} cannot be split: it is not allocated")
     refused = f"affinity group {name} cannot be split:"
@@ -76,7 +76,7 @@ def split(world: World, name: str, pods: Sequence[PodRequest]) -> None:
         ):
             if mine != theirs:
                 raise UserError(f"{refused} {pod.label} has another {field}")
-        if spec.group.name in world.groups or spec.group.name in parts:
+        if spec.group.name in cluster.groups or spec.group.name in parts:
             raise UserError(f"{refused} there is a group {spec.group.name} already")
         placement, chain = whole.placement_of(size, i)
         info = BindInfo(placement.node, placement.leaf_cell_indices, chain, ((placement,),))
@@ -90,8 +90,8 @@ def split(world: World, name: str, pods: Sequence[PodRequest]) -> None:
             lazy_preemptor=whole.lazy_preemptor,
             created_from=info,
         )
-    del world.groups[name]
-    world.groups |= parts
+    del cluster.groups[name]
+    cluster.groups |= parts
     for part in parts.values():
         for leaf, _ in part.leaf_pairs():
             if leaf is not None:
@@ -133,30 +133,30 @@ def reserving_groups(leaves: Iterable[PhysicalCell]) -> list[Group]:
     return [groups[name] for name in sorted(groups)]
 
 
-def lazy_preempt(world: World, group: Group, preemptor: str) -> None:
+def lazy_preempt(cluster: Cluster, group: Group, preemptor: str) -> None:
     """The group leaves its VC and keeps its cells opportunistically (rules 8.7, 8.8)."""
     for leaf, virtual in group.leaf_pairs():
         if leaf is not None and virtual is not None and leaf.state == USED and leaf.using is group:
-            world.release_leaf(leaf)
-            world.allocate_leaf(leaf, None, 0, group.vc)
+            cluster.release_leaf(leaf)
+            cluster.allocate_leaf(leaf, None, 0, group.vc)
     group.virtual = None
     group.lazy_preemptor = preemptor
 
 
-def create_preempting(world: World, group: Group) -> None:
+def create_preempting(cluster: Cluster, group: Group) -> None:
     """Reserve every cell of the group's placement (rule 8.3). Overlapping preemptors have been cancelled before."""
     for leaf, virtual in group.leaf_pairs():
         victim = leaf.using
         if leaf.state == USED:
-            world.release_leaf(leaf)
+            cluster.release_leaf(leaf)
             victim.state = BEING_PREEMPTED
-        world.allocate_leaf(leaf, virtual, group.spec.priority, group.vc)
+        cluster.allocate_leaf(leaf, virtual, group.spec.priority, group.vc)
         leaf.reserving = group
-        world.set_state(leaf, RESERVING if leaf.state == USED else RESERVED)
-    world.groups[group.name] = group
+        cluster.set_state(leaf, RESERVING if leaf.state == USED else RESERVED)
+    cluster.groups[group.name] = group
 
 
-def cancel_preempting(world: World, group: Group) -> None:
+def cancel_preempting(cluster: Cluster, group: Group) -> None:
     """Give the cells back: Reserving to its victim, Reserved to nobody (rule 8.6)."""
     plan = planned_cells(group.leaf_pairs())
     given_back = intended_bindings(
@@ -164,54 +164,54 @@ def cancel_preempting(world: World, group: Group) -> None:
         for leaf, _ in group.leaf_pairs()
         if leaf.state == RESERVING
     )
-    with world.planning(plan, catch_up=True, intended=given_back):
+    with cluster.planning(plan, catch_up=True, intended=given_back):
         for leaf, _ in group.leaf_pairs():
-            world.release_leaf(leaf)
+            cluster.release_leaf(leaf)
             leaf.reserving = None
             if leaf.state == RESERVING:
-                world.set_state(leaf, USED)
+                cluster.set_state(leaf, USED)
                 victim = leaf.using
                 virtual = next(v for p, v in victim.leaf_pairs() if p is leaf)
-                world.allocate_leaf(leaf, virtual, victim.spec.priority, victim.vc)
+                cluster.allocate_leaf(leaf, virtual, victim.spec.priority, victim.vc)
             else:
-                world.set_state(leaf, FREE)
-    del world.groups[group.name]
+                cluster.set_state(leaf, FREE)
+    del cluster.groups[group.name]
 
 
-def allocate_preempting(world: World, group: Group) -> None:
+def allocate_preempting(cluster: Cluster, group: Group) -> None:
     """All victims are gone: the reserved cells are used by their preemptor."""
     for leaf, _ in group.leaf_pairs():
         leaf.reserving = None
         leaf.using = group
-        world.set_state(leaf, USED)
+        cluster.set_state(leaf, USED)
     group.state = ALLOCATED
     group.preempting = {}
 
 
-def delete_allocated(world: World, group: Group) -> None:
+def delete_allocated(cluster: Cluster, group: Group) -> None:
     """The last pod is gone. Cells reserved by a preemptor are already allocated to it (rule 8.5)."""
     for leaf, _ in group.leaf_pairs():
         if leaf is None:
             continue
         leaf.using = None
         if leaf.state == USED:
-            world.release_leaf(leaf)
-            world.set_state(leaf, FREE)
+            cluster.release_leaf(leaf)
+            cluster.set_state(leaf, FREE)
         else:
-            world.set_state(leaf, RESERVED)
-    del world.groups[group.name]
+            cluster.set_state(leaf, RESERVED)
+    del cluster.groups[group.name]
 
 
-def delete_pod(world: World, pod: PodRequest) -> None:
+def delete_pod(cluster: Cluster, pod: PodRequest) -> None:
     """A pod is gone, whatever it was (rule 2.13)."""
-    group = world.groups.get(pod.spec.group.name)
+    group = cluster.groups.get(pod.spec.group.name)
     if group is None:
         return
     if group.state == PREEMPTING:
         if group.preempting.pop(pod.uid, None) is not None and not group.preempting:
-            cancel_preempting(world, group)
+            cancel_preempting(cluster, group)
         return
     for slots in group.allocated.values():
         slots[:] = [None if slot is not None and slot[0].uid == pod.uid else slot for slot in slots]
     if not group.pods():
-        delete_allocated(world, group)
+        delete_allocated(cluster, group)

@@ -4,18 +4,18 @@ from collections import defaultdict
 
 from hived.errors import UserError
 from hived.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
+from tests.core.naive.cluster import Cluster
 from tests.core.naive.model import USED, Group, PhysicalCell, VirtualCell
-from tests.core.naive.world import World
 
 
 def health(is_healthy: bool) -> str:
     return "Healthy" if is_healthy else "Bad"
 
 
-def snapshot(world: World) -> tuple[dict, dict, dict]:
+def snapshot(cluster: Cluster) -> tuple[dict, dict, dict]:
     """The maps p, v and g: entries that differ from a fresh healthy cell."""
     p, v = {}, {}
-    for cell in world.physical_cells():
+    for cell in cluster.physical_cells():
         bound = cell.bound.address if cell.bound else ""
         entry = [cell.state, health(cell.is_healthy), cell.priority, cell.vc, bound]
         if entry != ["Free", "Healthy", FREE_PRIORITY, "", ""]:
@@ -23,11 +23,11 @@ def snapshot(world: World) -> tuple[dict, dict, dict]:
         if cell.opportunistic_entry:
             vc, was_healthy = cell.opportunistic_entry
             v[f"{vc}|{cell.address}-opp"] = [USED, health(was_healthy), OPPORTUNISTIC_PRIORITY, cell.address]
-    for cell in world.virtual_cells():
+    for cell in cluster.virtual_cells():
         entry = [cell.state, health(cell.is_healthy), cell.priority, cell.bound.address if cell.bound else ""]
         if entry != ["Free", "Healthy", FREE_PRIORITY, ""]:
             v[f"{cell.vc.name}|{cell.address}"] = entry
-    return p, v, {name: group_snapshot(group) for name, group in world.groups.items()}
+    return p, v, {name: group_snapshot(group) for name, group in cluster.groups.items()}
 
 
 def group_snapshot(group: Group) -> dict:
@@ -55,25 +55,25 @@ def placements(group: Group) -> tuple[dict[str, list[int]], dict[str, list[str]]
     return physical, virtual
 
 
-def inspect(world: World, what: str) -> object:
+def inspect(cluster: Cluster, what: str) -> object:
     kind, _, name = what.partition(":")
     match kind:
         case "groups":
-            return {"items": [group_json(world.groups[g]) for g in sorted(world.groups)] or None}
+            return {"items": [group_json(cluster.groups[g]) for g in sorted(cluster.groups)] or None}
         case "group":
-            if name not in world.groups:
+            if name not in cluster.groups:
                 raise UserError(f"Affinity group {name} does not exist since it is not allocated or preempting")
-            return group_json(world.groups[name])
+            return group_json(cluster.groups[name])
         case "physical":
-            return by_address(physical_json(world, top) for chain in world.chains.values() for top in chain.tops)
+            return by_address(physical_json(cluster, top) for chain in cluster.chains.values() for top in chain.tops)
         case "vcs":
-            return {vc: vc_json(world, vc) for vc in world.vcs}
+            return {vc: vc_json(cluster, vc) for vc in cluster.vcs}
         case "vc":
-            if name not in world.vcs:
+            if name not in cluster.vcs:
                 raise UserError(f"VC {name} not found")
-            return vc_json(world, name)
+            return vc_json(cluster, name)
         case _:
-            return {"physicalCluster": inspect(world, "physical"), "virtualClusters": inspect(world, "vcs")}
+            return {"physicalCluster": inspect(cluster, "physical"), "virtualClusters": inspect(cluster, "vcs")}
 
 
 def by_address(cells) -> list[dict]:
@@ -98,7 +98,7 @@ def group_json(group: Group) -> dict:
     return {"metadata": {"name": group.name}, "status": kept}
 
 
-def own_json(world: World, cell: PhysicalCell | VirtualCell) -> dict:
+def own_json(cluster: Cluster, cell: PhysicalCell | VirtualCell) -> dict:
     shown = {
         "cellType": cell.cell_type,
         "cellAddress": cell.address,
@@ -107,7 +107,7 @@ def own_json(world: World, cell: PhysicalCell | VirtualCell) -> dict:
         "cellPriority": cell.priority,
     }
     if cell.parent is None:
-        shown["leafCellType"] = world.chains[cell.chain].leaf_type
+        shown["leafCellType"] = cluster.chains[cell.chain].leaf_type
     if cell.is_node_level:
         shown["isNodeLevel"] = True
     if isinstance(cell, PhysicalCell) and cell.vc:
@@ -115,27 +115,27 @@ def own_json(world: World, cell: PhysicalCell | VirtualCell) -> dict:
     return shown
 
 
-def physical_json(world: World, cell: PhysicalCell) -> dict:
-    return tree_json(world, cell, "virtualCell", physical_json)
+def physical_json(cluster: Cluster, cell: PhysicalCell) -> dict:
+    return tree_json(cluster, cell, "virtualCell", physical_json)
 
 
-def virtual_json(world: World, cell: VirtualCell) -> dict:
-    return tree_json(world, cell, "physicalCell", virtual_json)
+def virtual_json(cluster: Cluster, cell: VirtualCell) -> dict:
+    return tree_json(cluster, cell, "physicalCell", virtual_json)
 
 
-def tree_json(world: World, cell: PhysicalCell | VirtualCell, bound_key: str, child_json) -> dict:
-    shown = own_json(world, cell)
+def tree_json(cluster: Cluster, cell: PhysicalCell | VirtualCell, bound_key: str, child_json) -> dict:
+    shown = own_json(cluster, cell)
     if cell.children:
-        shown["cellChildren"] = by_address(child_json(world, child) for child in cell.children)
+        shown["cellChildren"] = by_address(child_json(cluster, child) for child in cell.children)
     if cell.bound is not None:
-        shown[bound_key] = own_json(world, cell.bound)
+        shown[bound_key] = own_json(cluster, cell.bound)
     return shown
 
 
-def vc_json(world: World, name: str) -> list[dict]:
-    vc = world.vcs[name]
-    cells = [virtual_json(world, root) for root in [*vc.preassigned, *vc.pinned.values()]]
-    for leaf in world.physical_cells():
+def vc_json(cluster: Cluster, name: str) -> list[dict]:
+    vc = cluster.vcs[name]
+    cells = [virtual_json(cluster, root) for root in [*vc.preassigned, *vc.pinned.values()]]
+    for leaf in cluster.physical_cells():
         if leaf.opportunistic_entry and leaf.opportunistic_entry[0] == name:
             cells.append(
                 {
@@ -144,7 +144,7 @@ def vc_json(world: World, name: str) -> list[dict]:
                     "cellState": USED,
                     "cellHealthiness": health(leaf.opportunistic_entry[1]),
                     "cellPriority": OPPORTUNISTIC_PRIORITY,
-                    "physicalCell": physical_json(world, leaf),
+                    "physicalCell": physical_json(cluster, leaf),
                 }
             )
     return by_address(cells)

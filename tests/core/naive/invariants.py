@@ -2,8 +2,8 @@
 
 from hived.errors import InvariantError
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
+from tests.core.naive.cluster import Cluster
 from tests.core.naive.model import ALLOCATED, FREE, PREEMPTING, RESERVED, RESERVING, USED, PhysicalCell
-from tests.core.naive.world import World
 
 
 def require(holds: bool, *what: object) -> None:
@@ -11,8 +11,8 @@ def require(holds: bool, *what: object) -> None:
         raise InvariantError(" ".join(map(str, what)))
 
 
-def check(world: World) -> None:
-    for cell in world.physical_cells():
+def check(cluster: Cluster) -> None:
+    for cell in cluster.physical_cells():
         check_binding(cell)
         if cell.level > 1:
             require(
@@ -21,15 +21,15 @@ def check(world: World) -> None:
                 "health is not its children's",
             )
         else:
-            check_leaf(world, cell)
-            is_bad = cell.is_lost or cell.node in world.bad_nodes
+            check_leaf(cluster, cell)
+            is_bad = cell.is_lost or cell.node in cluster.bad_nodes
             require(cell.is_healthy != is_bad, cell, "health is not its own and its node's")
-    for virtual in world.virtual_cells():
+    for virtual in cluster.virtual_cells():
         require(virtual.bound is None or virtual.bound.bound is virtual, virtual, "binding is not mutual")
         require(virtual.leaf_priority == FREE_PRIORITY or virtual.level == 1, virtual, "only leaves have a priority")
-    check_groups(world)
-    for name in world.chains:
-        check_lists(world, name)
+    check_groups(cluster)
+    for name in cluster.chains:
+        check_lists(cluster, name)
 
 
 def check_binding(cell: PhysicalCell) -> None:
@@ -44,7 +44,7 @@ def check_binding(cell: PhysicalCell) -> None:
         require(cell.parent is None or cell.parent.bound is None, cell, "is bound at its root below a bound cell")
 
 
-def check_leaf(world: World, leaf: PhysicalCell) -> None:
+def check_leaf(cluster: Cluster, leaf: PhysicalCell) -> None:
     expected = {FREE: (False, False), USED: (True, False), RESERVING: (True, True), RESERVED: (False, True)}
     require(
         (leaf.using is not None, leaf.reserving is not None) == expected[leaf.state], leaf, "state and groups differ"
@@ -55,12 +55,12 @@ def check_leaf(world: World, leaf: PhysicalCell) -> None:
     else:
         require(leaf.bound is None or leaf.bound.priority == FREE_PRIORITY, leaf, "is bound at another priority")
     require((leaf.priority == -1) == (leaf.opportunistic_entry is not None), leaf, "opportunistic entry is wrong")
-    require(leaf.is_healthy or world.is_free(leaf) or leaf.bound is not None, leaf, "is bad but not shown to its VC")
+    require(leaf.is_healthy or cluster.is_free(leaf) or leaf.bound is not None, leaf, "is bad but not shown to its VC")
 
 
-def check_groups(world: World) -> None:
+def check_groups(cluster: Cluster) -> None:
     known: dict[str, dict[PhysicalCell, object]] = {"using": {}, "reserving": {}}
-    for group in world.groups.values():
+    for group in cluster.groups.values():
         role = "reserving" if group.state == PREEMPTING else "using"
         require(bool(group.preempting) if group.state == PREEMPTING else bool(group.pods()), group.name, "has no pods")
         require(group.state != ALLOCATED or not group.preempting, group.name, "is allocated and preempting")
@@ -72,7 +72,7 @@ def check_groups(world: World) -> None:
             require(group.state != ALLOCATED or leaf.state == USED, leaf, "is not used by its allocated group")
             if virtual is not None and leaf.state != RESERVING:
                 require(leaf.bound is virtual, leaf, "is not bound as its group says")
-    for leaf in world.physical_cells():
+    for leaf in cluster.physical_cells():
         if leaf.level == 1:
             require(leaf.using is known["using"].get(leaf), leaf, "is used by a group that does not know it")
             require(
@@ -80,9 +80,9 @@ def check_groups(world: World) -> None:
             )
 
 
-def check_lists(world: World, name: str) -> None:
-    chain = world.chains[name]
-    listed = [cell for level in chain.levels for cell in world.free[name][level]]
+def check_lists(cluster: Cluster, name: str) -> None:
+    chain = cluster.chains[name]
+    listed = [cell for level in chain.levels for cell in cluster.free[name][level]]
     covered = [leaf for cell in listed for leaf in cell.leaves]
     require(len(covered) == len(set(covered)), name, "free cells overlap")
     for cell in listed:
@@ -92,23 +92,25 @@ def check_lists(world: World, name: str) -> None:
     for top in chain.tops:
         for cell in top.subtree():
             is_root = cell.bound is not None and cell.bound.root is cell.bound
-            require(not (is_root and world.is_free(cell)), cell, "is allocated and free")
+            require(not (is_root and cluster.is_free(cell)), cell, "is allocated and free")
             require(
-                world.is_free(cell) or cell.is_split or any(above.bound is not None for above in cell.up()),
+                cluster.is_free(cell) or cell.is_split or any(above.bound is not None for above in cell.up()),
                 cell,
                 "is neither free nor split nor allocated",
             )
     require(
-        world.is_safe(name) or name in world.unsafe_chains, name, "VC safety is broken, not by a replay or doomed cell"
+        cluster.is_safe(name) or name in cluster.unsafe_chains,
+        name,
+        "VC safety is broken, not by a replay or doomed cell",
     )
     for level in chain.levels:
         below = [cell for free in listed for cell in free.subtree() if cell.level == level]
-        require(world.left[name][level] == len(below), name, level, "left", world.left[name][level], len(below))
+        require(cluster.left[name][level] == len(below), name, level, "left", cluster.left[name][level], len(below))
         bad = {cell for cell in below if not cell.is_healthy}
-        require(len(world.bad[name][level]) == len(bad), name, level, "bad free cells repeat or miss")
-        require(set(world.bad[name][level]) == bad, name, level, "bad free cells differ")
-        for vc in world.vcs:
-            for cell in world.doomed[vc][name][level]:
+        require(len(cluster.bad[name][level]) == len(bad), name, level, "bad free cells repeat or miss")
+        require(set(cluster.bad[name][level]) == bad, name, level, "bad free cells differ")
+        for vc in cluster.vcs:
+            for cell in cluster.doomed[vc][name][level]:
                 require(not cell.is_healthy, cell, "is doomed but healthy")
                 require(cell.bound is not None and cell.bound.root is cell.bound, cell, "is doomed but not preassigned")
                 require(cell.bound.vc.name == vc, cell, "is doomed for another VC")

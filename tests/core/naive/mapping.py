@@ -1,34 +1,34 @@
 """From a virtual placement to physical cells: buddy allocation, safe relaxed split, matching (rules 7)."""
 
 from hived.specs import OPPORTUNISTIC_PRIORITY
+from tests.core.naive.cluster import Cluster, swap_remove
 from tests.core.naive.model import PhysicalCell, VirtualCell
 from tests.core.naive.placement import Suggestions
 from tests.core.naive.safety import spare_cells
-from tests.core.naive.world import World, swap_remove
 
 Tree = dict[VirtualCell, "Tree"]  # an unbound virtual cell -> its branches to bind, in order of first use
 Mapping = dict[VirtualCell, PhysicalCell]
 
 
-def map_leaves(world: World, leaves: list[VirtualCell], suggestions: Suggestions) -> Mapping | None:
-    """A physical leaf for every virtual leaf, or None. Nothing in `world` changes."""
+def map_leaves(cluster: Cluster, leaves: list[VirtualCell], suggestions: Suggestions) -> Mapping | None:
+    """A physical leaf for every virtual leaf, or None. Nothing in `cluster` changes."""
     roots, below = unbound_trees(leaves)
     mapping: Mapping = {}
-    free = {chain: {level: list(cells) for level, cells in lists.items()} for chain, lists in world.free.items()}
+    free = {chain: {level: list(cells) for level, cells in lists.items()} for chain, lists in cluster.free.items()}
     claims = {
-        name: {level: world.claims(name, level) for level in chain.levels} for name, chain in world.chains.items()
+        name: {level: cluster.claims(name, level) for level in chain.levels} for name, chain in cluster.chains.items()
     }
     for root, branches in roots.items():
         found = buddy(root, branches, free[root.chain], suggestions)
         if found is not None:
             claims[root.chain][root.level] -= 1
         else:
-            spare = spare_cells(world.chains[root.chain], root.level + 1, free[root.chain], claims[root.chain])
+            spare = spare_cells(cluster.chains[root.chain], root.level + 1, free[root.chain], claims[root.chain])
             found = relaxed_split(root, branches, free[root.chain], spare, suggestions)
         if found is None:
             return None
         mapping |= found
-    if not keeps_safety(world, [mapping[root] for root in roots]):
+    if not keeps_safety(cluster, [mapping[root] for root in roots]):
         return None
     for parent, trees in below.items():
         found = match(trees, usable(parent.bound.children, suggestions), suggestions)
@@ -149,7 +149,7 @@ def descend(
     return None
 
 
-def keeps_safety(world: World, cells: list[PhysicalCell]) -> bool:
+def keeps_safety(cluster: Cluster, cells: list[PhysicalCell]) -> bool:
     """May these preassigned cells be taken? Each cell that is split for them takes one from the spare of its level.
 
     Stricter than the reference, whose relaxed split offers the pieces of several cells at once and does not look at the
@@ -162,8 +162,8 @@ def keeps_safety(world: World, cells: list[PhysicalCell]) -> bool:
             if above.is_split:
                 break
             split.add(above)
-    for name in world.chains:
-        for level, spare in world.spare(name).items():
+    for name in cluster.chains:
+        for level, spare in cluster.spare(name).items():
             if 0 <= spare < sum(above.chain == name and above.level == level for above in split):
                 return False
     return True

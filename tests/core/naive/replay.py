@@ -2,6 +2,7 @@
 
 from hived.errors import UserError
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, BindInfo, PodPlacement, PodRequest
+from tests.core.naive.cluster import Cluster
 from tests.core.naive.groups import (
     allocate_preempting,
     cancel_preempting,
@@ -20,7 +21,6 @@ from tests.core.naive.model import (
     VirtualCell,
     VirtualCluster,
 )
-from tests.core.naive.world import World
 
 
 def invalid(pod: PodRequest, text: str) -> UserError:
@@ -43,29 +43,29 @@ def is_placed(info: BindInfo, placement: PodPlacement) -> bool:
     return placement.node == info.node and info.leaf_cell_indices[0] in placement.leaf_cell_indices
 
 
-def add_allocated(world: World, pod: PodRequest, info: BindInfo, lazily_preempted: tuple[str, ...]) -> None:
+def add_allocated(cluster: Cluster, pod: PodRequest, info: BindInfo, lazily_preempted: tuple[str, ...]) -> None:
     """The pod takes the slot of its placement; an unknown group is created from its bind info."""
-    group = world.groups.get(pod.spec.group.name)
+    group = cluster.groups.get(pod.spec.group.name)
     if group is not None:
         check_agreement(pod, group)
     if group is not None and group.state == PREEMPTING:
         if all(leaf.state == RESERVED for leaf, _ in group.leaf_pairs()):
             take_slot(pod, info, group)
-            allocate_preempting(world, group)
+            allocate_preempting(cluster, group)
             return
         check_bind_info(pod, info)  # bound by somebody else before the victims left
-        cancel_preempting(world, group)
+        cancel_preempting(cluster, group)
         group = None
     if group is None:
         check_bind_info(pod, info)
-        name, plan = world.last_plan
+        name, plan = cluster.last_plan
         if name != pod.spec.group.name:
-            plan = bind_info_plan(world, info)
-        with world.planning(plan, catch_up=False):
+            plan = bind_info_plan(cluster, info)
+        with cluster.planning(plan, catch_up=False):
             for name in lazily_preempted:
-                if name in world.groups and world.groups[name].virtual is not None:
-                    lazy_preempt(world, world.groups[name], pod.spec.group.name)
-        group = Replay(world, pod, info).run()
+                if name in cluster.groups and cluster.groups[name].virtual is not None:
+                    lazy_preempt(cluster, cluster.groups[name], pod.spec.group.name)
+        group = Replay(cluster, pod, info).run()
     take_slot(pod, info, group)
 
 
@@ -80,28 +80,28 @@ def take_slot(pod: PodRequest, info: BindInfo, group: Group) -> None:
     raise invalid(pod, "no free placement of its group is there")
 
 
-def find_leaf(world: World, chain: str, node: str, index: int) -> PhysicalCell | None:
+def find_leaf(cluster: Cluster, chain: str, node: str, index: int) -> PhysicalCell | None:
     """In its chain, else in any other, ascending (rule 11.3)."""
-    chains = [c for c in world.chains.values() if c.name == chain] + [
-        c for c in world.chains.values() if c.name != chain
+    chains = [c for c in cluster.chains.values() if c.name == chain] + [
+        c for c in cluster.chains.values() if c.name != chain
     ]
     return next((leaf for c in chains for leaf in c.leaves() if leaf.node == node and leaf.index == index), None)
 
 
-def bind_info_plan(world: World, info: BindInfo) -> set[Cell]:
+def bind_info_plan(cluster: Cluster, info: BindInfo) -> set[Cell]:
     """What 5h protects while the lazy preemptions of a decision are carried out."""
     plan: set[Cell] = set()
-    for leaf, cell_type in located_leaves(world, info):
-        level = world.chains[leaf.chain].level_of(cell_type) if leaf is not None else None
+    for leaf, cell_type in located_leaves(cluster, info):
+        level = cluster.chains[leaf.chain].level_of(cell_type) if leaf is not None else None
         if level is not None:
             top = leaf.ancestor_at(level)
             plan.update([top] if top.bound is None else [top, top.bound])
     return plan
 
 
-def located_leaves(world: World, info: BindInfo) -> list[tuple[PhysicalCell | None, str]]:
+def located_leaves(cluster: Cluster, info: BindInfo) -> list[tuple[PhysicalCell | None, str]]:
     return [
-        (find_leaf(world, info.cell_chain, placement.node, index), cell_type)
+        (find_leaf(cluster, info.cell_chain, placement.node, index), cell_type)
         for member in info.members
         for placement in member
         for index, cell_type in zip(placement.leaf_cell_indices, placement.preassigned_cell_types, strict=True)
@@ -111,13 +111,13 @@ def located_leaves(world: World, info: BindInfo) -> list[tuple[PhysicalCell | No
 class Replay:
     """Creates an allocated group from the bind info of one of its pods, leaf by leaf."""
 
-    def __init__(self, world: World, pod: PodRequest, info: BindInfo) -> None:
-        self.world = world
+    def __init__(self, cluster: Cluster, pod: PodRequest, info: BindInfo) -> None:
+        self.cluster = cluster
         self.spec = pod.spec
         self.info = info
         self.is_lazy = False
         self.is_opportunistic = pod.spec.priority < MIN_GUARANTEED_PRIORITY or any(
-            cell_type == "" for _, cell_type in located_leaves(world, info)
+            cell_type == "" for _, cell_type in located_leaves(cluster, info)
         )
         self.released_chains: set[str] = set()
         sizes = {member.leaf_cell_count: member.pod_count for member in pod.spec.group.members}
@@ -132,10 +132,10 @@ class Replay:
         )
 
     def run(self) -> Group:
-        located = [leaf for leaf, _ in located_leaves(self.world, self.info) if leaf is not None]
+        located = [leaf for leaf, _ in located_leaves(self.cluster, self.info) if leaf is not None]
         for group in reserving_groups(located):
-            cancel_preempting(self.world, group)
-        self.world.groups[self.group.name] = self.group
+            cancel_preempting(self.cluster, group)
+        self.cluster.groups[self.group.name] = self.group
         for member in self.info.members:
             size = len(member[0].leaf_cell_indices)
             for placement in member:
@@ -145,17 +145,17 @@ class Replay:
         if self.is_opportunistic:
             self.group.virtual = None
         elif self.is_lazy:
-            lazy_preempt(self.world, self.group, self.group.name)
+            lazy_preempt(self.cluster, self.group, self.group.name)
         for chain in sorted(self.released_chains):
-            for level in reversed(self.world.chains[chain].levels):
-                self.world.bind_doomed(chain, level)
+            for level in reversed(self.cluster.chains[chain].levels):
+                self.cluster.bind_doomed(chain, level)
         return self.group
 
     def add_pod(
         self, placement: PodPlacement, physical: list[PhysicalCell | None], virtual: list[VirtualCell | None]
     ) -> None:
         for index, cell_type in zip(placement.leaf_cell_indices, placement.preassigned_cell_types, strict=True):
-            leaf = find_leaf(self.world, self.info.cell_chain, placement.node, index)
+            leaf = find_leaf(self.cluster, self.info.cell_chain, placement.node, index)
             if leaf is not None and leaf.using is not None:
                 leaf = None
             physical.append(leaf)
@@ -163,18 +163,18 @@ class Replay:
 
     def add_leaf(self, leaf: PhysicalCell, cell_type: str) -> VirtualCell | None:
         virtual = None if self.is_opportunistic else self.find_virtual(leaf, cell_type)
-        is_safe = self.world.allocate_leaf(leaf, virtual, self.spec.priority, self.group.vc)
+        is_safe = self.cluster.allocate_leaf(leaf, virtual, self.spec.priority, self.group.vc)
         leaf.using = self.group
-        self.world.set_state(leaf, USED)
+        self.cluster.set_state(leaf, USED)
         self.is_lazy |= not is_safe
-        if not self.world.is_safe(leaf.chain):
-            self.world.unsafe_chains.add(leaf.chain)
+        if not self.cluster.is_safe(leaf.chain):
+            self.cluster.unsafe_chains.add(leaf.chain)
         return virtual
 
     def find_virtual(self, leaf: PhysicalCell, cell_type: str) -> VirtualCell | None:
         """The virtual leaf to use, or None when the group is to be lazily preempted."""
-        vc = self.world.vcs.get(self.spec.virtual_cluster)
-        level = self.world.chains[leaf.chain].level_of(cell_type)
+        vc = self.cluster.vcs.get(self.spec.virtual_cluster)
+        level = self.cluster.chains[leaf.chain].level_of(cell_type)
         roots = vc.roots(leaf.chain, self.spec.pinned_cell_id) if vc is not None else []
         roots = [root for root in roots if root.level == level]
         if not roots:
@@ -183,7 +183,7 @@ class Replay:
         top = leaf.ancestor_at(level)
         self.release_doomed_around(top, vc)
         virtual = None if self.is_lazy else self.choose_virtual(leaf, top, roots)
-        if virtual is not None and self.world.is_free(leaf) and virtual.root.priority > FREE_PRIORITY:
+        if virtual is not None and self.cluster.is_free(leaf) and virtual.root.priority > FREE_PRIORITY:
             self.empty(virtual.root)
         if virtual is None or not self.can_bind(leaf, virtual, top):
             self.is_lazy = True
@@ -192,20 +192,20 @@ class Replay:
 
     def release_doomed_around(self, top: PhysicalCell, own_vc: VirtualCluster) -> None:
         """Also of a pod that names a pinned cell: what the VC has left are its ordinary preassigned cells."""
-        world, chain, own = self.world, top.chain, own_vc.name
-        for vc in world.vcs:
-            for level in reversed(world.chains[chain].levels):
-                for cell in list(world.doomed[vc][chain][level]):
+        cluster, chain, own = self.cluster, top.chain, own_vc.name
+        for vc in cluster.vcs:
+            for level in reversed(cluster.chains[chain].levels):
+                for cell in list(cluster.doomed[vc][chain][level]):
                     if cell.overlaps(top) and not (cell is top and vc == own) and cell.priority < 0:
                         self.release_doomed(vc, cell)
         roots = [root for root in own_vc.roots(chain) if root.level == top.level]
         if top.bound is None and all(root.bound is not None for root in roots):
-            idle = world.worst_idle_doomed(own, chain, top.level)
+            idle = cluster.worst_idle_doomed(own, chain, top.level)
             if idle is not None:
                 self.release_doomed(own, idle)
 
     def release_doomed(self, vc: str, cell: PhysicalCell) -> None:
-        self.world.release_doomed(vc, cell)
+        self.cluster.release_doomed(vc, cell)
         self.released_chains.add(cell.chain)
 
     def choose_virtual(self, leaf: PhysicalCell, top: PhysicalCell, roots: list[VirtualCell]) -> VirtualCell | None:
@@ -232,7 +232,7 @@ class Replay:
         """Lazily preempt every group that has a cell in this preassigned cell."""
         for virtual in root.leaves:
             if virtual.leaf_priority >= MIN_GUARANTEED_PRIORITY and virtual.bound.state == USED:
-                lazy_preempt(self.world, virtual.bound.using, self.group.name)
+                lazy_preempt(self.cluster, virtual.bound.using, self.group.name)
 
     def can_bind(self, leaf: PhysicalCell, virtual: VirtualCell, top: PhysicalCell) -> bool:
         if virtual.priority != FREE_PRIORITY:
@@ -242,4 +242,4 @@ class Replay:
                 return False
             if cell is top:
                 break
-        return top.bound is not None or (self.world.is_free(top) and not top.is_split)
+        return top.bound is not None or (self.cluster.is_free(top) and not top.is_split)

@@ -4,27 +4,27 @@ from collections.abc import Callable
 
 from hived.errors import UserError
 from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, PodRequest
+from tests.core.naive.cluster import Cluster
 from tests.core.naive.groups import check_agreement, create_preempting, intended_bindings, planned_cells
 from tests.core.naive.model import FREE, PREEMPTING, USED, Group, PhysicalCell, VirtualCell
 from tests.core.naive.replay import located_leaves
-from tests.core.naive.world import World
 
 Validate = Callable[[PodRequest], None]
 
 
-def reserve(world: World, pods: tuple[PodRequest, ...], info: BindInfo, validate: Validate) -> None:
+def reserve(cluster: Cluster, pods: tuple[PodRequest, ...], info: BindInfo, validate: Validate) -> None:
     """`validate` raises UserError for a pod that asks for what this cluster does not have."""
-    saved = world.save()
+    saved = cluster.save()
     try:
-        Reservation(world, pods, info).run(validate)
+        Reservation(cluster, pods, info).run(validate)
     except UserError:
-        world.restore(saved)
+        cluster.restore(saved)
         raise
 
 
 class Reservation:
-    def __init__(self, world: World, pods: tuple[PodRequest, ...], info: BindInfo) -> None:
-        self.world = world
+    def __init__(self, cluster: Cluster, pods: tuple[PodRequest, ...], info: BindInfo) -> None:
+        self.cluster = cluster
         self.pods = pods
         self.info = info
         self.virtual_of: dict[PhysicalCell, VirtualCell] = {}  # the pairs that this group is going to bind
@@ -43,7 +43,7 @@ class Reservation:
         self.spec = self.pods[0].spec
         if len({pod.spec.group.name for pod in self.pods}) > 1:
             raise self.refuse("several groups")
-        if self.spec.group.name in self.world.groups:
+        if self.spec.group.name in self.cluster.groups:
             raise self.refuse("the group exists")
         validate(self.pods[0])
         if self.spec.priority < MIN_GUARANTEED_PRIORITY:
@@ -52,13 +52,13 @@ class Reservation:
         for pod in self.pods:
             check_agreement(pod, group)
         leaves = [leaf for leaf, _ in group.leaf_pairs()]
-        chain = self.world.chains[leaves[0].chain]
-        before = self.world.spare(chain.name)
-        with self.world.planning(
+        chain = self.cluster.chains[leaves[0].chain]
+        before = self.cluster.spare(chain.name)
+        with self.cluster.planning(
             planned_cells(group.leaf_pairs()), catch_up=True, intended=intended_bindings(group.leaf_pairs())
         ):
-            create_preempting(self.world, group)
-        after = self.world.spare(chain.name)
+            create_preempting(self.cluster, group)
+        after = self.cluster.spare(chain.name)
         for level in chain.levels:
             if after[level] < 0 and after[level] < before[level]:
                 raise self.refuse("VC safety")
@@ -68,7 +68,7 @@ class Reservation:
         placed = [(len(placement.leaf_cell_indices), placement) for member in self.info.members for placement in member]
         if sorted(size for size, _ in placed) != sorted(size for size in sizes for _ in range(sizes[size])):
             raise self.refuse("other sizes")
-        located = iter(located_leaves(self.world, self.info))
+        located = iter(located_leaves(self.cluster, self.info))
         names = {size: [[next(located) for _ in range(size)] for s, _ in placed if s == size] for size in sizes}
         self.check([leaf for pods in names.values() for pod in pods for leaf, _ in pod])
         return Group(
@@ -89,7 +89,7 @@ class Reservation:
             raise self.refuse("bad")
         if len({leaf.chain for leaf in leaves}) > 1:
             raise self.refuse("several chains")
-        chain = self.world.chains[leaves[0].chain]
+        chain = self.cluster.chains[leaves[0].chain]
         if spec.leaf_cell_type and chain.leaf_type != spec.leaf_cell_type:
             raise self.refuse("another leaf cell type")
         if spec.within_cell and spec.within_is_required:
@@ -105,10 +105,10 @@ class Reservation:
 
     def place(self, leaf: PhysicalCell, cell_type: str) -> VirtualCell:
         """From the preassigned cell down to the leaf."""
-        level = self.world.chains[leaf.chain].level_of(cell_type)
+        level = self.cluster.chains[leaf.chain].level_of(cell_type)
         if level is None:
             raise self.refuse("no such preassigned cell type")
-        vc = self.world.vcs[self.spec.virtual_cluster]
+        vc = self.cluster.vcs[self.spec.virtual_cluster]
         roots = [root for root in vc.roots(leaf.chain, self.spec.pinned_cell_id) if root.level == level]
         path = [cell for cell in leaf.up() if cell.level <= level]
         top = path.pop()
@@ -133,4 +133,4 @@ class Reservation:
     def is_free(self, top: PhysicalCell) -> bool:
         if any(cell.overlaps(top) for cell in self.virtual_of):
             return False
-        return self.world.is_free(top) and not top.is_split
+        return self.cluster.is_free(top) and not top.is_split

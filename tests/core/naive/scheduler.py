@@ -22,6 +22,7 @@ from hived.events import (
 from hived.placement import MOST_COMPARED
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from tests.core.naive import inspection, invariants, within
+from tests.core.naive.cluster import Cluster
 from tests.core.naive.groups import (
     cancel_preempting,
     check_agreement,
@@ -40,51 +41,50 @@ from tests.core.naive.model import BEING_PREEMPTED, PREEMPTING, USED, Cell, Grou
 from tests.core.naive.placement import Attempt, Placement, Suggestions, attempts, place
 from tests.core.naive.replay import add_allocated
 from tests.core.naive.reserve import reserve
-from tests.core.naive.world import World
 
 
 class NaiveScheduler:
     """The oracle with the core's interface."""
 
     def __init__(self, spec: ClusterSpec) -> None:
-        self.world = World(spec)
+        self.cluster = Cluster(spec)
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        return tuple(self.world.nodes)
+        return tuple(self.cluster.nodes)
 
     def handle(self, event: Event) -> Decision:
         decision = self.decide(event)
-        self.world.unsafe_chains = {chain for chain in self.world.unsafe_chains if not self.world.is_safe(chain)}
+        self.cluster.unsafe_chains = {chain for chain in self.cluster.unsafe_chains if not self.cluster.is_safe(chain)}
         return decision
 
     def decide(self, event: Event) -> Decision:
         match event:
             case ScheduleRequested():
-                return Search(self.world, event).run()
+                return Search(self.cluster, event).run()
             case PodAllocated():
-                add_allocated(self.world, event.pod, event.bind_info, event.lazily_preempted)
+                add_allocated(self.cluster, event.pod, event.bind_info, event.lazily_preempted)
             case PodDeleted():
-                delete_pod(self.world, event.pod)
+                delete_pod(self.cluster, event.pod)
             case GroupSplit():
-                split(self.world, event.group, event.pods)
+                split(self.cluster, event.group, event.pods)
             case GroupReserved():
-                reserve(self.world, event.pods, event.bind_info, self.validate)
+                reserve(self.cluster, event.pods, event.bind_info, self.validate)
             case NodeHealthChanged():
-                self.world.set_node_health(event.node, event.is_healthy)
-                exchange_doomed(self.world, event.node)
+                self.cluster.set_node_health(event.node, event.is_healthy)
+                exchange_doomed(self.cluster, event.node)
             case LeavesLost():
-                lose_leaves(self.world, event)
-                exchange_doomed(self.world, event.node)
+                lose_leaves(self.cluster, event)
+                exchange_doomed(self.cluster, event.node)
         return Applied()
 
     def validate(self, pod: PodRequest) -> None:
-        Search(self.world, ScheduleRequested(pod)).validate()
+        Search(self.cluster, ScheduleRequested(pod)).validate()
 
     def plan(self, pods: Sequence[PodRequest], suggested: object) -> list[Decision]:
-        world = self.world
-        saved, groups = world.save(), dict(world.groups)
-        views, last_plan = {key: list(view) for key, view in world.views.items()}, world.last_plan
+        cluster = self.cluster
+        saved, groups = cluster.save(), dict(cluster.groups)
+        views, last_plan = {key: list(view) for key, view in cluster.views.items()}, cluster.last_plan
         decisions = []
         try:
             for pod in pods:
@@ -93,47 +93,49 @@ class NaiveScheduler:
                     self.handle(PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
                 decisions.append(decision)
         finally:
-            world.restore(saved)
-            world.groups, world.views, world.last_plan = groups, views, last_plan
+            cluster.restore(saved)
+            cluster.groups, cluster.views, cluster.last_plan = groups, views, last_plan
         return decisions
 
     def snapshot(self) -> tuple[dict, dict, dict]:
-        return inspection.snapshot(self.world)
+        return inspection.snapshot(self.cluster)
 
     def inspect(self, what: str) -> object:
-        return inspection.inspect(self.world, what)
+        return inspection.inspect(self.cluster, what)
 
     def check(self) -> None:
-        invariants.check(self.world)
+        invariants.check(self.cluster)
 
 
 class Search:
     """One `ScheduleRequested`. Whatever is not carried out is undone (rule 5.2)."""
 
-    def __init__(self, world: World, event: ScheduleRequested) -> None:
-        self.world = world
+    def __init__(self, cluster: Cluster, event: ScheduleRequested) -> None:
+        self.cluster = cluster
         self.pod: PodRequest = event.pod
         self.spec: PodSpec = event.pod.spec
         self.phase = event.phase
         self.suggested = None
         if event.suggested is not None:
-            self.suggested = frozenset(n for n, ok in zip(world.nodes, np.asarray(event.suggested), strict=True) if ok)
+            self.suggested = frozenset(
+                n for n, ok in zip(cluster.nodes, np.asarray(event.suggested), strict=True) if ok
+            )
         self.lazily_preempted: list[str] = []
 
     def run(self) -> Decision:
-        group = self.world.groups.get(self.spec.group.name)
+        group = self.cluster.groups.get(self.spec.group.name)
         if group is None:
             return self.schedule_new()
         check_agreement(self.pod, group)
         if group.state != PREEMPTING:
             return self.take_slot(group)
         if self.phase is Phase.PREEMPTING and self.is_spoilt(group):
-            saved = self.world.save()
-            cancel_preempting(self.world, group)
+            saved = self.cluster.save()
+            cancel_preempting(self.cluster, group)
             try:
                 return self.schedule_new()
             except UserError:
-                self.world.restore(saved)
+                self.cluster.restore(saved)
                 raise
         group.preempting[self.pod.uid] = self.pod
         return self.continue_preempting(group)
@@ -172,7 +174,7 @@ class Search:
 
     def schedule_new(self) -> Decision:
         self.validate()
-        saved = self.world.save()
+        saved = self.cluster.save()
         physical, virtual, reason = self.find_placement()
         if physical is None:
             return Wait(reason)
@@ -190,19 +192,19 @@ class Search:
             self.reserve(group)
             return preempt(victims)
         info = group.bind_info(self.spec.leaf_cell_count, 0)
-        self.world.restore(saved)
+        self.cluster.restore(saved)
         return preempt(victims) if victims else Bind(info, tuple(self.lazily_preempted))
 
     def reserve(self, group: Group) -> None:
         pairs = list(group.leaf_pairs())
-        with self.world.planning(planned_cells(pairs), catch_up=True, intended=intended_bindings(pairs)):
+        with self.cluster.planning(planned_cells(pairs), catch_up=True, intended=intended_bindings(pairs)):
             for preemptor in reserving_groups(leaf for leaf, _ in group.leaf_pairs()):
-                cancel_preempting(self.world, preemptor)
-            create_preempting(self.world, group)
+                cancel_preempting(self.cluster, preemptor)
+            create_preempting(self.cluster, group)
 
     def validate(self) -> None:
         spec = self.spec
-        vc = self.world.vcs.get(spec.virtual_cluster)
+        vc = self.cluster.vcs.get(spec.virtual_cluster)
         if vc is None:
             raise self.error(f"VC {spec.virtual_cluster} does not exists!")
         if spec.pinned_cell_id:
@@ -222,12 +224,12 @@ class Search:
         """The cell type that the group is to be within one cell of exists in a chain that would be tried."""
         spec = self.spec
         if spec.pinned_cell_id:
-            chains = [self.world.vcs[spec.virtual_cluster].pinned[spec.pinned_cell_id].chain]
+            chains = [self.cluster.vcs[spec.virtual_cluster].pinned[spec.pinned_cell_id].chain]
         else:
             types = [spec.leaf_cell_type] if spec.leaf_cell_type else self.leaf_types()
             chains = [chain for leaf_type in types for chain in self.chains_of(leaf_type)]
         known = list(
-            dict.fromkeys(name for chain in chains for _, name in sorted(self.world.chains[chain].types.items()))
+            dict.fromkeys(name for chain in chains for _, name in sorted(self.cluster.chains[chain].types.items()))
         )
         if spec.within_cell and chains and spec.within_cell not in known:
             raise self.error(
@@ -240,20 +242,20 @@ class Search:
         return self.spec.priority >= MIN_GUARANTEED_PRIORITY
 
     def leaf_types(self) -> list[str]:
-        return sorted({chain.leaf_type for chain in self.world.chains.values()})
+        return sorted({chain.leaf_type for chain in self.cluster.chains.values()})
 
     def chains_of(self, leaf_type: str) -> list[str]:
         """Ascending; for guaranteed pods those where the VC has non-pinned preassigned cells (rule 5.8)."""
-        vc = self.world.vcs[self.spec.virtual_cluster]
+        vc = self.cluster.vcs[self.spec.virtual_cluster]
         return [
             name
-            for name, chain in self.world.chains.items()
+            for name, chain in self.cluster.chains.items()
             if chain.leaf_type == leaf_type and (not self.is_guaranteed or vc.roots(name))
         ]
 
     def find_placement(self) -> tuple[Placement | None, Placement | None, str]:
         if self.spec.pinned_cell_id:
-            root = self.world.vcs[self.spec.virtual_cluster].pinned[self.spec.pinned_cell_id]
+            root = self.cluster.vcs[self.spec.virtual_cluster].pinned[self.spec.pinned_cell_id]
             return self.place_in_chain(root.chain, self.spec.pinned_cell_id)
         last_reason = ""
         for leaf_type in [self.spec.leaf_cell_type] if self.spec.leaf_cell_type else self.leaf_types():
@@ -267,9 +269,9 @@ class Search:
         return None, None, last_reason
 
     def place_in_chain(self, name: str, pin: str) -> tuple[Placement | None, Placement | None, str]:
-        spec, chain = self.spec, self.world.chains[name]
+        spec, chain = self.spec, self.cluster.chains[name]
         if not spec.within_cell and spec.within_is_required:
-            if not self.world.vcs[spec.virtual_cluster].packs_by_topology:
+            if not self.cluster.vcs[spec.virtual_cluster].packs_by_topology:
                 return self.place_anywhere(name, pin)
             fitting = [n for n in chain.levels if chain.descendant_count(n, 1) >= within.leaf_total(spec.group)]
             return self.place_nearest(
@@ -287,7 +289,7 @@ class Search:
         self, name: str, pin: str, levels: range, *, packs: bool = False
     ) -> tuple[Placement | None, Placement | None, str]:
         """The lowest level that has room without victims, or anywhere; then the same with victims."""
-        saved = self.world.save()
+        saved = self.cluster.save()
         for with_victims in (False, True):
             for level in levels:
                 if packs and not with_victims:
@@ -307,7 +309,7 @@ class Search:
         return using_groups(leaf for pods in physical.values() for pod in pods for leaf in pod)
 
     def undo(self, saved: list) -> None:
-        self.world.restore(saved)
+        self.cluster.restore(saved)
         self.lazily_preempted = []
 
     def place_within(self, name: str, level: int, *, with_victims: bool) -> tuple[Placement | None, Placement | None]:
@@ -315,10 +317,10 @@ class Search:
 
         Preempting in the VC, the cell that has most free leaf cells comes first.
         """
-        spec, chain = self.spec, self.world.chains[name]
-        cells = within.candidates(self.world, chain, spec, level)
+        spec, chain = self.spec, self.cluster.chains[name]
+        cells = within.candidates(self.cluster, chain, spec, level)
         wanted = within.leaf_total(spec.group)
-        saved = self.world.save()
+        saved = self.cluster.save()
         at_last = None
         for attempt in attempts(spec.priority):
             if attempt.priority == OPPORTUNISTIC_PRIORITY:
@@ -328,7 +330,7 @@ class Search:
                 fitting = [cell for cell in cells if len(cell.leaves) >= wanted]
                 ordered = sorted(fitting, key=lambda cell: (-within.free_count(cell, spec), broken_above(cell, wanted)))
             for cell in ordered:
-                for eligible in within.ways(self.world, chain, cell, spec):
+                for eligible in within.ways(self.cluster, chain, cell, spec):
                     found = self.place_below(cell, eligible, attempt)
                     if found is None:
                         continue
@@ -346,22 +348,22 @@ class Search:
         Of several cells that nobody uses and below which as many would be broken above them, only the first that works;
         no more than `MOST_COMPARED` in all.
         """
-        spec, chain = self.spec, self.world.chains[name]
+        spec, chain = self.spec, self.cluster.chains[name]
         wanted = within.leaf_total(spec.group)
         cells = [
             cell
-            for cell in within.candidates(self.world, chain, spec, level)
+            for cell in within.candidates(self.cluster, chain, spec, level)
             if within.free_count(cell, spec) >= wanted
         ]
         broken = {cell: broken_above(cell, wanted) for cell in cells}
-        saved = self.world.save()
+        saved = self.cluster.save()
         choices: list[tuple[int, Cell, list[Cell]]] = []
         alike: set[int] = set()
         for cell in sorted(cells, key=lambda cell: (broken[cell], within.free_count(cell, spec))):
             is_untouched = cell.priority == FREE_PRIORITY and cell.is_healthy
             if len(choices) == MOST_COMPARED or (is_untouched and broken[cell] in alike):
                 continue
-            for eligible in within.ways(self.world, chain, cell, spec):
+            for eligible in within.ways(self.cluster, chain, cell, spec):
                 found = self.place_below(cell, eligible, Attempt(OPPORTUNISTIC_PRIORITY))
                 if found is not None and not self.victims(found[0]):
                     taken = set(placed_leaves(found[0]))
@@ -384,7 +386,7 @@ class Search:
     def place_below(
         self, cell: PhysicalCell, eligible: list[Cell], attempt: Attempt
     ) -> tuple[Placement, Placement | None] | None:
-        chain = self.world.chains[cell.chain]
+        chain = self.cluster.chains[cell.chain]
         suggestions = Suggestions(self.suggested, self.spec.ignore_suggested_nodes)
         found = within.place_below(eligible, chain, self.spec, cell.level, attempt, suggestions)
         if found is None or not self.is_guaranteed:
@@ -393,17 +395,17 @@ class Search:
         return None if mapping is None else (apply_mapping(found, mapping), found)
 
     def reason_within(self, name: str, level: int) -> str:
-        spec, chain = self.spec, self.world.chains[name]
+        spec, chain = self.spec, self.cluster.chains[name]
         suggestions = Suggestions(self.suggested, spec.ignore_suggested_nodes)
         where = f"VC {spec.virtual_cluster}" if self.is_guaranteed else "the physical cluster"
         wanted = within.leaf_total(spec.group)
         refused = f"no {spec.within_cell} of {where} has {wanted} free {chain.leaf_type}s"
-        cells = within.candidates(self.world, chain, spec, level)
-        if within.cell_beside(self.world, spec) is not None:
+        cells = within.candidates(self.cluster, chain, spec, level)
+        if within.cell_beside(self.cluster, spec) is not None:
             refused += f" beside affinity group {spec.beside}"
         if not cells:
             return f"{refused}: that is not in chain {name}"
-        most, best = within.most_room(self.world, chain, cells, spec, suggestions)
+        most, best = within.most_room(self.cluster, chain, cells, spec, suggestions)
         if most < wanted:
             return f"{refused}: most is {most} in {best.address}"
         members = ",".join(f"{m.pod_count}x{m.leaf_cell_count}" for m in spec.group.members)
@@ -412,7 +414,7 @@ class Search:
     def place_anywhere(self, chain: str, pin: str) -> tuple[Placement | None, Placement | None, str]:
         spec = self.spec
         suggestions = Suggestions(self.suggested, spec.ignore_suggested_nodes)
-        view = self.world.views[spec.virtual_cluster if self.is_guaranteed else "", chain, pin]
+        view = self.cluster.views[spec.virtual_cluster if self.is_guaranteed else "", chain, pin]
         found, reason = place(view, spec.group.members, spec.priority, suggestions)
         if not self.is_guaranteed:
             return found, None, reason and f"{reason} when scheduling in physical cluster"
@@ -425,9 +427,9 @@ class Search:
 
     def map_placement(self, found: Placement, suggestions: Suggestions) -> Mapping | None:
         leaves = placed_leaves(found)
-        saved = self.world.save()
+        saved = self.cluster.save()
         self.preempt_lazily(leaves)
-        mapping = map_leaves(self.world, leaves, suggestions)
+        mapping = map_leaves(self.cluster, leaves, suggestions)
         if mapping is None:
             self.undo(saved)
         return mapping
@@ -435,13 +437,13 @@ class Search:
     def preempt_lazily(self, leaves: list[VirtualCell]) -> None:
         """First, groups whose cells are wanted and that allow it leave the VC (rule 8.7)."""
         plan = planned_cells((leaf.bound, leaf) for leaf in leaves)
-        self.world.last_plan = self.spec.group.name, plan
-        with self.world.planning(plan, catch_up=False):
+        self.cluster.last_plan = self.spec.group.name, plan
+        with self.cluster.planning(plan, catch_up=False):
             for leaf in leaves:
                 hardware = leaf.bound
                 group = hardware.using if hardware is not None and hardware.state == USED else None
                 if group is not None and group.spec.lazy_preemption and group.virtual is not None:
-                    lazy_preempt(self.world, group, self.spec.group.name)
+                    lazy_preempt(self.cluster, group, self.spec.group.name)
                     self.lazily_preempted.append(group.name)
 
     def mapping_reason(self, leaves: list[VirtualCell]) -> str:

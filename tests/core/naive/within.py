@@ -3,27 +3,27 @@
 from collections.abc import Iterator
 
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodSpec
+from tests.core.naive.cluster import Cluster
 from tests.core.naive.model import ALLOCATED, Cell, Chain, PhysicalCell, VirtualCell
 from tests.core.naive.placement import Attempt, Placement, Suggestions, choose_all_leaves, choose_nodes, view_key
-from tests.core.naive.world import World
 
 
 def leaf_total(group: GroupSpec) -> int:
     return sum(member.pod_count * member.leaf_cell_count for member in group.members)
 
 
-def cell_beside(world: World, spec: PodSpec) -> PhysicalCell | None:
+def cell_beside(cluster: Cluster, spec: PodSpec) -> PhysicalCell | None:
     """The first leaf cell that the group named by `beside` has, if it is allocated."""
-    group = world.groups.get(spec.beside)
+    group = cluster.groups.get(spec.beside)
     if group is None or group.state != ALLOCATED:
         return None
     return next((leaf for leaf, _ in group.leaf_pairs() if leaf is not None), None)
 
 
-def candidates(world: World, chain: Chain, spec: PodSpec, level: int) -> list[PhysicalCell]:
+def candidates(cluster: Cluster, chain: Chain, spec: PodSpec, level: int) -> list[PhysicalCell]:
     """The cells that the group may be below, in order."""
     cells = [cell for top in chain.tops for cell in top.subtree() if cell.level == level]
-    beside = cell_beside(world, spec)
+    beside = cell_beside(cluster, spec)
     if beside is not None:
         cells = [cell for cell in cells if cell in beside.up()]
     return cells
@@ -40,12 +40,12 @@ def nodes_below(cell: Cell, node_level: int) -> list[Cell]:
     return [below for below in cell.subtree() if below.level == min(node_level, cell.level)]
 
 
-def ways(world: World, chain: Chain, cell: PhysicalCell, spec: PodSpec) -> Iterator[list[Cell]]:
+def ways(cluster: Cluster, chain: Chain, cell: PhysicalCell, spec: PodSpec) -> Iterator[list[Cell]]:
     """The cells of the view that are below `cell`, or can come to be there, in each way in which that can be."""
     if spec.priority < MIN_GUARANTEED_PRIORITY:
         yield nodes_below(cell, chain.node_level)
         return
-    roots = world.vcs[spec.virtual_cluster].roots(chain.name, spec.pinned_cell_id)
+    roots = cluster.vcs[spec.virtual_cluster].roots(chain.name, spec.pinned_cell_id)
     bound = next((above for above in cell.up() if above.bound is not None), None)
     if bound is not None:
         virtual = bound.bound if bound.bound.root in roots else None
@@ -121,10 +121,10 @@ def roots_in_order(leaves: list[Cell]) -> list[Cell]:
 
 
 def most_room(
-    world: World, chain: Chain, cells: list[PhysicalCell], spec: PodSpec, suggestions: Suggestions
+    cluster: Cluster, chain: Chain, cells: list[PhysicalCell], spec: PodSpec, suggestions: Suggestions
 ) -> tuple[int, PhysicalCell]:
     """The cell with most leaf cells that the VC could have, and how many: those of a VC's unbound cells count once."""
-    vc = world.vcs[spec.virtual_cluster]
+    vc = cluster.vcs[spec.virtual_cluster]
     roots = vc.roots(chain.name, spec.pinned_cell_id)
     left = sum(len(root.leaves) for root in vc.roots(chain.name) if root.bound is None and not spec.pinned_cell_id)
 

@@ -15,7 +15,7 @@ from hived_extender.kube.client import LIVE_PODS, NODES, PODS, KubeClient
 from hived_extender.pods.wire import WAITING_KEY, FilterArgs, Node, Pod
 from hived_extender.service.preemptions import PreemptionPolicy
 from hived_extender.service.service import Service
-from hived_extender.service.verbs import Patience
+from hived_extender.service.verbs import VerbSettings
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.processes import free_port
 
@@ -31,9 +31,9 @@ class Rebuilt:
     def __init__(self, spec: ClusterSpec, kube: KubeClient) -> None:
         self._nodes = kube.list_objects(NODES, Node).items
         self._pods = kube.list_objects(PODS, Pod, field_selector=LIVE_PODS).items
-        policy, patience = PreemptionPolicy(by_service=False), Patience(nudge_delay_s=3600.0)
+        policy, verb_settings = PreemptionPolicy(by_service=False), VerbSettings(wake_delay_s=3600.0)
         self._nowhere = KubeClient.connect(f"http://{LOOPBACK}:{free_port()}")
-        self.service = Service(spec, self._nowhere, patience=patience, preemption=policy)
+        self.service = Service(spec, self._nowhere, verb_settings=verb_settings, preemption=policy)
         self.service.sync_nodes(self._nodes)
         self.service.sync_pods(self._pods)
         self.service.lead(lambda: True)

@@ -10,33 +10,33 @@ from hived_config.loader import load_text
 from hived_extender.api.cells import AffinityGroup
 from hived_extender.api.configuration import ConfigVersion
 from hived_extender.http.app import create_app
-from hived_extender.http.desk import ConfigDesk
+from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.routes import ROUTES
 from hived_extender.http.routing import Route
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.in_force import InForce, Origin
 from hived_extender.reconfiguration.stores import FileStore
 from hived_extender.reconfiguration.versions import Version
-from tests.extender.service.world import CONFIG, World, pod_json, spec_text, to_pod
+from tests.extender.service.small_cluster import CONFIG, SmallCluster, pod_json, spec_text, to_pod
 
 READS = [route for route in ROUTES if route.method == "GET" and route.gives not in (None, dict)]
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> FlaskClient:
-    world = World()
+    cluster = SmallCluster()
     for name in ("p", "q"):
-        world.place(name, spec_text(group="g", pods=2, leaf_cells=1))
-    world.place("opportunist", spec_text("b", priority=-1))
+        cluster.place(name, spec_text(group="g", pods=2, leaf_cells=1))
+    cluster.place("opportunist", spec_text("b", priority=-1))
     foreign = pod_json("foreign", node="n3")
     foreign["spec"] |= {"schedulerName": "default-scheduler"}
     foreign["spec"]["containers"] = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]
-    world.service.pod_seen(to_pod(foreign))
+    cluster.service.pod_seen(to_pod(foreign))
     file = tmp_path / "config.yaml"
     file.write_text(CONFIG)
     origin = Origin(FileStore(file), load_text(CONFIG, "first"), Version(1, "then", "", "", CONFIG))
-    configurations = Configurations(InForce(world.service, origin))
-    return create_app(world.service, None, ConfigDesk(configurations, None, is_private=True)).test_client()
+    configurations = Configurations(InForce(cluster.service, origin))
+    return create_app(cluster.service, None, ConfigPushes(configurations, None, is_private=True)).test_client()
 
 
 @pytest.mark.parametrize("route", READS, ids=lambda route: route.path)

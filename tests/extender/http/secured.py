@@ -20,7 +20,7 @@ from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
 from hived_extender.kube.client import KubeClient, load_configuration
-from tests.extender.service.world import World
+from tests.extender.service.small_cluster import SmallCluster
 
 HOSTS = ["localhost", "127.0.0.1"]
 TIMEOUT_S = 60.0
@@ -147,16 +147,16 @@ class Files:
 
 
 class Secured:
-    """A world behind TLS and a gate; `flask` is the same application alone."""
+    """A small cluster behind TLS and a gate; `flask` is the same application alone."""
 
     def __init__(self, files: Files, reviews: ReviewServer | None, **options: Any) -> None:
         self.files = files
         self.reviews: Any = reviews
-        self.world = World(**options)
+        self.cluster = SmallCluster(**options)
         security = Security(files.tls(), has_reviews=reviews is not None)
         gate = security.gate(reviews.kube) if reviews else Gate(DEFAULT_VERB_CALLERS)
-        self.flask: Flask = create_app(self.world.service, gate)
-        self.server = HttpServer(Shim(self.flask, self.world.service), listen("127.0.0.1:0"), security.tls)
+        self.flask: Flask = create_app(self.cluster.service, gate)
+        self.server = HttpServer(Shim(self.flask, self.cluster.service), listen("127.0.0.1:0"), security.tls)
         self.port = int(self.server.url.rsplit(":", 1)[1])
         self.server.start()
 

@@ -25,7 +25,7 @@ from hived_extender.http.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from hived_extender.http.routes import ROUTES
 from hived_extender.kube.client import KubeClient, load_configuration
 from tests.extender.http.secured import Files, ReviewServer, Secured, bearer, call_on
-from tests.extender.service.world import filter_body, preempt_body, wait_until
+from tests.extender.service.small_cluster import filter_body, preempt_body, wait_until
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 VERBS = (FILTER_PATH, PREEMPT_PATH, BIND_PATH)
@@ -84,7 +84,7 @@ def open_flask(secured: Secured, method: str, path: str, caller: Identity | None
 @pytest.mark.parametrize("path", CLOSED)
 def test_without_credentials_every_path_is_refused_with_every_method(refusing: Secured, path: str) -> None:
     secured, asked = refusing, len(refusing.reviews.asked)
-    before = secured.world.snapshot()
+    before = secured.cluster.snapshot()
     connection = secured.connect()
     for method in METHODS:
         status, message, headers = call_on(connection, method, path, b"{}")
@@ -101,7 +101,7 @@ def test_without_credentials_every_path_is_refused_with_every_method(refusing: S
             assert alone.json == message
     connection.close()
     assert len(secured.reviews.asked) == asked
-    assert secured.world.snapshot() == before
+    assert secured.cluster.snapshot() == before
 
 
 @pytest.mark.parametrize("path", CLOSED)
@@ -147,7 +147,7 @@ def test_kube_scheduler_schedules_with_its_certificate_while_the_api_server_answ
     secured: Secured, reviews: ReviewServer
 ) -> None:
     reviews.failure = 500
-    pod = secured.world.create("p")
+    pod = secured.cluster.create("p")
     status, answer, _ = secured.call("POST", FILTER_PATH, filter_body(pod), client="scheduler")
     assert (status, answer["NodeNames"]) == (200, ["n0"])
     assert reviews.asked == []
@@ -316,7 +316,7 @@ class TestWithoutAnApiServer:
         wait_until(lambda: reviews.asked)
         connection = secured.connect("scheduler")
         call_on(connection, "GET", HEALTH_PATH)
-        pod = secured.world.create("p")
+        pod = secured.cluster.create("p")
         assert call_on(connection, "POST", FILTER_PATH, filter_body(pod))[1]["NodeNames"] == ["n0"]
         assert call_on(connection, "POST", BIND_PATH, BIND)[1] == {"Error": ""}
         assert call_on(connection, "GET", HEALTH_PATH)[0] == 200
@@ -358,14 +358,14 @@ def test_the_subject_of_a_certificate_names_a_user(subject: list[tuple[str, str]
 
 def test_a_verb_that_is_refused_here_and_not_elsewhere_ends_the_connection(files: Files) -> None:
     with Secured.running(files, is_leading=False) as secured:
-        pod = secured.world.create("p")
+        pod = secured.cluster.create("p")
         for path, body in ((FILTER_PATH, filter_body(pod)), (PREEMPT_PATH, preempt_body(pod)), (BIND_PATH, BIND)):
             status, answer, headers = secured.call("POST", path, body, client="scheduler")
             assert (path, headers["Connection"]) == (path, "close")
             assert status == (503 if path == PREEMPT_PATH else 200)
             assert "not ready" in (answer if path == PREEMPT_PATH else answer["Error"])
-        secured.world.lead()
+        secured.cluster.lead()
         for path, body in ((FILTER_PATH, filter_body(pod)), (PREEMPT_PATH, b"{"), (BIND_PATH, b"{")):
             assert secured.call("POST", path, body, client="scheduler")[2]["Connection"] is None
-        secured.world.has_lease = False
+        secured.cluster.has_lease = False
         assert secured.call("POST", BIND_PATH, BIND, client="scheduler")[2]["Connection"] == "close"

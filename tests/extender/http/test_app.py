@@ -12,7 +12,7 @@ from hived_extender.api.paths import CONFIG_PATH
 from hived_extender.http.app import create_app
 from hived_extender.http.routes import ROUTES
 from hived_extender.service.verbs import RECOVERING
-from tests.extender.service.world import World, filter_body, pod_json, preempt_body, spec_text
+from tests.extender.service.small_cluster import SmallCluster, filter_body, pod_json, preempt_body, spec_text
 from tests.places import ROOT
 from tests.property.examples import examples
 
@@ -23,13 +23,13 @@ SERVED = [route for route in ROUTES if not route.path.startswith(CONFIG_PATH)]
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def small() -> SmallCluster:
+    return SmallCluster()
 
 
 @pytest.fixture
-def client(world: World) -> FlaskClient:
-    return create_app(world.service).test_client()
+def client(small: SmallCluster) -> FlaskClient:
+    return create_app(small.service).test_client()
 
 
 def get(client: FlaskClient, path: str) -> Any:
@@ -53,20 +53,20 @@ def test_the_root_lists_the_paths(client: FlaskClient) -> None:
     assert "/v1/extender/filter" in get(client, "/")["paths"]
 
 
-def test_a_pod_goes_through_filter_and_bind(world: World, client: FlaskClient) -> None:
-    pod = world.create("p")
+def test_a_pod_goes_through_filter_and_bind(small: SmallCluster, client: FlaskClient) -> None:
+    pod = small.create("p")
     assert post(client, "/v1/extender/filter", filter_body(pod)) == (
         200,
         {"Nodes": None, "NodeNames": ["n0"], "FailedNodes": None, "FailedAndUnresolvableNodes": None, "Error": ""},
     )
     assert post(client, "/v1/extender/bind", bind_body(pod, "n0")) == (200, {"Error": ""})
-    assert world.kube.pods["p"]["spec"]["nodeName"] == "n0"
+    assert small.kube.pods["p"]["spec"]["nodeName"] == "n0"
 
 
-def test_preempt_answers_meta_victims(world: World, client: FlaskClient) -> None:
-    world.place("low-0")
-    world.place("low-1")
-    pod = world.create("high", spec_text(priority=1))
+def test_preempt_answers_meta_victims(small: SmallCluster, client: FlaskClient) -> None:
+    small.place("low-0")
+    small.place("low-1")
+    pod = small.create("high", spec_text(priority=1))
     status, answer = post(client, "/v1/extender/preempt", preempt_body(pod, ["n0"]))
     assert status == 200
     assert answer == {"NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": "uid-low-0"}], "NumPDBViolations": 0}}}
@@ -90,8 +90,8 @@ def test_groups_are_null_when_there_are_none(client: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "ns/p", "user~job/default", "/a", "a//b", "a/", "ü %/?#", "..", "%2F"])
-def test_a_group_is_found_whatever_its_name(world: World, client: FlaskClient, name: str) -> None:
-    world.place("p", spec_text(group=name))
+def test_a_group_is_found_whatever_its_name(small: SmallCluster, client: FlaskClient, name: str) -> None:
+    small.place("p", spec_text(group=name))
     quoted = "".join(f"%{byte:02X}" for byte in name.encode())
     group = get(client, f"{INSPECT}/affinitygroups/{quoted}")
     assert group["metadata"]["name"] == f"ns:{name}"
@@ -109,8 +109,8 @@ def test_an_unknown_group_and_an_unknown_vc_are_errors_with_a_json_string(client
         assert response.json == message
 
 
-def test_the_cluster_is_its_physical_and_its_virtual_half(world: World, client: FlaskClient) -> None:
-    world.place("p")
+def test_the_cluster_is_its_physical_and_its_virtual_half(small: SmallCluster, client: FlaskClient) -> None:
+    small.place("p")
     cluster = get(client, f"{INSPECT}/clusterstatus")
     assert cluster == {
         "physicalCluster": get(client, f"{INSPECT}/clusterstatus/physicalcluster"),
@@ -135,21 +135,21 @@ def test_a_slash_at_the_end_makes_no_difference(client: FlaskClient, route: Any)
 
 
 def test_health_and_readiness_follow_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(is_leading=False)
-    client = create_app(world.service).test_client()
+    small = SmallCluster(is_leading=False)
+    client = create_app(small.service).test_client()
     assert client.get("/healthz").status_code == 200
     assert (client.get("/readyz").status_code, client.get("/readyz").json) == (
         503,
         {"status": "not ready", "reason": RECOVERING},
     )
-    world.lead()
+    small.lead()
     assert client.get("/readyz").status_code == 200
 
     def explode(*_: object) -> None:
         raise IndexError("boom")
 
-    pod = world.create("p")
-    monkeypatch.setattr("hived_extender.service.ledger.handle", explode)
+    pod = small.create("p")
+    monkeypatch.setattr("hived_extender.service.core.handle", explode)
     assert "IndexError: boom" in post(client, "/v1/extender/filter", filter_body(pod))[1]["Error"]
     assert post(client, "/v1/extender/preempt", preempt_body(pod))[0] == 500
     assert "IndexError: boom" in post(client, "/v1/extender/bind", bind_body(pod, "n0"))[1]["Error"]
@@ -157,15 +157,15 @@ def test_health_and_readiness_follow_the_service(monkeypatch: pytest.MonkeyPatch
     assert client.get("/readyz").status_code == 503
 
 
-def test_metrics_are_in_the_format_of_prometheus(world: World, client: FlaskClient) -> None:
-    post(client, "/v1/extender/filter", filter_body(world.create("p")))
+def test_metrics_are_in_the_format_of_prometheus(small: SmallCluster, client: FlaskClient) -> None:
+    post(client, "/v1/extender/filter", filter_body(small.create("p")))
     response = client.get("/metrics")
     assert response.content_type == "text/plain; version=0.0.4; charset=utf-8"
     assert 'hived_decisions_total{outcome="bind",verb="filter"} 1.0' in response.text
     assert 'hived_leaf_cells{use="used",vc="a"} 4.0' in response.text
 
 
-def test_every_metric_is_documented(world: World, client: FlaskClient) -> None:
+def test_every_metric_is_documented(small: SmallCluster, client: FlaskClient) -> None:
     names = {line.split()[2] for line in client.get("/metrics").text.splitlines() if line.startswith("# TYPE")}
     assert {name for name in names if not name.endswith("_created") and f"`{name}`" not in DOCS} == set()
 
@@ -188,7 +188,7 @@ def test_the_openapi_document_describes_every_path_with_resolvable_references(cl
 
 
 def test_the_openapi_document_knows_what_a_replica_answers_that_does_not_lead() -> None:
-    client = create_app(World(is_leading=False).service).test_client()
+    client = create_app(SmallCluster(is_leading=False).service).test_client()
     document = get(client, "/openapi.json")
     for route in SERVED:
         if route.method == "GET":
@@ -239,18 +239,18 @@ PODS = st.recursive(
 class TestPoison:
     """Whatever is posted anywhere: an answer, and the state stays as it was."""
 
-    world: World
+    small: SmallCluster
     client: FlaskClient
     before: Any
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def shared(cls) -> None:
-        cls.world = World()
-        cls.world.place("q")
-        cls.world.create("p", "")
-        cls.client = create_app(cls.world.service).test_client()
-        cls.before = cls.world.snapshot()
+        cls.small = SmallCluster()
+        cls.small.place("q")
+        cls.small.create("p", "")
+        cls.client = create_app(cls.small.service).test_client()
+        cls.before = cls.small.snapshot()
 
     def check(self, path: str, body: bytes) -> None:
         response = self.client.post(path, data=body)
@@ -259,8 +259,8 @@ class TestPoison:
             answer = response.json
             assert isinstance(answer, dict)
             assert answer["Error"]
-        assert self.world.snapshot() == self.before
-        assert self.world.service.is_ready
+        assert self.small.snapshot() == self.before
+        assert self.small.service.is_ready
 
     @given(st.sampled_from([route.path for route in ROUTES] + ["/x"]), st.binary(max_size=300))
     @settings(max_examples=examples(150), deadline=None)
@@ -303,10 +303,10 @@ class TestPoison:
     def test_any_annotations_on_a_pod_that_is_bound(self, spec: str, info: str, isolation: str) -> None:
         prefix = "hivedscheduler.microsoft.com/pod-"
         notes = {f"{prefix}bind-info": info, f"{prefix}leaf-cell-isolation": isolation}
-        self.world.create("r", spec, node="n1", annotations=notes)
-        self.world.service.pod_gone("uid-r")
-        assert self.world.snapshot() == self.before
-        assert self.world.service.is_ready
+        self.small.create("r", spec, node="n1", annotations=notes)
+        self.small.service.pod_gone("uid-r")
+        assert self.small.snapshot() == self.before
+        assert self.small.service.is_ready
 
     @given(path=st.text(max_size=60))
     @settings(max_examples=examples(100), deadline=None)

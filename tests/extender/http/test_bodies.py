@@ -26,7 +26,7 @@ from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import SMALL_LIMIT, WHAT_IF_LIMIT, Shim
 from hived_extender.http.webhook import MUTATE_PATH, Webhook
 from hived_extender.pods.admission import Admission
-from tests.extender.service.world import CONFIG, PATIENCE_S, World, filter_body, wait_until
+from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, SmallCluster, filter_body, wait_until
 
 LARGE = 100_000
 """Two of these fill a budget of the tests."""
@@ -81,8 +81,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setattr(webhook, "BUDGET", BUDGET)
     started: list[Served] = []
 
-    def begin(body_timeout_s: float = PATIENCE_S, world: World | None = None) -> Served:
-        service = (world or World()).service
+    def begin(body_timeout_s: float = PATIENCE_S, small: SmallCluster | None = None) -> Served:
+        service = (small or SmallCluster()).service
         started.append(Served(Shim(create_app(service), service, body_limit=LARGE, body_timeout_s=body_timeout_s)))
         return started[-1]
 
@@ -164,12 +164,12 @@ def test_bytes_are_given_back_by_bodies_that_never_come(start: Start) -> None:
 
 
 def test_verbs_and_health_checks_do_not_wait_for_others(start: Start) -> None:
-    world = World()
-    served = start(world=world)
+    small = SmallCluster()
+    served = start(small=small)
     with ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(closing(served.begin(WHAT_IF_PATH, LARGE)))
-        body = filter_body(world.create("p"))
+        body = filter_body(small.create("p"))
         assert served.call("POST", FILTER_PATH, body + b" " * 30_000) == 200
         assert served.call("GET", HEALTH_PATH) == 200
 
@@ -199,8 +199,8 @@ def test_small_bodies_do_not_wait_for_large_ones(start: Start) -> None:
     ],
 )
 def test_each_path_has_a_limit(path: str, limit: int) -> None:
-    world = World()
-    served = Served(Shim(create_app(world.service), world.service))
+    small = SmallCluster()
+    served = Served(Shim(create_app(small.service), small.service))
     try:
         with closing(served.begin(path, limit + 1)) as connection:
             assert connection.recv(1000).startswith(b"HTTP/1.1 413")
@@ -228,15 +228,15 @@ def test_reviews_are_bounded_too(start: Start, monkeypatch: pytest.MonkeyPatch) 
 def test_calls_that_wait_for_a_thread_are_bounded(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shim, "MOST_OTHERS", 2)
     entered, release = threading.Semaphore(0), threading.Event()
-    world = World()
+    small = SmallCluster()
 
     def slow(*_: object) -> object:
         entered.release()
         assert release.wait(PATIENCE_S)
         return {}
 
-    monkeypatch.setattr(world.service, "lost_devices", slow)
-    served = start(world=world)
+    monkeypatch.setattr(small.service, "lost_devices", slow)
+    served = start(small=small)
     statuses: list[int] = []
     held = [
         threading.Thread(target=lambda: statuses.append(served.call("GET", "/v1/inspect/devices"))) for _ in range(2)

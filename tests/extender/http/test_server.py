@@ -19,9 +19,17 @@ from hived_extender.http import shim
 from hived_extender.http.app import create_app
 from hived_extender.http.server import HEAD_LIMIT, HttpServer, listen
 from hived_extender.http.shim import Shim
-from hived_extender.service.verbs import Patience
-from tests.extender.service.gang_world import GangWorld, koordinator
-from tests.extender.service.world import PATIENCE_S, World, filter_body, pod_json, preempt_body, spec_text, wait_until
+from hived_extender.service.verbs import VerbSettings
+from tests.extender.service.small_cluster import (
+    PATIENCE_S,
+    SmallCluster,
+    filter_body,
+    pod_json,
+    preempt_body,
+    spec_text,
+    wait_until,
+)
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 BODY_LIMIT = 100_000
 BODY_TIMEOUT_S = 0.3
@@ -29,12 +37,12 @@ BODY_TIMEOUT_S = 0.3
 
 
 class Running:
-    """A world whose service is served."""
+    """A small cluster whose service is served."""
 
-    def __init__(self, world: World, **limits: Any) -> None:
-        self.world = world
+    def __init__(self, cluster: SmallCluster, **limits: Any) -> None:
+        self.cluster = cluster
         options: dict[str, Any] = {"body_limit": BODY_LIMIT, "body_timeout_s": PATIENCE_S} | limits
-        application = Shim(create_app(world.service), world.service, **options)
+        application = Shim(create_app(cluster.service), cluster.service, **options)
         self.server = HttpServer(application, listen("127.0.0.1:0"))
         self.server.start()
         self.address = ("127.0.0.1", int(self.server.url.rsplit(":", 1)[1]))
@@ -53,7 +61,7 @@ class Running:
 
 @pytest.fixture
 def running() -> Iterator[Running]:
-    running = Running(World())
+    running = Running(SmallCluster())
     yield running
     running.server.stop()
 
@@ -65,7 +73,7 @@ def call(connection: http.client.HTTPConnection, method: str, path: str, body: b
 
 
 def test_one_connection_serves_a_pod_from_filter_to_bind(running: Running) -> None:
-    pod = running.world.create("p")
+    pod = running.cluster.create("p")
     meta = pod["metadata"]
     bind = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": "n0"}
     with closing(running.connect()) as connection:
@@ -74,16 +82,16 @@ def test_one_connection_serves_a_pod_from_filter_to_bind(running: Running) -> No
         assert call(connection, "POST", "/v1/extender/bind", json.dumps(bind).encode()) == (200, {"Error": ""})
         assert call(connection, "GET", "/v1/inspect/affinitygroups/ns/p")[1]["metadata"]["name"] == "ns/p"
         assert connection.sock.getsockname()[1] == port
-    assert running.world.kube.pods["p"]["spec"]["nodeName"] == "n0"
+    assert running.cluster.kube.pods["p"]["spec"]["nodeName"] == "n0"
 
 
 @pytest.mark.parametrize(("path", "body"), [("filter", filter_body), ("preempt", preempt_body)])
 def test_health_checks_do_not_wait_for_what_verbs_wait_for(
     running: Running, path: str, body: Callable[[Any], bytes]
 ) -> None:
-    pod = running.world.create("p")
+    pod = running.cluster.create("p")
     with closing(running.connect()) as waiting, closing(running.connect()) as probe:
-        with running.world.service.runner._lock:
+        with running.cluster.service.runner._lock:
             waiting.request("POST", f"/v1/extender/{path}", body(pod))
             assert not select.select([waiting.sock], [], [], 0.2)[0]
             assert [call(probe, "GET", each)[0] for each in ("/healthz", "/readyz")] == [200, 200]
@@ -92,8 +100,8 @@ def test_health_checks_do_not_wait_for_what_verbs_wait_for(
 
 @pytest.mark.parametrize("path", ["/v1/extender/filter", "/v1/extender/preempt", "/v1/extender/bind", "/", "/x"])
 def test_the_shim_answers_as_flask_alone_does(running: Running, path: str) -> None:
-    flask = create_app(running.world.service).test_client()
-    pod = running.world.create("p", spec_text(vc="none"))
+    flask = create_app(running.cluster.service).test_client()
+    pod = running.cluster.create("p", spec_text(vc="none"))
     with closing(running.connect()) as connection:
         for method, body in (("POST", filter_body(pod)), ("POST", preempt_body(pod)), ("POST", b"{"), ("GET", b"")):
             expected = flask.open(path, method=method, data=body)
@@ -106,7 +114,7 @@ def test_a_status_dump_is_streamed_in_pieces(running: Running) -> None:
         response = connection.getresponse()
         assert response.getheader("Transfer-Encoding") == "chunked"
         body = response.read()
-    flask = create_app(running.world.service).test_client()
+    flask = create_app(running.cluster.service).test_client()
     assert body == flask.get("/v1/inspect/clusterstatus").data
 
 
@@ -135,7 +143,7 @@ def test_a_client_that_does_not_read_its_answer_is_given_up(
 
         return Response(pieces())
 
-    server = HttpServer(Shim(app, World().service), listen("127.0.0.1:0"))
+    server = HttpServer(Shim(app, SmallCluster().service), listen("127.0.0.1:0"))
     server.start()
     with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1]))) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -146,7 +154,7 @@ def test_a_client_that_does_not_read_its_answer_is_given_up(
 
 
 def test_a_half_sent_body_is_given_up_and_holds_nobody_else() -> None:
-    running = Running(World(), body_timeout_s=BODY_TIMEOUT_S)
+    running = Running(SmallCluster(), body_timeout_s=BODY_TIMEOUT_S)
     head = b"POST /v1/extender/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
     try:
         with socket.create_connection(running.address, timeout=PATIENCE_S) as slow:
@@ -188,7 +196,7 @@ def test_headers_without_end_are_given_up(running: Running, head: bytes, piece: 
 
 
 def test_a_body_is_no_header_however_large() -> None:
-    large = Running(World(), body_limit=3 * HEAD_LIMIT)
+    large = Running(SmallCluster(), body_limit=3 * HEAD_LIMIT)
     try:
         with closing(large.connect()) as connection:
             assert call(connection, "POST", "/x", b"x" * 2 * HEAD_LIMIT)[0] == 404
@@ -237,13 +245,13 @@ class HeldSleep:
 
 def test_a_waiting_pods_answer_is_held_back_without_holding_others(monkeypatch: pytest.MonkeyPatch) -> None:
     sleep = HeldSleep(monkeypatch)
-    running = Running(World(patience=Patience(waiting_block_s=0.4)))
+    running = Running(SmallCluster(verb_settings=VerbSettings(waiting_block_s=0.4)))
     try:
-        pod = running.world.create("p", spec_text(vc="empty"))
+        pod = running.cluster.create("p", spec_text(vc="empty"))
         with closing(running.connect()) as slow, closing(running.connect()) as quick:
             slow.request("POST", "/v1/extender/filter", filter_body(pod))
             wait_until(lambda: sleep.asked_s == [0.4])
-            other = running.world.create("q")
+            other = running.cluster.create("q")
             assert call(quick, "POST", "/v1/extender/filter", filter_body(other))[1]["NodeNames"] == ["n0"]
             sleep.go_on.set()
             assert json.loads(slow.getresponse().read())["FailedNodes"]
@@ -256,7 +264,7 @@ def test_a_pod_that_becomes_known_in_a_moment_is_waited_for(running: Running, mo
     with closing(running.connect()) as connection:
         connection.request("POST", "/v1/extender/filter", filter_body(pod_json("p", spec_text())))
         wait_until(lambda: sleep.asked_s)
-        running.world.create("p")
+        running.cluster.create("p")
         sleep.go_on.set()
         assert json.loads(connection.getresponse().read())["NodeNames"] == ["n0"]
 
@@ -268,16 +276,16 @@ def test_a_pod_that_stays_unknown_is_refused_soon(running: Running) -> None:
 
 
 def test_stopping_finishes_the_request_under_way_and_refuses_new_ones() -> None:
-    running = Running(World())
+    running = Running(SmallCluster())
     entered, release = threading.Event(), threading.Event()
 
     def wait_for_release() -> None:
         entered.set()
         release.wait(PATIENCE_S)
 
-    running.world.kube.on_bind = wait_for_release
-    pod = running.world.create("p")
-    running.world.filter(pod)
+    running.cluster.kube.on_bind = wait_for_release
+    pod = running.cluster.create("p")
+    running.cluster.filter(pod)
     bind = {"PodName": "p", "PodNamespace": "ns", "PodUID": "uid-p", "Node": "n0"}
     with closing(running.connect()) as connection:
         connection.request("POST", "/v1/extender/bind", json.dumps(bind).encode())
@@ -310,8 +318,8 @@ def test_an_address_that_cannot_be_used_is_an_error(address: str) -> None:
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_without_a_host_both_families_are_served() -> None:
-    world = World()
-    server = HttpServer(Shim(create_app(world.service), world.service), listen(":0"))
+    cluster = SmallCluster()
+    server = HttpServer(Shim(create_app(cluster.service), cluster.service), listen(":0"))
     server.start()
     try:
         host, _, port = server.url.removeprefix("http://").rpartition(":")
@@ -326,14 +334,14 @@ class HeldBindings:
     """Bind calls that wait for the API server until they are released, at the latest when the context is left."""
 
     def __init__(self, running: Running, count: int) -> None:
-        world = running.world
+        cluster = running.cluster
         self._running = running
         self._go_on = threading.Event()
         self.answers: list[Any] = []
-        pods = [world.create(f"p{number}", spec_text(leaf_cells=1, priority=-1)) for number in range(count)]
-        places = [world.filter(pod)["NodeNames"][0] for pod in pods]
+        pods = [cluster.create(f"p{number}", spec_text(leaf_cells=1, priority=-1)) for number in range(count)]
+        places = [cluster.filter(pod)["NodeNames"][0] for pod in pods]
         self._under_way = threading.Semaphore(0)
-        world.kube.on_bind = self._hold
+        cluster.kube.on_bind = self._hold
         self._threads = [threading.Thread(target=self._bind, args=each) for each in zip(pods, places, strict=True)]
 
     def __enter__(self) -> "HeldBindings":
@@ -374,7 +382,7 @@ def is_answered(connection: http.client.HTTPConnection, within_s: float) -> bool
 def test_filter_calls_are_answered_while_16_bindings_wait_for_the_api_server(running: Running) -> None:
     with HeldBindings(running, 16) as bindings:
         with closing(running.connect()) as connection:
-            waiting = filter_body(running.world.create("q", spec_text(priority=-1)))
+            waiting = filter_body(running.cluster.create("q", spec_text(priority=-1)))
             results = [call(connection, "POST", "/v1/extender/filter", waiting) for _ in range(50)]
         assert all(status == 200 and answer["FailedNodes"] for status, answer in results)
         assert bindings.answers == []
@@ -387,7 +395,7 @@ def test_a_filter_call_waits_while_there_are_too_many_bindings(
 ) -> None:
     monkeypatch.setattr(shim, "MANY_BINDINGS", 16)
     monkeypatch.setattr(shim, "BACKLOG_WAIT_S", 10 * PATIENCE_S)
-    waiting = filter_body(running.world.create("q", spec_text(vc="empty")))
+    waiting = filter_body(running.cluster.create("q", spec_text(vc="empty")))
     with closing(running.connect()) as connection, HeldBindings(running, 16) as bindings:
         connection.request("POST", "/v1/extender/filter", waiting)
         assert not is_answered(connection, within_s=0.3)
@@ -399,7 +407,7 @@ def test_a_filter_call_waits_while_there_are_too_many_bindings(
 def test_a_filter_call_does_not_wait_for_ever_for_bindings(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shim, "MANY_BINDINGS", 16)
     monkeypatch.setattr(shim, "BACKLOG_WAIT_S", 0.01)
-    waiting = filter_body(running.world.create("q", spec_text(vc="empty")))
+    waiting = filter_body(running.cluster.create("q", spec_text(vc="empty")))
     with closing(running.connect()) as connection, HeldBindings(running, 16) as bindings:
         assert call(connection, "POST", "/v1/extender/filter", waiting)[1]["FailedNodes"]
         assert bindings.answers == []
@@ -408,9 +416,9 @@ def test_a_filter_call_does_not_wait_for_ever_for_bindings(running: Running, mon
 def test_a_gang_starts_beside_too_many_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shim, "MANY_BINDINGS", 8)
     monkeypatch.setattr(shim, "BACKLOG_WAIT_S", 10 * PATIENCE_S)
-    world = GangWorld()
-    running = Running(world)
-    first, second = (world.pod(name, 4, koordinator("train", 2)) for name in ("w-0", "w-1"))
+    cluster = SmallGangCluster()
+    running = Running(cluster)
+    first, second = (cluster.pod(name, 4, koordinator("train", 2)) for name in ("w-0", "w-1"))
     try:
         with closing(running.connect()) as one, closing(running.connect()) as other:
             place = call(one, "POST", "/v1/extender/filter", filter_body(first))[1]["NodeNames"][0]

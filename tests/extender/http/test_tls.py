@@ -19,7 +19,7 @@ from hived_extender.http import server
 from hived_extender.http.listening import Limits
 from hived_extender.http.tls import ServerTls
 from tests.extender.http.secured import HOSTS, Files, Secured, call_on
-from tests.extender.service.world import PATIENCE_S, filter_body
+from tests.extender.service.small_cluster import PATIENCE_S, filter_body
 
 REFUSED = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
 LONG_AGO = -1
@@ -45,7 +45,7 @@ def serial(secured: Secured) -> str:
 
 
 def filter_status(secured: Secured, client: str) -> int:
-    return secured.call("POST", FILTER_PATH, filter_body(secured.world.create("p")), client=client)[0]
+    return secured.call("POST", FILTER_PATH, filter_body(secured.cluster.create("p")), client=client)[0]
 
 
 def test_one_connection_serves_call_after_call(secured: Secured) -> None:
@@ -53,7 +53,7 @@ def test_one_connection_serves_call_after_call(secured: Secured) -> None:
         connection.connect()
         port = connection.sock.getsockname()[1]
         for name in ("p", "q"):
-            body = filter_body(secured.world.create(name))
+            body = filter_body(secured.cluster.create(name))
             assert len(call_on(connection, "POST", FILTER_PATH, body)[1]["NodeNames"]) == 1
         assert connection.sock.getsockname()[1] == port
 
@@ -62,7 +62,7 @@ def test_the_verbs_are_for_the_client_that_is_named(files: Files, secured: Secur
     files.client("other", "system:kube-controller-manager")
     for client, expected in (("scheduler", 200), ("other", 403), ("", 401)):
         with closing(secured.connect(context=files.context(client))) as connection:
-            assert call_on(connection, "POST", FILTER_PATH, filter_body(secured.world.create("p")))[0] == expected
+            assert call_on(connection, "POST", FILTER_PATH, filter_body(secured.cluster.create("p")))[0] == expected
 
 
 def test_versions_before_1_3_are_refused(files: Files, secured: Secured) -> None:
@@ -158,7 +158,7 @@ class TestRenewal:
         assert filter_status(secured, "scheduler") == 200
         trusted = {name: files.context(name) for name in ("scheduler", "new")}
         files.ca.write_bytes(other.pair.certificate)
-        body = filter_body(secured.world.create("p"))
+        body = filter_body(secured.cluster.create("p"))
         with closing(secured.connect(context=trusted["new"])) as connection:
             assert call_on(connection, "POST", FILTER_PATH, body)[0] == 200
         with pytest.raises(REFUSED), closing(secured.connect(context=trusted["scheduler"])) as connection:

@@ -27,7 +27,7 @@ from hived_extender.running import WebhookPort, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.start import start_embedded
 from tests.extender.http.secured import Files
-from tests.extender.service.world import CONFIG, PATIENCE_S, cluster_spec, spec_text, wait_until
+from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, cluster_spec, spec_text, wait_until
 
 GPU = "nvidia.com/gpu"
 

@@ -15,7 +15,7 @@ from hived_extender.pods.proofs import Prover
 from hived_extender.pods.readings import Reading, Texts
 from hived_extender.pods.wire import PodMetadata
 from hived_extender.service.pods import UnknownPodError
-from tests.extender.service.world import World, pod_json, spec_text, to_pod, wait_until
+from tests.extender.service.small_cluster import SmallCluster, pod_json, spec_text, to_pod, wait_until
 
 BOMBS = {
     "a mapping of nulls": "{" + "a," * 130_500 + "}",
@@ -71,37 +71,37 @@ def test_what_has_many_nodes_is_not_taken_for_quick(text: str) -> None:
 
 
 def test_a_text_that_is_read_late_does_not_bring_an_old_pod_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    cluster = SmallCluster()
     gate = threading.Event()
-    read_now = world.service._texts._read_now
+    read_now = cluster.service._texts._read_now
 
     def late(text: str) -> Any:
         if threading.current_thread().name == "slow texts":
             assert gate.wait(60)
         return read_now(text)
 
-    monkeypatch.setattr(world.service._texts, "_read_now", late)
+    monkeypatch.setattr(cluster.service._texts, "_read_now", late)
     read = threading.Event()
-    read_late = world.service._texts._on_read
-    monkeypatch.setattr(world.service._texts, "_on_read", lambda pod: (read_late(pod), read.set()))
-    pod = world.create("p", slow_text(8))
+    read_late = cluster.service._texts._on_read
+    monkeypatch.setattr(cluster.service._texts, "_on_read", lambda pod: (read_late(pod), read.set()))
+    pod = cluster.create("p", slow_text(8))
     pod["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text()
-    world.kube.touch(pod)
-    world.see(pod)
-    world.bind(pod, world.filter(pod)["NodeNames"][0])
-    world.see(pod)
+    cluster.kube.touch(pod)
+    cluster.see(pod)
+    cluster.bind(pod, cluster.filter(pod)["NodeNames"][0])
+    cluster.see(pod)
     gate.set()
     assert read.wait(60)
-    assert world.service.machine.facts.nodes.residents.get("uid-p") is not None
-    assert world.pod_counts() == {"Bound": 1}
-    world.service.close()
+    assert cluster.service.machine.cache.nodes.residents.get("uid-p") is not None
+    assert cluster.pod_counts() == {"Bound": 1}
+    cluster.service.close()
 
 
 def test_nothing_is_read_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    cluster = SmallCluster()
     texts: list[str] = []
     holding = threading.local()
-    exclusive = world.service.runner.exclusive
+    exclusive = cluster.service.runner.exclusive
 
     @contextmanager
     def noted(**options: Any) -> Iterator[Any]:
@@ -118,14 +118,14 @@ def test_nothing_is_read_while_the_lock_is_held(monkeypatch: pytest.MonkeyPatch)
             assert not getattr(holding, "lock", False)
         return read_spec(text)
 
-    monkeypatch.setattr(world.service.runner, "exclusive", noted)
+    monkeypatch.setattr(cluster.service.runner, "exclusive", noted)
     monkeypatch.setattr(readings, "read_spec", checked)
-    world.place("p", spec_text(leaf_cells=1, group="first"))
-    world.place("yaml", "virtualCluster: b\nleafCellNumber: 3")
-    slow = world.create("slow", slow_text(1))
-    wait_until(lambda: world.service.machine.facts.pods.get("uid-slow").request)  # it is known
-    world.filter(slow)
-    world.service.close()
+    cluster.place("p", spec_text(leaf_cells=1, group="first"))
+    cluster.place("yaml", "virtualCluster: b\nleafCellNumber: 3")
+    slow = cluster.create("slow", slow_text(1))
+    wait_until(lambda: cluster.service.machine.cache.pods.get("uid-slow").request)  # it is known
+    cluster.filter(slow)
+    cluster.service.close()
     assert len(set(texts)) == 2
 
 
@@ -182,15 +182,15 @@ def test_a_namespace_that_has_much_yaml_takes_its_turn(monkeypatch: pytest.Monke
 
 def test_a_spec_that_is_slow_to_read_is_kept_as_json_when_the_pod_is_bound() -> None:
     """A restart reads the specs of all bound pods before it can lead."""
-    world = World()
+    cluster = SmallCluster()
     text = "virtualCluster: a\nleafCellNumber: 4\n" + "".join(f"note{number}: x\n" for number in range(300))
-    pod = world.create("p", text)
-    wait_until(lambda: world.service.machine.facts.pods.get("uid-p").request)  # it is known
-    (node,) = world.filter(pod)["NodeNames"]
-    world.bind(pod, node)
+    pod = cluster.create("p", text)
+    wait_until(lambda: cluster.service.machine.cache.pods.get("uid-p").request)  # it is known
+    (node,) = cluster.filter(pod)["NodeNames"]
+    cluster.bind(pod, node)
     kept = pod["metadata"]["annotations"][SCHEDULING_SPEC]
     assert read_json_spec(kept) == read_spec(text)
-    world.service.close()
+    cluster.service.close()
 
 
 def test_of_a_pod_that_changes_again_and_again_the_last_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,24 +214,24 @@ def test_of_a_pod_that_changes_again_and_again_the_last_text_is_read(monkeypatch
 
 
 def test_a_pod_with_a_slow_text_is_placed_once_it_is_read() -> None:
-    world = World()
+    cluster = SmallCluster()
     pod = pod_json("p", slow_text(7))
-    world.kube.add(pod)
+    cluster.kube.add(pod)
     with pytest.raises(UnknownPodError, match="not read yet"):
-        world.filter(pod)
-    world.see(pod)
-    wait_until(lambda: world.service.machine.facts.pods.get("uid-p").request)  # it is known
-    assert "FailedNodes" in world.filter(pod)  # a group of 149 pods: it waits
-    assert world.service.machine.facts.pods.get("uid-p").request.spec.group.name == "ns:g7"
-    world.service.close()
+        cluster.filter(pod)
+    cluster.see(pod)
+    wait_until(lambda: cluster.service.machine.cache.pods.get("uid-p").request)  # it is known
+    assert "FailedNodes" in cluster.filter(pod)  # a group of 149 pods: it waits
+    assert cluster.service.machine.cache.pods.get("uid-p").request.spec.group.name == "ns:g7"
+    cluster.service.close()
 
 
 def test_texts_of_pods_of_others_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     reading: list[Reading] = []
-    world = World()
-    monkeypatch.setattr(world.service.machine.facts, "pod_seen", lambda pod, one, *, is_listed: reading.append(one))
+    cluster = SmallCluster()
+    monkeypatch.setattr(cluster.service.machine.cache, "pod_seen", lambda pod, one, *, is_listed: reading.append(one))
     pod = pod_json("p")
-    world.service.pod_seen(to_pod(pod))
+    cluster.service.pod_seen(to_pod(pod))
     assert isinstance(reading[0].spec, UserError)
     assert not reading[0].is_pending
 
@@ -257,8 +257,8 @@ def test_versions_are_compared_whatever_their_length(version: str, known: str, e
 
 def test_a_version_of_thousands_of_digits_stops_nothing() -> None:
     """Python refuses to convert it to a number: the service stopped for good."""
-    world = World()
-    pod = world.create("p")
+    cluster = SmallCluster()
+    pod = cluster.create("p")
     pod["metadata"]["resourceVersion"] = "9" * 5_000
-    assert world.filter(pod)["NodeNames"]
-    assert world.service.fault == ""
+    assert cluster.filter(pod)["NodeNames"]
+    assert cluster.service.fault == ""

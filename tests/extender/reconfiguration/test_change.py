@@ -11,10 +11,10 @@ from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClus
 from hived_config.loader import Configuration, load_text
 from hived_extender.reconfiguration import present
 from hived_extender.reconfiguration.change import Change, Disagreement, Outcome
-from hived_extender.reconfiguration.outlook import Waiting, refused_by
 from hived_extender.reconfiguration.present import configure, tell_affected, waiting_jobs
+from hived_extender.reconfiguration.waiting_jobs import Waiting, refused_by
 from hived_extender.service.preemptions import PreemptionPolicy
-from tests.extender.service.world import CONFIG, World, preempt_args, spec_text
+from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
 BY_SERVICE = PreemptionPolicy(by_service=True)
 
@@ -33,9 +33,9 @@ def without_node(name: str) -> Configuration:
     return configuration(CONFIG.replace(f"{{cellAddress: {name}}}", "{cellAddress: other}"))
 
 
-def change(world: World, new: Configuration) -> tuple[Change, Outcome]:
-    one = Change(configuration(), new, world.service.draft("text"), 1)
-    return one, one.outcome(*one.catch_up_with(world.service))
+def change(small: SmallCluster, new: Configuration) -> tuple[Change, Outcome]:
+    one = Change(configuration(), new, small.service.draft("text"), 1)
+    return one, one.outcome(*one.catch_up_with(small.service))
 
 
 def verdicts(outcome: Outcome) -> Mapping[str, str]:
@@ -43,134 +43,134 @@ def verdicts(outcome: Outcome) -> Mapping[str, str]:
 
 
 def test_a_group_whose_vc_loses_its_cells_is_lazily_preempted() -> None:
-    world = World()
-    world.place("p", spec_text("a"))
-    world.place("q", spec_text("b"))
-    one, outcome = change(world, without_vc("a"))
+    small = SmallCluster()
+    small.place("p", spec_text("a"))
+    small.place("q", spec_text("b"))
+    one, outcome = change(small, without_vc("a"))
     assert verdicts(outcome) == {"ns/p": "lazilyPreempted"}
     assert outcome.affected[0].reason == "a is not guaranteed any NODE in RACK any more"
     assert (outcome.affected[0].pods, outcome.affected[0].vc) == (("ns/p",), "a")
     assert (outcome.locked_out, outcome.unaffected_count) == (["ns/p"], 1)
-    one.switch(world.service, verdicts(outcome))
-    assert world.state.groups["ns/p"].virtual is None
-    assert world.groups()["ns/p"]["lazyPreemptionStatus"]["preemptor"] == "ns/p"
-    assert world.state.groups["ns/q"].virtual is not None
+    one.switch(small.service, verdicts(outcome))
+    assert small.state.groups["ns/p"].virtual is None
+    assert small.groups()["ns/p"]["lazyPreemptionStatus"]["preemptor"] == "ns/p"
+    assert small.state.groups["ns/q"].virtual is not None
 
 
 def test_who_took_the_place_of_a_group_is_known_after_another_configuration_too() -> None:
-    world = World()
+    small = SmallCluster()
     for name in ("low-0", "low-1"):
-        world.place(name, spec_text(lazyPreemptionEnable=True))
-    world.place("high", spec_text(priority=5))
-    before = world.groups()["ns/low-0"]["lazyPreemptionStatus"]
+        small.place(name, spec_text(lazyPreemptionEnable=True))
+    small.place("high", spec_text(priority=5))
+    before = small.groups()["ns/low-0"]["lazyPreemptionStatus"]
     assert before["preemptor"] == "ns/high"
     for _ in range(2):
-        change(world, without_vc("b"))[0].switch(world.service, None)
-        assert world.groups()["ns/low-0"]["lazyPreemptionStatus"] == before
+        change(small, without_vc("b"))[0].switch(small.service, None)
+        assert small.groups()["ns/low-0"]["lazyPreemptionStatus"] == before
 
 
 def test_a_group_whose_node_goes_is_unaccounted_and_runs_on() -> None:
-    world = World()
-    pod, node = world.place("p", spec_text("a"))
-    one, outcome = change(world, without_node(node))
+    small = SmallCluster()
+    pod, node = small.place("p", spec_text("a"))
+    one, outcome = change(small, without_node(node))
     assert verdicts(outcome) == {"ns/p": "unaccounted"}
     assert outcome.affected[0].reason == f"node {node} is not configured any more"
-    one.switch(world.service, {"ns/p": "unaccounted"})
-    world.delete(pod)
-    assert world.state.groups == {}
+    one.switch(small.service, {"ns/p": "unaccounted"})
+    small.delete(pod)
+    assert small.state.groups == {}
 
 
 def test_opportunistic_work_is_not_locked_out_by_losing_its_vc() -> None:
-    world = World()
-    world.place("p", spec_text("a", priority=-1))
-    _, outcome = change(world, without_vc("a"))
+    small = SmallCluster()
+    small.place("p", spec_text("a", priority=-1))
+    _, outcome = change(small, without_vc("a"))
     assert verdicts(outcome) == {}
 
 
 def test_what_was_taken_is_given_back_by_the_way_back() -> None:
-    world = World()
-    world.place("p", spec_text("a"))
-    before = world.snapshot()
-    change(world, without_vc("a"))[0].switch(world.service, None)
-    assert world.snapshot() != before
+    small = SmallCluster()
+    small.place("p", spec_text("a"))
+    before = small.snapshot()
+    change(small, without_vc("a"))[0].switch(small.service, None)
+    assert small.snapshot() != before
     back = Change(without_vc("a"), configuration(), None, 2)
-    outcome = back.outcome(*back.catch_up_with(world.service))
+    outcome = back.outcome(*back.catch_up_with(small.service))
     assert verdicts(outcome) == {"ns/p": "restored"}
-    back.switch(world.service, {})
-    assert world.snapshot() == before
+    back.switch(small.service, {})
+    assert small.snapshot() == before
 
 
 @pytest.mark.parametrize("agreed", [{}, {"ns/p": "unaccounted"}])
 def test_anything_else_than_what_was_agreed_to_changes_nothing(agreed: dict[str, str]) -> None:
-    world = World()
-    world.place("p", spec_text("a"))
-    before, memory = world.snapshot(), world.state.cells.memory.tobytes()
-    one, _ = change(world, without_vc("a"))
+    small = SmallCluster()
+    small.place("p", spec_text("a"))
+    before, memory = small.snapshot(), small.state.cells.memory.tobytes()
+    one, _ = change(small, without_vc("a"))
     with pytest.raises(Disagreement, match=r"group ns/p would be lazilyPreempted now, and (un)?a"):
-        one.switch(world.service, agreed)
-    assert world.snapshot() == before
-    assert world.state.cells.memory.tobytes() == memory
+        one.switch(small.service, agreed)
+    assert small.snapshot() == before
+    assert small.state.cells.memory.tobytes() == memory
 
 
 def test_what_changes_while_the_state_is_built_is_in_it() -> None:
-    world = World()
-    ending, _ = world.place("ending", spec_text("a"))
-    one, outcome = change(world, configuration(CONFIG + "# other\n"))
-    world.delete(ending)
-    world.place("late", spec_text("b"))
-    bound = world.create("binding", spec_text("a"))
-    world.filter(bound)
-    one.switch(world.service, verdicts(outcome))
-    assert sorted(world.state.groups) == ["ns/binding", "ns/late"]
-    assert world.filter(bound)["NodeNames"]
+    small = SmallCluster()
+    ending, _ = small.place("ending", spec_text("a"))
+    one, outcome = change(small, configuration(CONFIG + "# other\n"))
+    small.delete(ending)
+    small.place("late", spec_text("b"))
+    bound = small.create("binding", spec_text("a"))
+    small.filter(bound)
+    one.switch(small.service, verdicts(outcome))
+    assert sorted(small.state.groups) == ["ns/binding", "ns/late"]
+    assert small.filter(bound)["NodeNames"]
 
 
 def test_a_group_that_ended_meanwhile_need_not_be_agreed_to() -> None:
-    world = World()
-    pod, _ = world.place("p", spec_text("a"))
-    one, outcome = change(world, without_vc("a"))
-    world.delete(pod)
-    one.switch(world.service, verdicts(outcome))
-    assert world.state.groups == {}
+    small = SmallCluster()
+    pod, _ = small.place("p", spec_text("a"))
+    one, outcome = change(small, without_vc("a"))
+    small.delete(pod)
+    one.switch(small.service, verdicts(outcome))
+    assert small.state.groups == {}
 
 
 def test_a_reservation_is_taken_over() -> None:
-    world = World(preemption=BY_SERVICE)
-    victim, _ = world.place("victim", spec_text("b", priority=0))
-    preemptor = world.create("preemptor", spec_text("b", priority=5))
-    world.service.preempt_victims(preempt_args(preemptor))
-    held = world.state.groups["ns/preemptor"].physical.tolist()
-    one, outcome = change(world, configuration(CONFIG + "# other\n"))
+    small = SmallCluster(preemption=BY_SERVICE)
+    victim, _ = small.place("victim", spec_text("b", priority=0))
+    preemptor = small.create("preemptor", spec_text("b", priority=5))
+    small.service.preempt_victims(preempt_args(preemptor))
+    held = small.state.groups["ns/preemptor"].physical.tolist()
+    one, outcome = change(small, configuration(CONFIG + "# other\n"))
     assert verdicts(outcome) == {}
-    one.switch(world.service, {})
-    group = world.state.groups["ns/preemptor"]
+    one.switch(small.service, {})
+    group = small.state.groups["ns/preemptor"]
     assert (group.state, group.physical.tolist()) == (GroupState.PREEMPTING, held)
-    world.delete(victim)
-    assert world.filter(preemptor)["NodeNames"]
+    small.delete(victim)
+    assert small.filter(preemptor)["NodeNames"]
 
 
 def test_a_reservation_whose_cells_go_is_cancelled_and_its_pod_asks_again() -> None:
-    world = World(preemption=BY_SERVICE)
-    victim, node = world.place("victim", spec_text("b", priority=0))
-    preemptor = world.create("preemptor", spec_text("b", priority=5))
-    world.service.preempt_victims(preempt_args(preemptor))
-    one, outcome = change(world, without_node(node))
+    small = SmallCluster(preemption=BY_SERVICE)
+    victim, node = small.place("victim", spec_text("b", priority=0))
+    preemptor = small.create("preemptor", spec_text("b", priority=5))
+    small.service.preempt_victims(preempt_args(preemptor))
+    one, outcome = change(small, without_node(node))
     assert verdicts(outcome) == {"ns/preemptor": "preemptionCancelled", "ns/victim": "unaccounted"}
     assert "a leaf cell of it is not configured any more" in outcome.affected[0].reason
-    one.switch(world.service, verdicts(outcome))
-    assert "ns/preemptor" not in world.state.groups
-    assert world.filter(preemptor)["NodeNames"] != [node]
-    assert victim["metadata"]["name"] in world.kube.pods
+    one.switch(small.service, verdicts(outcome))
+    assert "ns/preemptor" not in small.state.groups
+    assert small.filter(preemptor)["NodeNames"] != [node]
+    assert victim["metadata"]["name"] in small.kube.pods
 
 
 def test_jobs_that_wait_are_told_apart() -> None:
-    world = World()
-    world.place("p", spec_text("b"))
-    world.filter(world.create("room", spec_text("b")))
-    world.filter(world.create("large", spec_text("a", leaf_cells=4, group="large", pods=3)))
+    small = SmallCluster()
+    small.place("p", spec_text("b"))
+    small.filter(small.create("room", spec_text("b")))
+    small.filter(small.create("large", spec_text("a", leaf_cells=4, group="large", pods=3)))
     more = CONFIG.replace("b:\n    virtualCells: [{cellType: RACK.NODE, cellNumber: 1}]",
                           "b:\n    virtualCells: [{cellType: RACK.NODE, cellNumber: 2}]")  # fmt: skip
-    _, outcome = change(world, configuration(more))
+    _, outcome = change(small, configuration(more))
     assert {one.name: one.verdict for one in outcome.waiting} == {
         "ns:large": "neverStarts",
         "ns/room": "couldStart",
@@ -179,11 +179,11 @@ def test_jobs_that_wait_are_told_apart() -> None:
 
 
 def test_a_job_is_told_that_its_namespace_may_not_use_its_virtual_cluster_any_more() -> None:
-    world = World()
-    world.place("p", spec_text("b"))
-    world.filter(world.create("q", spec_text("b", priority=7)))
+    small = SmallCluster()
+    small.place("p", spec_text("b"))
+    small.filter(small.create("q", spec_text("b", priority=7)))
     restricted = f"access: namespaces\n{CONFIG}".replace("  b:\n", "  b:\n    namespaces: [other]\n")
-    _, outcome = change(world, configuration(restricted))
+    _, outcome = change(small, configuration(restricted))
     (entry,) = outcome.waiting
     assert (entry.name, entry.verdict, entry.priority) == ("ns/q", "neverStarts", 7)
     assert entry.reason.startswith("namespace ns may not use virtual cluster b")
@@ -199,62 +199,62 @@ def test_a_gang_of_two_namespaces_starts_only_if_both_may_use_its_virtual_cluste
 
 
 def test_others_are_served_while_the_jobs_that_wait_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    pods = {name: world.create(name, spec_text("a")) for name in ("one", "two", "three")}
+    small = SmallCluster()
+    pods = {name: small.create(name, spec_text("a")) for name in ("one", "two", "three")}
     monkeypatch.setattr(present, "LOOKED_AT_ONCE", 1)
     leaving = iter(("two", "one"))
 
     def let_others_go_on(_: float) -> None:
         name = next(leaving, "")
         if name:
-            world.delete(pods[name])
+            small.delete(pods[name])
 
     monkeypatch.setattr(present.time, "sleep", let_others_go_on)
-    assert [job.name for job in waiting_jobs(world.service)] == ["ns/one", "ns/three"]
+    assert [job.name for job in waiting_jobs(small.service)] == ["ns/one", "ns/three"]
 
 
 def test_masks_of_other_nodes_are_forgotten() -> None:
-    world = World()
-    one, _ = change(world, without_node("n0"))
-    one.switch(world.service, {})
-    assert "other" in world.state.topology.node_names
-    pod = world.create("p", spec_text("a", ignoreK8sSuggestedNodes=False))
-    assert world.filter(pod, ["n3"])["NodeNames"] == ["n3"]
+    small = SmallCluster()
+    one, _ = change(small, without_node("n0"))
+    one.switch(small.service, {})
+    assert "other" in small.state.topology.node_names
+    pod = small.create("p", spec_text("a", ignoreK8sSuggestedNodes=False))
+    assert small.filter(pod, ["n3"])["NodeNames"] == ["n3"]
 
 
 def test_a_replica_that_does_not_lead_has_no_state_to_change() -> None:
-    world = World(is_leading=False)
+    small = SmallCluster(is_leading=False)
     with pytest.raises(UserError, match="not ready"):
-        change(world, configuration())
-    assert configure(world.service, without_vc("a"), "text")
-    world.lead()
-    assert world.state.spec == without_vc("a").cluster
+        change(small, configuration())
+    assert configure(small.service, without_vc("a"), "text")
+    small.lead()
+    assert small.state.spec == without_vc("a").cluster
 
 
 def test_who_adds_a_vc_is_told_that_kube_scheduler_needs_a_profile_for_it() -> None:
     more = configuration(CONFIG + "  new: {virtualCells: []}\n")
-    world = World()
+    small = SmallCluster()
     one = Change(configuration(), more, None, 1, has_profiles=True)
-    (warning,) = one.outcome(*one.catch_up_with(world.service)).warnings
+    (warning,) = one.outcome(*one.catch_up_with(small.service)).warnings
     assert "a profile for each new scheduler name (hived-new, hivedscheduler-ds-new)" in warning
 
 
 def test_owners_are_told_what_has_become_of_their_running_pods() -> None:
-    world = World()
-    world.place("p", spec_text("a"))
-    _, node = world.place("q", spec_text("b"))
+    small = SmallCluster()
+    small.place("p", spec_text("a"))
+    _, node = small.place("q", spec_text("b"))
     text = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]").replace(
         f"cellAddress: {node}", "cellAddress: x"
     )
-    one, outcome = change(world, configuration(text))
-    one.switch(world.service, verdicts(outcome))
-    tell_affected(world.service, outcome.affected)
-    world.by_hand.settle()
-    assert {("p", "LazyPreempted"), ("q", "Unaccounted")} <= set(world.kube.events)
-    assert any("ns/p has lost its place in the virtual cluster to a new config" in said for said in world.kube.messages)
+    one, outcome = change(small, configuration(text))
+    one.switch(small.service, verdicts(outcome))
+    tell_affected(small.service, outcome.affected)
+    small.by_hand.settle()
+    assert {("p", "LazyPreempted"), ("q", "Unaccounted")} <= set(small.kube.events)
+    assert any("ns/p has lost its place in the virtual cluster to a new config" in said for said in small.kube.messages)
     back = Change(configuration(text), configuration(), None, 2)
-    outcome = back.outcome(*back.catch_up_with(world.service))
-    back.switch(world.service, verdicts(outcome))
-    tell_affected(world.service, outcome.affected)
-    world.by_hand.settle()
-    assert ("p", "Restored") in world.kube.events
+    outcome = back.outcome(*back.catch_up_with(small.service))
+    back.switch(small.service, verdicts(outcome))
+    tell_affected(small.service, outcome.affected)
+    small.by_hand.settle()
+    assert ("p", "Restored") in small.kube.events

@@ -14,7 +14,7 @@ from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, REFUSED, TE
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
-from tests.extender.service.world import CONFIG, PATIENCE_S, cluster_spec, wait_until
+from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, cluster_spec, wait_until
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 CONFIG_MAP = f"{CONFIG_MAPS}/hived-config"

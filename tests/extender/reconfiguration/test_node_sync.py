@@ -14,7 +14,7 @@ from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.reconfiguration.node_sync import AUTHOR, NodeSync, NodeSyncing
 from hived_extender.reconfiguration.present import nodes_in_use
 from hived_lab.start import Embedded, start_embedded
-from tests.extender.service.world import wait_until
+from tests.extender.service.small_cluster import wait_until
 
 CONFIG = """\
 physicalCluster:

@@ -11,8 +11,8 @@ from hived_config.errors import ConfigError
 from hived_config.loader import Configuration, load_text
 from hived_config.reader import MAX_MISTAKES
 from hived_extender.http.app import create_app
+from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.http.config_routes import CONFIG_TEXT_LIMIT
-from hived_extender.http.desk import ConfigDesk
 from hived_extender.reconfiguration import reading
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.in_force import InForce, Origin
@@ -20,7 +20,7 @@ from hived_extender.reconfiguration.reading import MOST_NODES, read_apart
 from hived_extender.reconfiguration.stores import FileStore
 from hived_extender.reconfiguration.versions import Version
 from tests.benchmarks.clusters import config_text
-from tests.extender.service.world import CONFIG, World
+from tests.extender.service.small_cluster import CONFIG, SmallCluster
 from tests.places import ROOT
 
 SAMPLES = sorted((ROOT / "config" / "samples").glob("*.yaml"))
@@ -117,8 +117,8 @@ def test_plans_and_pushes_take_texts_that_a_config_map_could_hold(tmp_path: Path
         return load_text(text, name)
 
     origin = Origin(FileStore(file), load_text(CONFIG, "first"), version)
-    configurations = Configurations(InForce(World().service, origin, read=read_here))
-    client = create_app(World().service, None, ConfigDesk(configurations, None, is_private=True)).test_client()
+    configurations = Configurations(InForce(SmallCluster().service, origin, read=read_here))
+    client = create_app(SmallCluster().service, None, ConfigPushes(configurations, None, is_private=True)).test_client()
     fitting = CONFIG + "#" * (CONFIG_TEXT_LIMIT - len(CONFIG))
     answer = client.post("/v1/config/plan", data=json.dumps({"text": fitting, "file": "f"}))
     assert (answer.status_code, answer.json["refusals"], read) == (200, [], ["f"])

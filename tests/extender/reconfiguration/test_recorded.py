@@ -11,19 +11,19 @@ from hived_extender.reconfiguration.recorded import plan_recorded
 from hived_extender.recording.operations import read_scenario
 from hived_extender.recording.record import Recorder
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from tests.extender.service.world import CONFIG, World, preempt_args, spec_text
+from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
 SHRUNK = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]")
 
 
-def recorded(folder: Path, **options: int) -> World:
-    return World(recorder=Recorder(folder, CONFIG, run="run", **options))
+def recorded(folder: Path, **options: int) -> SmallCluster:
+    return SmallCluster(recorder=Recorder(folder, CONFIG, run="run", **options))
 
 
-def switch(world: World, old: str, new: str) -> None:
-    change = Change(load_text(old, "old"), load_text(new, "new"), world.service.draft(new), 1)
-    change.catch_up_with(world.service)
-    change.switch(world.service, None)
+def switch(small: SmallCluster, old: str, new: str) -> None:
+    change = Change(load_text(old, "old"), load_text(new, "new"), small.service.draft(new), 1)
+    change.catch_up_with(small.service)
+    change.switch(small.service, None)
 
 
 def replayed(folder: Path) -> CoreScheduler:
@@ -36,49 +36,49 @@ def replayed(folder: Path) -> CoreScheduler:
 
 
 def test_a_replay_goes_through_the_same_configurations_to_the_same_state(tmp_path: Path) -> None:
-    world = recorded(tmp_path)
-    world.place("p", spec_text("a"))
-    victim, _ = world.place("q", spec_text("b"))
-    world.service.preempt_victims(preempt_args(world.create("r", spec_text("b", priority=3))))
-    switch(world, CONFIG, SHRUNK)
-    assert replayed(tmp_path).snapshot() == world.snapshot()
-    world.delete(victim)
-    world.place("s", spec_text("a", priority=-1))
-    switch(world, SHRUNK, CONFIG)
-    world.service.close()
-    assert replayed(tmp_path).snapshot() == world.snapshot()
+    small = recorded(tmp_path)
+    small.place("p", spec_text("a"))
+    victim, _ = small.place("q", spec_text("b"))
+    small.service.preempt_victims(preempt_args(small.create("r", spec_text("b", priority=3))))
+    switch(small, CONFIG, SHRUNK)
+    assert replayed(tmp_path).snapshot() == small.snapshot()
+    small.delete(victim)
+    small.place("s", spec_text("a", priority=-1))
+    switch(small, SHRUNK, CONFIG)
+    small.service.close()
+    assert replayed(tmp_path).snapshot() == small.snapshot()
     names = ["run-0001.jsonl", "run-0002.jsonl", "run-0003.jsonl", "run.2.yaml", "run.3.yaml", "run.yaml"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
 def test_a_change_that_does_not_happen_leaves_nothing_in_the_record(tmp_path: Path) -> None:
-    world = recorded(tmp_path)
-    world.place("p", spec_text("a"))
-    change = Change(load_text(CONFIG, "old"), load_text(SHRUNK, "new"), world.service.draft(SHRUNK), 1)
-    change.catch_up_with(world.service)
+    small = recorded(tmp_path)
+    small.place("p", spec_text("a"))
+    change = Change(load_text(CONFIG, "old"), load_text(SHRUNK, "new"), small.service.draft(SHRUNK), 1)
+    change.catch_up_with(small.service)
     assert (tmp_path / "run.draft").stat().st_size > 0
     change.drop()
-    world.place("q", spec_text("b"))
+    small.place("q", spec_text("b"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-0001.jsonl", "run.yaml"]
-    assert replayed(tmp_path).snapshot() == world.snapshot()
+    assert replayed(tmp_path).snapshot() == small.snapshot()
 
 
 def test_a_draft_that_cannot_be_written_ends_the_record_and_nothing_else(tmp_path: Path) -> None:
-    world = recorded(tmp_path)
+    small = recorded(tmp_path)
     (tmp_path / "run.draft").mkdir()
-    switch(world, CONFIG, SHRUNK)
-    world.place("q", spec_text("b"))
-    assert world.state.spec == load_text(SHRUNK, "new").cluster
+    switch(small, CONFIG, SHRUNK)
+    small.place("q", spec_text("b"))
+    assert small.state.spec == load_text(SHRUNK, "new").cluster
     assert not (tmp_path / "run-0002.jsonl").exists()
 
 
 def test_a_plan_against_a_record_says_what_one_against_the_service_does(tmp_path: Path) -> None:
-    world = recorded(tmp_path)
-    world.place("p", spec_text("a"))
-    world.place("q", spec_text("b"))
-    world.filter(world.create("waits", spec_text("b")))
+    small = recorded(tmp_path)
+    small.place("p", spec_text("a"))
+    small.place("q", spec_text("b"))
+    small.filter(small.create("waits", spec_text("b")))
     change = Change(load_text(CONFIG, "old"), load_text(SHRUNK, "new"), None, 0)
-    live = change.outcome(*change.catch_up_with(world.service)).report()
+    live = change.outcome(*change.catch_up_with(small.service)).report()
     plan = plan_recorded(tmp_path, SHRUNK, "new")
     uids = {"ns/p": "uid-p", "ns/waits": "uid-waits"}  # what a record calls pods
     for one in (*live.groups.affected, *live.waiting):

@@ -23,8 +23,8 @@ from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
 from tests.extender.kube.lease_clock import LeaseClock
+from tests.extender.service.small_cluster import CONFIG, NODES, cluster_spec, wait_until
 from tests.extender.service.test_leadership import Line
-from tests.extender.service.world import CONFIG, NODES, cluster_spec, wait_until
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 NAME = "hived-config"
@@ -100,7 +100,7 @@ class Replicas:
         """A pod that `empty` can only run if it has a node."""
         made = self.kube.create(POD_LIST, pod(name, vc="empty", gpus=4))
         for extender in (self.leader, self.follower):
-            wait_until(lambda extender=extender: extender.service.machine.facts.pods.get(made["metadata"]["uid"]))
+            wait_until(lambda extender=extender: extender.service.machine.cache.pods.get(made["metadata"]["uid"]))
         return made
 
 

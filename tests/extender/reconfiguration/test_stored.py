@@ -19,7 +19,7 @@ from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Sna
 from hived_extender.reconfiguration.versions import KEPT, SIZE_LIMIT, TEXT_KEY, Stored, Version, with_version
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.reconfiguration.test_versions import noise
-from tests.extender.service.world import CONFIG, World, cluster_spec, spec_text
+from tests.extender.service.small_cluster import CONFIG, SmallCluster, cluster_spec, spec_text
 
 FIRST = Version(1, "then", "", "first", CONFIG)
 WITHOUT_A = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]")
@@ -58,8 +58,8 @@ def store(kube: KubeClient) -> Disturbed:
     return store
 
 
-def configurations(world: World, store: ConfigMapStore | FileStore) -> Configurations:
-    return Configurations(InForce(world.service, Origin(store, load_text(CONFIG, "first"), FIRST)))
+def configurations(small: SmallCluster, store: ConfigMapStore | FileStore) -> Configurations:
+    return Configurations(InForce(small.service, Origin(store, load_text(CONFIG, "first"), FIRST)))
 
 
 def edit(store: ConfigMapStore, **data: str) -> None:
@@ -73,11 +73,11 @@ def edit(store: ConfigMapStore, **data: str) -> None:
 
 @pytest.mark.parametrize("edited", ["", CONFIG + "# by hand\n"], ids=["annotated", "edited"])
 def test_what_is_not_switched_to_is_withdrawn_although_the_object_has_changed(store: Disturbed, edited: str) -> None:
-    world = World()
-    one = configurations(world, store)
+    small = SmallCluster()
+    one = configurations(small, store)
 
     def disturb() -> None:
-        world.place("p", spec_text("a"))
+        small.place("p", spec_text("a"))
         edit(store, note="x", **({"text": edited} if edited else {}))
 
     store.after_commit = disturb
@@ -91,11 +91,11 @@ def test_what_is_not_switched_to_is_withdrawn_although_the_object_has_changed(st
 def test_who_cannot_have_it_withdrawn_is_told_that_it_may_come(
     store: Disturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World()
-    one = configurations(world, store)
+    small = SmallCluster()
+    one = configurations(small, store)
 
     def disturb() -> None:
-        world.place("p", spec_text("a"))
+        small.place("p", spec_text("a"))
 
         def refuse(*_: object) -> None:
             raise KubeError(500, "InternalError", "no room")
@@ -112,26 +112,26 @@ def test_who_cannot_have_it_withdrawn_is_told_that_it_may_come(
 def test_a_version_that_stops_the_service_is_not_what_it_begins_with_anew(
     store: Disturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World()
-    one = configurations(world, store)
+    small = SmallCluster()
+    one = configurations(small, store)
 
     def break_down(*_: object, **__: object) -> None:
         raise KeyError("a fault of ours")
 
-    monkeypatch.setattr(world.service.machine.terms, "switched", break_down)
+    monkeypatch.setattr(small.service.machine.terms, "switched", break_down)
     with pytest.raises(InvariantError, match="a fault of ours"):
         one.push(ConfigPushArgs(WITHOUT_A))
-    assert world.service.fault
+    assert small.service.fault
     assert store.read().stored == Stored(CONFIG, (FIRST,))
 
 
 def test_an_edited_text_locks_nobody_out_who_has_come_after_the_last_look(store: Disturbed) -> None:
-    world = World()
-    one = configurations(world, store)
+    small = SmallCluster()
+    one = configurations(small, store)
     edit(store, text=WITHOUT_A)
-    store.after_commit = lambda: world.place("p", spec_text("a")) and None
+    store.after_commit = lambda: small.place("p", spec_text("a")) and None
     assert not one._look()
-    assert world.state.groups["ns/p"].virtual is not None
+    assert small.state.groups["ns/p"].virtual is not None
     assert one._look()
     stored = store.read().stored
     assert (stored.versions, one.in_force) == ((FIRST,), FIRST)
@@ -140,12 +140,12 @@ def test_an_edited_text_locks_nobody_out_who_has_come_after_the_last_look(store:
 
 
 def test_a_refusal_that_there_is_no_room_for_is_not_tried_again(store: Disturbed) -> None:
-    world = World()
-    one = configurations(world, store)
+    small = SmallCluster()
+    one = configurations(small, store)
     edit(store, text="#" * SIZE_LIMIT)
     for _ in range(3):
         assert one._look()
-    assert world.service.metrics.config_changes.labels("refused")._value.get() == 1
+    assert small.service.metrics.config_changes.labels("refused")._value.get() == 1
     assert store.read().stored.refused is None
 
 
@@ -174,7 +174,7 @@ def test_a_write_without_an_answer_that_has_happened_is_found_out_also_when_old_
 def test_a_file_is_remembered_in_as_many_versions_as_a_config_map(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG)
-    one = configurations(World(), FileStore(file))
+    one = configurations(SmallCluster(), FileStore(file))
     for number in range(KEPT + 3):
         file.write_text(CONFIG + f"# {number}\n")
         assert one._look()

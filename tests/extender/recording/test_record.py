@@ -21,8 +21,17 @@ from hived_extender.recording.operations import read_scenario
 from hived_extender.recording.record import Recorder
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.recording.traces import decision_result
-from hived_extender.service.ledger import Ledger
-from tests.extender.service.world import CONFIG, NODES, World, node, pod_json, preempt_args, spec_text, to_pod
+from hived_extender.service.core import Core
+from tests.extender.service.small_cluster import (
+    CONFIG,
+    NODES,
+    SmallCluster,
+    node,
+    pod_json,
+    preempt_args,
+    spec_text,
+    to_pod,
+)
 
 
 def start_recorder(folder: Path, **options: Any) -> Recorder:
@@ -51,10 +60,10 @@ def replay(folder: Path) -> tuple[list[Any], Any]:
 
 
 class Driver:
-    """Does random things to a world."""
+    """Does random things to a small cluster."""
 
-    def __init__(self, world: World, seed: int) -> None:
-        self.world = world
+    def __init__(self, cluster: SmallCluster, seed: int) -> None:
+        self.cluster = cluster
         self.random = random.Random(seed)
         self.pods: list[Any] = []
         self.count = 0
@@ -76,7 +85,7 @@ class Driver:
             lazyPreemptionEnable=self.random.random() < 0.5,
             ignoreK8sSuggestedNodes=self.random.random() < 0.5,
         )
-        self.pods.append(self.world.create(f"p{self.count}", spec))
+        self.pods.append(self.cluster.create(f"p{self.count}", spec))
 
     def ask(self) -> None:
         waiting = [pod for pod in self.pods if not pod["spec"]["nodeName"]]
@@ -86,17 +95,17 @@ class Driver:
         nodes = self.random.choice([list(NODES), self.random.sample(NODES, 3), self.random.sample(NODES, 1)])
         with suppress(UserError):
             if self.random.random() < 0.3:
-                self.world.service.preempt_victims(preempt_args(pod, nodes))
-            elif "NodeNames" in (result := self.world.filter(pod, nodes)):
-                self.world.bind(pod, result["NodeNames"][0])
-                self.world.see(pod)
+                self.cluster.service.preempt_victims(preempt_args(pod, nodes))
+            elif "NodeNames" in (result := self.cluster.filter(pod, nodes)):
+                self.cluster.bind(pod, result["NodeNames"][0])
+                self.cluster.see(pod)
 
     def delete(self) -> None:
         if self.pods:
-            self.world.delete(self.pods.pop(self.random.randrange(len(self.pods))))
+            self.cluster.delete(self.pods.pop(self.random.randrange(len(self.pods))))
 
     def turn_node(self) -> None:
-        self.world.service.node_seen(node(self.random.choice(NODES), is_ready=self.random.random() < 0.7))
+        self.cluster.service.node_seen(node(self.random.choice(NODES), is_ready=self.random.random() < 0.7))
 
 
 @pytest.fixture
@@ -117,66 +126,66 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[tuple[State, Any]]:
             results.append((state, decision_result(decision)))
         return decision
 
-    monkeypatch.setattr("hived_extender.service.ledger.handle", listen)
+    monkeypatch.setattr("hived_extender.service.core.handle", listen)
     return results
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_replay_makes_the_decisions_of_the_run(tmp_path: Path, decided: list[tuple[State, Any]], seed: int) -> None:
-    world = World(recorder=start_recorder(tmp_path, part_size=10_000))
-    driver = Driver(world, seed)
+    cluster = SmallCluster(recorder=start_recorder(tmp_path, part_size=10_000))
+    driver = Driver(cluster, seed)
     for _ in range(150):
         driver.step()
-    world.service.close()
+    cluster.service.close()
     results, state = replay(tmp_path)
-    own = [result for core, result in decided if core is world.state]
+    own = [result for core, result in decided if core is cluster.state]
     assert {result["kind"] for result in results} >= {"bind", "wait", "preempt"}
     assert ["error" if result["kind"] == "error" else result for result in results] == own
-    assert state == world.snapshot()
+    assert state == cluster.snapshot()
     assert len(parts_of(tmp_path)) > 1
 
 
 def test_a_restarted_service_records_the_bound_pods_it_found(tmp_path: Path) -> None:
-    before = World()
+    before = SmallCluster()
     for name in ("p", "q"):
         before.place(name, spec_text(leaf_cells=2))
-    world = World(is_leading=False, recorder=start_recorder(tmp_path))
-    world.service.sync_pods([to_pod(pod) for pod in before.kube.pods.values()])
-    world.lead()
-    world.filter(world.create("r", spec_text(leaf_cells=2)))
-    world.service.close()
+    cluster = SmallCluster(is_leading=False, recorder=start_recorder(tmp_path))
+    cluster.service.sync_pods([to_pod(pod) for pod in before.kube.pods.values()])
+    cluster.lead()
+    cluster.filter(cluster.create("r", spec_text(leaf_cells=2)))
+    cluster.service.close()
     results, state = replay(tmp_path)
     assert [result["kind"] for result in results] == ["bind"]
-    assert state == world.snapshot()
+    assert state == cluster.snapshot()
 
 
 def test_offered_nodes_are_written_as_the_shorter_list(tmp_path: Path) -> None:
-    world = World(recorder=start_recorder(tmp_path))
-    pod = world.create("p", spec_text(vc="empty"))
+    cluster = SmallCluster(recorder=start_recorder(tmp_path))
+    pod = cluster.create("p", spec_text(vc="empty"))
     for nodes in (NODES, NODES[:3], NODES[:1]):
-        world.filter(pod, nodes)
+        cluster.filter(pod, nodes)
     lines = [json.loads(line) for line in parts_of(tmp_path)[0].read_bytes().splitlines()]
     rows = [line["offer"]["rows"] for line in lines if line["op"] == "schedule"]
     assert [row["nodes"] for (row,) in rows] == ["all", {"except": ["n3"]}, ["n0"]]
 
 
 def test_a_line_is_written_before_the_next_event(tmp_path: Path) -> None:
-    world = World(recorder=start_recorder(tmp_path))
-    world.filter(world.create("p"))
+    cluster = SmallCluster(recorder=start_recorder(tmp_path))
+    cluster.filter(cluster.create("p"))
     last = json.loads(parts_of(tmp_path)[0].read_bytes().splitlines()[-1])
     assert (last["op"], last["pod"], last["commit"]) == ("schedule", "uid-p", True)
 
 
 def test_the_event_that_broke_the_core_is_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(recorder=start_recorder(tmp_path))
-    pod = world.create("p")
+    cluster = SmallCluster(recorder=start_recorder(tmp_path))
+    pod = cluster.create("p")
 
     def explode(*_: object) -> None:
         raise IndexError("boom")
 
-    monkeypatch.setattr("hived_extender.service.ledger.handle", explode)
+    monkeypatch.setattr("hived_extender.service.core.handle", explode)
     with pytest.raises(Exception, match="boom"):
-        world.filter(pod)
+        cluster.filter(pod)
     last = json.loads(parts_of(tmp_path)[0].read_bytes().splitlines()[-1])
     assert (last["op"], last["pod"], last["commit"]) == ("schedule", "uid-p", False)
 
@@ -184,30 +193,30 @@ def test_the_event_that_broke_the_core_is_in_the_record(tmp_path: Path, monkeypa
 def test_a_record_that_cannot_be_written_does_not_stop_scheduling(tmp_path: Path) -> None:
     failures: list[int] = []
     recorder = start_recorder(tmp_path, part_size=1, on_failure=lambda: failures.append(1))
-    world = World()
+    cluster = SmallCluster()
     for part in range(2, 40):
         (tmp_path / "records" / f"run-{part:04d}.jsonl").touch()
-    world = World(recorder=recorder)
+    cluster = SmallCluster(recorder=recorder)
     assert failures == [1]
-    assert world.filter(world.create("p")) == {"NodeNames": ["n0"]}
+    assert cluster.filter(cluster.create("p")) == {"NodeNames": ["n0"]}
     assert failures == [1]
 
 
 def test_a_pod_bound_by_an_unreadable_annotation_is_not_in_the_record(tmp_path: Path) -> None:
-    world = World(recorder=start_recorder(tmp_path))
-    world.service.pod_seen(to_pod(pod_json("p", spec_text(), node="n0")))
+    cluster = SmallCluster(recorder=start_recorder(tmp_path))
+    cluster.service.pod_seen(to_pod(pod_json("p", spec_text(), node="n0")))
     assert b"addBound" not in parts_of(tmp_path)[0].read_bytes()
 
 
 def test_devices_that_only_the_isolation_annotation_names_are_in_the_record(tmp_path: Path) -> None:
-    world = World(recorder=start_recorder(tmp_path))
+    cluster = SmallCluster(recorder=start_recorder(tmp_path))
     placement = {"physicalNode": "n0", "physicalLeafCellIndices": [0, 1], "preassignedCellTypes": ["NODE", "NODE"]}
     info = {"node": "n0", "cellChain": "RACK", "affinityGroupBindInfo": [{"podPlacements": [placement]}]}
     notes = {BIND_INFO: json.dumps(info), LEAF_CELL_ISOLATION: "0,1"}
-    world.create("p", spec_text(leaf_cells=2), node="n0", annotations=notes)
-    world.service.close()
-    assert world.groups()["ns/p"]["allocatedPods"] == ["uid-p"]
-    assert replay(tmp_path)[1] == world.snapshot()
+    cluster.create("p", spec_text(leaf_cells=2), node="n0", annotations=notes)
+    cluster.service.close()
+    assert cluster.groups()["ns/p"]["allocatedPods"] == ["uid-p"]
+    assert replay(tmp_path)[1] == cluster.snapshot()
 
 
 def test_a_split_is_repeated_by_a_replay(tmp_path: Path) -> None:
@@ -237,26 +246,26 @@ def test_lost_leaf_cells_are_repeated_by_a_replay(tmp_path: Path) -> None:
     """So are the decisions on what is left of the node, and those of the replay before they are there again."""
     recorder = start_recorder(tmp_path)
     room: list[str] = []
-    ledger = Ledger(load_cluster(tmp_path / "cluster.yaml"), recorder, lambda: room.append(""), lambda _: None)
-    for name in ledger.node_names:
-        ledger.set_node(name, is_healthy=True)
-    (leaf_type,) = ledger.state.topology.leaf_type_chains
-    for name in ledger.node_names:
-        ledger.set_lost(name, leaf_type, 2, known=(3,))
+    core = Core(load_cluster(tmp_path / "cluster.yaml"), recorder, lambda: room.append(""), lambda _: None)
+    for name in core.node_names:
+        core.set_node(name, is_healthy=True)
+    (leaf_type,) = core.state.topology.leaf_type_chains
+    for name in core.node_names:
+        core.set_lost(name, leaf_type, 2, known=(3,))
     spec = {"virtualCluster": "a", "priority": -1}
     pods = [
         pod_request(uid, uid, "ns", {SCHEDULING_SPEC: json.dumps(spec | {"leafCellNumber": count})})
         for uid, count in (("p", 4), ("q", 2))
     ]
-    answers = [decide(ledger, pod) for pod in pods]
+    answers = [decide(core, pod) for pod in pods]
     assert [isinstance(answer, Bind) for answer in answers] == [False, True]
     told = len(room)
-    ledger.set_lost(ledger.node_names[0], leaf_type, 0)
+    core.set_lost(core.node_names[0], leaf_type, 0)
     assert len(room) > told
     recorder.close()
     results, state = replay(tmp_path)
     assert results == [decision_result(answer) for answer in answers]
-    assert state == ledger.snapshot()
+    assert state == core.snapshot()
 
 
 def test_a_reservation_is_repeated_by_a_replay(tmp_path: Path) -> None:
@@ -268,7 +277,7 @@ def test_a_reservation_is_repeated_by_a_replay(tmp_path: Path) -> None:
     urgent["affinityGroup"] = gang["affinityGroup"] | {"name": "urgent"}
     victims = [pod_request(uid, uid, "ns", {SCHEDULING_SPEC: json.dumps(weak)}) for uid in ("x", "y")]
     waiting = [pod_request(uid, uid, "ns", {SCHEDULING_SPEC: json.dumps(urgent)}) for uid in ("p", "q")]
-    first, second = (Ledger(spec, recorder, lambda: None, lambda _: None) for _ in range(2))
+    first, second = (Core(spec, recorder, lambda: None, lambda _: None) for _ in range(2))
     for name in first.node_names:
         first.set_node(name, is_healthy=True)
     infos = [bind.bind_info for pod in victims if isinstance(bind := decide(first, pod), Bind)]
@@ -287,8 +296,8 @@ def test_a_reservation_is_repeated_by_a_replay(tmp_path: Path) -> None:
     assert replay(tmp_path)[1] == second.snapshot()
 
 
-def decide(ledger: Ledger, pod: PodRequest) -> Decision:
-    return ledger.decide(pod, Phase.PREEMPTING, None, commit=True)
+def decide(core: Core, pod: PodRequest) -> Decision:
+    return core.decide(pod, Phase.PREEMPTING, None, commit=True)
 
 
 @pytest.mark.parametrize(

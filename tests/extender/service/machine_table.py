@@ -1,6 +1,6 @@
 """The machine alone in tests: stimuli in few words, effects and answers as short texts.
 
-A cluster of four nodes of four GPUs, as in `world`; VC a owns two of them, VC b one. The machine leads unless told
+A cluster of four nodes of four GPUs, as in `cluster`; VC a owns two of them, VC b one. The machine leads unless told
 otherwise, and the clock stands still until `wait`.
 """
 
@@ -45,8 +45,17 @@ from hived_extender.service.stimuli import (
     TryWaiting,
     Wrote,
 )
-from tests.extender.service.gang_world import RULES, koordinator
-from tests.extender.service.world import NODES, Json, cluster_spec, filter_args, node, preempt_args, spec_text, to_pod
+from tests.extender.service.small_cluster import (
+    NODES,
+    Json,
+    cluster_spec,
+    filter_args,
+    node,
+    preempt_args,
+    spec_text,
+    to_pod,
+)
+from tests.extender.service.small_gangs import RULES, koordinator
 
 ERRORS: dict[str, HivedError] = {
     "silent": KubeError(0, "NoAnswer", "it is away"),

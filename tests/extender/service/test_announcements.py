@@ -247,7 +247,7 @@ def test_of_thousands_of_pods_each_is_told_of_once(telling: Telling) -> None:
 
 
 def test_only_the_last_pods_are_remembered_while_the_api_server_does_not_answer() -> None:
-    telling = Telling(board_limit=500)
+    telling = Telling(pod_limit=500)
     refs = [Ref(f"u-{number}", "default", f"p-{number}") for number in range(5000)]
     tracemalloc.start()
     for ref in refs:

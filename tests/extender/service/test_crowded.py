@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from hived_extender.service.preemptions import PreemptionPolicy
-from tests.extender.service.world import (
+from tests.extender.service.small_cluster import (
     NODES,
     Json,
-    World,
+    SmallCluster,
     filter_args,
     node_json,
     pod_json,
@@ -21,7 +21,7 @@ QUIET_S = 60.0
 """In which all pods that would leave by mistake would be told to; a busy machine only makes a test see less of it."""
 
 
-class CrowdedWorld(World):
+class CrowdedCluster(SmallCluster):
     """Each node has 8 CPUs, four leaf cells and an opportunistic pod on all of these that asks for 4 CPUs."""
 
     def __init__(self) -> None:
@@ -61,59 +61,59 @@ class CrowdedWorld(World):
 
 
 @pytest.fixture
-def world() -> CrowdedWorld:
-    return CrowdedWorld()
+def cluster() -> CrowdedCluster:
+    return CrowdedCluster()
 
 
-def assert_nobody_leaves(world: CrowdedWorld) -> None:
-    world.pass_time(QUIET_S)
-    assert world.kube.leaving == []
+def assert_nobody_leaves(cluster: CrowdedCluster) -> None:
+    cluster.pass_time(QUIET_S)
+    assert cluster.kube.leaving == []
 
 
-def test_nobody_leaves_nodes_that_stay_too_full_for_a_pod_that_was_never_asked_about(world: CrowdedWorld) -> None:
-    world.fill("4")
-    world.urgent()
-    assert_nobody_leaves(world)
-    world.service.close()
+def test_nobody_leaves_nodes_that_stay_too_full_for_a_pod_that_was_never_asked_about(cluster: CrowdedCluster) -> None:
+    cluster.fill("4")
+    cluster.urgent()
+    assert_nobody_leaves(cluster)
+    cluster.service.close()
 
 
-def test_nobody_leaves_a_node_on_which_too_little_has_become_free(world: CrowdedWorld) -> None:
-    world.fill("4")
-    tiny = world.fill("100m")
-    world.service.filter_nodes(filter_args(world.urgent(), []))
+def test_nobody_leaves_a_node_on_which_too_little_has_become_free(cluster: CrowdedCluster) -> None:
+    cluster.fill("4")
+    tiny = cluster.fill("100m")
+    cluster.service.filter_nodes(filter_args(cluster.urgent(), []))
     for pod in tiny:
-        world.delete(pod)
-    assert_nobody_leaves(world)
-    world.service.close()
+        cluster.delete(pod)
+    assert_nobody_leaves(cluster)
+    cluster.service.close()
 
 
-def test_one_node_is_emptied_in_vain_and_not_the_next_one_too(world: CrowdedWorld) -> None:
-    world.urgent()
-    world.until(lambda: world.kube.leaving)
-    ((_, name),) = world.kube.leaving
-    world.delete(world.kube.pods[name])
-    world.pass_time(QUIET_S)
-    assert len(world.kube.leaving) == 1
-    world.service.close()
+def test_one_node_is_emptied_in_vain_and_not_the_next_one_too(cluster: CrowdedCluster) -> None:
+    cluster.urgent()
+    cluster.until(lambda: cluster.kube.leaving)
+    ((_, name),) = cluster.kube.leaving
+    cluster.delete(cluster.kube.pods[name])
+    cluster.pass_time(QUIET_S)
+    assert len(cluster.kube.leaving) == 1
+    cluster.service.close()
 
 
-def untaint(world: CrowdedWorld) -> Callable[[], None]:
-    world.set_nodes(taints=[{"key": "maintenance", "effect": "NoSchedule"}])
-    return world.set_nodes
+def untaint(cluster: CrowdedCluster) -> Callable[[], None]:
+    cluster.set_nodes(taints=[{"key": "maintenance", "effect": "NoSchedule"}])
+    return cluster.set_nodes
 
 
-def others_leave(world: CrowdedWorld) -> Callable[[], None]:
-    others = world.fill("4")
-    return lambda: [world.delete(pod) for pod in others] and None
+def others_leave(cluster: CrowdedCluster) -> Callable[[], None]:
+    others = cluster.fill("4")
+    return lambda: [cluster.delete(pod) for pod in others] and None
 
 
 @pytest.mark.parametrize("obstacle", [untaint, others_leave])
 def test_a_pod_that_was_never_asked_about_gets_room_once_nodes_would_do(
-    world: CrowdedWorld, obstacle: Callable[[CrowdedWorld], Callable[[], None]]
+    cluster: CrowdedCluster, obstacle: Callable[[CrowdedCluster], Callable[[], None]]
 ) -> None:
-    clear = obstacle(world)
-    world.urgent()
-    assert_nobody_leaves(world)
+    clear = obstacle(cluster)
+    cluster.urgent()
+    assert_nobody_leaves(cluster)
     clear()
-    world.until(lambda: world.kube.leaving)
-    world.service.close()
+    cluster.until(lambda: cluster.kube.leaving)
+    cluster.service.close()

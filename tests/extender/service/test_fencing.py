@@ -13,14 +13,14 @@ from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
 from hived_extender.pods.wire import BindArgs
 from hived_extender.service.preemptions import PreemptionPolicy
 from hived_extender.service.service import Service
-from hived_extender.service.verbs import Patience
+from hived_extender.service.verbs import VerbSettings
 from tests.extender.service.by_hand import ByHand
-from tests.extender.service.world import (
+from tests.extender.service.small_cluster import (
     NODES,
     PATIENCE_S,
     FakeKube,
     Json,
-    World,
+    SmallCluster,
     cluster_spec,
     filter_args,
     node,
@@ -91,7 +91,7 @@ class Drama:
             Service(
                 cluster_spec(),
                 self.kube,
-                patience=Patience(force_bind_threshold=1000, nudge_delay_s=1000),
+                verb_settings=VerbSettings(force_bind_threshold=1000, wake_delay_s=1000),
                 preemption=PreemptionPolicy(by_service=False),
                 run=ByHand,  # nobody tells anybody of pods, which would give them other versions
             )
@@ -316,9 +316,9 @@ def test_another_pod_of_the_name_is_not_touched() -> None:
 
 
 def test_a_pod_that_may_not_be_touched_does_not_keep_a_replica_from_leading(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(is_leading=False)
-    world.create("p")
-    world.kube.refusals.append(KubeError(403, "Forbidden", "a policy forbids to change this pod"))
-    world.lead()
-    assert world.service.is_ready
+    cluster = SmallCluster(is_leading=False)
+    cluster.create("p")
+    cluster.kube.refusals.append(KubeError(403, "Forbidden", "a policy forbids to change this pod"))
+    cluster.lead()
+    assert cluster.service.is_ready
     assert "a pod cannot be fenced" in caplog.messages

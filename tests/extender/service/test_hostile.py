@@ -17,8 +17,8 @@ from hived.groups import nodes_of_pods
 from hived.scheduler import check_invariants
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
-from hived_extender.service.verbs import Patience
-from tests.extender.service.world import NODES, World, node, pod_json, preempt_args, spec_text, to_pod
+from hived_extender.service.verbs import VerbSettings
+from tests.extender.service.small_cluster import NODES, SmallCluster, node, pod_json, preempt_args, spec_text, to_pod
 from tests.property.examples import examples
 
 STEPS = 300
@@ -27,10 +27,10 @@ GARBAGE = ("{", "null", '{"node": "n0", "leafCellIsolation": [0], "affinityGroup
 
 
 class Saboteur:
-    """Does to a world whatever Kubernetes and its users may do."""
+    """Does to a cluster whatever Kubernetes and its users may do."""
 
     def __init__(self, seed: int) -> None:
-        self.world = World(patience=Patience(force_bind_threshold=10**9, nudge_delay_s=NEVER_S))
+        self.cluster = SmallCluster(verb_settings=VerbSettings(force_bind_threshold=10**9, wake_delay_s=NEVER_S))
         self.random = random.Random(seed)
         self.count = 0
         self.unreported: list[str] = []
@@ -49,13 +49,13 @@ class Saboteur:
 
     def pod(self) -> Any:
         """Any pod; there is always one."""
-        if not self.world.kube.pods:
+        if not self.cluster.kube.pods:
             self.create()
-        return self.random.choice(list(self.world.kube.pods.values()))
+        return self.random.choice(list(self.cluster.kube.pods.values()))
 
     def unbound_pod(self) -> Any:
         """A pod without a node if there is one."""
-        unbound = [pod for pod in self.world.kube.pods.values() if not pod["spec"]["nodeName"]]
+        unbound = [pod for pod in self.cluster.kube.pods.values() if not pod["spec"]["nodeName"]]
         return self.random.choice(unbound) if unbound else self.pod()
 
     def spec(self) -> str:
@@ -70,59 +70,59 @@ class Saboteur:
         """A pod; the one that had its name before is reported gone at once, later or never."""
         self.count += 1
         name = f"p{self.random.randrange(20)}"
-        old = self.world.kube.pods.get(name)
-        self.world.kube.add(pod_json(name, self.spec(), uid=f"u{self.count}"))
+        old = self.cluster.kube.pods.get(name)
+        self.cluster.kube.add(pod_json(name, self.spec(), uid=f"u{self.count}"))
         if old is not None:
             self.unreported.append(old["metadata"]["uid"])
             if self.may(0.5):
                 self.report()
-        self.world.see(self.world.kube.pods[name])
+        self.cluster.see(self.cluster.kube.pods[name])
 
     def report(self) -> None:
         if self.unreported:
-            self.world.service.pod_gone(self.unreported.pop())
+            self.cluster.service.pod_gone(self.unreported.pop())
 
     def ask(self) -> None:
         pod = self.unbound_pod()
         offered = [name for name in NODES if self.may(0.9)]
-        chosen = self.world.filter(pod, offered).get("NodeNames")
+        chosen = self.cluster.filter(pod, offered).get("NodeNames")
         if chosen and self.may(0.8):
             if self.may(0.2):
-                self.world.kube.refusals.append(KubeError(self.random.choice([0, 404, 409, 500]), "Refused", "no"))
+                self.cluster.kube.refusals.append(KubeError(self.random.choice([0, 404, 409, 500]), "Refused", "no"))
             try:
-                self.world.bind(pod, chosen[0])
+                self.cluster.bind(pod, chosen[0])
             finally:
-                self.world.kube.refusals.clear()
+                self.cluster.kube.refusals.clear()
             if self.may(0.7):
-                self.world.see(pod)
+                self.cluster.see(pod)
 
     def preempt(self) -> None:
         candidates = [name for name in NODES if self.may(0.9)]
         args = preempt_args(self.unbound_pod(), candidates)
-        answer = self.world.service.preempt_victims(args).node_name_to_meta_victims
+        answer = self.cluster.service.preempt_victims(args).node_name_to_meta_victims
         victims = {victim.uid for on_node in (answer or {}).values() for victim in on_node.pods}
         if self.may(0.7):
-            for pod in list(self.world.kube.pods.values()):
+            for pod in list(self.cluster.kube.pods.values()):
                 if pod["metadata"]["uid"] in victims:
-                    self.world.delete(pod)
+                    self.cluster.delete(pod)
 
     def look(self) -> None:
-        self.world.see(self.pod())
+        self.cluster.see(self.pod())
 
     def delete(self) -> None:
-        self.world.delete(self.pod())
+        self.cluster.delete(self.pod())
 
     def complete(self) -> None:
         pod = self.pod()
         pod["status"]["phase"] = self.random.choice(["Succeeded", "Failed"])
-        self.world.see(pod)
-        del self.world.kube.pods[pod["metadata"]["name"]]
+        self.cluster.see(pod)
+        del self.cluster.kube.pods[pod["metadata"]["name"]]
 
     def change_spec(self) -> None:
         pod = self.unbound_pod()
         pod["metadata"]["annotations"][SCHEDULING_SPEC] = self.spec() if self.may(0.8) else "{"
         if self.may(0.5):
-            self.world.see(pod)
+            self.cluster.see(pod)
 
     def bind_behind_our_back(self) -> None:
         """Somebody binds a pod, with the annotations of another, garbage or none."""
@@ -130,7 +130,7 @@ class Saboteur:
         if pod["spec"]["nodeName"]:
             return
         notes = pod["metadata"]["annotations"]
-        others = [other["metadata"]["annotations"] for other in self.world.kube.pods.values()]
+        others = [other["metadata"]["annotations"] for other in self.cluster.kube.pods.values()]
         placed = [other for other in others if other.get(BIND_INFO, "") not in ("", *GARBAGE)]
         pod["spec"]["nodeName"] = self.random.choice(NODES)
         if placed and self.may(0.7):
@@ -140,32 +140,32 @@ class Saboteur:
             pod["spec"]["nodeName"] = json.loads(notes[BIND_INFO])["node"]
         elif self.may(0.5):
             notes[BIND_INFO] = self.random.choice(GARBAGE)
-        self.world.see(pod)
+        self.cluster.see(pod)
 
     def turn_node(self) -> None:
         name = self.random.choice(NODES)
         if self.may(0.2):
-            self.world.service.node_gone(node(name))
+            self.cluster.service.node_gone(node(name))
         else:
-            self.world.service.node_seen(node(name, is_ready=self.may(0.8), is_cordoned=self.may(0.1)))
+            self.cluster.service.node_seen(node(name, is_ready=self.may(0.8), is_cordoned=self.may(0.1)))
 
     def nodes_of_held_cells(self) -> Iterator[tuple[str, str]]:
         """For every pod that holds cells and still exists: its node, "" if it has none yet, and that of the cells."""
-        true = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in self.world.kube.pods.values()}
-        state = self.world.state
+        true = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in self.cluster.kube.pods.values()}
+        state = self.cluster.state
         for group in state.groups.values():
             yield from ((true[pod.uid], held) for held, pod in nodes_of_pods(state, group) if pod.uid in true)
 
     def change_term(self) -> None:
         """Another replica led for a moment, or nobody did."""
-        self.world.service.follow("for a change")
+        self.cluster.service.follow("for a change")
         if self.may(0.5):
             self.look()
-        self.world.lead()
+        self.cluster.lead()
 
     def list_again(self) -> None:
         """The watch has expired; whatever was not reported is simply missing from the list."""
-        self.world.service.sync_pods([to_pod(pod) for pod in self.world.kube.pods.values()])
+        self.cluster.service.sync_pods([to_pod(pod) for pod in self.cluster.kube.pods.values()])
         self.unreported.clear()
 
 
@@ -179,19 +179,19 @@ def only_what_the_test_does(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(examples(12)))
 def test_nothing_that_happens_to_pods_breaks_the_state_or_stays_behind(seed: int) -> None:
     saboteur = Saboteur(seed)
-    world = saboteur.world
+    cluster = saboteur.cluster
     for _ in range(STEPS):
         with suppress(UserError):
             saboteur.step()
-        assert world.service.fault == ""
-        check_invariants(world.state)
-        assert sum(world.pod_counts().values()) == len(world.kube.pods) + len(saboteur.unreported)
+        assert cluster.service.fault == ""
+        check_invariants(cluster.state)
+        assert sum(cluster.pod_counts().values()) == len(cluster.kube.pods) + len(saboteur.unreported)
         assert all(true in ("", held) for true, held in saboteur.nodes_of_held_cells())
-    world.service.sync_pods([])
-    world.service.sync_nodes([node(name) for name in NODES])
-    assert world.snapshot() == ({}, {}, {})
-    assert world.pod_counts() == {}
-    world.service.close()
+    cluster.service.sync_pods([])
+    cluster.service.sync_nodes([node(name) for name in NODES])
+    assert cluster.snapshot() == ({}, {}, {})
+    assert cluster.pod_counts() == {}
+    cluster.service.close()
 
 
 @pytest.mark.parametrize("seed", range(examples(4)))
@@ -200,19 +200,19 @@ def test_a_restart_after_all_that_finds_a_sound_state(seed: int) -> None:
     for _ in range(STEPS):
         with suppress(UserError):
             saboteur.step()
-    restarted = World()
-    restarted.service.sync_pods([to_pod(pod) for pod in saboteur.world.kube.pods.values()])
+    restarted = SmallCluster()
+    restarted.service.sync_pods([to_pod(pod) for pod in saboteur.cluster.kube.pods.values()])
     assert restarted.service.fault == ""
     check_invariants(restarted.state)
 
 
 def test_no_amount_of_resources_stops_the_service() -> None:
-    world = World()
+    cluster = SmallCluster()
     resources = {"requests": {"memory": "9223372036854775807"}}
     containers = [{"name": f"c{number}", "resources": resources} for number in range(8192)]
-    world.service.pod_seen(to_pod({
+    cluster.service.pod_seen(to_pod({
         "metadata": {"name": "greedy", "namespace": "evil", "uid": "greedy"},
         "spec": {"nodeName": NODES[0], "containers": containers},
     }))  # fmt: skip
-    assert world.service.fault == ""
-    world.service.close()
+    assert cluster.service.fault == ""
+    cluster.service.close()

@@ -23,7 +23,7 @@ from hived_extender.service.preemptions import PreemptionPolicy
 from hived_extender.service.service import Service
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.kube.lease_clock import LeaseClock
-from tests.extender.service.world import (
+from tests.extender.service.small_cluster import (
     CONFIG,
     cluster_spec,
     filter_body,
@@ -101,7 +101,7 @@ class Replicas:
         body["spec"]["containers"][0]["resources"]["requests"] = body["spec"]["containers"][0]["resources"]["limits"]
         pod = self.kube.create("/api/v1/namespaces/ns/pods", {"apiVersion": "v1", "kind": "Pod", **body})
         for extender in self.extenders:
-            wait_until(lambda extender=extender: extender.service.machine.facts.pods.get(pod["metadata"]["uid"]))
+            wait_until(lambda extender=extender: extender.service.machine.cache.pods.get(pod["metadata"]["uid"]))
         return pod
 
     def run_out(self, is_so: Callable[[], object]) -> None:

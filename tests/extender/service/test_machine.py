@@ -31,7 +31,7 @@ from hived_extender.service.stimuli import (
     WhatIfAsked,
 )
 from tests.extender.service.machine_table import Table
-from tests.extender.service.world import CONFIG
+from tests.extender.service.small_cluster import CONFIG
 
 FULL = "own p q; place p q; settle; "
 """VC a has no room left; pod p is on n0 and q on n3."""
@@ -95,7 +95,7 @@ def row(sentence: str, given: str, when: str, sent: Iterable[str] = (), answer: 
     return pytest.param(Row(sentence, given, when, list(sent), answer, more), id=sentence)
 
 
-CONFIGURATION = load_text(CONFIG, "world.yaml", environ={})
+CONFIGURATION = load_text(CONFIG, "small.yaml", environ={})
 OTHER = load_text(CONFIG.replace("cellNumber: 2}]", "cellNumber: 1}]"), "other.yaml", environ={})
 SLICE = msgspec.convert(
     {"metadata": {"name": "s"}, "spec": {"nodeName": "n0", "driver": "gpu.nvidia.com", "devices": []}}, ResourceSlice
@@ -105,8 +105,8 @@ SLICE = msgspec.convert(
 def switched(table: Table) -> Stimulus:
     """VC a has one node instead of two, which is known to a state that holds what is held."""
     successor = Successor(OTHER.cluster)
-    successor.catch_up(table.machine.terms.holdings())
-    return Switched(OTHER, successor.ledger, successor.losses, successor.unaccounted)
+    successor.catch_up(table.machine.terms.inputs())
+    return Switched(OTHER, successor.core, successor.losses, successor.unaccounted)
 
 
 OTHERS: dict[str, Callable[[Table], Stimulus]] = {

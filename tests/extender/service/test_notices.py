@@ -2,7 +2,7 @@
 
 import math
 
-from hived_extender.service.notices import ALLOCATED, Announced, Board, Condition, Notice, Pace, Reason
+from hived_extender.service.notices import ALLOCATED, Announced, Condition, Notice, Pace, PodNotices, Reason
 
 PACE = Pace(hold_s=0, change_s=0, repeat_s=10, burst=4, refill_s=300, reserve=2)
 WAITING = Condition(False, "Waiting", "no room")
@@ -10,11 +10,11 @@ HAS_CELLS = Condition(True, ALLOCATED, "node n1")
 AWAY = Announced(0, is_away=True)
 
 
-def board() -> Board:
-    return Board("u", "ns", "p", PACE, 0.0)
+def notices() -> PodNotices:
+    return PodNotices("u", "ns", "p", PACE, 0.0)
 
 
-def tell(one: Board, now: float) -> list[tuple[str, str, int]]:
+def tell(one: PodNotices, now: float) -> list[tuple[str, str, int]]:
     """Write what is due: reason, message, times."""
     taken = one.take(now)
     has_looked = taken.condition is not None
@@ -22,13 +22,13 @@ def tell(one: Board, now: float) -> list[tuple[str, str, int]]:
     return [(notice.reason.value, notice.message, notice.times) for notice in taken.notices]
 
 
-def say_and_tell(one: Board, message: str, now: float) -> list[tuple[str, str, int]]:
+def say_and_tell(one: PodNotices, message: str, now: float) -> list[tuple[str, str, int]]:
     one.say(Reason.WAITING, message, now, now)
     return tell(one, now)
 
 
 def test_the_same_words_are_told_again_after_a_while_with_their_count() -> None:
-    one = board()
+    one = notices()
     assert say_and_tell(one, "no room", 0) == [("Waiting", "no room", 1)]
     for second in range(1, 10):
         assert say_and_tell(one, "no room", second) == []
@@ -38,7 +38,7 @@ def test_the_same_words_are_told_again_after_a_while_with_their_count() -> None:
 
 
 def test_other_words_are_told_at_once_until_the_tokens_are_spent() -> None:
-    one = board()
+    one = notices()
     told = [say_and_tell(one, f"reason {number}", number) for number in range(6)]
     assert [bool(each) for each in told] == [True] * 4 + [False] * 2
     assert tell(one, 299) == []
@@ -46,20 +46,20 @@ def test_other_words_are_told_at_once_until_the_tokens_are_spent() -> None:
 
 
 def test_words_that_flap_are_told_once_per_refill_for_ever() -> None:
-    one = board()
+    one = notices()
     told = sum(len(say_and_tell(one, "ab"[second % 2], second)) for second in range(3600))
     assert told == PACE.burst + 3599 // PACE.refill_s
 
 
 def test_repeats_leave_tokens_for_other_words() -> None:
-    one = board()
+    one = notices()
     told = sum(len(say_and_tell(one, "no room", second)) for second in range(250))
     assert told == PACE.burst - PACE.reserve
     assert say_and_tell(one, "a bad node", 250) == [("Waiting", "a bad node", 1)]
 
 
 def test_being_scheduled_is_told_without_a_token_and_ends_an_untold_wait() -> None:
-    one = board()
+    one = notices()
     for number in range(8):
         say_and_tell(one, f"reason {number}", 0)
     one.say(Reason.SCHEDULED, "node n1", 1, 1)
@@ -68,14 +68,14 @@ def test_being_scheduled_is_told_without_a_token_and_ends_an_untold_wait() -> No
 
 
 def test_a_preempting_pod_no_longer_waits() -> None:
-    one = board()
+    one = notices()
     one.say(Reason.WAITING, "no room", 0, 0)
     one.say(Reason.PREEMPTING, "victims", 0, 0)
     assert tell(one, 0) == [("Preempting", "victims", 1)]
 
 
 def test_what_could_not_be_written_is_told_later_with_its_count() -> None:
-    one = board()
+    one = notices()
     one.say(Reason.WAITING, "no room", 5.0, 5.0)
     taken = one.take(5).notices
     one.say(Reason.WAITING, "no room", 6.0, 6.0)
@@ -89,7 +89,7 @@ def test_what_could_not_be_written_is_not_told_when_it_is_over() -> None:
         lambda one: one.say(Reason.PREEMPTING, "victims", 1, 1),
         lambda one: one.leave(),
     ):
-        one = board()
+        one = notices()
         one.say(Reason.WAITING, "no room", 0, 0)
         taken = one.take(0).notices
         end(one)
@@ -98,7 +98,7 @@ def test_what_could_not_be_written_is_not_told_when_it_is_over() -> None:
 
 
 def test_of_a_pod_that_is_gone_only_what_befell_it_is_told() -> None:
-    one = board()
+    one = notices()
     one.say(Reason.PREEMPTED, "its cells are needed", 0, 0)
     one.say(Reason.WAITING, "no room", 0, 0)
     one.want(WAITING, 0)
@@ -108,7 +108,7 @@ def test_of_a_pod_that_is_gone_only_what_befell_it_is_told() -> None:
 
 
 def test_a_condition_is_due_only_while_it_differs() -> None:
-    one = board()
+    one = notices()
     one.want(WAITING, 0)
     assert one.take(0).condition == WAITING
     one.know(WAITING)
@@ -117,7 +117,7 @@ def test_a_condition_is_due_only_while_it_differs() -> None:
 
 
 def test_that_a_pod_has_cells_is_written_only_over_the_opposite() -> None:
-    fresh, waited = board(), board()
+    fresh, waited = notices(), notices()
     waited.observe(WAITING)
     for one in (fresh, waited):
         one.want(HAS_CELLS, 0)
@@ -126,7 +126,7 @@ def test_that_a_pod_has_cells_is_written_only_over_the_opposite() -> None:
 
 
 def test_a_wait_that_is_being_written_when_the_pod_is_scheduled_is_taken_back() -> None:
-    one = board()
+    one = notices()
     one.want(WAITING, 0)
     taken = one.take(0).condition
     one.want(HAS_CELLS, 0)
@@ -136,7 +136,7 @@ def test_a_wait_that_is_being_written_when_the_pod_is_scheduled_is_taken_back() 
 
 
 def test_our_own_write_is_newer_than_what_a_watch_shows() -> None:
-    one = board()
+    one = notices()
     one.observe(WAITING)
     one.observe(None)
     assert one.stored is None
@@ -146,7 +146,7 @@ def test_our_own_write_is_newer_than_what_a_watch_shows() -> None:
 
 
 def test_conditions_that_flap_are_limited_as_events_are() -> None:
-    one = board()
+    one = notices()
     written = 0
     for second in range(100):
         one.want(Condition(False, "Waiting", "ab"[second % 2]), second)
@@ -160,8 +160,8 @@ def test_conditions_that_flap_are_limited_as_events_are() -> None:
 PATIENT = Pace(hold_s=1.5, change_s=5, repeat_s=10, burst=4, refill_s=300, reserve=2)
 
 
-def patient() -> Board:
-    return Board("u", "ns", "p", PATIENT, 0.0)
+def patient() -> PodNotices:
+    return PodNotices("u", "ns", "p", PATIENT, 0.0)
 
 
 def test_a_wait_is_told_when_it_has_lasted_a_moment_with_the_latest_reason() -> None:

@@ -9,8 +9,8 @@ from hived_extender.kube.client import KubeError
 from hived_extender.service import preemptions
 from hived_extender.service.effects import EvictPod
 from hived_extender.service.preemptions import AT_ONCE, PreemptionPolicy
-from hived_extender.service.verbs import Patience
-from tests.extender.service.world import NODES, Json, World, spec_text
+from hived_extender.service.verbs import VerbSettings
+from tests.extender.service.small_cluster import NODES, Json, SmallCluster, spec_text
 
 PROTECTED = KubeError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
 FORBIDDEN = KubeError(403, "Forbidden", 'pods "v" is forbidden')
@@ -19,11 +19,11 @@ SILENT = KubeError(0, "NoAnswer", "timed out")
 MANY = 1000
 
 
-class Crowded(World):
+class Crowded(SmallCluster):
     """Opportunistic pods of one GPU each fill all nodes, and nobody is tried again by himself."""
 
     def __init__(self, **policy: object) -> None:
-        super().__init__(preemption=PreemptionPolicy(**policy), patience=Patience(nudge_delay_s=1e6))
+        super().__init__(preemption=PreemptionPolicy(**policy), verb_settings=VerbSettings(wake_delay_s=1e6))
         for number in range(4 * len(NODES)):
             self.place(f"v{number}", spec_text("b", leaf_cells=1, priority=-1))
 
@@ -51,116 +51,116 @@ class Crowded(World):
 
 def test_victims_are_asked_once_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preemptions, "AT_ONCE", 1)
-    world = Crowded()
-    pod = world.create("p", spec_text())
-    (text,) = world.filter(pod)["FailedNodes"].values()
-    world.pass_time(60)
+    cluster = Crowded()
+    pod = cluster.create("p", spec_text())
+    (text,) = cluster.filter(pod)["FailedNodes"].values()
+    cluster.pass_time(60)
     victims = text.removeprefix("node(s) with pods to preempt: ").split(", ")
-    assert [f"ns/{name}" for _, name in world.kube.leaving] == victims
+    assert [f"ns/{name}" for _, name in cluster.kube.leaving] == victims
     assert len(set(victims)) == 4
 
 
 def test_some_evictions_go_on_side_by_side() -> None:
-    world = Crowded()
-    world.filter(world.create("g-0", spec_text(group="g", pods=2)))
-    assert len(set(world.under_way)) == AT_ONCE
+    cluster = Crowded()
+    cluster.filter(cluster.create("g-0", spec_text(group="g", pods=2)))
+    assert len(set(cluster.under_way)) == AT_ONCE
 
 
 def test_a_victim_that_was_spared_can_be_one_again() -> None:
-    world = Crowded(budgets=Budgets.RESPECT)
-    world.refuse(PROTECTED)
-    pod = world.preempt(leaf_cells=4)
-    world.by_hand.settle()
-    world.delete(pod)
-    world.preempt("q", leaf_cells=4)
-    world.pass_time(60)
-    assert world.left() == ["evicted"] * 4
+    cluster = Crowded(budgets=Budgets.RESPECT)
+    cluster.refuse(PROTECTED)
+    pod = cluster.preempt(leaf_cells=4)
+    cluster.by_hand.settle()
+    cluster.delete(pod)
+    cluster.preempt("q", leaf_cells=4)
+    cluster.pass_time(60)
+    assert cluster.left() == ["evicted"] * 4
 
 
 def test_nothing_is_remembered_of_victims_that_are_gone() -> None:
-    world = Crowded()
-    world.preempt()
-    world.by_hand.settle()
-    ((_, name),) = world.kube.leaving
-    assert list(world.service.machine._preemptions._victims) == [f"uid-{name}"]
-    world.delete(world.kube.pods[name])
-    assert world.service.machine._preemptions._victims == {}
+    cluster = Crowded()
+    cluster.preempt()
+    cluster.by_hand.settle()
+    ((_, name),) = cluster.kube.leaving
+    assert list(cluster.service.machine._preemptions._victims) == [f"uid-{name}"]
+    cluster.delete(cluster.kube.pods[name])
+    assert cluster.service.machine._preemptions._victims == {}
 
 
 def test_a_budget_that_may_be_overridden_holds_a_victim_for_the_grace_period_only() -> None:
-    world = Crowded(budgets=Budgets.OVERRIDE, grace_s=30.0)
-    world.kube.refusals = [PROTECTED] * MANY
-    world.kube.delete_pod = lambda _, name, **__: world.kube.leaving.append(("deleted", name))
-    world.preempt()
-    world.pass_time(30)
-    assert world.left() == []
-    world.pass_time(preemptions.LONGEST_WAIT_S)
-    assert world.left() == ["deleted"]
-    assert (world.count("deleted"), world.count("evicted")) == (1, None)
+    cluster = Crowded(budgets=Budgets.OVERRIDE, grace_s=30.0)
+    cluster.kube.refusals = [PROTECTED] * MANY
+    cluster.kube.delete_pod = lambda _, name, **__: cluster.kube.leaving.append(("deleted", name))
+    cluster.preempt()
+    cluster.pass_time(30)
+    assert cluster.left() == []
+    cluster.pass_time(preemptions.LONGEST_WAIT_S)
+    assert cluster.left() == ["deleted"]
+    assert (cluster.count("deleted"), cluster.count("evicted")) == (1, None)
 
 
 def test_a_budget_that_is_respected_holds_a_victim_until_it_allows() -> None:
-    world = Crowded(budgets=Budgets.RESPECT, grace_s=0.05)
-    world.refuse(*[PROTECTED] * 6)
-    world.preempt()
-    world.pass_time(600)
-    assert world.left() == ["evicted"]
-    assert world.count("refused") == 6
+    cluster = Crowded(budgets=Budgets.RESPECT, grace_s=0.05)
+    cluster.refuse(*[PROTECTED] * 6)
+    cluster.preempt()
+    cluster.pass_time(600)
+    assert cluster.left() == ["evicted"]
+    assert cluster.count("refused") == 6
 
 
 def test_a_victim_is_asked_less_and_less() -> None:
-    world = Crowded(budgets=Budgets.RESPECT)
-    world.refuse(*[PROTECTED] * MANY)
-    world.preempt()
-    world.by_hand.settle()
-    moments = [world.by_hand.at]
+    cluster = Crowded(budgets=Budgets.RESPECT)
+    cluster.refuse(*[PROTECTED] * MANY)
+    cluster.preempt()
+    cluster.by_hand.settle()
+    moments = [cluster.by_hand.at]
     for _ in range(7):
-        seen = len(world.kube.refusals)
-        world.until(lambda seen=seen: len(world.kube.refusals) < seen)
-        moments.append(world.by_hand.at)
+        seen = len(cluster.kube.refusals)
+        cluster.until(lambda seen=seen: len(cluster.kube.refusals) < seen)
+        moments.append(cluster.by_hand.at)
     waits = [later - earlier for earlier, later in pairwise(moments)]
     assert waits == pytest.approx([0.5, 1, 2, 4, 8, 10, 10], abs=0.01)
 
 
 @pytest.mark.parametrize("error", [FORBIDDEN, BROKEN, SILENT], ids=lambda error: str(error.status))
 def test_an_eviction_that_is_refused_for_another_reason_is_tried_again(error: KubeError) -> None:
-    world = Crowded()
-    world.refuse(error, error)
-    world.preempt()
-    world.pass_time(10)
-    assert (world.left(), world.count("refused")) == (["evicted"], 2)
+    cluster = Crowded()
+    cluster.refuse(error, error)
+    cluster.preempt()
+    cluster.pass_time(10)
+    assert (cluster.left(), cluster.count("refused")) == (["evicted"], 2)
 
 
 def test_the_preemptor_is_told_why_its_victim_stays() -> None:
-    world = Crowded()
-    world.refuse(FORBIDDEN)
-    world.preempt()
-    world.pass_time(10)
-    assert ("p", "PreemptionBlocked") in world.kube.events
-    ((_, name),) = world.kube.leaving
-    assert f"ns/{name} cannot be evicted: {FORBIDDEN}" in world.kube.messages
+    cluster = Crowded()
+    cluster.refuse(FORBIDDEN)
+    cluster.preempt()
+    cluster.pass_time(10)
+    assert ("p", "PreemptionBlocked") in cluster.kube.events
+    ((_, name),) = cluster.kube.leaving
+    assert f"ns/{name} cannot be evicted: {FORBIDDEN}" in cluster.kube.messages
 
 
 def test_a_victim_that_is_gone_already_is_not_asked_again() -> None:
-    world = Crowded()
-    world.refuse(KubeError(404, "NotFound", "gone"))
-    world.preempt()
-    world.pass_time(60)
-    assert (world.left(), world.count("refused")) == ([], None)
-    assert ("p", "PreemptionBlocked") not in world.kube.events
+    cluster = Crowded()
+    cluster.refuse(KubeError(404, "NotFound", "gone"))
+    cluster.preempt()
+    cluster.pass_time(60)
+    assert (cluster.left(), cluster.count("refused")) == ([], None)
+    assert ("p", "PreemptionBlocked") not in cluster.kube.events
 
 
 def test_a_conflict_is_no_proof_that_a_victim_is_gone() -> None:
-    world = Crowded()
-    world.refuse(KubeError(409, "Conflict", "a webhook says so"))
-    world.preempt()
-    world.pass_time(60)
-    assert world.left() == ["evicted"]
+    cluster = Crowded()
+    cluster.refuse(KubeError(409, "Conflict", "a webhook says so"))
+    cluster.preempt()
+    cluster.pass_time(60)
+    assert cluster.left() == ["evicted"]
 
 
 def test_only_refusals_of_a_budget_lead_to_force() -> None:
-    world = Crowded(grace_s=0.0)
-    world.refuse(KubeError(0, "NoAnswer", "away"), KubeError(503, "", "starting"))
-    world.preempt()
-    world.pass_time(60)
-    assert world.left() == ["evicted"]
+    cluster = Crowded(grace_s=0.0)
+    cluster.refuse(KubeError(0, "NoAnswer", "away"), KubeError(503, "", "starting"))
+    cluster.preempt()
+    cluster.pass_time(60)
+    assert cluster.left() == ["evicted"]

@@ -15,7 +15,7 @@ from hived_extender.service.outbox import Now
 from hived_extender.service.pods import PodName
 from hived_extender.service.runner import BusyError, Runner
 from hived_extender.service.stimuli import Closing, NodesListed, PodGone, Stimulus, TimeCame, TryWaiting, Wrote
-from tests.extender.service.world import PATIENCE_S, wait_until
+from tests.extender.service.small_cluster import PATIENCE_S, wait_until
 
 ASK = NodesListed(())
 TOUCH = TouchPod(PodName("u", "ns", "p"))
@@ -33,7 +33,7 @@ class Told:
         self.answers: dict[type, Any] = {}
         self.effects: dict[type, tuple[Effect, ...]] = {}
         self.on: Callable[[Stimulus], object] = lambda stimulus: None
-        self.facts = SimpleNamespace(ledger=None)
+        self.cache = SimpleNamespace(core=None)
 
     def handle(self, stimulus: Stimulus, now: Now) -> tuple[Any, tuple[Effect, ...]]:
         self.told.append(stimulus)

@@ -10,7 +10,7 @@ from hived_extender.service import statuses
 from hived_extender.service.effects import WriteStatuses
 from hived_extender.service.gangs.states import GangState
 from hived_extender.service.statuses import AT_ONCE, INTERVAL_S, RETRY_S
-from tests.extender.service.gang_world import GangWorld
+from tests.extender.service.small_gangs import SmallGangCluster
 
 GROUP = "pod-group.scheduling.sigs.k8s.io/"
 KEY = GangKey("ns", "g")
@@ -35,7 +35,7 @@ class Written:
         return [[key.name for key in effect.states] for effect in self.effects]
 
 
-class Telling(GangWorld):
+class Telling(SmallGangCluster):
     """Gangs of one pod each; their objects are of scheduler-plugins."""
 
     def __init__(self, **options: object) -> None:
@@ -52,122 +52,122 @@ class Telling(GangWorld):
 
 
 @pytest.fixture
-def world() -> Telling:
+def cluster() -> Telling:
     return Telling()
 
 
-def test_each_change_of_a_gang_is_written(world: Telling) -> None:
+def test_each_change_of_a_gang_is_written(cluster: Telling) -> None:
     labels = {GROUP + "name": "g", GROUP + "min-available": "2"}
     found: list[tuple[int, ...]] = []
 
     def note() -> None:
-        world.pass_time(INTERVAL_S)
-        one = world.last() or GangState()
+        cluster.pass_time(INTERVAL_S)
+        one = cluster.last() or GangState()
         found.append((one.pod_count, one.scheduled, one.running, one.succeeded, one.failed))
 
-    world.pod("a", labels=labels)
+    cluster.pod("a", labels=labels)
     note()
-    world.pod("b", labels=labels)
+    cluster.pod("b", labels=labels)
     note()
-    world.settle()
+    cluster.settle()
     note()
-    world.become("a", "Running")
+    cluster.become("a", "Running")
     note()
-    world.become("a", "Succeeded")
-    world.become("b", "Failed")
+    cluster.become("a", "Succeeded")
+    cluster.become("b", "Failed")
     note()
     assert found == [(1, 0, 0, 0, 0), (2, 0, 0, 0, 0), (2, 2, 0, 0, 0), (2, 2, 1, 0, 0), (2, 0, 0, 1, 1)]
 
 
-def test_it_is_written_what_a_gang_lacks(world: Telling) -> None:
-    world.gang("g", minimum=2)
-    world.pass_time(INTERVAL_S)
-    assert "1 of 2 pods created" in (world.last() or GangState()).obstacle
+def test_it_is_written_what_a_gang_lacks(cluster: Telling) -> None:
+    cluster.gang("g", minimum=2)
+    cluster.pass_time(INTERVAL_S)
+    assert "1 of 2 pods created" in (cluster.last() or GangState()).obstacle
 
 
-def test_a_gang_whose_pods_are_gone_is_said_to_have_none(world: Telling) -> None:
-    world.gang("g")
-    world.pass_time(INTERVAL_S)
-    world.drop("g")
-    world.pass_time(INTERVAL_S)
-    assert (world.last(), world.service.gang_state(KEY)) == (None, None)
+def test_a_gang_whose_pods_are_gone_is_said_to_have_none(cluster: Telling) -> None:
+    cluster.gang("g")
+    cluster.pass_time(INTERVAL_S)
+    cluster.drop("g")
+    cluster.pass_time(INTERVAL_S)
+    assert (cluster.last(), cluster.service.gang_state(KEY)) == (None, None)
 
 
 def test_where_a_gang_was_described_is_known_until_it_is_said_to_have_no_pods() -> None:
-    world = Telling()
-    world.pod("g", labels={"scheduling.x-k8s.io/pod-group": "g"})
-    world.pass_time(INTERVAL_S)
-    world.drop("g")
-    world.pass_time(INTERVAL_S)
-    world.service.object_seen(SOURCE)
-    world.pass_time(INTERVAL_S)
-    assert [effect.sources.get(KEY) for effect in world.written.effects] == [SOURCE, SOURCE, None]
+    cluster = Telling()
+    cluster.pod("g", labels={"scheduling.x-k8s.io/pod-group": "g"})
+    cluster.pass_time(INTERVAL_S)
+    cluster.drop("g")
+    cluster.pass_time(INTERVAL_S)
+    cluster.service.object_seen(SOURCE)
+    cluster.pass_time(INTERVAL_S)
+    assert [effect.sources.get(KEY) for effect in cluster.written.effects] == [SOURCE, SOURCE, None]
 
 
-def test_changes_that_follow_each_other_are_written_once(world: Telling) -> None:
-    world.gang("g")
-    world.by_hand.settle()
-    world.settle()
-    world.become("g", "Running")
-    world.pass_time(INTERVAL_S / 2)
-    assert len(world.written.effects) == 1
-    world.pass_time(INTERVAL_S)
-    assert len(world.written.effects) == 2
-    world.pass_time(60)
-    assert len(world.written.effects) == 2
+def test_changes_that_follow_each_other_are_written_once(cluster: Telling) -> None:
+    cluster.gang("g")
+    cluster.by_hand.settle()
+    cluster.settle()
+    cluster.become("g", "Running")
+    cluster.pass_time(INTERVAL_S / 2)
+    assert len(cluster.written.effects) == 1
+    cluster.pass_time(INTERVAL_S)
+    assert len(cluster.written.effects) == 2
+    cluster.pass_time(60)
+    assert len(cluster.written.effects) == 2
 
 
 def test_many_gangs_are_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statuses, "AT_ONCE", 2)
     assert AT_ONCE > 2
-    world = Telling(is_leading=False)
-    world.gang("a", "b", "c")
-    world.lead()
-    world.pass_time(INTERVAL_S)
-    assert world.written.keys() == [["a", "b"], ["c"]]
+    cluster = Telling(is_leading=False)
+    cluster.gang("a", "b", "c")
+    cluster.lead()
+    cluster.pass_time(INTERVAL_S)
+    assert cluster.written.keys() == [["a", "b"], ["c"]]
 
 
 def test_what_changes_while_another_leads_is_written_afterwards() -> None:
-    world = Telling(is_leading=False)
-    world.gang("g")
-    world.pass_time(60)
-    assert world.written.effects == []
-    world.lead()
-    world.pass_time(60)
-    assert world.written.keys() == [["g"]]
+    cluster = Telling(is_leading=False)
+    cluster.gang("g")
+    cluster.pass_time(60)
+    assert cluster.written.effects == []
+    cluster.lead()
+    cluster.pass_time(60)
+    assert cluster.written.keys() == [["g"]]
 
 
 def test_a_follower_does_not_remember_every_gang_there_ever_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statuses, "FORGET_FROM", 100)
-    world = Telling(is_leading=False)
-    world.gang("g")
+    cluster = Telling(is_leading=False)
+    cluster.gang("g")
     for number in range(100):
-        world.service.object_seen(ObjectRef(podgroup.KIND.name, "ns", f"gone-{number}"))
-    assert len(world.service.machine._statuses.pending) < 100
-    assert KEY in world.service.machine._statuses.pending
+        cluster.service.object_seen(ObjectRef(podgroup.KIND.name, "ns", f"gone-{number}"))
+    assert len(cluster.service.machine._statuses.pending) < 100
+    assert KEY in cluster.service.machine._statuses.pending
 
 
-def test_a_gang_that_was_changed_by_others_meanwhile_is_looked_at_again_soon(world: Telling) -> None:
-    world.written.answers = [((KEY,), ())]
-    world.gang("g")
-    world.pass_time(2 * INTERVAL_S)
-    assert world.written.keys() == [["g"], ["g"]]
+def test_a_gang_that_was_changed_by_others_meanwhile_is_looked_at_again_soon(cluster: Telling) -> None:
+    cluster.written.answers = [((KEY,), ())]
+    cluster.gang("g")
+    cluster.pass_time(2 * INTERVAL_S)
+    assert cluster.written.keys() == [["g"], ["g"]]
 
 
-def test_a_gang_whose_status_is_refused_is_tried_again_later(world: Telling) -> None:
-    world.written.answers = [((), (KEY,))]
-    world.gang("g")
-    world.pass_time(0.9 * RETRY_S)
-    assert len(world.written.effects) == 1
-    world.pass_time(RETRY_S)
-    assert len(world.written.effects) == 2
+def test_a_gang_whose_status_is_refused_is_tried_again_later(cluster: Telling) -> None:
+    cluster.written.answers = [((), (KEY,))]
+    cluster.gang("g")
+    cluster.pass_time(0.9 * RETRY_S)
+    assert len(cluster.written.effects) == 1
+    cluster.pass_time(RETRY_S)
+    assert len(cluster.written.effects) == 2
 
 
-def test_a_gang_whose_status_is_refused_does_not_hold_up_others(world: Telling) -> None:
-    world.written.answers = [((), (KEY,))]
-    world.gang("g")
-    world.by_hand.settle()
-    world.gang("other")
-    world.become("g", "Running")
-    world.pass_time(INTERVAL_S)
-    assert world.written.keys() == [["g"], ["other"]]
+def test_a_gang_whose_status_is_refused_does_not_hold_up_others(cluster: Telling) -> None:
+    cluster.written.answers = [((), (KEY,))]
+    cluster.gang("g")
+    cluster.by_hand.settle()
+    cluster.gang("other")
+    cluster.become("g", "Running")
+    cluster.pass_time(INTERVAL_S)
+    assert cluster.written.keys() == [["g"], ["other"]]

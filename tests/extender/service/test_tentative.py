@@ -8,85 +8,85 @@ from hived_extender.service.effects import Effect
 from hived_extender.service.outbox import Now
 from hived_extender.service.preemptions import PreemptionPolicy
 from hived_extender.service.stimuli import FilterAsked
-from tests.extender.service.gang_world import GangWorld, koordinator
-from tests.extender.service.world import NODES, Json, World, filter_args, spec_text
+from tests.extender.service.small_cluster import NODES, Json, SmallCluster, filter_args, spec_text
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 
-def foresee(world: World, pod: Json, nodes: object = NODES) -> tuple[PodOutcome, tuple[Effect, ...]]:
+def foresee(cluster: SmallCluster, pod: Json, nodes: object = NODES) -> tuple[PodOutcome, tuple[Effect, ...]]:
     args: FilterArgs = filter_args(pod, nodes)
-    reading = world.service._reading(args.pod)
-    machine = world.service.machine
-    answer, effects = machine.handle(FilterAsked(args, reading, tentatively=True), Now(world.by_hand.at))
+    reading = cluster.service._reading(args.pod)
+    machine = cluster.service.machine
+    answer, effects = machine.handle(FilterAsked(args, reading, tentatively=True), Now(cluster.by_hand.at))
     assert isinstance(answer, PodOutcome)
     return answer, effects
 
 
 def test_a_pod_is_told_the_node_that_it_would_get() -> None:
-    world = World()
-    pod = world.create("p")
-    world.pass_time(5.0)
-    before, patches = world.snapshot(), list(world.kube.patches)
-    answer, effects = foresee(world, pod)
-    assert (answer.outcome, effects, world.snapshot()) == ("bind", (), before)
-    assert world.kube.patches == patches
-    assert world.filter(pod) == {"NodeNames": [answer.node]}
+    cluster = SmallCluster()
+    pod = cluster.create("p")
+    cluster.pass_time(5.0)
+    before, patches = cluster.snapshot(), list(cluster.kube.patches)
+    answer, effects = foresee(cluster, pod)
+    assert (answer.outcome, effects, cluster.snapshot()) == ("bind", (), before)
+    assert cluster.kube.patches == patches
+    assert cluster.filter(pod) == {"NodeNames": [answer.node]}
 
 
 def test_only_the_nodes_that_are_offered_count() -> None:
-    world = World()
-    pod = world.create("p")
-    assert foresee(world, pod, ["n2"])[0].node == "n2"
-    assert world.filter(pod, ["n3"]) == {"NodeNames": ["n3"]}
+    cluster = SmallCluster()
+    pod = cluster.create("p")
+    assert foresee(cluster, pod, ["n2"])[0].node == "n2"
+    assert cluster.filter(pod, ["n3"]) == {"NodeNames": ["n3"]}
 
 
 def test_a_pod_without_room_is_told_why_it_waits() -> None:
-    world = World()
-    world.place("p")
-    world.place("q")
-    pod = world.create("r")
-    answer, effects = foresee(world, pod)
+    cluster = SmallCluster()
+    cluster.place("p")
+    cluster.place("q")
+    pod = cluster.create("r")
+    answer, effects = foresee(cluster, pod)
     assert (answer.outcome, effects) == ("wait", ())
-    assert answer.reason in world.filter(pod)["FailedNodes"]["hivedscheduler"]
+    assert answer.reason in cluster.filter(pod)["FailedNodes"]["hivedscheduler"]
 
 
 def test_victims_stay_that_would_have_to_leave() -> None:
-    world = World(preemption=PreemptionPolicy())
-    world.place("p", spec_text(priority=0))
-    world.place("q", spec_text(priority=0))
-    pod = world.create("r", spec_text(priority=5))
-    before = world.snapshot()
-    answer, effects = foresee(world, pod)
-    world.pass_time(0.0)
-    assert (answer.outcome, effects, world.kube.leaving, world.snapshot()) == ("preempt", (), [], before)
-    world.filter(pod)
-    world.pass_time(0.0)
-    assert world.kube.leaving
+    cluster = SmallCluster(preemption=PreemptionPolicy())
+    cluster.place("p", spec_text(priority=0))
+    cluster.place("q", spec_text(priority=0))
+    pod = cluster.create("r", spec_text(priority=5))
+    before = cluster.snapshot()
+    answer, effects = foresee(cluster, pod)
+    cluster.pass_time(0.0)
+    assert (answer.outcome, effects, cluster.kube.leaving, cluster.snapshot()) == ("preempt", (), [], before)
+    cluster.filter(pod)
+    cluster.pass_time(0.0)
+    assert cluster.kube.leaving
 
 
 def test_a_gang_is_foreseen_as_a_whole_and_holds_nothing() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     for number in range(2):
-        world.pod(f"w-{number}", 4, koordinator("train", 2))
-    before = world.snapshot()
-    answers = [foresee(world, world.kube.pods[f"w-{number}"])[0] for number in range(2)]
+        cluster.pod(f"w-{number}", 4, koordinator("train", 2))
+    before = cluster.snapshot()
+    answers = [foresee(cluster, cluster.kube.pods[f"w-{number}"])[0] for number in range(2)]
     assert [answer.outcome for answer in answers] == ["bind", "bind"]
-    assert world.snapshot() == before
-    assert {answer.node for answer in answers} == set(world.settle().values())
+    assert cluster.snapshot() == before
+    assert {answer.node for answer in answers} == set(cluster.settle().values())
 
 
 def test_a_gang_that_lacks_pods_waits_for_them() -> None:
-    world = GangWorld()
-    pod = world.pod("w-0", 4, koordinator("train", 3))
-    answer, _ = foresee(world, pod)
+    cluster = SmallGangCluster()
+    pod = cluster.pod("w-0", 4, koordinator("train", 3))
+    answer, _ = foresee(cluster, pod)
     assert (answer.outcome, "1 of 3 pods created" in answer.reason) == ("wait", True)
 
 
 @pytest.mark.parametrize("is_bound", [False, True])
 def test_a_pod_that_has_its_place_keeps_it(is_bound: bool) -> None:
-    world = World()
-    pod = world.create("p")
-    world.filter(pod)
+    cluster = SmallCluster()
+    pod = cluster.create("p")
+    cluster.filter(pod)
     if is_bound:
-        world.bind(pod, "n0")
-        world.see(pod)
-    assert (foresee(world, pod)[0].outcome, foresee(world, pod)[0].node) == ("bind", "n0")
+        cluster.bind(pod, "n0")
+        cluster.see(pod)
+    assert (foresee(cluster, pod)[0].outcome, foresee(cluster, pod)[0].node) == ("bind", "n0")

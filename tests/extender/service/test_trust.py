@@ -16,7 +16,7 @@ from hived_extender.pods.gang_annotations import POD_GANG
 from hived_extender.pods.interpreter import AccessRefused
 from hived_extender.pods.proofs import PROOF, Prover, parse_keys
 from hived_extender.service.writes.binding_secret import BindingSecret
-from tests.extender.service.world import World, pod_json, preempt_args, spec_text, to_pod
+from tests.extender.service.small_cluster import SmallCluster, pod_json, preempt_args, spec_text, to_pod
 
 KEYS = [b"k" * 32]
 PATH = "/api/v1/namespaces/hived-system/secrets/hived-bindings"
@@ -50,8 +50,8 @@ class Secrets:
         self.patches += 1
 
 
-class Guarded(World):
-    """A world whose bindings are proved, and which can be restarted."""
+class Guarded(SmallCluster):
+    """A cluster whose bindings are proved, and which can be restarted."""
 
     def __init__(self, secrets: Secrets | None = None, *, trusts_before: str = "", **options: Any) -> None:
         self.secrets = secrets or Secrets()
@@ -75,26 +75,26 @@ class Guarded(World):
         return self.restarted()
 
 
-def unaccounted(world: World) -> int:
-    return int(world.service.metrics.registry.get_sample_value("hived_recovery_failures_total") or 0)
+def unaccounted(cluster: SmallCluster) -> int:
+    return int(cluster.service.metrics.registry.get_sample_value("hived_recovery_failures_total") or 0)
 
 
 def test_what_hived_has_bound_is_there_after_a_restart() -> None:
-    world = Guarded()
+    cluster = Guarded()
     for name in ("p", "q"):
-        world.place(name, spec_text(group="g", pods=2))
-    before = world.snapshot()
-    again = world.restarted()
+        cluster.place(name, spec_text(group="g", pods=2))
+    before = cluster.snapshot()
+    again = cluster.restarted()
     assert again.snapshot() == before
     assert unaccounted(again) == 0
 
 
 def test_forged_bindings_take_no_cells() -> None:
     """Three such pods pushed two guaranteed groups out of their VC."""
-    world = Guarded()
-    pod, node = world.place("honest")
+    cluster = Guarded()
+    pod, node = cluster.place("honest")
     notes = dict(pod["metadata"]["annotations"])
-    before = world.snapshot()
+    before = cluster.snapshot()
     for number, forged in enumerate(
         (
             notes,  # those of another pod, with its proof
@@ -106,20 +106,20 @@ def test_forged_bindings_take_no_cells() -> None:
         )
     ):
         pod = pod_json(f"evil-{number}", annotations=forged, node=node)
-        world.kube.add(pod)
-        world.service.pod_seen(to_pod(pod))
-    assert world.snapshot() == before
-    assert world.restarted().snapshot() == before
+        cluster.kube.add(pod)
+        cluster.service.pod_seen(to_pod(pod))
+    assert cluster.snapshot() == before
+    assert cluster.restarted().snapshot() == before
 
 
 def test_forged_bindings_keep_nobody_waiting() -> None:
-    world = Guarded()
-    pod, node = world.place("honest")
+    cluster = Guarded()
+    pod, node = cluster.place("honest")
     notes = dict(pod["metadata"]["annotations"])
-    world.delete(pod)
-    world.kube.add(pod_json("evil", annotations=notes, node=node))
-    world.see(world.kube.pods["evil"])
-    again = world.restarted()
+    cluster.delete(pod)
+    cluster.kube.add(pod_json("evil", annotations=notes, node=node))
+    cluster.see(cluster.kube.pods["evil"])
+    again = cluster.restarted()
     assert [again.place(f"p{number}")[0]["spec"]["nodeName"] for number in range(2)]
 
 
@@ -136,10 +136,10 @@ def test_forged_bindings_keep_nobody_waiting() -> None:
     ids=["garbage", "no place", "no spec", "another VC", "other devices", "no proof"],
 )
 def test_a_bound_pod_that_is_changed_keeps_what_hived_gave_it(changes: dict[str, str]) -> None:
-    world = Guarded()
-    pod, _ = world.place("p")
-    before = world.snapshot()
-    again = world.restart_with(pod, **changes)
+    cluster = Guarded()
+    pod, _ = cluster.place("p")
+    before = cluster.snapshot()
+    again = cluster.restart_with(pod, **changes)
     assert again.snapshot() == before
     again.delete(pod)
     again.until(lambda: "changed" not in again.secrets.objects[PATH]["data"])
@@ -147,36 +147,36 @@ def test_a_bound_pod_that_is_changed_keeps_what_hived_gave_it(changes: dict[str,
 
 
 def test_what_was_changed_while_nobody_looked_takes_no_cells() -> None:
-    world = Guarded()
-    pod, _ = world.place("p")
-    world.service.close()
+    cluster = Guarded()
+    pod, _ = cluster.place("p")
+    cluster.service.close()
     pod["metadata"]["annotations"][BIND_INFO] = "garbage"
-    again = world.restarted()
+    again = cluster.restarted()
     assert again.groups() == {}
     assert unaccounted(again) == 1
 
 
 def test_a_pod_that_is_as_it_was_again_is_not_kept_in_the_secret() -> None:
-    world = Guarded()
-    pod, _ = world.place("p")
+    cluster = Guarded()
+    pod, _ = cluster.place("p")
     right = dict(pod["metadata"]["annotations"])
     pod["metadata"]["annotations"][BIND_INFO] = "garbage"
-    world.see(pod)
-    world.until(lambda: "changed" in world.secrets.objects[PATH]["data"])
+    cluster.see(pod)
+    cluster.until(lambda: "changed" in cluster.secrets.objects[PATH]["data"])
     pod["metadata"]["annotations"] = right
-    world.see(pod)
-    world.until(lambda: "changed" not in world.secrets.objects[PATH]["data"])
-    world.service.close()
+    cluster.see(pod)
+    cluster.until(lambda: "changed" not in cluster.secrets.objects[PATH]["data"])
+    cluster.service.close()
 
 
 def test_a_spec_that_is_changed_amid_binding_does_not_change_what_was_decided() -> None:
-    world = Guarded()
-    pod = world.create("p", spec_text(leaf_cells=4))
-    (node,) = world.filter(pod)["NodeNames"]
+    cluster = Guarded()
+    pod = cluster.create("p", spec_text(leaf_cells=4))
+    (node,) = cluster.filter(pod)["NodeNames"]
     pod["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text(vc="b", leaf_cells=1)
-    world.bind(pod, node)
-    world.see(pod)
-    again = world.restarted()
+    cluster.bind(pod, node)
+    cluster.see(pod)
+    again = cluster.restarted()
     assert again.groups()["ns/p"]["physicalPlacement"] == {node: [0, 1, 2, 3]}
 
 
@@ -186,19 +186,19 @@ def test_a_spec_that_is_changed_amid_binding_does_not_change_what_was_decided() 
     ids=["priority", "VC", "none", "gone"],
 )
 def test_what_is_signed_is_what_was_decided_whatever_the_spec_says_when_it_is_bound(text: str | None) -> None:
-    world = Guarded()
-    pod = world.create("p")
-    (node,) = world.filter(pod)["NodeNames"]
+    cluster = Guarded()
+    pod = cluster.create("p")
+    (node,) = cluster.filter(pod)["NodeNames"]
     if text is None:
         del pod["metadata"]["annotations"][SCHEDULING_SPEC]
     else:
         pod["metadata"]["annotations"][SCHEDULING_SPEC] = text
-    world.kube.touch(pod)
-    world.see(pod)
-    world.bind(pod, node)
-    world.see(pod)
-    before = world.snapshot()
-    again = world.restarted()
+    cluster.kube.touch(pod)
+    cluster.see(pod)
+    cluster.bind(pod, node)
+    cluster.see(pod)
+    before = cluster.snapshot()
+    again = cluster.restarted()
     assert again.snapshot() == before
     assert (again.groups()["ns/p"]["vc"], again.groups()["ns/p"]["priority"]) == ("a", 0)
 
@@ -206,34 +206,34 @@ def test_what_is_signed_is_what_was_decided_whatever_the_spec_says_when_it_is_bo
 @pytest.mark.parametrize("is_bound", [True, False])
 @pytest.mark.parametrize("key", [SCHEDULING_SPEC, POD_GANG])
 def test_a_pod_that_turns_to_other_words_keeps_its_cells(key: str, is_bound: bool) -> None:
-    world = Guarded()
+    cluster = Guarded()
     pod = pod_json("p", spec_text(), annotations={"hivedscheduler.microsoft.com/virtual-cluster": "a"})
-    world.kube.add(pod)
-    world.see(pod)
-    (node,) = world.filter(pod)["NodeNames"]
+    cluster.kube.add(pod)
+    cluster.see(pod)
+    (node,) = cluster.filter(pod)["NodeNames"]
 
     def change() -> None:
         if key == POD_GANG:
             pod["metadata"]["annotations"][key] = "x"
         else:
             del pod["metadata"]["annotations"][key]
-        world.kube.touch(pod)
-        world.see(pod)
+        cluster.kube.touch(pod)
+        cluster.see(pod)
 
     if not is_bound:
         change()
-    world.bind(pod, node)
-    world.see(pod)
+    cluster.bind(pod, node)
+    cluster.see(pod)
     if is_bound:
         change()
-    before = world.snapshot()
-    again = world.restarted()
+    before = cluster.snapshot()
+    again = cluster.restarted()
     assert again.snapshot() == before
     assert list(again.groups()) == ["ns/p"]
 
 
 def test_a_pod_of_a_larger_group_that_turns_to_other_words_stops_nothing() -> None:
-    world = Guarded()
+    cluster = Guarded()
     labels = {
         "pod-group.scheduling.sigs.k8s.io/name": "x",
         "pod-group.scheduling.sigs.k8s.io/min-available": "1",
@@ -244,40 +244,40 @@ def test_a_pod_of_a_larger_group_that_turns_to_other_words_stops_nothing() -> No
         pod["metadata"]["labels"] = labels
         if devices:
             pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = str(devices)
-        world.kube.add(pod)
-        world.see(pod)
+        cluster.kube.add(pod)
+        cluster.see(pod)
         return pod
 
     first = create("p", spec_text(leaf_cells=2, group="g", pods=2), 0)
-    assert world.filter(first)["NodeNames"]
+    assert cluster.filter(first)["NodeNames"]
     del first["metadata"]["annotations"][SCHEDULING_SPEC]
-    world.kube.touch(first)
-    world.see(first)
+    cluster.kube.touch(first)
+    cluster.see(first)
     mate = create("r", None, 2)
-    world.bind(mate, world.filter(mate)["NodeNames"][0])
-    assert world.service.fault == ""
+    cluster.bind(mate, cluster.filter(mate)["NodeNames"][0])
+    assert cluster.service.fault == ""
 
 
 def test_nobody_joins_the_group_of_another_namespace_by_its_full_name() -> None:
-    world = Guarded()
-    world.place("v0", spec_text(group="train", pods=2))
+    cluster = Guarded()
+    cluster.place("v0", spec_text(group="train", pods=2))
     evil = pod_json("evil", spec_text(leaf_cells=1))
     evil["metadata"]["namespace"] = "evil"
-    world.kube.add(evil)
-    world.service.pod_seen(to_pod(evil))
+    cluster.kube.add(evil)
+    cluster.service.pod_seen(to_pod(evil))
     evil["metadata"]["annotations"] |= {SCHEDULING_SPEC: spec_text(group="ns:train", pods=2), POD_GANG: "x"}
     with suppress(UserError):
-        world.filter(evil)  # kube-scheduler knows of the change before hived does
-    assert world.groups()["ns:train"]["allocatedPods"] == ["uid-v0"]
-    world.place("v1", spec_text(group="train", pods=2))
+        cluster.filter(evil)  # kube-scheduler knows of the change before hived does
+    assert cluster.groups()["ns:train"]["allocatedPods"] == ["uid-v0"]
+    cluster.place("v1", spec_text(group="train", pods=2))
 
 
 def test_a_group_of_an_earlier_version_is_not_that_of_another_namespace() -> None:
-    world = World()
-    evil, _ = world.place("evil", spec_text("b", group="ns:train"))
+    cluster = SmallCluster()
+    evil, _ = cluster.place("evil", spec_text("b", group="ns:train"))
     del evil["metadata"]["annotations"][PROOF]
     evil["metadata"] |= {"namespace": "evil", "creationTimestamp": "2026-11-01T00:00:00Z"}
-    world.service.close()
+    cluster.service.close()
     again = Guarded(is_leading=False, trusts_before="2026-11-02T00:00:00Z")
     again.service.sync_pods([to_pod(evil)])
     again.lead()
@@ -285,23 +285,23 @@ def test_a_group_of_an_earlier_version_is_not_that_of_another_namespace() -> Non
 
 
 def test_an_old_proof_gives_no_lost_place_back() -> None:
-    world = Guarded()
-    low = {name: world.place(name, spec_text(lazyPreemptionEnable=True, priority=5))[0] for name in ("l0", "l1")}
+    cluster = Guarded()
+    low = {name: cluster.place(name, spec_text(lazyPreemptionEnable=True, priority=5))[0] for name in ("l0", "l1")}
     saved = {name: dict(pod["metadata"]["annotations"]) for name, pod in low.items()}
-    high, _ = world.place("high", spec_text(priority=9))
-    (lost,) = [name for name in low if world.groups()[f"ns/{name}"].get("lazyPreemptionStatus")]
+    high, _ = cluster.place("high", spec_text(priority=9))
+    (lost,) = [name for name in low if cluster.groups()[f"ns/{name}"].get("lazyPreemptionStatus")]
     pod = low[lost]
-    world.until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
-    world.see(pod)
-    assert not world.service.machine.facts.pods.get(f"uid-{lost}").is_changed  # it is known
-    world.delete(high)
-    world.place("other", spec_text(priority=2))
+    cluster.until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
+    cluster.see(pod)
+    assert not cluster.service.machine.cache.pods.get(f"uid-{lost}").is_changed  # it is known
+    cluster.delete(high)
+    cluster.place("other", spec_text(priority=2))
     pod["metadata"]["annotations"] = saved[lost]
-    world.kube.touch(pod)
-    world.see(pod)
-    before = {name: bool(status.get("virtualPlacement")) for name, status in world.groups().items()}
+    cluster.kube.touch(pod)
+    cluster.see(pod)
+    before = {name: bool(status.get("virtualPlacement")) for name, status in cluster.groups().items()}
     assert before[f"ns/{lost}"] is False
-    again = world.restarted()
+    again = cluster.restarted()
     assert {name: bool(status.get("virtualPlacement")) for name, status in again.groups().items()} == before
 
 
@@ -315,44 +315,44 @@ def test_what_is_too_large_for_the_secret_keeps_nothing_else_out() -> None:
 
 
 def test_nothing_stays_reserved_for_a_pod_that_may_not_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Guarded()
+    cluster = Guarded()
     for number in range(2):
-        world.place(f"low-{number}")
-    pod = world.create("high", spec_text(priority=9))
-    world.service.preempt_victims(preempt_args(pod))
-    assert world.groups()["ns/high"]["state"] == "Preempting"
+        cluster.place(f"low-{number}")
+    pod = cluster.create("high", spec_text(priority=9))
+    cluster.service.preempt_victims(preempt_args(pod))
+    assert cluster.groups()["ns/high"]["state"] == "Preempting"
 
     def refuse(*_: object) -> None:
         raise AccessRefused("no")
 
-    monkeypatch.setattr(world.service.machine.interpreter, "check_access", refuse)
+    monkeypatch.setattr(cluster.service.machine.interpreter, "check_access", refuse)
     with pytest.raises(AccessRefused):
-        world.filter(pod)
-    assert sorted(world.groups()) == ["ns/low-0", "ns/low-1"]
+        cluster.filter(pod)
+    assert sorted(cluster.groups()) == ["ns/low-0", "ns/low-1"]
 
 
 def test_a_lazily_preempted_group_has_lost_its_place_after_a_restart_too() -> None:
-    world = Guarded()
-    low = [world.place(f"low-{number}", spec_text(lazyPreemptionEnable=True))[0] for number in range(2)]
-    world.place("high", spec_text(priority=9))
-    lost = [name for name, status in world.groups().items() if status.get("lazyPreemptionStatus")]
+    cluster = Guarded()
+    low = [cluster.place(f"low-{number}", spec_text(lazyPreemptionEnable=True))[0] for number in range(2)]
+    cluster.place("high", spec_text(priority=9))
+    lost = [name for name, status in cluster.groups().items() if status.get("lazyPreemptionStatus")]
     assert len(lost) == 1
     pod = next(each for each in low if f"ns/{each['metadata']['name']}" in lost)
-    world.until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
-    again = world.restarted()
+    cluster.until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
+    again = cluster.restarted()
     assert unaccounted(again) == 0
-    assert not again.service.machine.facts.pods.get(pod["metadata"]["uid"]).is_changed  # it is known
+    assert not again.service.machine.cache.pods.get(pod["metadata"]["uid"]).is_changed  # it is known
 
 
 def test_pods_of_an_earlier_version_are_taken_in_once() -> None:
-    world = World()
-    old = [world.place(name, spec_text(group="g", pods=2))[0] for name in ("p", "q")]
+    cluster = SmallCluster()
+    old = [cluster.place(name, spec_text(group="g", pods=2))[0] for name in ("p", "q")]
     for pod in old:
         del pod["metadata"]["annotations"][PROOF]
         pod["metadata"]["creationTimestamp"] = "2026-11-01T00:00:00Z"
-    world.service.close()
+    cluster.service.close()
     guarded = Guarded(is_leading=False)
-    guarded.kube.pods = world.kube.pods
+    guarded.kube.pods = cluster.kube.pods
     refused = guarded.restarted()
     assert refused.groups() == {}
     taken_in = refused.restarted(trusts_before="2026-11-02T00:00:00Z")
@@ -364,42 +364,42 @@ def test_pods_of_an_earlier_version_are_taken_in_once() -> None:
 
 
 def test_a_pod_that_is_younger_than_that_is_not_believed() -> None:
-    world = Guarded(trusts_before="2026-11-02T00:00:00Z")
-    pod, node = world.place("p")
+    cluster = Guarded(trusts_before="2026-11-02T00:00:00Z")
+    pod, node = cluster.place("p")
     notes = {key: text for key, text in pod["metadata"]["annotations"].items() if key != PROOF}
-    world.delete(pod)
+    cluster.delete(pod)
     evil = pod_json("evil", annotations=notes, node=node)
     evil["metadata"]["creationTimestamp"] = "2026-11-03T00:00:00Z"
-    world.kube.add(evil)
-    world.see(evil)
-    assert world.groups() == {}
+    cluster.kube.add(evil)
+    cluster.see(evil)
+    assert cluster.groups() == {}
 
 
 def test_a_group_is_of_its_namespace() -> None:
     """Whoever took another's name had the victim's pods refused, or got its free slot."""
-    world = Guarded()
+    cluster = Guarded()
     evil = pod_json("evil", spec_text("b", 1, group="train"))
     evil["metadata"]["namespace"] = "evil"
-    world.kube.add(evil)
-    world.service.pod_seen(to_pod(evil))
-    assert world.filter(evil)["NodeNames"]
+    cluster.kube.add(evil)
+    cluster.service.pod_seen(to_pod(evil))
+    assert cluster.filter(evil)["NodeNames"]
     for name in ("p", "q"):
-        world.place(name, spec_text(group="train", pods=2))
-    assert {name: len(status["allocatedPods"]) for name, status in world.groups().items()} == {
+        cluster.place(name, spec_text(group="train", pods=2))
+    assert {name: len(status["allocatedPods"]) for name, status in cluster.groups().items()} == {
         "evil:train": 1,
         "ns:train": 2,
     }
     with pytest.raises(UserError, match="Affinity group train is in several namespaces: evil:train, ns:train"):
-        world.service.reader.affinity_group("train")
+        cluster.service.reader.affinity_group("train")
 
 
 def test_a_group_that_an_earlier_version_began_is_completed() -> None:
-    world = World()
-    first, _ = world.place("p", spec_text(group="g", pods=2))
+    cluster = SmallCluster()
+    first, _ = cluster.place("p", spec_text(group="g", pods=2))
     del first["metadata"]["annotations"][PROOF]
-    world.service.close()
-    again = World(is_leading=False)
-    again.kube.pods = world.kube.pods
+    cluster.service.close()
+    again = SmallCluster(is_leading=False)
+    again.kube.pods = cluster.kube.pods
     again.service.sync_pods([to_pod(first)])
     again.lead()
     assert list(again.groups()) == ["g"]
@@ -408,12 +408,12 @@ def test_a_group_that_an_earlier_version_began_is_completed() -> None:
 
 
 def test_pods_are_taken_in_when_the_keys_were_lost() -> None:
-    world = Guarded()
-    pods = [world.place(name, spec_text(group="g", pods=2))[0] for name in ("p", "q")]
+    cluster = Guarded()
+    pods = [cluster.place(name, spec_text(group="g", pods=2))[0] for name in ("p", "q")]
     for pod in pods:
         pod["metadata"]["creationTimestamp"] = "2026-11-01T00:00:00Z"
-    del world.secrets.objects[PATH]
-    lost = world.restarted()
+    del cluster.secrets.objects[PATH]
+    lost = cluster.restarted()
     assert lost.groups() == {}
     digests = [pod["metadata"]["annotations"][PROOF] for pod in pods]
     again = lost.restarted(trusts_before="2026-11-02T00:00:00Z")

@@ -8,10 +8,10 @@ from hived import scheduler
 from hived_config.loader import load_text
 from hived_extender.api.what_if import WhatIfArgs
 from hived_extender.pods.wire import decode_args, encode
-from tests.extender.service.gang_world import GangWorld, koordinator
 from tests.extender.service.gangs.test_parts import CONFIG as PARTS
 from tests.extender.service.gangs.test_parts import LEAF_TYPE
-from tests.extender.service.world import spec_text
+from tests.extender.service.small_cluster import spec_text
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 
 def manifest(name: str, gpus: int, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -20,19 +20,19 @@ def manifest(name: str, gpus: int, annotations: dict[str, str] | None = None, **
     return {"metadata": {"name": name, "namespace": "ns", "annotations": annotations or {}}, "spec": spec}
 
 
-def outcomes(world: GangWorld, *manifests: dict[str, Any]) -> list[tuple[str, str, str]]:
+def outcomes(small: SmallGangCluster, *manifests: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(outcome, node, reason) of each."""
-    before = world.snapshot()
-    found = world.service.what_if(decode_args(encode({"pods": list(manifests)}), WhatIfArgs).pods)
-    assert world.snapshot() == before
+    before = small.snapshot()
+    found = small.service.what_if(decode_args(encode({"pods": list(manifests)}), WhatIfArgs).pods)
+    assert small.snapshot() == before
     assert [one.name for one in found] == [one["metadata"]["name"] for one in manifests]
     return [(one.outcome, one.node, one.reason) for one in found]
 
 
 def test_pods_of_a_gang_are_placed_together() -> None:
-    world = GangWorld()
+    small = SmallGangCluster()
     gang = koordinator("train", 3)
-    found = outcomes(world, manifest("ps", 0, gang), manifest("w-0", 4, gang), manifest("w-1", 4, gang))
+    found = outcomes(small, manifest("ps", 0, gang), manifest("w-0", 4, gang), manifest("w-1", 4, gang))
     assert found[0] == ("bind", "", "takes no cells: kube-scheduler chooses its node")
     assert [one[0] for one in found[1:]] == ["bind", "bind"]
     assert len({one[1] for one in found[1:]}) == 2
@@ -40,49 +40,49 @@ def test_pods_of_a_gang_are_placed_together() -> None:
 
 def test_a_gang_waits_as_a_whole() -> None:
     gang = koordinator("train", 3)
-    found = outcomes(GangWorld(), *(manifest(f"w-{number}", 4, gang) for number in range(3)))
+    found = outcomes(SmallGangCluster(), *(manifest(f"w-{number}", 4, gang) for number in range(3)))
     assert {one[0] for one in found} == {"wait"}
     assert "insufficient capacity" in found[0][2]
 
 
 def test_pods_beyond_the_minimum_come_after_the_others() -> None:
     gang = koordinator("train", 2)
-    found = outcomes(GangWorld(), *(manifest(f"w-{number}", 4, gang) for number in range(3)))
+    found = outcomes(SmallGangCluster(), *(manifest(f"w-{number}", 4, gang) for number in range(3)))
     assert [one[0] for one in found] == ["bind", "bind", "wait"]
 
 
 def test_pods_beyond_the_minimum_stay_below_the_cell_of_the_others() -> None:
     gang = koordinator("train", 2) | {"hivedscheduler.microsoft.com/within-cell": "kubernetes.io/hostname"}
-    found = outcomes(GangWorld(), *(manifest(f"w-{number}", 1, gang) for number in range(5)))
+    found = outcomes(SmallGangCluster(), *(manifest(f"w-{number}", 1, gang) for number in range(5)))
     assert [one[0] for one in found] == ["bind", "bind", "bind", "bind", "wait"]
     assert len({one[1] for one in found[:4]}) == 1
     assert "beside affinity group podgroup/ns/train" in found[4][2]
 
 
 def test_a_gang_that_lacks_pods_is_told_so() -> None:
-    found = outcomes(GangWorld(), manifest("w-0", 4, koordinator("train", 2)))
+    found = outcomes(SmallGangCluster(), manifest("w-0", 4, koordinator("train", 2)))
     assert found == [("wait", "", "rejected by podgroup ns/train: 1 of 2 pods created (missing w-1)")]
 
 
 def test_what_is_placed_before_is_not_placed_again() -> None:
-    found = outcomes(GangWorld(), *(manifest(f"p-{number}", 4) for number in range(3)))
+    found = outcomes(SmallGangCluster(), *(manifest(f"p-{number}", 4) for number in range(3)))
     assert [one[0] for one in found] == ["bind", "bind", "wait"]
     assert found[0][1] != found[1][1]
 
 
 def test_a_quantity_of_thousands_of_digits_does_not_stop_the_service() -> None:
-    world, spec = GangWorld(), manifest("long", 4)
+    small, spec = SmallGangCluster(), manifest("long", 4)
     spec["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1." + "0" * 5000 + "1"}
-    assert outcomes(world, spec)[0][0] == "bind"
-    assert world.service.fault == ""
+    assert outcomes(small, spec)[0][0] == "bind"
+    assert small.service.fault == ""
 
 
 def test_victims_are_counted() -> None:
-    world = GangWorld()
+    small = SmallGangCluster()
     for number in range(2):
-        world.pod(f"w-{number}", 4)
-    assert len(world.settle()) == 2
-    found = outcomes(world, manifest("high", 4, priorityClassName="high", priority=1000))
+        small.pod(f"w-{number}", 4)
+    assert len(small.settle()) == 2
+    found = outcomes(small, manifest("high", 4, priorityClassName="high", priority=1000))
     assert found[0][0] == "preempt"
     assert found[0][2].startswith("1 pods have to leave first, on n")
 
@@ -91,7 +91,7 @@ def test_our_own_annotation_is_read_and_mistakes_are_told() -> None:
     key = "hivedscheduler.microsoft.com/pod-scheduling-spec"
     group = {key: spec_text(group="g", pods=2)}
     found = outcomes(
-        GangWorld(),
+        SmallGangCluster(),
         manifest("a", 4, group),
         manifest("b", 4, group),
         manifest("c", 4, {key: "{}"}),
@@ -103,10 +103,10 @@ def test_our_own_annotation_is_read_and_mistakes_are_told() -> None:
 
 
 def test_a_gang_of_two_kinds_that_fits_in_part_leaves_its_cells_to_others() -> None:
-    world = GangWorld(spec=load_text(PARTS, "parts.yaml", environ={}).cluster)
+    small = SmallGangCluster(spec=load_text(PARTS, "parts.yaml", environ={}).cluster)
     gang = koordinator("train", 3)
     found = outcomes(
-        world,
+        small,
         manifest("a-0", 4, gang | {LEAF_TYPE: "FAST"}),
         manifest("b-0", 4, gang | {LEAF_TYPE: "SLOW"}),
         manifest("b-1", 4, gang | {LEAF_TYPE: "SLOW"}),
@@ -116,8 +116,8 @@ def test_a_gang_of_two_kinds_that_fits_in_part_leaves_its_cells_to_others() -> N
 
 
 def test_what_many_pods_cost_grows_with_their_number_alone() -> None:
-    world = GangWorld()
+    small = SmallGangCluster()
     with patch.object(scheduler, "_plan_one", wraps=scheduler._plan_one) as plan_one:
-        found = outcomes(world, *(manifest(f"p-{number}", 1) for number in range(60)))
+        found = outcomes(small, *(manifest(f"p-{number}", 1) for number in range(60)))
     assert Counter(one[0] for one in found) == {"bind": 8, "wait": 52}
     assert plan_one.call_count == 60

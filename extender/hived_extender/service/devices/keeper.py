@@ -15,6 +15,7 @@ from hived_extender.api.cells import LostDevices, Shortage
 from hived_extender.kube.versions import is_older
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.announcements import Announcements
+from hived_extender.service.core import Core
 from hived_extender.service.devices.dra import (
     DeviceClass,
     ResourceClaim,
@@ -29,7 +30,6 @@ from hived_extender.service.devices.notes import of_node, of_pod, reported
 from hived_extender.service.devices.reading import allocatable_of, use_of
 from hived_extender.service.devices.shortage import Holds, Loss
 from hived_extender.service.devices.table import DeviceTable, NodeDevices, Part, Selector
-from hived_extender.service.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class DeviceKeeper:
         self._seen: dict[
             str, tuple[str, bool]
         ] = {}  # of pods with devices: the newest version, and did they hold cells
-        self._core: Ledger | None = None
+        self._core: Core | None = None
         self._losses: Losses | None = None
         self._told: set[str] = set()  # the uids of pods that know
 
     # Terms
 
-    def begin(self, core: Ledger, cluster: ClusterSpec, rules: PodRules) -> None:
+    def begin(self, core: Core, cluster: ClusterSpec, rules: PodRules) -> None:
         """Tell a core that knows all bound pods. Cost O(devices of all nodes)."""
         self._core = core
         self._losses = Losses(core.state.topology, cluster, rules)
@@ -74,7 +74,7 @@ class DeviceKeeper:
         self._core = self._losses = None
         self._told.clear()
 
-    def facts(self) -> tuple[Mapping[str, NodeDevices], Mapping[str, Selector]]:
+    def inputs(self) -> tuple[Mapping[str, NodeDevices], Mapping[str, Selector]]:
         """The facts about nodes and DeviceClasses, as of now. Cost O(nodes)."""
         return dict(self._table.nodes), self._table.classes
 

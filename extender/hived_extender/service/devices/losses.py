@@ -15,7 +15,7 @@ Place = tuple[str, str]
 
 
 class Core(Protocol):
-    """Has to know which leaf cells cannot be had; `ledger.Ledger` is one."""
+    """Has to know which leaf cells cannot be had; `core.Core` is one."""
 
     def set_lost(self, node: str, leaf_type: str, count: int, known: tuple[int, ...]) -> None:
         """So many leaf cells of a node cannot be had, those with the known device indices among them."""

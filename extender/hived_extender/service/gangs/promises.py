@@ -11,10 +11,10 @@ from hived.errors import UserError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.gang_annotations import Promise, promise
 from hived_extender.pods.readings import Reading, ready
+from hived_extender.service.core import Core
 from hived_extender.service.gangs.gang import is_placed
 from hived_extender.service.gangs.rounds import single_request
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.ledger import Ledger
 from hived_extender.service.pods import PodRecord, PodState, PodTable
 
 log = logging.getLogger(__name__)
@@ -53,15 +53,15 @@ class Promises:
         """The pod is bound, or gone."""
         self._places.pop(uid, None)
 
-    def keep_all(self, ledger: Ledger) -> None:
+    def keep_all(self, core: Core) -> None:
         """Give the waiting pods their places, where these are still to be had."""
         self._places = {uid: one for uid, one in self._places.items() if self._pods.get(uid) is not None}
         for record in self._pods.records(PodState.WAITING):
             promised = self._places.get(record.uid)
             if promised is not None and record.gang in self._gangs.together(promised.gang):
-                self._keep(ledger, record, promised)
+                self._keep(core, record, promised)
 
-    def _keep(self, ledger: Ledger, record: PodRecord, promised: _Promised) -> None:
+    def _keep(self, core: Core, record: PodRecord, promised: _Promised) -> None:
         place = promised.place
         if record.ask is None:
             return
@@ -71,12 +71,12 @@ class Promises:
             return
         request = single_request(record)
         try:
-            ledger.adopt(request, place.bind_info)
+            core.adopt(request, place.bind_info)
         except UserError as error:
             log.warning("promised place not kept", extra={"fields": {"pod": record.key, "reason": error.message}})
             return
-        if not ledger.has_all_cells(request.spec.group.name):
-            ledger.delete(request)
+        if not core.has_all_cells(request.spec.group.name):
+            core.delete(request)
             return
         record.request, record.is_told = request, True
         record.node, record.bind_info = place.node, place.bind_info

@@ -19,9 +19,9 @@ from hived_extender.pods.annotations import SCHEDULING_SPEC, bind_annotations
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.gang_annotations import gang_annotations, promise
 from hived_extender.pods.readings import as_asked
+from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import Part, Round, spec_of
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.ledger import Ledger
 from hived_extender.service.offers import Offers
 from hived_extender.service.pods import PodRecord, PodState, PodTable
 
@@ -69,65 +69,65 @@ class Rounds:
         """The nodes that Kubernetes offers to each pod of a part; see `Offers.of`."""
         return self.offers.of(part.request, part.slots, exact=exact)
 
-    def room(self, ledger: Ledger, round_: Round) -> list[Bind | Preempt | Wait]:
+    def room(self, core: Core, round_: Round) -> list[Bind | Preempt | Wait]:
         """What the core would say of each part if Kubernetes offered every node; the same until something changes.
 
         Cost: a look into a table but for the first of many pods that ask. UserError as `decide`.
         """
-        self._check_names(ledger, round_)
+        self._check_names(core, round_)
         if len(round_.parts) == 1:
             request = round_.parts[0].request
-            return [ledger.try_waiting(request, self.offers.everywhere(request))]
-        moment = (ledger, ledger.change_count, [part.request for part in round_.parts])
+            return [core.try_waiting(request, self.offers.everywhere(request))]
+        moment = (core, core.change_count, [part.request for part in round_.parts])
         if moment != self._planned[0]:
-            self._planned = moment, _planned(ledger, [Asked(part.request) for part in round_.parts])
+            self._planned = moment, _planned(core, [Asked(part.request) for part in round_.parts])
         return self._planned[1]
 
     def decide(
-        self, ledger: Ledger, round_: Round, phase: Phase, *, exact: PodRecord | None = None
+        self, core: Core, round_: Round, phase: Phase, *, exact: PodRecord | None = None
     ) -> list[Bind | Preempt | Wait]:
         """What the core says of each part, in order, each with the ones before in place. Parts that could only wait
         let go of what they reserve. UserError if other pods have taken a name that the round needs.
         """
-        self._check_names(ledger, round_)
+        self._check_names(core, round_)
         asks = [Asked(part.request, offer=self.offer(part, exact=exact)) for part in round_.parts]
         for asked in asks:
-            if ledger.has_lost_cells(asked.pod):
-                ledger.decide(asked.pod, Phase.PREEMPTING, asked.offer, commit=False)
+            if core.has_lost_cells(asked.pod):
+                core.decide(asked.pod, Phase.PREEMPTING, asked.offer, commit=False)
         if len(asks) > 1:
-            found = _planned(ledger, asks)
+            found = _planned(core, asks)
         else:
-            found = [ledger.decide(asked.pod, phase, asked.offer, commit=False) for asked in asks]
+            found = [core.decide(asked.pod, phase, asked.offer, commit=False) for asked in asks]
         if any(isinstance(one, Wait) and not one.is_emptied for one in found):
-            self._take_back(ledger, [asked.pod for asked in asks])
+            self._take_back(core, [asked.pod for asked in asks])
         elif phase is Phase.PREEMPTING and len(asks) > 1:
             found = [
-                ledger.decide(asked.pod, phase, asked.offer, commit=False) if isinstance(one, Preempt) else one
+                core.decide(asked.pod, phase, asked.offer, commit=False) if isinstance(one, Preempt) else one
                 for asked, one in zip(asks, found, strict=True)
             ]
-        self.note_reserved(ledger, round_)
+        self.note_reserved(core, round_)
         return found
 
-    def _check_names(self, ledger: Ledger, round_: Round) -> None:
+    def _check_names(self, core: Core, round_: Round) -> None:
         """Raise UserError if there is an affinity group, which anybody may name, where one of the round's is to be."""
         for part in round_.parts:
             name = part.request.spec.group.name
-            is_ours = name in self._told and ledger.reserves(part.request)
+            is_ours = name in self._told and core.reserves(part.request)
             absent = (one.spec.group.name for one in part.absent)
             for taken in (*(() if is_ours else (name,)), *(record.key for record in part.members), *absent):
-                if ledger.has_group(taken):
+                if core.has_group(taken):
                     raise UserError(
                         f"podgroup {round_.key} cannot start: other pods are in an affinity group {taken}; "
                         "delete them, or give their group another name"
                     )
 
-    def note_reserved(self, ledger: Ledger, round_: Round) -> None:
+    def note_reserved(self, core: Core, round_: Round) -> None:
         """The core may have reserved cells for parts of this round."""
         for part in round_.parts:
-            if ledger.reserves(part.request):
+            if core.reserves(part.request):
                 self._told[part.request.spec.group.name] = round_.key, part.request
 
-    def start(self, ledger: Ledger, round_: Round, exact: PodRecord) -> bool:
+    def start(self, core: Core, round_: Round, exact: PodRecord) -> bool:
         """Allocate all parts, which the core had room for, and let every pod go on by itself: as Binding, or as one
         that may go.
 
@@ -135,13 +135,13 @@ class Rounds:
         first for others, so that what it finds may depend on what was asked in between.
         """
         asks = [Asked(part.request, offer=self.offer(part, exact=exact)) for part in round_.parts]
-        (found,) = ledger.plan([asks])
+        (found,) = core.plan([asks])
         if isinstance(found, UserError) or not all(isinstance(one, Bind) for one in found):
             self._planned = None, []
-            ledger.forget_answers()
+            core.forget_answers()
             return False
         for part in round_.parts:
-            self._start_part(ledger, part, exact)
+            self._start_part(core, part, exact)
         for record in round_.members:
             if record.ask is not None and not record.ask.leaf_cell_count:
                 record.may_go = True
@@ -154,7 +154,7 @@ class Rounds:
         if record.gang is not None:
             self._alone[record.uid] = record
 
-    def reconcile(self, ledger: Ledger, key: GangKey) -> list[PodRecord]:
+    def reconcile(self, core: Core, key: GangKey) -> list[PodRecord]:
         """Pods of a gang came, changed or went: nothing stays reserved for a round that is not to be any more.
 
         Returns the pods that cells are reserved for, but that are not to start by themselves any more.
@@ -168,11 +168,11 @@ class Rounds:
         wanted = [part.request for part in plan.round.parts] if plan.round is not None else []
         for of, request in list(self._told.values()):
             if of in plan.keys and request not in wanted:
-                self._take_back(ledger, [request])
+                self._take_back(core, [request])
         if not (plan.refusal or plan.forming or plan.round):
             return []
         waiting = [self._alone.pop(uid) for uid, one in list(self._alone.items()) if one.gang in plan.keys]
-        return [one for one in waiting if one.is_told and one.request is not None and ledger.reserves(one.request)]
+        return [one for one in waiting if one.is_told and one.request is not None and core.reserves(one.request)]
 
     def gone(self, uid: str) -> None:
         """A pod is not there any more."""
@@ -209,30 +209,30 @@ class Rounds:
         request = single_request(record)
         return replace(request, spec=replace(request.spec, elastic=self._gangs.is_surplus(record), beside=beside))
 
-    def _start_part(self, ledger: Ledger, part: Part, exact: PodRecord) -> None:
-        decision = ledger.decide(part.request, Phase.FILTERING, self.offer(part, exact=exact), commit=True)
+    def _start_part(self, core: Core, part: Part, exact: PodRecord) -> None:
+        decision = core.decide(part.request, Phase.FILTERING, self.offer(part, exact=exact), commit=True)
         if not isinstance(decision, Bind):
             raise InvariantError(f"{part.request.label} had room, and then {decision}")
         pods = [_as_in(part, single_request(record)) for record in part.members]
-        ledger.split(part.request.spec.group.name, [*pods, *part.absent])
+        core.split(part.request.spec.group.name, [*pods, *part.absent])
         for absent in part.absent:
-            ledger.delete(absent)
+            core.delete(absent)
         self._told.pop(part.request.spec.group.name, None)
         for record, request in zip(part.members, pods, strict=True):
             record.request, record.is_told = request, True
-            record.bind_info = ledger.bind_info_of(request.spec.group.name)
+            record.bind_info = core.bind_info_of(request.spec.group.name)
             record.node = record.bind_info.node
             record.repeat_count = 0
             self._pods.move(record, PodState.BINDING)
 
-    def _take_back(self, ledger: Ledger, requests: Iterable[PodRequest]) -> None:
+    def _take_back(self, core: Core, requests: Iterable[PodRequest]) -> None:
         for request in requests:
             if self._told.pop(request.spec.group.name, None) is not None:
-                ledger.delete(request)
+                core.delete(request)
 
 
-def _planned(ledger: Ledger, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
-    (found,) = ledger.plan([asks])
+def _planned(core: Core, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
+    (found,) = core.plan([asks])
     if isinstance(found, UserError):
         raise found
     return found

@@ -13,7 +13,7 @@ from hived_extender.service.devices import following
 from hived_extender.service.devices.following import DeviceObjects
 from tests.extender.kube.open_watch import OpenWatch
 from tests.extender.service.devices.floor import CLASS
-from tests.extender.service.world import World, wait_until
+from tests.extender.service.small_cluster import SmallCluster, wait_until
 
 BASE = "/apis/resource.k8s.io/v1"
 SAID = "claims of devices are not counted"
@@ -46,16 +46,16 @@ class Api:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def cluster() -> SmallCluster:
+    return SmallCluster()
 
 
 @pytest.fixture
-def start(world: World) -> Iterator[Any]:
+def start(cluster: SmallCluster) -> Iterator[Any]:
     started: list[DeviceObjects] = []
 
     def begin(api: Api) -> DeviceObjects:
-        started.append(DeviceObjects(api, world.service, Metrics()))
+        started.append(DeviceObjects(api, cluster.service, Metrics()))
         started[-1].start()
         return started[-1]
 
@@ -81,25 +81,25 @@ def claim_in(version: str) -> dict[str, Any]:
     ("served", "read"), [(("v1beta1", "v1beta2", "v1"), "v1"), (("v1alpha3", "v1beta1"), "v1beta1")]
 )
 def test_the_newest_version_that_is_known_is_followed(
-    world: World, start: Any, served: tuple[str, ...], read: str
+    cluster: SmallCluster, start: Any, served: tuple[str, ...], read: str
 ) -> None:
     api = Api(*served)
     api.lists[f"/apis/resource.k8s.io/{read}/resourceclaims"] = [claim_in(read)]
     assert start(api).wait_until_listed(20.0)
-    (told,) = world.service.lost_devices()
+    (told,) = cluster.service.lost_devices()
     assert (told.node, told.known_devices) == ("n1", [2])
 
 
-def test_what_happens_later_is_told(world: World, start: Any) -> None:
+def test_what_happens_later_is_told(cluster: SmallCluster, start: Any) -> None:
     api = Api("v1")
     assert start(api).wait_until_listed(20.0)
     path = f"{BASE}/resourceclaims"
     wait_until(lambda: path in api.watches)
     item = msgspec.convert(claim_in("v1"), following.ResourceClaim)
     api.watches[path].events.put(WatchEvent("ADDED", item, "2"))
-    wait_until(world.service.lost_devices)
+    wait_until(cluster.service.lost_devices)
     api.watches[path].events.put(WatchEvent("DELETED", item, "3"))
-    wait_until(lambda: not world.service.lost_devices())
+    wait_until(lambda: not cluster.service.lost_devices())
 
 
 def test_nobody_waits_for_objects_that_are_not_served(start: Any) -> None:
@@ -119,7 +119,7 @@ def test_nobody_waits_for_objects_that_may_not_be_seen_and_the_log_says_so_once(
 
 
 def test_objects_are_followed_from_when_they_are_served(
-    world: World, start: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: SmallCluster, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "LOOK_INTERVAL_S", 0.01)
     api = Api()
@@ -127,5 +127,5 @@ def test_objects_are_followed_from_when_they_are_served(
     wait_until(lambda: len(api.asked) > 2)
     api.lists[f"{BASE}/resourceclaims"] = [claim_in("v1")]
     api.versions = ("v1",)
-    wait_until(world.service.lost_devices)
-    assert len(world.service.lost_devices()) == 1
+    wait_until(cluster.service.lost_devices)
+    assert len(cluster.service.lost_devices()) == 1

@@ -12,8 +12,8 @@ from hived_extender.pods.wire import Node
 from hived_extender.reconfiguration.change import Change
 from hived_extender.service.devices.dra import ResourceClaim
 from tests.extender.service.devices.floor import GPU, claim
-from tests.extender.service.gang_world import GangWorld, koordinator
-from tests.extender.service.world import CONFIG, World, node, node_json, pod_json, spec_text, to_pod
+from tests.extender.service.small_cluster import CONFIG, SmallCluster, node, node_json, pod_json, spec_text, to_pod
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 
 def other(name: str, count: int, node: str = "n0", *, phase: str = "Running", version: int = 0, **spec: Any) -> Any:
@@ -31,124 +31,124 @@ def offering(name: str, count: int) -> Node:
     return msgspec.convert(value, Node)
 
 
-def lost(world: World) -> dict[str, int]:
+def lost(small: SmallCluster) -> dict[str, int]:
     """By node, the leaf cells that the core knows to be lost."""
-    topology, cells = world.state.topology, world.state.cells
+    topology, cells = small.state.topology, small.state.cells
     counts = cells.lost[topology.arrays.node_leaf.reshape(-1, 4)].sum(axis=1).tolist()
     return {name: count for name, count in zip(topology.node_names, counts, strict=True) if count}
 
 
 def test_a_pod_that_hived_has_not_placed_takes_leaf_cells_out_of_use_until_it_ends() -> None:
-    world = World()
-    world.service.pod_seen(to_pod(other("p", 2)))
-    during = lost(world)
-    world.service.pod_seen(to_pod(other("p", 2, phase="Failed")))
-    assert (during, lost(world)) == ({"n0": 2}, {})
+    small = SmallCluster()
+    small.service.pod_seen(to_pod(other("p", 2)))
+    during = lost(small)
+    small.service.pod_seen(to_pod(other("p", 2, phase="Failed")))
+    assert (during, lost(small)) == ({"n0": 2}, {})
 
 
 def test_a_pod_that_is_deleted_takes_nothing_any_more() -> None:
-    world = World()
-    world.service.pod_seen(to_pod(other("p", 2)))
-    world.service.pod_gone("uid-p")
-    assert lost(world) == {}
+    small = SmallCluster()
+    small.service.pod_seen(to_pod(other("p", 2)))
+    small.service.pod_gone("uid-p")
+    assert lost(small) == {}
 
 
 def test_a_pod_that_is_missing_from_a_list_takes_nothing_any_more() -> None:
-    world = World()
-    world.service.pod_seen(to_pod(other("p", 2)))
-    world.service.sync_pods([])
-    assert lost(world) == {}
+    small = SmallCluster()
+    small.service.pod_seen(to_pod(other("p", 2)))
+    small.service.sync_pods([])
+    assert lost(small) == {}
 
 
 def test_an_older_view_of_a_pod_changes_nothing() -> None:
-    world = World()
-    world.service.pod_seen(to_pod(other("p", 2, phase="Running", version=7)))
-    world.service.pod_seen(to_pod(other("p", 1, phase="Succeeded", version=6)))
-    assert lost(world) == {"n0": 2}
+    small = SmallCluster()
+    small.service.pod_seen(to_pod(other("p", 2, phase="Running", version=7)))
+    small.service.pod_seen(to_pod(other("p", 1, phase="Succeeded", version=6)))
+    assert lost(small) == {"n0": 2}
 
 
 def test_pods_of_ours_go_where_devices_are_left() -> None:
-    world = World()
+    small = SmallCluster()
     for name in ("n0", "n1", "n2"):
-        world.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
-    assert world.place("p", spec_text("b"))[1] == "n3"
+        small.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
+    assert small.place("p", spec_text("b"))[1] == "n3"
 
 
 def test_a_pod_of_ours_with_cells_does_not_count_again() -> None:
-    world = World()
-    pod, node = world.place("p", spec_text(leaf_cells=2))
+    small = SmallCluster()
+    pod, node = small.place("p", spec_text(leaf_cells=2))
     pod["spec"]["containers"][0]["resources"]["limits"][GPU] = "2"
-    world.see(pod)
-    world.service.follow("another replica leads")
-    world.lead()
-    assert (node, lost(world)) == ("n0", {})
+    small.see(pod)
+    small.service.follow("another replica leads")
+    small.lead()
+    assert (node, lost(small)) == ("n0", {})
 
 
 def test_pods_of_a_gang_do_not_count_beside_their_cells() -> None:
-    world = GangWorld()
+    small = SmallGangCluster()
     for name in ("w-0", "w-1"):
-        world.pod(name, 2, koordinator("train", 2))
-    assert len(world.settle()) == 2
-    assert (lost(world), lost(world.restarted())) == ({}, {})
+        small.pod(name, 2, koordinator("train", 2))
+    assert len(small.settle()) == 2
+    assert (lost(small), lost(small.restarted())) == ({}, {})
 
 
 def test_a_pod_of_a_gang_that_comes_with_a_node_counts() -> None:
-    world = GangWorld()
-    world.pod("w-0", 2, koordinator("train", 2), nodeName="n2")
-    assert lost(world) == {"n2": 2}
+    small = SmallGangCluster()
+    small.pod("w-0", 2, koordinator("train", 2), nodeName="n2")
+    assert lost(small) == {"n2": 2}
 
 
 def test_a_pod_of_ours_that_somebody_has_put_on_a_node_counts() -> None:
-    world = World()
+    small = SmallCluster()
     pod = other("p", 2, schedulerName="hived")
-    world.service.pod_seen(to_pod(pod))
-    assert lost(world) == {"n0": 2}
+    small.service.pod_seen(to_pod(pod))
+    assert lost(small) == {"n0": 2}
 
 
 def test_a_pod_whose_cells_the_core_has_refused_counts() -> None:
-    world = World()
-    world.place("first", spec_text(leaf_cells=4))
-    pod = world.create("second", spec_text("b", leaf_cells=2), annotations={f"{PREFIX}pod-bind-info": "{}"})
+    small = SmallCluster()
+    small.place("first", spec_text(leaf_cells=4))
+    pod = small.create("second", spec_text("b", leaf_cells=2), annotations={f"{PREFIX}pod-bind-info": "{}"})
     pod["spec"]["nodeName"] = "n1"
     pod["spec"]["containers"][0]["resources"]["limits"][GPU] = "2"
-    world.see(pod)
-    assert lost(world) == {"n1": 2}
+    small.see(pod)
+    assert lost(small) == {"n1": 2}
 
 
 def test_a_new_leader_knows_what_others_use() -> None:
-    world = World(is_leading=False)
-    world.service.pod_seen(to_pod(other("p", 3)))
-    world.lead()
-    assert lost(world) == {"n0": 3}
+    small = SmallCluster(is_leading=False)
+    small.service.pod_seen(to_pod(other("p", 3)))
+    small.lead()
+    assert lost(small) == {"n0": 3}
 
 
 def test_when_a_pod_of_ours_ends_its_devices_are_not_taken_for_free_if_others_use_as_many() -> None:
-    world = World()
-    pods = [world.place(f"p{i}", spec_text(leaf_cells=1, group=f"g{i}"))[0] for i in range(4)]
-    world.service.pod_seen(to_pod(other("p", 1)))  # one more than the node has
-    world.delete(pods[3])
-    group = world.groups()
+    small = SmallCluster()
+    pods = [small.place(f"p{i}", spec_text(leaf_cells=1, group=f"g{i}"))[0] for i in range(4)]
+    small.service.pod_seen(to_pod(other("p", 1)))  # one more than the node has
+    small.delete(pods[3])
+    group = small.groups()
     held = [device for status in group.values() for device in status["physicalPlacement"]["n0"]]
-    topology, cells = world.state.topology, world.state.cells
+    topology, cells = small.state.topology, small.state.cells
     leaves = topology.arrays.node_leaf[:4]
     free = [int(topology.arrays.device[leaf]) for leaf in leaves if not cells.bad[leaf]]
     assert sorted(free) == sorted(held)
 
 
 def test_missing_devices_of_a_node_are_lost_until_it_offers_them() -> None:
-    world = World()
+    small = SmallCluster()
     for name in ("n0", "n1", "n2", "n3"):
-        world.service.node_seen(offering(name, 3 if name == "n1" else 4))
-    during = lost(world)
-    world.service.node_seen(offering("n1", 4))
-    assert (during, lost(world)) == ({"n1": 1}, {})
+        small.service.node_seen(offering(name, 3 if name == "n1" else 4))
+    during = lost(small)
+    small.service.node_seen(offering("n1", 4))
+    assert (during, lost(small)) == ({"n1": 1}, {})
 
 
 def test_a_claim_counts_for_the_pod_that_has_no_cells() -> None:
-    world = World()
-    world.service.device_seen(claim("c", "n2", ["gpu-1"], ["x"]))
-    (told,) = world.service.lost_devices()
-    assert (lost(world), told.known_devices, told.used_by) == (
+    small = SmallCluster()
+    small.service.device_seen(claim("c", "n2", ["gpu-1"], ["x"]))
+    (told,) = small.service.lost_devices()
+    assert (lost(small), told.known_devices, told.used_by) == (
         {"n2": 1},
         [1],
         [DeviceUser("ns/x", 1, True)],
@@ -156,42 +156,42 @@ def test_a_claim_counts_for_the_pod_that_has_no_cells() -> None:
 
 
 def test_claims_that_are_missing_from_a_list_count_no_more() -> None:
-    world = World()
-    world.service.device_seen(claim("c", "n2", ["gpu-1"], ["x"]))
-    world.service.devices_listed(ResourceClaim, [])
-    assert lost(world) == {}
+    small = SmallCluster()
+    small.service.device_seen(claim("c", "n2", ["gpu-1"], ["x"]))
+    small.service.devices_listed(ResourceClaim, [])
+    assert lost(small) == {}
 
 
 # ---- who is told
 
 
 def test_the_pod_is_told_once() -> None:
-    world = World()
+    small = SmallCluster()
     for version in (1, 2):
-        world.service.pod_seen(to_pod(other("p", 2, version=version)))
-    world.service.pod_seen(to_pod(other("q", 1)))
-    world.until(lambda: len(world.kube.events) >= 2)
-    assert sorted(world.kube.events) == [("p", "ForeignDevices"), ("q", "ForeignDevices")]
+        small.service.pod_seen(to_pod(other("p", 2, version=version)))
+    small.service.pod_seen(to_pod(other("q", 1)))
+    small.until(lambda: len(small.kube.events) >= 2)
+    assert sorted(small.kube.events) == [("p", "ForeignDevices"), ("q", "ForeignDevices")]
     assert (
         f"uses 2 {GPU} of n0 that hived has not given it: 2 of the node's 4 leaf cells (GPU) cannot be had"
-        in world.kube.messages
+        in small.kube.messages
     )
 
 
 def test_a_node_that_lacks_devices_is_told() -> None:
-    world = World()
-    world.service.node_seen(offering("n1", 3))
-    world.until(lambda: world.kube.events)
-    assert world.kube.events == [("n1", "DevicesMissing")]
-    assert world.kube.messages == [f"allocatable 3 of 4 {GPU}: 1 of 4 leaf cells (GPU) cannot be had"]
+    small = SmallCluster()
+    small.service.node_seen(offering("n1", 3))
+    small.until(lambda: small.kube.events)
+    assert small.kube.events == [("n1", "DevicesMissing")]
+    assert small.kube.messages == [f"allocatable 3 of 4 {GPU}: 1 of 4 leaf cells (GPU) cannot be had"]
 
 
 def test_a_virtual_cluster_that_lacks_its_guarantee_is_told_why() -> None:
-    world = World()
+    small = SmallCluster()
     for name in ("n0", "n1", "n2"):
-        world.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
-    world.place("p", spec_text("b"))
-    answer = world.filter(world.create("q", spec_text("a")))["FailedNodes"]["hivedscheduler"]
+        small.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
+    small.place("p", spec_text("b"))
+    answer = small.filter(small.create("q", spec_text("a")))["FailedNodes"]["hivedscheduler"]
     assert answer.startswith(
         "insufficient capacity when scheduling in VC a; VC a is short of promised leaf cells, 2 in all: "
     )
@@ -205,14 +205,14 @@ TWO_LEVELS = CONFIG.replace("RACK.NODE, cellNumber: 1", "RACK.NODE.PAIR, cellNum
 ONE_GPU = "{cellType: RACK.NODE.PAIR.GPU, cellNumber: 1}"
 
 
-def of_promises(text: str) -> World:
-    return World(spec=load_text(text, "promises.yaml", environ={}).cluster)
+def of_promises(text: str) -> SmallCluster:
+    return SmallCluster(spec=load_text(text, "promises.yaml", environ={}).cluster)
 
 
 def test_promises_of_different_levels_that_cannot_all_be_kept_are_told() -> None:
-    world = of_promises(TWO_LEVELS)
-    world.service.pod_seen(to_pod(other("on-n0", 4, "n0")))
-    assert world.service.shortages() == [
+    small = of_promises(TWO_LEVELS)
+    small.service.pod_seen(to_pod(other("on-n0", 4, "n0")))
+    assert small.service.shortages() == [
         Shortage(
             "RACK",
             ["a", "b"],
@@ -221,72 +221,72 @@ def test_promises_of_different_levels_that_cannot_all_be_kept_are_told() -> None
             ["on n0: 4 used by ns/on-n0 (not placed by hived)"],
         )
     ]
-    read = world.service.metrics.registry.get_sample_value
+    read = small.service.metrics.registry.get_sample_value
     assert read("hived_short_leaf_cells", {"vc": "b"}) == 0
     assert read("hived_shared_short_cells", {"chain": "RACK", "cell_type": "PAIR"}) == 2
     for name in ("p", "q"):
-        world.place(name, spec_text("a", leaf_cells=4))
-    world.place("r", spec_text("b", leaf_cells=2))
-    world.place("s", spec_text("b", leaf_cells=2))
-    answer = world.filter(world.create("t", spec_text("b", leaf_cells=2)))["FailedNodes"]["hivedscheduler"]
+        small.place(name, spec_text("a", leaf_cells=4))
+    small.place("r", spec_text("b", leaf_cells=2))
+    small.place("s", spec_text("b", leaf_cells=2))
+    answer = small.filter(small.create("t", spec_text("b", leaf_cells=2)))["FailedNodes"]["hivedscheduler"]
     assert "VC b is short of promised leaf cells, 4 in all: on n0: 4 used by ns/on-n0" in answer
-    assert world.service.shortages() == []
+    assert small.service.shortages() == []
 
 
 def test_a_pod_is_told_of_a_shortage_that_its_vc_shares() -> None:
-    world = of_promises(TWO_LEVELS)
-    world.service.pod_seen(to_pod(other("on-n0", 4, "n0")))
-    answer = world.filter(world.create("p", spec_text("a", leaf_cells=4)), ["n0"])["FailedNodes"]["hivedscheduler"]
+    small = of_promises(TWO_LEVELS)
+    small.service.pod_seen(to_pod(other("on-n0", 4, "n0")))
+    answer = small.filter(small.create("p", spec_text("a", leaf_cells=4)), ["n0"])["FailedNodes"]["hivedscheduler"]
     told = "VCs a, b together are promised 2 PAIR more of RACK than can be had: on n0: 4 used by ns/on-n0"
     assert told in answer
-    world.service.pod_gone("uid-on-n0")
-    assert world.service.shortages() == []
+    small.service.pod_gone("uid-on-n0")
+    assert small.service.shortages() == []
 
 
 def test_the_nodes_that_make_promises_short_are_named_and_no_others() -> None:
-    world = of_promises(CONFIG.replace("RACK.NODE, cellNumber: 1", "RACK.NODE, cellNumber: 2"))
-    world.place("p", spec_text("a", leaf_cells=2))
-    world.service.pod_seen(to_pod(other("beside-p", 1, "n0")))
-    assert world.service.shortages() == []
-    world.service.node_seen(node("n3", False))
-    (shared,) = world.service.shortages()
+    small = of_promises(CONFIG.replace("RACK.NODE, cellNumber: 1", "RACK.NODE, cellNumber: 2"))
+    small.place("p", spec_text("a", leaf_cells=2))
+    small.service.pod_seen(to_pod(other("beside-p", 1, "n0")))
+    assert small.service.shortages() == []
+    small.service.node_seen(node("n3", False))
+    (shared,) = small.service.shortages()
     assert (shared.short_cells, shared.reasons) == ({"NODE": 1}, ["on n3: not healthy"])
 
 
 def test_who_is_promised_smaller_cells_only_is_not_named() -> None:
-    world = of_promises(CONFIG.replace("  empty:\n    virtualCells: []", "  c:\n    virtualCells: [" + ONE_GPU + "]"))
+    small = of_promises(CONFIG.replace("  empty:\n    virtualCells: []", "  c:\n    virtualCells: [" + ONE_GPU + "]"))
     for name in ("n0", "n1"):
-        world.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
-    (shared,) = world.service.shortages()
+        small.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
+    (shared,) = small.service.shortages()
     assert (shared.virtual_clusters, shared.short_cells) == (["a", "b"], {"NODE": 1})
     assert shared.reasons == [f"on {name}: 1 used by ns/on-{name} (not placed by hived)" for name in ("n0", "n1")]
 
 
 def test_an_opportunistic_pod_is_not_told_of_guarantees() -> None:
-    world = World()
+    small = SmallCluster()
     for name in ("n0", "n1", "n2", "n3"):
-        world.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
-    answer = world.filter(world.create("q", spec_text("a", priority=-1)))["FailedNodes"]["hivedscheduler"]
+        small.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
+    answer = small.filter(small.create("q", spec_text("a", priority=-1)))["FailedNodes"]["hivedscheduler"]
     assert "promised" not in answer
 
 
 def test_numbers_tell_of_lost_devices_and_of_guarantees_that_are_short() -> None:
-    world = World()
+    small = SmallCluster()
     for name in ("n0", "n1", "n2", "n3"):
-        world.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
-    read = world.service.metrics.registry.get_sample_value
+        small.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
+    read = small.service.metrics.registry.get_sample_value
     assert read("hived_lost_devices", {"resource": GPU, "reason": "pod"}) == 4
     assert read("hived_short_leaf_cells", {"vc": "a"}) == 2
     assert read("hived_short_leaf_cells", {"vc": "b"}) == 1
 
 
 def test_a_pod_that_waits_is_tried_again_when_devices_come_back() -> None:
-    world = World()
+    small = SmallCluster()
     for name in ("n0", "n1", "n2", "n3"):
-        world.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
-    assert "FailedNodes" in world.filter(world.create("q", spec_text("a")))
-    world.service.pod_gone("uid-on-n3")
-    world.until(lambda: any(path.endswith("/q") for path, _ in world.kube.patches))
+        small.service.pod_seen(to_pod(other(f"on-{name}", 1, name)))
+    assert "FailedNodes" in small.filter(small.create("q", spec_text("a")))
+    small.service.pod_gone("uid-on-n3")
+    small.until(lambda: any(path.endswith("/q") for path, _ in small.kube.patches))
 
 
 # ---- other configurations
@@ -296,11 +296,11 @@ def test_a_pod_that_waits_is_tried_again_when_devices_come_back() -> None:
 def test_another_configuration_has_its_own_say(more: str, expected: dict[str, int]) -> None:
     old = load_text(CONFIG, "old.yaml", environ={})
     new = load_text(f"{CONFIG}{more}\n", "new.yaml", environ={})
-    world = World()
-    world.service.pod_seen(to_pod(other("p", 2)))
+    small = SmallCluster()
+    small.service.pod_seen(to_pod(other("p", 2)))
     change = Change(old, new, None, 1)
-    change.catch_up_with(world.service)
-    change.switch(world.service, None)
-    assert lost(world) == expected
-    world.service.pod_seen(to_pod(other("p", 2, phase="Succeeded")))
-    assert lost(world) == {}
+    change.catch_up_with(small.service)
+    change.switch(small.service, None)
+    assert lost(small) == expected
+    small.service.pod_seen(to_pod(other("p", 2, phase="Succeeded")))
+    assert lost(small) == {}

@@ -13,211 +13,211 @@ from hived_extender.pods.dialects import podgroup
 from hived_extender.pods.dialects.description import GangKey, ObjectRef
 from hived_extender.service import acceptance
 from hived_extender.service.gangs import table
-from tests.extender.service.gang_world import GangWorld, koordinator
-from tests.extender.service.world import spec_text
+from tests.extender.service.small_cluster import spec_text
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 
 def test_a_gang_that_is_complete_from_the_first_and_has_no_room_hears_of_its_waiting_time() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     for number in range(3):
-        world.pod(f"w-{number}", 4, koordinator("train", 3, waiting_time="20ms"))
-    world.ask("w-0")
-    world.until(lambda: ("w-0", "GangTimedOut") in world.kube.events)
-    assert "has waited for 0.02 s" in world.kube.messages[-1]
-    world.service.close()
+        cluster.pod(f"w-{number}", 4, koordinator("train", 3, waiting_time="20ms"))
+    cluster.ask("w-0")
+    cluster.until(lambda: ("w-0", "GangTimedOut") in cluster.kube.events)
+    assert "has waited for 0.02 s" in cluster.kube.messages[-1]
+    cluster.service.close()
 
 
 def test_the_waiting_time_of_a_gang_begins_anew_after_it_has_started() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     for number in range(2):
-        world.pod(f"w-{number}", 2, koordinator("train", 2, waiting_time="1h"))
-        world.ask(f"w-{number}")
-        assert (("gang's time", GangKey("ns", "train")) in world.service.machine._outbox.timers) is (number == 0)
-    world.service.close()
+        cluster.pod(f"w-{number}", 2, koordinator("train", 2, waiting_time="1h"))
+        cluster.ask(f"w-{number}")
+        assert (("gang's time", GangKey("ns", "train")) in cluster.service.machine._outbox.timers) is (number == 0)
+    cluster.service.close()
 
 
 def test_a_pod_that_kube_scheduler_has_asked_about_is_not_bound_behind_its_back() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     with patch.object(acceptance, "FORGOTTEN_S", 0.1), patch.object(acceptance, "UNASKED_S", (0.02,)):
         for name in ("w-0", "w-1"):
-            world.filter(world.pod(name, 4, koordinator("train", 2)))
-    assert world.filter(world.kube.pods["w-0"])["NodeNames"]
-    world.pass_time(0.3)
-    assert world.kube.bind_calls == []
-    world.service.close()
+            cluster.filter(cluster.pod(name, 4, koordinator("train", 2)))
+    assert cluster.filter(cluster.kube.pods["w-0"])["NodeNames"]
+    cluster.pass_time(0.3)
+    assert cluster.kube.bind_calls == []
+    cluster.service.close()
 
 
 def test_a_pod_whose_binding_failed_keeps_its_place_and_is_asked_about_again() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     for name in ("w-0", "w-1"):
-        pod = world.pod(name, 4, koordinator("train", 2))
-        node = world.filter(pod).get("NodeNames")
-    world.kube.patches.clear()
-    world.kube.refusals = [KubeError(500, "InternalError", "etcd is away")]
+        pod = cluster.pod(name, 4, koordinator("train", 2))
+        node = cluster.filter(pod).get("NodeNames")
+    cluster.kube.patches.clear()
+    cluster.kube.refusals = [KubeError(500, "InternalError", "etcd is away")]
     with pytest.raises(UserError):
-        world.bind(pod, node[0])
-    world.until(lambda: world.kube.patches)
-    assert world.filter(pod)["NodeNames"] == node
-    world.service.close()
+        cluster.bind(pod, node[0])
+    cluster.until(lambda: cluster.kube.patches)
+    assert cluster.filter(pod)["NodeNames"] == node
+    cluster.service.close()
 
 
 def test_a_gang_that_several_preempt_leaves_as_a_whole_below_its_minimum() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     for number in range(4):
-        world.pod(f"low-{number}", 4, koordinator("low", 3), priorityClassName="low", priority=-10)
-    assert len(world.settle()) == 4
+        cluster.pod(f"low-{number}", 4, koordinator("low", 3), priorityClassName="low", priority=-10)
+    assert len(cluster.settle()) == 4
     for number in range(2):
-        world.pod(f"high-{number}", 4, priorityClassName="high", priority=1000)
-        world.ask(f"high-{number}")
-    world.until(lambda: len(world.kube.leaving) == 4)
-    assert {name for _, name in world.kube.leaving} == {"low-0", "low-1", "low-2", "low-3"}
+        cluster.pod(f"high-{number}", 4, priorityClassName="high", priority=1000)
+        cluster.ask(f"high-{number}")
+    cluster.until(lambda: len(cluster.kube.leaving) == 4)
+    assert {name for _, name in cluster.kube.leaving} == {"low-0", "low-1", "low-2", "low-3"}
 
 
 def test_pods_that_are_being_deleted_do_not_keep_up_the_minimum_for_others() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     for number in range(4):
-        world.pod(f"low-{number}", 4, koordinator("low", 3), priorityClassName="low", priority=-10)
-    assert len(world.settle()) == 4
-    world.kube.pods["low-0"]["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
-    world.kube.touch(world.kube.pods["low-0"])
-    world.see(world.kube.pods["low-0"])
-    world.pod("high", 4, priorityClassName="high", priority=1000)
-    world.ask("high")
-    world.until(lambda: {"low-1", "low-2", "low-3"} <= {name for _, name in world.kube.leaving})
-    assert world.groups()["ns/high"]["state"] == "Preempting"
+        cluster.pod(f"low-{number}", 4, koordinator("low", 3), priorityClassName="low", priority=-10)
+    assert len(cluster.settle()) == 4
+    cluster.kube.pods["low-0"]["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+    cluster.kube.touch(cluster.kube.pods["low-0"])
+    cluster.see(cluster.kube.pods["low-0"])
+    cluster.pod("high", 4, priorityClassName="high", priority=1000)
+    cluster.ask("high")
+    cluster.until(lambda: {"low-1", "low-2", "low-3"} <= {name for _, name in cluster.kube.leaving})
+    assert cluster.groups()["ns/high"]["state"] == "Preempting"
 
 
 def test_gangs_that_are_gone_are_forgotten() -> None:
-    world = GangWorld()
-    gangs = world.service.machine.facts.gangs
+    cluster = SmallGangCluster()
+    gangs = cluster.service.machine.cache.gangs
     for number in range(3):
-        world.pod(f"w-{number}", 2, koordinator(f"train-{number}", 1, groups=f'["ns/train-{number}"]'))
-        world.ask(f"w-{number}")
-        world.drop(f"w-{number}")
+        cluster.pod(f"w-{number}", 2, koordinator(f"train-{number}", 1, groups=f'["ns/train-{number}"]'))
+        cluster.ask(f"w-{number}")
+        cluster.drop(f"w-{number}")
         assert gangs.plan(GangKey("ns", f"train-{number}")).keys
     assert [gangs._gangs, gangs._by_name, gangs._plans, gangs._listed_by] == [{}, {}, {}, {}]
 
 
 def test_a_pod_that_is_given_an_affinity_behind_its_gate_heeds_kube_scheduler() -> None:
-    world = GangWorld()
-    pod = world.pod("w-0", 4, koordinator("train", 1), schedulingGates=[{"name": "later"}])
+    cluster = SmallGangCluster()
+    pod = cluster.pod("w-0", 4, koordinator("train", 1), schedulingGates=[{"name": "later"}])
     del pod["spec"]["schedulingGates"]
     pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
-    world.kube.touch(pod)
-    world.see(pod)
-    assert world.filter(pod, ["n2"])["NodeNames"] == ["n2"]
+    cluster.kube.touch(pod)
+    cluster.see(pod)
+    assert cluster.filter(pod, ["n2"])["NodeNames"] == ["n2"]
 
 
 def test_a_pod_that_is_given_our_own_annotation_leaves_its_gang() -> None:
-    world = GangWorld()
-    pod = world.pod("w-0", 2, koordinator("train", 2))
-    world.pod("w-1", 2, koordinator("train", 2))
+    cluster = SmallGangCluster()
+    pod = cluster.pod("w-0", 2, koordinator("train", 2))
+    cluster.pod("w-1", 2, koordinator("train", 2))
     pod["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text(leaf_cells=2)
-    world.kube.touch(pod)
-    world.see(pod)
-    assert "1 of 2 pods created (missing w-0)" in world.ask("w-1")
-    assert list(world.settle()) == ["w-0"]
+    cluster.kube.touch(pod)
+    cluster.see(pod)
+    assert "1 of 2 pods created (missing w-0)" in cluster.ask("w-1")
+    assert list(cluster.settle()) == ["w-0"]
 
 
 def test_which_nodes_were_offered_is_remembered_until_a_pod_is_bound() -> None:
-    world = GangWorld()
-    pods = [world.pod(f"w-{number}", 4, koordinator("train", 2), nodeSelector={"disk": "ssd"}) for number in range(2)]
-    records = [world.service.machine.facts.pods.get(pod["metadata"]["uid"]) for pod in pods]
-    world.filter(pods[0], ["n1", "n2"])
+    cluster = SmallGangCluster()
+    pods = [cluster.pod(f"w-{number}", 4, koordinator("train", 2), nodeSelector={"disk": "ssd"}) for number in range(2)]
+    records = [cluster.service.machine.cache.pods.get(pod["metadata"]["uid"]) for pod in pods]
+    cluster.filter(pods[0], ["n1", "n2"])
     assert [record is not None and record.offered is not None for record in records] == [True, False]
-    world.filter(pods[1], ["n1", "n2"])
+    cluster.filter(pods[1], ["n1", "n2"])
     assert [record is not None and record.offered is not None for record in records] == [True, True]
     for pod in pods:
-        world.bind(pod, world.decided()[pod["metadata"]["name"]])
-        world.see(pod)
+        cluster.bind(pod, cluster.decided()[pod["metadata"]["name"]])
+        cluster.see(pod)
     assert [record is not None and record.offered is not None for record in records] == [False, False]
 
 
 def test_names_that_kubernetes_made_up_are_not_counted_on() -> None:
-    world = GangWorld()
-    world.pod("train-x7k24", 2, koordinator("train", 3))
-    assert world.ask("train-x7k24") == "rejected by podgroup ns/train: 1 of 3 pods created"
-    world.pod("job-9", 2, koordinator("job", 3))
-    assert world.ask("job-9") == "rejected by podgroup ns/job: 1 of 3 pods created"
+    cluster = SmallGangCluster()
+    cluster.pod("train-x7k24", 2, koordinator("train", 3))
+    assert cluster.ask("train-x7k24") == "rejected by podgroup ns/train: 1 of 3 pods created"
+    cluster.pod("job-9", 2, koordinator("job", 3))
+    assert cluster.ask("job-9") == "rejected by podgroup ns/job: 1 of 3 pods created"
 
 
 def test_a_gang_that_lacks_millions_of_pods_is_told_at_once() -> None:
-    world = GangWorld()
-    world.pod("w-0", 2, koordinator("train", 2**31 - 1))
+    cluster = SmallGangCluster()
+    cluster.pod("w-0", 2, koordinator("train", 2**31 - 1))
     began = time.thread_time()
-    assert "missing w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8 and 2147483638 more" in world.ask("w-0")
+    assert "missing w-1, w-2, w-3, w-4, w-5, w-6, w-7, w-8 and 2147483638 more" in cluster.ask("w-0")
     assert time.thread_time() - began < 1
 
 
 def test_gangs_of_two_namespaces_start_together_if_both_say_so() -> None:
     groups = '["ns/train", "other/server"]'
-    world = GangWorld()
-    world.pod("server", 0, koordinator("server", 1, groups=groups), namespace="other")
-    world.pod("w-0", 4, koordinator("train", 1))
+    cluster = SmallGangCluster()
+    cluster.pod("server", 0, koordinator("server", 1, groups=groups), namespace="other")
+    cluster.pod("w-0", 4, koordinator("train", 1))
     expected = "rejected by podgroup ns/train of another namespace: none of its pods has other/server among its groups"
-    assert world.ask("server") == expected
-    assert "w-0" in world.settle()
-    world.pod("w-1", 4, koordinator("train", 1, groups=groups))
-    assert sorted(world.settle()) == ["server", "w-0", "w-1"]
+    assert cluster.ask("server") == expected
+    assert "w-0" in cluster.settle()
+    cluster.pod("w-1", 4, koordinator("train", 1, groups=groups))
+    assert sorted(cluster.settle()) == ["server", "w-0", "w-1"]
 
 
 def test_a_gang_that_names_itself_among_those_of_another_namespace_takes_nobody_along() -> None:
     low = {"priorityClassName": "low", "priority": -10}
-    world = GangWorld()
-    world.pod("w-0", 4, koordinator("train", 1), **low)
-    world.settle()
-    world.pod("x", 4, koordinator("x", 1, groups='["ns/train", "other/x"]'), namespace="other", **low)
-    gangs = world.service.machine.facts.gangs
-    leaving = gangs.leaving_with([record for record in world.service.machine.facts.pods if record.name == "x"])
+    cluster = SmallGangCluster()
+    cluster.pod("w-0", 4, koordinator("train", 1), **low)
+    cluster.settle()
+    cluster.pod("x", 4, koordinator("x", 1, groups='["ns/train", "other/x"]'), namespace="other", **low)
+    gangs = cluster.service.machine.cache.gangs
+    leaving = gangs.leaving_with([record for record in cluster.service.machine.cache.pods if record.name == "x"])
     assert [record.name for record in leaving] == ["x"]
 
 
 def test_gangs_of_a_group_are_of_one_priority() -> None:
     groups = '["ns/train", "other/server"]'
-    world = GangWorld()
-    world.pod("s", 4, koordinator("server", 1, groups=groups), namespace="other")
-    world.pod("w", 4, koordinator("train", 1, groups=groups))
-    assert "the virtual cluster of w is a, of s b" in world.ask("w")
+    cluster = SmallGangCluster()
+    cluster.pod("s", 4, koordinator("server", 1, groups=groups), namespace="other")
+    cluster.pod("w", 4, koordinator("train", 1, groups=groups))
+    assert "the virtual cluster of w is a, of s b" in cluster.ask("w")
 
 
 def test_a_pod_without_devices_may_leave_its_gang_and_come_back() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     notes = koordinator("train", 1)
-    pod = world.pod("ps", 0, notes)
+    pod = cluster.pod("ps", 0, notes)
     for annotations in ({}, notes):
         pod["metadata"]["annotations"] = dict(annotations)
-        world.kube.touch(pod)
-        world.see(pod)
-        assert bool(world.service.machine.facts.gangs.get(GangKey("ns", "train"))) is bool(annotations)
-    assert world.ask("ps") == "n0"
+        cluster.kube.touch(pod)
+        cluster.see(pod)
+        assert bool(cluster.service.machine.cache.gangs.get(GangKey("ns", "train"))) is bool(annotations)
+    assert cluster.ask("ps") == "n0"
 
 
 def test_pods_that_are_over_say_what_their_object_says_also_if_that_is_known_later() -> None:
     found: dict[ObjectRef, dict[str, Any]] = {}
     objects = Mock(get=lambda kind, namespace, name: found.get(ObjectRef(kind, namespace, name)))
-    world = GangWorld(objects=objects)
-    world.pod("w-0", 2, labels={podgroup.LABEL: "train"}, nodeName="n0")
-    world.become("w-0", "Succeeded")
-    gangs, key, ref = world.service.machine.facts.gangs, GangKey("ns", "train"), podgroup.KIND.ref("ns", "train")
+    cluster = SmallGangCluster(objects=objects)
+    cluster.pod("w-0", 2, labels={podgroup.LABEL: "train"}, nodeName="n0")
+    cluster.become("w-0", "Succeeded")
+    gangs, key, ref = cluster.service.machine.cache.gangs, GangKey("ns", "train"), podgroup.KIND.ref("ns", "train")
     found[ref] = {"metadata": {"name": "train", "namespace": "ns"}, "spec": {"minMember": 2}}
-    world.service.object_seen(ref)
+    cluster.service.object_seen(ref)
     gang = gangs.get(key)
     assert gang is not None
     assert gang.terms().minimum == 2
-    world.drop("w-0")
+    cluster.drop("w-0")
     assert gangs.get(key) is None
-    assert not world.service.machine.facts._members._naming
+    assert not cluster.service.machine.cache._members._naming
 
 
 def test_pods_that_come_do_not_have_their_gang_planned_because_another_gang_preempts() -> None:
-    world = GangWorld()
-    world.pod("w", 4)
-    world.settle()
+    cluster = SmallGangCluster()
+    cluster.pod("w", 4)
+    cluster.settle()
     for number in range(2):
-        world.pod(f"high-{number}", 4, koordinator("high", 2), priorityClassName="high", priority=1000)
-    world.ask("high-0")
-    assert world.groups()["podgroup/ns/high"]["state"] == "Preempting"
-    world.service.close()  # nobody tries pods behind our back
+        cluster.pod(f"high-{number}", 4, koordinator("high", 2), priorityClassName="high", priority=1000)
+    cluster.ask("high-0")
+    assert cluster.groups()["podgroup/ns/high"]["state"] == "Preempting"
+    cluster.service.close()  # nobody tries pods behind our back
     with patch.object(table, "make_plan", wraps=table.make_plan) as planned:
-        world.pod("p-0", 4, koordinator("train", 3))
+        cluster.pod("p-0", 4, koordinator("train", 3))
     assert planned.call_count == 0

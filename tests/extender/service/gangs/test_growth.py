@@ -4,8 +4,8 @@ import pytest
 
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.gangs.growth import GROWING_S, MOST_S, REST, GrowingError, Growth
-from hived_extender.service.verbs import Patience
-from tests.extender.service.gang_world import GangWorld, koordinator
+from hived_extender.service.verbs import VerbSettings
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 KEY = GangKey("ns", "train")
 OTHER = GangKey("ns", "other")
@@ -85,23 +85,23 @@ def test_a_pod_that_nobody_asks_about_any_more_delays_nothing_later(growth: Grow
 
 
 def test_the_first_pod_of_a_gang_gets_its_node_when_it_is_asked_about_again() -> None:
-    world = GangWorld(patience=Patience(waits_for_pods=True))
-    pod = world.pod("w-0", 4, koordinator("train", 2))
+    cluster = SmallGangCluster(verb_settings=VerbSettings(waits_for_pods=True))
+    pod = cluster.pod("w-0", 4, koordinator("train", 2))
     with pytest.raises(GrowingError):
-        world.filter(pod)
-    world.pod("w-1", 4, koordinator("train", 2))
-    assert world.filter(pod)["NodeNames"]
+        cluster.filter(pod)
+    cluster.pod("w-1", 4, koordinator("train", 2))
+    assert cluster.filter(pod)["NodeNames"]
 
 
 def test_a_gang_that_stays_incomplete_is_refused_soon() -> None:
-    world = GangWorld(patience=Patience(waits_for_pods=True))
-    pod = world.pod("w-0", 4, koordinator("train", 2))
+    cluster = SmallGangCluster(verb_settings=VerbSettings(waits_for_pods=True))
+    pod = cluster.pod("w-0", 4, koordinator("train", 2))
 
     def is_refused() -> bool:
         try:
-            return "FailedNodes" in world.filter(pod)
+            return "FailedNodes" in cluster.filter(pod)
         except GrowingError:
-            world.pass_time(0.01)
+            cluster.pass_time(0.01)
             return False
 
     while not is_refused():
@@ -109,9 +109,9 @@ def test_a_gang_that_stays_incomplete_is_refused_soon() -> None:
 
 
 def test_kube_scheduler_is_told_the_same_until_the_gang_is_complete() -> None:
-    world = GangWorld()
-    first = world.pod("w-0", 1, koordinator("train", 3))
-    before = world.filter(first)["FailedNodes"]
-    world.pod("w-1", 1, koordinator("train", 3))
-    assert world.filter(first)["FailedNodes"] == before
-    assert "2 of 3 pods created" in world.ask("w-0")
+    cluster = SmallGangCluster()
+    first = cluster.pod("w-0", 1, koordinator("train", 3))
+    before = cluster.filter(first)["FailedNodes"]
+    cluster.pod("w-1", 1, koordinator("train", 3))
+    assert cluster.filter(first)["FailedNodes"] == before
+    assert "2 of 3 pods created" in cluster.ask("w-0")

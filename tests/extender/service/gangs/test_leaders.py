@@ -20,8 +20,8 @@ from hived_extender.pods.dialects.jobset import (
     TOPOLOGY,
 )
 from tests.extender.pods.dialects.descriptions import describe
-from tests.extender.service.gang_world import GangWorld, koordinator
-from tests.extender.service.world import Json, spec_text
+from tests.extender.service.small_cluster import Json, spec_text
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 RACK = "example.com/rack"
 CONFIG = """\
@@ -38,7 +38,7 @@ virtualClusters:
 RACK_OF = {"n0": "r0", "n1": "r0", "n2": "r1", "n3": "r1"}
 
 
-class JobSetWorld(GangWorld):
+class SmallJobSetCluster(SmallGangCluster):
     """Pods of 4 GPUs, which fill a node: two Jobs of two pods each fill both racks."""
 
     def __init__(self) -> None:
@@ -73,107 +73,107 @@ class JobSetWorld(GangWorld):
 
 
 def test_leaders_start_when_all_are_there_and_the_whole_gang_has_room() -> None:
-    world = JobSetWorld()
-    world.job_pod(0, 0)
-    assert "1 of 4 pods created" in world.ask("job-0-0")
-    world.job_pod(1, 0)
-    placed = world.settle()
+    small = SmallJobSetCluster()
+    small.job_pod(0, 0)
+    assert "1 of 4 pods created" in small.ask("job-0-0")
+    small.job_pod(1, 0)
+    placed = small.settle()
     assert {RACK_OF[node] for node in placed.values()} == {"r0", "r1"}
-    assert set(world.groups()) == {"ns/job-0-0", "ns/job-1-0"}
+    assert set(small.groups()) == {"ns/job-0-0", "ns/job-1-0"}
 
 
 def test_followers_start_together_beside_their_leaders() -> None:
-    world = JobSetWorld()
+    small = SmallJobSetCluster()
     for job in (0, 1):
-        world.job_pod(job, 0)
-    world.settle()
-    world.job_pod(0, 1)
-    assert "3 of 4 pods created" in world.ask("job-0-1")
-    world.job_pod(1, 1)
-    placed = world.settle()
+        small.job_pod(job, 0)
+    small.settle()
+    small.job_pod(0, 1)
+    assert "3 of 4 pods created" in small.ask("job-0-1")
+    small.job_pod(1, 1)
+    placed = small.settle()
     for job in (0, 1):
         assert RACK_OF[placed[f"job-{job}-1"]] == RACK_OF[placed[f"job-{job}-0"]]
 
 
 def test_without_room_for_followers_no_leader_starts() -> None:
-    world = JobSetWorld()
-    world.pod("other", 4)
-    assert sorted(world.settle()) == ["other"]
+    small = SmallJobSetCluster()
+    small.pod("other", 4)
+    assert sorted(small.settle()) == ["other"]
     for job in (0, 1):
-        world.job_pod(job, 0)
-    assert sorted(world.settle()) == ["other"]
-    assert set(world.groups()) == {"ns/other"}
-    world.drop("other")
-    assert sorted(world.settle()) == ["job-0-0", "job-1-0"]
+        small.job_pod(job, 0)
+    assert sorted(small.settle()) == ["other"]
+    assert set(small.groups()) == {"ns/other"}
+    small.drop("other")
+    assert sorted(small.settle()) == ["job-0-0", "job-1-0"]
 
 
 def test_a_job_is_not_begun_where_its_rack_has_no_room_for_it() -> None:
-    world = JobSetWorld()
-    world.pod("other", 4)
-    world.settle()
-    world.job_pod(0, 0, minimum=2, jobs=1)
-    placed = world.settle()
+    small = SmallJobSetCluster()
+    small.pod("other", 4)
+    small.settle()
+    small.job_pod(0, 0, minimum=2, jobs=1)
+    placed = small.settle()
     assert RACK_OF[placed["job-0-0"]] != RACK_OF[placed["other"]]
 
 
 def test_minimums_of_tasks_count_in_both_steps() -> None:
-    world = JobSetWorld()
+    small = SmallJobSetCluster()
     tasks = {PREFIX + "task": "worker", PREFIX + "task-minimums": '{"worker": 4}'}
     for job in (0, 1):
-        world.job_pod(job, 0, minimum=1, more=tasks)
-    assert len(world.settle()) == 2
-    world.job_pod(0, 1, minimum=1, more=tasks)
-    assert "3 of 4 pods of task worker created" in world.ask("job-0-1")
+        small.job_pod(job, 0, minimum=1, more=tasks)
+    assert len(small.settle()) == 2
+    small.job_pod(0, 1, minimum=1, more=tasks)
+    assert "3 of 4 pods of task worker created" in small.ask("job-0-1")
 
 
 def test_nobody_can_take_the_name_of_a_pod_to_come() -> None:
-    world = JobSetWorld()
-    world.place("own", spec_text(group="podgroup/ns/set+0", leaf_cells=1))
-    world.job_pod(0, 0, minimum=2, jobs=1)
-    assert world.ask("job-0-0").startswith("n")
-    assert "ns:podgroup/ns/set+0" in world.groups()
+    small = SmallJobSetCluster()
+    small.place("own", spec_text(group="podgroup/ns/set+0", leaf_cells=1))
+    small.job_pod(0, 0, minimum=2, jobs=1)
+    assert small.ask("job-0-0").startswith("n")
+    assert "ns:podgroup/ns/set+0" in small.groups()
 
 
 def test_a_restart_amid_leaders_finds_the_same() -> None:
-    world = JobSetWorld()
+    small = SmallJobSetCluster()
     for job in (0, 1):
-        world.job_pod(job, 0)
-    world.settle()
-    world.job_pod(0, 1)
-    again = world.restarted()
+        small.job_pod(job, 0)
+    small.settle()
+    small.job_pod(0, 1)
+    again = small.restarted()
     assert "3 of 4 pods created" in again.ask("job-0-1")
 
 
 def test_a_pod_that_is_replaced_later_starts_alone() -> None:
-    world = JobSetWorld()
+    small = SmallJobSetCluster()
     for index in (0, 1):
         for job in (0, 1):
-            world.job_pod(job, index)
-        world.settle()
-    assert len(world.placed()) == 4
+            small.job_pod(job, index)
+        small.settle()
+    assert len(small.placed()) == 4
     for name in ("job-1-1", "job-0-0"):
         job, index = (int(part) for part in name.split("-")[1:])
-        world.drop(name)
-        world.job_pod(job, index, uid=f"uid-{name}-again")
-        assert len(world.settle()) == 4
+        small.drop(name)
+        small.job_pod(job, index, uid=f"uid-{name}-again")
+        assert len(small.settle()) == 4
 
 
 def test_missing_pods_of_a_job_that_has_no_leader_yet_hold_up_the_others() -> None:
-    world = JobSetWorld()
+    small = SmallJobSetCluster()
     for job in (0, 1):
-        world.job_pod(job, 0, gpus=2, minimum=6, jobs=3)
-    assert "2 of 6 pods created" in world.ask("job-0-0")
-    world.job_pod(2, 0, gpus=2, minimum=6, jobs=3)
-    assert len(world.settle()) == 3
+        small.job_pod(job, 0, gpus=2, minimum=6, jobs=3)
+    assert "2 of 6 pods created" in small.ask("job-0-0")
+    small.job_pod(2, 0, gpus=2, minimum=6, jobs=3)
+    assert len(small.settle()) == 3
 
 
 def test_more_pods_than_any_cluster_has_nodes_are_not_thought_of() -> None:
-    world = JobSetWorld()
-    world.job_pod(0, 0, minimum=2**17, jobs=1)
-    assert "lacks 131071 pods that are created after their leaders, at most 16384" in world.ask("job-0-0")
-    world.drop("job-0-0")
-    world.job_pod(0, 0, minimum=2**14, jobs=1, uid="uid-again")
-    assert world.ask("job-0-0").startswith("podgroup/ns/set (1 pods start together): ")
+    small = SmallJobSetCluster()
+    small.job_pod(0, 0, minimum=2**17, jobs=1)
+    assert "lacks 131071 pods that are created after their leaders, at most 16384" in small.ask("job-0-0")
+    small.drop("job-0-0")
+    small.job_pod(0, 0, minimum=2**14, jobs=1, uid="uid-again")
+    assert small.ask("job-0-0").startswith("podgroup/ns/set (1 pods start together): ")
 
 
 GANG = {labels_of_gangs.GROUP_NAME: "set", labels_of_gangs.MIN_AVAILABLE: "4"}

@@ -6,7 +6,7 @@ import pytest
 
 from hived_config.loader import load_text
 from hived_extender.pods.dialects.own import WITHIN_CELL
-from tests.extender.service.gang_world import RULES, GangWorld, koordinator
+from tests.extender.service.small_gangs import RULES, SmallGangCluster, koordinator
 
 CONFIG = """\
 physicalCluster:
@@ -22,10 +22,10 @@ virtualClusters:
 RACKS = ({"n0", "n1"}, {"n2", "n3"})
 
 
-def world(placement: str = "") -> GangWorld:
+def small(placement: str = "") -> SmallGangCluster:
     """One pod fills a node of four in two racks."""
     configuration = load_text(CONFIG.replace("PLACEMENT", placement), "racks.yaml", environ={})
-    made = GangWorld(spec=configuration.cluster)
+    made = SmallGangCluster(spec=configuration.cluster)
     rules = replace(RULES, packed=configuration.rules.packed)
     made.service.machine.interpreter.configure(configuration.cluster, rules)
     made.pod("first", 4)
@@ -48,14 +48,14 @@ def are_together(placed: dict[str, str]) -> bool:
 def test_pods_that_fill_nodes_are_kept_together(
     placement: str, gpus: int, annotations: dict[str, str], expected: bool
 ) -> None:
-    one = world(placement)
+    one = small(placement)
     for number in range(2):
         one.pod(f"w-{number}", gpus, koordinator("train", 2) | annotations)
     assert are_together(one.settle()) is expected
 
 
 def test_smaller_pods_fill_nodes_that_are_in_use() -> None:
-    one = world()
+    one = small()
     one.pod("half", 2)
     in_use = one.settle()["half"]
     for number in range(2):
@@ -65,7 +65,7 @@ def test_smaller_pods_fill_nodes_that_are_in_use() -> None:
 
 
 def test_a_gang_starts_apart_where_nothing_else_is_free() -> None:
-    one = world()
+    one = small()
     other_rack = next(rack for rack in RACKS if one.placed()["first"] not in rack)
     second = one.pod("second", 4, nodeSelector={"disk": "fast"})
     one.filter(second, sorted(other_rack)[:1])
@@ -78,7 +78,7 @@ def test_a_gang_starts_apart_where_nothing_else_is_free() -> None:
 
 
 def test_a_pod_that_is_replaced_returns_to_its_gang() -> None:
-    one = world()
+    one = small()
     for number in range(2):
         one.pod(f"w-{number}", 4, koordinator("train", 2))
     one.settle()
@@ -88,7 +88,7 @@ def test_a_pod_that_is_replaced_returns_to_its_gang() -> None:
 
 
 def test_pods_that_choose_different_nodes_are_not_tied_together() -> None:
-    one = GangWorld()
+    one = SmallGangCluster()
     for name, node in (("w-0", "n1"), ("w-1", "n2")):
         one.pod(name, 4, koordinator("train", 2), nodeSelector={"host": node})
     one.filter(one.kube.pods["w-0"], ["n1"])

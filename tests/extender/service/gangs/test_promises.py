@@ -9,77 +9,77 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender.pods.gang_annotations import POD_GANG, Promise, gang_annotations, peers_of
-from tests.extender.service.gang_world import GangWorld, koordinator
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 ROLES = json.dumps(["ns/ps", "ns/worker"])
 
 
-def cells(world: GangWorld) -> dict[str, object]:
+def cells(cluster: SmallGangCluster) -> dict[str, object]:
     """The hardware of every group."""
-    return {name: group["physicalPlacement"] for name, group in world.groups().items()}
+    return {name: group["physicalPlacement"] for name, group in cluster.groups().items()}
 
 
 def test_a_bound_pod_without_devices_keeps_the_places_of_its_gang() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     for name, gpus in (("ps", 0), ("w-0", 4), ("w-1", 4)):
-        world.pod(name, gpus, koordinator("train", 3))
-    world.start("w-0", "w-1", "ps")
-    assert list(world.placed()) == ["ps"]
-    before = cells(world)
-    assert cells(world.restarted()) == before != {}
+        cluster.pod(name, gpus, koordinator("train", 3))
+    cluster.start("w-0", "w-1", "ps")
+    assert list(cluster.placed()) == ["ps"]
+    before = cells(cluster)
+    assert cells(cluster.restarted()) == before != {}
 
 
 def test_a_bound_pod_keeps_the_places_of_gangs_that_start_with_its_own() -> None:
-    world = GangWorld()
-    world.pod("ps-0", 2, koordinator("ps", 1, groups=ROLES))
-    world.pod("worker-0", 2, koordinator("worker", 1, groups=ROLES))
-    world.start("ps-0", "worker-0")
-    assert list(world.placed()) == ["worker-0"]
-    assert set(cells(world.restarted())) == {"ns/ps-0", "ns/worker-0"}
+    cluster = SmallGangCluster()
+    cluster.pod("ps-0", 2, koordinator("ps", 1, groups=ROLES))
+    cluster.pod("worker-0", 2, koordinator("worker", 1, groups=ROLES))
+    cluster.start("ps-0", "worker-0")
+    assert list(cluster.placed()) == ["worker-0"]
+    assert set(cells(cluster.restarted())) == {"ns/ps-0", "ns/worker-0"}
 
 
 def test_a_replica_that_leads_for_the_second_time_still_knows_the_places() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     for name in ("w-0", "w-1"):
-        world.pod(name, 4, koordinator("train", 2))
-    world.start("w-0", "w-1")
-    assert list(world.placed()) == ["w-1"]
-    before = cells(world)
+        cluster.pod(name, 4, koordinator("train", 2))
+    cluster.start("w-0", "w-1")
+    assert list(cluster.placed()) == ["w-1"]
+    before = cells(cluster)
     for _ in range(2):
-        world.service.follow("another leads")
-        world.lead()
-    assert cells(world) == before != {}
+        cluster.service.follow("another leads")
+        cluster.lead()
+    assert cells(cluster) == before != {}
 
 
 def test_a_gang_whose_pods_are_over_still_has_its_minimum() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     terms = {"groups": ROLES, "match_policy": "waiting-and-running"}
-    world.pod("ps-0", 2, koordinator("ps", 1, **terms))
-    world.pod("worker-0", 2, koordinator("worker", 1, **terms))
-    assert len(world.settle()) == 2
-    world.become("worker-0", "Succeeded")
-    world.pod("ps-1", 2, koordinator("ps", 1, **terms))
-    assert world.ask("ps-1") == "rejected by podgroup ns/worker: 0 of 1 pods created"
+    cluster.pod("ps-0", 2, koordinator("ps", 1, **terms))
+    cluster.pod("worker-0", 2, koordinator("worker", 1, **terms))
+    assert len(cluster.settle()) == 2
+    cluster.become("worker-0", "Succeeded")
+    cluster.pod("ps-1", 2, koordinator("ps", 1, **terms))
+    assert cluster.ask("ps-1") == "rejected by podgroup ns/worker: 0 of 1 pods created"
 
 
-def peers(world: GangWorld, name: str) -> list[str]:
+def peers(cluster: SmallGangCluster, name: str) -> list[str]:
     """The pods whose places a bound pod has."""
-    return sorted(one.uid for one in peers_of(world.kube.pods[name]["metadata"]["annotations"]))
+    return sorted(one.uid for one in peers_of(cluster.kube.pods[name]["metadata"]["annotations"]))
 
 
 def test_a_place_is_written_onto_no_more_pods_than_were_bound_before_that_was_known() -> None:
-    world = GangWorld()
-    pods = [world.pod(f"w-{number}", 2, koordinator("train", 4)) for number in range(4)]
-    nodes = [world.filter(pod).get("NodeNames") for _ in range(2) for pod in pods][-4:]
+    cluster = SmallGangCluster()
+    pods = [cluster.pod(f"w-{number}", 2, koordinator("train", 4)) for number in range(4)]
+    nodes = [cluster.filter(pod).get("NodeNames") for _ in range(2) for pod in pods][-4:]
     for pod, node in zip(pods[:2], nodes, strict=False):
-        world.bind(pod, node[0])
-    assert peers(world, "w-1") == ["uid-w-0", "uid-w-2", "uid-w-3"]
-    world.see(pods[0])
-    world.bind(pods[2], nodes[2][0])
-    assert peers(world, "w-2") == []
-    world.drop("w-0")
-    world.bind(pods[3], nodes[3][0])
-    assert peers(world, "w-3") == ["uid-w-1", "uid-w-2"]
+        cluster.bind(pod, node[0])
+    assert peers(cluster, "w-1") == ["uid-w-0", "uid-w-2", "uid-w-3"]
+    cluster.see(pods[0])
+    cluster.bind(pods[2], nodes[2][0])
+    assert peers(cluster, "w-2") == []
+    cluster.drop("w-0")
+    cluster.bind(pods[3], nodes[3][0])
+    assert peers(cluster, "w-3") == ["uid-w-1", "uid-w-2"]
 
 
 def test_the_places_of_a_thousand_pods_fit_into_an_annotation() -> None:
@@ -97,11 +97,11 @@ def test_places_that_unpack_to_too_much_are_refused() -> None:
 
 
 def test_a_pod_may_not_speak_for_pods_of_other_gangs() -> None:
-    world = GangWorld()
+    cluster = SmallGangCluster()
     for name in ("w-0", "w-1"):
-        world.pod(name, 4, koordinator("train", 2))
-    world.start("w-0", "w-1")
-    notes = world.kube.pods["w-1"]["metadata"]["annotations"]
-    world.drop("w-1")
-    world.pod("x", 4, {**koordinator("x", 1), POD_GANG: notes[POD_GANG]}, nodeName="n3")
-    assert cells(world.restarted()) == {}
+        cluster.pod(name, 4, koordinator("train", 2))
+    cluster.start("w-0", "w-1")
+    notes = cluster.kube.pods["w-1"]["metadata"]["annotations"]
+    cluster.drop("w-1")
+    cluster.pod("x", 4, {**koordinator("x", 1), POD_GANG: notes[POD_GANG]}, nodeName="n3")
+    assert cells(cluster.restarted()) == {}

@@ -13,7 +13,7 @@ from hived_extender.service.effects import WriteStatuses
 from hived_extender.service.gangs.states import GangState
 from hived_extender.service.writes.statuses import StatusWriter
 from hived_lab.start import start_embedded
-from tests.extender.service.world import CONFIG, wait_until
+from tests.extender.service.small_cluster import CONFIG, wait_until
 
 KEY = GangKey("team", "train")
 PATHS = {

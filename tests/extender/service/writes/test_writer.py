@@ -24,7 +24,7 @@ from hived_extender.service.notices import Announced, Condition, Notice, Reason
 from hived_extender.service.pods import PodName
 from hived_extender.service.stimuli import Wrote
 from hived_extender.service.writes.writer import Writer
-from tests.extender.service.world import FakeKube, Json, pod_json
+from tests.extender.service.small_cluster import FakeKube, Json, pod_json
 
 NAME = PodName("uid-p", "ns", "p")
 KEY = GangKey("ns", "g")

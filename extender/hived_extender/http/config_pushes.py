@@ -15,7 +15,7 @@ from hived_extender.reconfiguration.versions import Version
 MayDo = Callable[[Identity, Mapping[str, str]], bool]
 
 
-class ConfigDesk:
+class ConfigPushes:
     """`may_do` asks the API server for somebody's rights, None where callers are not known; then only a service that
     `is_private`, which nobody but this machine's users can call, takes pushes.
     """

@@ -21,7 +21,7 @@ from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.wire import ENABLE_LIMIT, BindArgs, FilterArgs, Node, Pod, PreemptArgs, decode_args
 from hived_extender.service.preemptions import PreemptionPolicy
 from hived_extender.service.service import Service
-from hived_extender.service.verbs import Patience
+from hived_extender.service.verbs import VerbSettings
 from tests.extender.service.by_hand import ByHand
 
 CONFIG = """\
@@ -49,7 +49,7 @@ Json = dict[str, Any]
 
 def cluster_spec() -> ClusterSpec:
     """The configuration above, read."""
-    return load_text(CONFIG, "world.yaml", environ={}).cluster
+    return load_text(CONFIG, "small.yaml", environ={}).cluster
 
 
 def node_json(name: str, is_ready: bool = True, is_cordoned: bool = False) -> Json:
@@ -236,16 +236,16 @@ class FakeKube:
         return self.pods[name]
 
 
-class World:
+class SmallCluster:
     """A service that leads, all nodes healthy, and the API server around it; kube-scheduler evicts its victims."""
 
     def __init__(self, *, is_leading: bool = True, bad_nodes: tuple[str, ...] = (), **options: Any) -> None:
         self.kube = FakeKube()
-        patience = options.pop("patience", Patience())
+        verb_settings = options.pop("verb_settings", VerbSettings())
         preemption = options.pop("preemption", PreemptionPolicy(by_service=False))
         spec = options.pop("spec", None) or cluster_spec()
         options.setdefault("run", ByHand)
-        self.service = Service(spec, self.kube, patience=patience, preemption=preemption, **options)
+        self.service = Service(spec, self.kube, verb_settings=verb_settings, preemption=preemption, **options)
         self.service.sync_nodes([node(name, name not in bad_nodes) for name in NODES])
         self.has_lease = True
         if is_leading:
@@ -268,8 +268,8 @@ class World:
     @property
     def state(self) -> State:
         """The core's own, of the present term."""
-        assert self.service.machine.facts.ledger is not None
-        return self.service.machine.facts.ledger.state
+        assert self.service.machine.cache.core is not None
+        return self.service.machine.cache.core.state
 
     def lead(self) -> None:
         """Let the service lead, for as long as `has_lease`."""

@@ -33,7 +33,7 @@ def swap_remove(cells: list[PhysicalCell], cell: PhysicalCell) -> None:
     cells.pop()
 
 
-class World:
+class Cluster:
     def __init__(self, spec: ClusterSpec) -> None:
         self.chains = build_chains(spec)
         self.vcs = build_virtual_clusters(spec, self.chains)

@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Term:
-    """The present term: its ledger, None while another replica leads."""
+    """The present term: its core, None while another replica leads."""
 
-    ledger: "Ledger | None" = None
+    core: "Core | None" = None
 
 
-class Ledger:
+class Core:
     """One term. `on_room` is called after every event that may let a waiting pod in.
 
     Every method that tells or asks raises what `hived.scheduler.handle` raises. `lazy_times` has the moment of each
@@ -231,10 +231,10 @@ class Ledger:
         # A group whose preemptor was cancelled keeps its state, but gets its cells back.
         return bool((self.state.cells.state[held] == CellState.RESERVING).any())
 
-    def take_over(self, successor: "Ledger") -> None:
-        """Go on with the state of another ledger, which was told of all that holds cells under its configuration.
+    def take_over(self, successor: "Core") -> None:
+        """Go on with the state of another core, which was told of all that holds cells under its configuration.
 
-        Whoever holds on to this ledger, such as a binding that is being written, holds on to the same term.
+        Whoever holds on to this core, such as a binding that is being written, holds on to the same term.
         """
         known = {
             name: preemptor

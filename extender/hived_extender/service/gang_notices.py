@@ -6,7 +6,7 @@ from contextlib import suppress
 from hived.errors import UserError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.announcements import Announcements
-from hived_extender.service.facts import Facts
+from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.notices import CONDITION_TYPE
 from hived_extender.service.outbox import Outbox
@@ -20,28 +20,28 @@ FORMING = "gang forms"
 TIMERS = (OVER, FORMING)
 
 
-class GangNews:
+class GangNotices:
     """See the module."""
 
-    def __init__(self, facts: Facts, outbox: Outbox, announcements: Announcements) -> None:
-        self._facts = facts
+    def __init__(self, cache: ClusterCache, outbox: Outbox, announcements: Announcements) -> None:
+        self._cache = cache
         self._outbox = outbox
         self._announcements = announcements
 
     def time_came(self, kind: str, key: GangKey) -> None:
         """A gang has waited for too long, or has formed for long enough to be told."""
-        if self._facts.ledger is None:
+        if self._cache.core is None:
             return
         if kind == OVER:
             self._time_is_over(key)
         else:
-            plan = self._facts.gangs.plan(key)
+            plan = self._cache.gangs.plan(key)
             if plan.forming:
                 self._tell_mates(key, plan.forming)
 
     def watch_time(self, record: PodRecord) -> None:
         """A pod waits: tell it when its gang has waited for too long."""
-        gang = self._facts.gangs.get(record.gang) if record.gang is not None else None
+        gang = self._cache.gangs.get(record.gang) if record.gang is not None else None
         if gang is None or (OVER, gang.key) in self._outbox.timers:
             return
         with suppress(UserError):
@@ -49,7 +49,7 @@ class GangNews:
                 self._outbox.wake_in((OVER, gang.key), waiting_s)
 
     def _time_is_over(self, key: GangKey) -> None:
-        gang, plan = self._facts.gangs.get(key), self._facts.gangs.plan(key)
+        gang, plan = self._cache.gangs.get(key), self._cache.gangs.plan(key)
         if gang is None or (plan.round is None and not plan.forming):
             return
         with suppress(UserError):
@@ -64,7 +64,7 @@ class GangNews:
 
         It writes its answer onto the pod, and tries each pod again that has changed.
         """
-        if record.gang is None or not self._facts.gangs.plan(record.gang).forming:
+        if record.gang is None or not self._cache.gangs.plan(record.gang).forming:
             return ""
         return f"rejected by podgroup {record.gang}: it is not complete (the condition {CONDITION_TYPE} has more)"
 
@@ -73,28 +73,28 @@ class GangNews:
         self.watch_time(record)
         if record.gang is None:
             return
-        key, plan = record.gang, self._facts.gangs.plan(record.gang)
+        key, plan = record.gang, self._cache.gangs.plan(record.gang)
         if plan.forming and not plan.is_told and (FORMING, key) not in self._outbox.timers:
             self._outbox.wake_in((FORMING, key), TELL_S)
 
     def tell_forming(self, record: PodRecord, reason: str) -> None:
         """Tell all pods of a gang what it waits for, once for each change."""
         self.watch_time(record)
-        if record.gang is None or not self._facts.gangs.plan(record.gang).forming:
+        if record.gang is None or not self._cache.gangs.plan(record.gang).forming:
             self._announcements.waiting(record, reason)
         else:
             self._tell_mates(record.gang, reason)
 
     def _tell_mates(self, key: GangKey, reason: str) -> None:
-        plan = self._facts.gangs.plan(key)
+        plan = self._cache.gangs.plan(key)
         if not plan.is_told:
             plan.is_told = True
-            for mate in self._facts.gangs.waiting_in(plan.keys):
+            for mate in self._cache.gangs.waiting_in(plan.keys):
                 self._announcements.waiting(mate, reason)
 
     def tell_refused(self, asker: PodRecord | None, round_: Round, reason: str) -> None:
         """The pods of a round but `asker` were told what was missing as it formed, which they now are not any more."""
-        plan = self._facts.gangs.plan(round_.key)
+        plan = self._cache.gangs.plan(round_.key)
         if not plan.is_told:
             plan.is_told = True
             for record in round_.members:

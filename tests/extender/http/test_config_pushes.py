@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from hived_config.loader import load_text
 from hived_extender.http.access import Gate
 from hived_extender.http.app import create_app
-from hived_extender.http.desk import ConfigDesk, MayDo
+from hived_extender.http.config_pushes import ConfigPushes, MayDo
 from hived_extender.http.identities import Identity
 from hived_extender.http.reviews import Reviews
 from hived_extender.kube.client import KubeClient, KubeError
@@ -22,7 +22,7 @@ from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Sto
 from hived_extender.reconfiguration.versions import Stored, Version
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.http.secured import ReviewServer
-from tests.extender.service.world import CONFIG, World, cluster_spec
+from tests.extender.service.small_cluster import CONFIG, SmallCluster, cluster_spec
 
 OTHER = CONFIG + "# other\n"
 FIRST = Version(1, "then", "", "first", CONFIG)
@@ -46,8 +46,8 @@ def store(kube: KubeClient) -> ConfigMapStore:
 def client_of(
     store: Store, may_do: MayDo | None = None, *, is_private: bool = False, gate: Gate | None = None
 ) -> FlaskClient:
-    configurations = Configurations(InForce(World().service, Origin(store, load_text(CONFIG, "first"), FIRST)))
-    app = create_app(World().service, gate, ConfigDesk(configurations, may_do, is_private=is_private))
+    configurations = Configurations(InForce(SmallCluster().service, Origin(store, load_text(CONFIG, "first"), FIRST)))
+    app = create_app(SmallCluster().service, gate, ConfigPushes(configurations, may_do, is_private=is_private))
     return app.test_client()
 
 

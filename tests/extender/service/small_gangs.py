@@ -1,4 +1,4 @@
-"""The world of `world.py` with pods that ask in the words of other schedulers, and a kube-scheduler that takes turns.
+"""The small cluster with pods that ask in the words of other schedulers, and a kube-scheduler that takes turns.
 
 VC a owns two nodes of four GPUs, and is that of namespace `ns`.
 """
@@ -14,7 +14,7 @@ from hived_config.rules import PodRules
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.preemptions import PreemptionPolicy
 from tests.extender.service.by_hand import ByHand
-from tests.extender.service.world import NODES, Json, World, node, to_pod
+from tests.extender.service.small_cluster import NODES, Json, SmallCluster, node, to_pod
 
 ACCESS = AccessRules(
     virtual_clusters={
@@ -32,7 +32,7 @@ def koordinator(gang: str, minimum: int, **more: Any) -> dict[str, str]:
     return {KOORDINATOR + key.replace("_", "-"): str(value) for key, value in keys.items()}
 
 
-class GangWorld(World):
+class SmallGangCluster(SmallCluster):
     """Every pod is created with the next second as its time of creation. The service evicts."""
 
     def __init__(self, **options: Any) -> None:
@@ -106,7 +106,7 @@ class GangWorld(World):
 
     def decided(self) -> dict[str, str]:
         """The node that each pod was given, be it bound or not, by its name."""
-        return {record.name: record.node for record in self.service.machine.facts.pods if record.node}
+        return {record.name: record.node for record in self.service.machine.cache.pods if record.node}
 
     def settle(self, turns: int = 3) -> dict[str, str]:
         """Have kube-scheduler ask about every pod without a node, in turn; returns all nodes by pod."""
@@ -130,15 +130,15 @@ class GangWorld(World):
         """Delete a pod."""
         self.delete(self.kube.pods[name])
 
-    def restarted(self) -> "GangWorld":
+    def restarted(self) -> "SmallGangCluster":
         """Another service that begins to lead with what the API server has."""
         self.has_lease = False
-        world = GangWorld(is_leading=False)
-        world.kube, world.clock = self.kube, self.clock
-        world.service = type(self.service)(
+        cluster = SmallGangCluster(is_leading=False)
+        cluster.kube, cluster.clock = self.kube, self.clock
+        cluster.service = type(self.service)(
             self.service.machine.terms._spec, self.kube, preemption=PreemptionPolicy(), rules=RULES, run=ByHand
         )
-        world.service.sync_nodes([node(name) for name in NODES])
-        world.service.sync_pods([to_pod(pod) for pod in self.kube.pods.values()])
-        world.lead()
-        return world
+        cluster.service.sync_nodes([node(name) for name in NODES])
+        cluster.service.sync_pods([to_pod(pod) for pod in self.kube.pods.values()])
+        cluster.lead()
+        return cluster

@@ -25,7 +25,7 @@ class Reserved(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class StateInputs:
     """Healthy nodes, whether configured or not; pods that hold cells, by uid; reservations, by group; what is known of
     the devices of nodes, by name, and of DeviceClasses.
     """

@@ -1,6 +1,6 @@
 """What Kubernetes has told of nodes and pods, and what the core is told of it while this replica leads.
 
-Facts are kept at all times. `ledger` is the core of the present term, None while another replica leads (`terms.py`).
+Facts are kept at all times. `core` is the core of the present term, None while another replica leads (`terms.py`).
 Facts may come late, twice and in any order. Not thread-safe.
 """
 
@@ -20,12 +20,12 @@ from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.bound_pods import BoundPods
 from hived_extender.service.cluster_nodes import ClusterNodes
+from hived_extender.service.core import Core, Term
 from hived_extender.service.gangs.growth import Growth
 from hived_extender.service.gangs.members import Members
 from hived_extender.service.gangs.named_groups import NamedGroups
 from hived_extender.service.gangs.rounds import Rounds
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.ledger import Ledger, Term
 from hived_extender.service.notices import CONDITION_TYPE
 from hived_extender.service.offers import Offers
 from hived_extender.service.outbox import Outbox
@@ -35,7 +35,7 @@ from hived_extender.service.retries import Retries
 log = logging.getLogger(__name__)
 
 
-class Facts:
+class ClusterCache:
     """See the module. All parts are for others to read; `devices` takes in facts about devices."""
 
     def __init__(
@@ -65,9 +65,9 @@ class Facts:
         self._members = Members(interpreter, self.gangs, self._gang_changed)
 
     @property
-    def ledger(self) -> Ledger | None:
+    def core(self) -> Core | None:
         """The core of the present term."""
-        return self.term.ledger
+        return self.term.core
 
     @property
     def offers(self) -> Offers:
@@ -184,7 +184,7 @@ class Facts:
 
     def _look_again(self, record: PodRecord) -> None:
         """What a waiting pod asks for may have become another thing."""
-        if self.ledger is None or record.state is not PodState.WAITING:
+        if self.core is None or record.state is not PodState.WAITING:
             return
         if record.mistake:
             self._announcements.refused(record, record.mistake)
@@ -216,7 +216,7 @@ class Facts:
 
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
         """The pods that an offer for this request is about; see `Offers.of` and `NamedGroups.slots`."""
-        is_placed = self.ledger is not None and self.ledger.has_group(request.spec.group.name)
+        is_placed = self.core is not None and self.core.has_group(request.spec.group.name)
         return [record] if is_placed or record.is_of_dialect else self._named.slots(record, request)
 
     def _interpret(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
@@ -244,14 +244,14 @@ class Facts:
     def _gang_changed(self, key: GangKey, may_help: bool) -> None:
         """Pods of the gang came, went or changed: others may start for it, or have to let go of what they reserve."""
         self.gangs.changed(key)
-        if self.ledger is not None:
-            self.reconcile(self.ledger, key)
+        if self.core is not None:
+            self.reconcile(self.core, key)
             if may_help:
                 self._retries.room_made()
 
-    def reconcile(self, ledger: Ledger, key: GangKey) -> None:
+    def reconcile(self, core: Core, key: GangKey) -> None:
         """A gang is not what it was: nothing stays reserved for pods that are not to start as they were."""
-        for record in self.rounds.reconcile(ledger, key):
+        for record in self.rounds.reconcile(core, key):
             self.bound.release(record)
 
     def _take_note(self, record: PodRecord, reading: Reading) -> None:
@@ -264,12 +264,12 @@ class Facts:
         try:
             request = self.bound.own_request(record, reading)
         except UserError as error:
-            if self.ledger is not None:
+            if self.core is not None:
                 self._announcements.refused(record, error.message)
             return
         record.request = record.request or request
         self._named.put(record, request.spec.group)
-        if self.ledger is not None:
+        if self.core is not None:
             self._retries.appeared(record.uid)
 
     # People

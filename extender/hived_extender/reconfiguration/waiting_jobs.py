@@ -12,7 +12,7 @@ from hived.specs import ClusterSpec, PodRequest, PodSpec
 from hived.state import State
 from hived_config.access import AccessRules
 from hived_extender.api.configuration import ReportedJob
-from hived_extender.service.facts import Facts
+from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
 from hived_extender.service.pods import PodRecord, PodState
@@ -37,13 +37,13 @@ class Waiting:
     is_refused: bool = False
 
 
-def note_waiting(found: dict[str, Waiting], facts: Facts, records: Iterable[PodRecord]) -> None:
+def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterable[PodRecord]) -> None:
     """Enter the jobs of these pods by name, but for pods that do not wait any more. Under the lock.
 
     Cost: a look at each pod, and a plan for each gang that has none yet.
     """
     for record in records:
-        if record.is_held or record.state is not PodState.WAITING or facts.pods.get(record.uid) is not record:
+        if record.is_held or record.state is not PodState.WAITING or cache.pods.get(record.uid) is not record:
             continue
         request = record.request
         if not record.is_of_dialect:
@@ -54,7 +54,7 @@ def note_waiting(found: dict[str, Waiting], facts: Facts, records: Iterable[PodR
             continue
         vc = record.ask.virtual_cluster if record.ask is not None else ""
         try:
-            step = facts.rounds.step(record)
+            step = cache.rounds.step(record)
         except UserError as error:
             found[record.key] = Waiting(record.key, vc, (record.key,), why=error.message, is_refused=True)
             continue
@@ -86,7 +86,7 @@ def _allowed(access: AccessRules, job: Waiting) -> Waiting:
     return job
 
 
-def outlook(jobs: Sequence[Waiting], state: State) -> list[ReportedJob]:
+def outcomes(jobs: Sequence[Waiting], state: State) -> list[ReportedJob]:
     """An entry of a report for each job: those tried on `state` in turn, each with the ones before in place.
 
     Nothing changes. Cost: a search for each of up to TRIED_ALIKE jobs that ask for the same, and another one in an

@@ -9,7 +9,7 @@ import pytest
 from hived_extender.pods.annotations import BIND_INFO
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service import pods
-from tests.extender.service.world import NODES, World, node, node_json, pod_json, spec_text, to_pod
+from tests.extender.service.small_cluster import NODES, SmallCluster, node, node_json, pod_json, spec_text, to_pod
 
 LOST = '"preassignedCellTypes":["",'
 
@@ -27,113 +27,113 @@ def pod_at(name: str, version: int) -> Pod:
 
 
 def test_a_pod_seen_late_does_not_undo_its_binding() -> None:
-    world = World()
-    world.place("p")
-    before = world.snapshot()
-    world.service.pod_seen(pod_at("p", 1))
-    assert world.snapshot() == before
-    assert world.pod_counts() == {"Bound": 1}
+    cluster = SmallCluster()
+    cluster.place("p")
+    before = cluster.snapshot()
+    cluster.service.pod_seen(pod_at("p", 1))
+    assert cluster.snapshot() == before
+    assert cluster.pod_counts() == {"Bound": 1}
 
 
 def test_a_pod_seen_after_it_was_deleted_does_not_come_back() -> None:
-    world = World()
-    pod, _ = world.place("p")
-    last = to_pod(world.kube.pods["p"])
-    world.delete(pod)
-    empty = world.snapshot()
-    world.service.pod_seen(last)
-    assert (world.pod_counts(), world.snapshot()) == ({}, empty)
+    cluster = SmallCluster()
+    pod, _ = cluster.place("p")
+    last = to_pod(cluster.kube.pods["p"])
+    cluster.delete(pod)
+    empty = cluster.snapshot()
+    cluster.service.pod_seen(last)
+    assert (cluster.pod_counts(), cluster.snapshot()) == ({}, empty)
 
 
 def test_a_deletion_told_twice_is_one() -> None:
-    world = World()
-    pod, _ = world.place("p")
-    world.delete(pod)
-    world.place("q")
-    before = world.snapshot()
-    world.service.pod_gone(pod["metadata"]["uid"])
-    assert world.snapshot() == before
+    cluster = SmallCluster()
+    pod, _ = cluster.place("p")
+    cluster.delete(pod)
+    cluster.place("q")
+    before = cluster.snapshot()
+    cluster.service.pod_gone(pod["metadata"]["uid"])
+    assert cluster.snapshot() == before
 
 
 def test_pods_of_others_do_not_make_us_forget_which_of_ours_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pods, "REMEMBERED_ENDS", 8)
-    world = World()
-    pod = world.create("p")
+    cluster = SmallCluster()
+    pod = cluster.create("p")
     last = to_pod(pod)
-    world.delete(pod)
+    cluster.delete(pod)
     for number in range(20):
         other = pod_json(f"other{number}")
         other["spec"]["containers"] = []
-        world.service.pod_seen(to_pod(other))
-    world.service.pod_seen(last)
-    assert world.pod_counts() == {}
+        cluster.service.pod_seen(to_pod(other))
+    cluster.service.pod_seen(last)
+    assert cluster.pod_counts() == {}
 
 
 def test_a_list_of_a_restored_api_server_is_believed() -> None:
-    world = World()
-    pod, _ = world.place("p")
-    before = world.snapshot()
-    newest = world.kube.pods["p"]
-    world.delete(pod)
+    cluster = SmallCluster()
+    pod, _ = cluster.place("p")
+    before = cluster.snapshot()
+    newest = cluster.kube.pods["p"]
+    cluster.delete(pod)
     newest["metadata"]["resourceVersion"] = "7"
-    world.service.sync_pods([to_pod(newest)])
-    assert world.pod_counts() == {"Bound": 1}
-    assert world.snapshot() == before
+    cluster.service.sync_pods([to_pod(newest)])
+    assert cluster.pod_counts() == {"Bound": 1}
+    assert cluster.snapshot() == before
 
 
 def test_a_pod_of_a_restored_api_server_can_be_bound() -> None:
-    world = World()
-    pod = world.create("p")
+    cluster = SmallCluster()
+    pod = cluster.create("p")
     pod["metadata"]["resourceVersion"] = "7"
-    world.service.sync_pods([to_pod(pod)])
-    (where,) = world.filter(pod)["NodeNames"]
-    world.bind(pod, where)
-    assert (pod["spec"]["nodeName"], world.kube.bind_calls) == (where, [("p", where)])
+    cluster.service.sync_pods([to_pod(pod)])
+    (where,) = cluster.filter(pod)["NodeNames"]
+    cluster.bind(pod, where)
+    assert (pod["spec"]["nodeName"], cluster.kube.bind_calls) == (where, [("p", where)])
 
 
 def test_a_node_seen_late_stays_as_it_is() -> None:
-    world = World()
-    world.service.node_seen(versioned("n0", 20, is_ready=False))
-    world.service.node_seen(versioned("n0", 10, is_ready=True))
-    assert world.service.metrics.registry.get_sample_value("hived_bad_nodes") == 1
+    cluster = SmallCluster()
+    cluster.service.node_seen(versioned("n0", 20, is_ready=False))
+    cluster.service.node_seen(versioned("n0", 10, is_ready=True))
+    assert cluster.service.metrics.registry.get_sample_value("hived_bad_nodes") == 1
 
 
 def test_a_node_seen_after_it_was_deleted_stays_bad() -> None:
-    world = World()
-    world.service.node_gone(versioned("n0", 20, is_ready=True))
-    world.service.node_seen(versioned("n0", 19, is_ready=True))
-    assert world.service.metrics.registry.get_sample_value("hived_bad_nodes") == 1
+    cluster = SmallCluster()
+    cluster.service.node_gone(versioned("n0", 20, is_ready=True))
+    cluster.service.node_seen(versioned("n0", 19, is_ready=True))
+    assert cluster.service.metrics.registry.get_sample_value("hived_bad_nodes") == 1
 
 
 def test_the_nodes_of_a_restored_api_server_are_believed() -> None:
-    world = World()
-    world.service.node_seen(versioned("n0", 20, is_ready=False))
-    world.service.sync_nodes([versioned(name, 5, is_ready=True) for name in NODES])
-    assert world.service.metrics.registry.get_sample_value("hived_bad_nodes") == 0
+    cluster = SmallCluster()
+    cluster.service.node_seen(versioned("n0", 20, is_ready=False))
+    cluster.service.sync_nodes([versioned(name, 5, is_ready=True) for name in NODES])
+    assert cluster.service.metrics.registry.get_sample_value("hived_bad_nodes") == 0
 
 
 def test_threads_that_tell_of_one_node_end_with_the_newest() -> None:
-    world = World()
+    cluster = SmallCluster()
     versions = list(range(1, 401))
     random.Random(1).shuffle(versions)
 
     def tell(some: list[int]) -> None:
         for version in some:
-            world.service.node_seen(versioned("n0", version, is_ready=version != 400 and version % 2 == 0))
+            cluster.service.node_seen(versioned("n0", version, is_ready=version != 400 and version % 2 == 0))
 
     threads = [threading.Thread(target=tell, args=(versions[number::4],)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert world.service.metrics.registry.get_sample_value("hived_bad_nodes") == 1
+    assert cluster.service.metrics.registry.get_sample_value("hived_bad_nodes") == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_events_in_any_order_and_number_end_in_the_same_state(seed: int) -> None:
     """The lives of some pods, each told in order once, against all of that told at random, twice and shuffled."""
     chance = random.Random(seed)
-    source = World()
+    source = SmallCluster()
     lives: list[list[Pod]] = []
     for number in range(6):
         spec = spec_text(vc="a", leaf_cells=2) if number < 2 else spec_text(vc=chance.choice("ab"), leaf_cells=1)
@@ -149,7 +149,7 @@ def test_events_in_any_order_and_number_end_in_the_same_state(seed: int) -> None
     ended = set(chance.sample(range(6), 2))
     for number in ended:
         source.delete(source.kube.pods[f"p{number}"])
-    other = World()
+    other = SmallCluster()
     events = [(number, pod) for number, life in enumerate(lives) for pod in life] * 2
     events += [(number, None) for number in ended]
     chance.shuffle(events)
@@ -166,20 +166,20 @@ def test_events_in_any_order_and_number_end_in_the_same_state(seed: int) -> None
 
 
 def test_a_pod_that_completed_is_not_taken_for_running_again() -> None:
-    world = World()
-    empty = world.snapshot()
-    pod, _ = world.place("p")
+    cluster = SmallCluster()
+    empty = cluster.snapshot()
+    pod, _ = cluster.place("p")
     running = to_pod(pod)
     pod["status"]["phase"] = "Succeeded"
-    world.kube.touch(pod)
-    world.see(pod)
-    world.service.pod_seen(running)
-    assert (world.snapshot(), world.pod_counts()) == (empty, {})
+    cluster.kube.touch(pod)
+    cluster.see(pod)
+    cluster.service.pod_seen(running)
+    assert (cluster.snapshot(), cluster.pod_counts()) == (empty, {})
 
 
 def test_nodes_before_pods_or_after_make_no_difference() -> None:
-    first = World(bad_nodes=NODES)
-    second = World()
+    first = SmallCluster(bad_nodes=NODES)
+    second = SmallCluster()
     pod, _ = second.place("p")
     first.service.pod_seen(to_pod(pod))
     for name in NODES:
@@ -187,51 +187,51 @@ def test_nodes_before_pods_or_after_make_no_difference() -> None:
     assert first.groups()["ns/p"]["physicalPlacement"] == second.groups()["ns/p"]["physicalPlacement"]
 
 
-def lazily_preempted() -> World:
+def lazily_preempted() -> SmallCluster:
     """VC a is full of two lazy groups; one of them has lost its place to `high`, which is bound and then gone."""
-    world = World()
+    cluster = SmallCluster()
     for name in ("low-0", "low-1"):
-        world.place(name, spec_text(lazyPreemptionEnable=True))
-    world.place("high", spec_text(priority=5))
-    return world
+        cluster.place(name, spec_text(lazyPreemptionEnable=True))
+    cluster.place("high", spec_text(priority=5))
+    return cluster
 
 
-def places(world: World) -> dict[str, bool]:
-    return {name: bool(status.get("virtualPlacement")) for name, status in world.groups().items()}
+def places(cluster: SmallCluster) -> dict[str, bool]:
+    return {name: bool(status.get("virtualPlacement")) for name, status in cluster.groups().items()}
 
 
 def test_a_group_that_was_preempted_lazily_is_written_down_as_such() -> None:
-    world = lazily_preempted()
-    (loser,) = (name for name, has_place in places(world).items() if not has_place)
-    pod = world.kube.pods[loser.removeprefix("ns/")]
-    world.until(lambda: LOST in pod["metadata"]["annotations"][BIND_INFO])
-    others = [world.kube.pods[name] for name in world.kube.pods if f"ns/{name}" != loser]
+    cluster = lazily_preempted()
+    (loser,) = (name for name, has_place in places(cluster).items() if not has_place)
+    pod = cluster.kube.pods[loser.removeprefix("ns/")]
+    cluster.until(lambda: LOST in pod["metadata"]["annotations"][BIND_INFO])
+    others = [cluster.kube.pods[name] for name in cluster.kube.pods if f"ns/{name}" != loser]
     assert all(LOST not in other["metadata"]["annotations"][BIND_INFO] for other in others)
 
 
 def test_a_rebuild_does_not_take_a_place_from_who_has_it_now() -> None:
-    world = lazily_preempted()
-    world.delete(world.kube.pods["high"])
-    world.place("newcomer", spec_text())
-    before = places(world)
+    cluster = lazily_preempted()
+    cluster.delete(cluster.kube.pods["high"])
+    cluster.place("newcomer", spec_text())
+    before = places(cluster)
     assert before["ns/newcomer"]
     (loser,) = (name for name, has_place in before.items() if not has_place)
-    pod = world.kube.pods[loser.removeprefix("ns/")]
-    world.until(lambda: LOST in pod["metadata"]["annotations"][BIND_INFO])
-    rebuilt = World(is_leading=False)
-    rebuilt.service.sync_pods([to_pod(one) for one in world.kube.pods.values()])
+    pod = cluster.kube.pods[loser.removeprefix("ns/")]
+    cluster.until(lambda: LOST in pod["metadata"]["annotations"][BIND_INFO])
+    rebuilt = SmallCluster(is_leading=False)
+    rebuilt.service.sync_pods([to_pod(one) for one in cluster.kube.pods.values()])
     rebuilt.lead()
     assert places(rebuilt) == before
 
 
 def test_a_follower_heeds_annotations_that_the_leader_writes_anew() -> None:
-    world, follower = World(), World(is_leading=False)
+    cluster, follower = SmallCluster(), SmallCluster(is_leading=False)
     for name in ("low-0", "low-1"):
-        follower.service.pod_seen(to_pod(world.place(name, spec_text(lazyPreemptionEnable=True))[0]))
-    world.place("high", spec_text(priority=5))
-    pods_now = world.kube.pods.values()
-    world.until(lambda: any(LOST in pod["metadata"]["annotations"][BIND_INFO] for pod in pods_now))
+        follower.service.pod_seen(to_pod(cluster.place(name, spec_text(lazyPreemptionEnable=True))[0]))
+    cluster.place("high", spec_text(priority=5))
+    pods_now = cluster.kube.pods.values()
+    cluster.until(lambda: any(LOST in pod["metadata"]["annotations"][BIND_INFO] for pod in pods_now))
     for pod in pods_now:
         follower.service.pod_seen(to_pod(pod))
     follower.lead()
-    assert places(follower) == places(world)
+    assert places(follower) == places(cluster)
