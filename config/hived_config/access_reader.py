@@ -90,8 +90,8 @@ USER_KEYS = (
     Key(
         "namespaces",
         _NAMESPACES,
-        "who may use it, each a name or a mapping: see [who may use what](#who-may-use-what); their pods are its "
-        "own unless they name another virtual cluster",
+        "who may use it, names or mappings: see [who may use what](#who-may-use-what); their pods have it unless they "
+        "name another",
     ),
     Key(
         "maxPriority",

@@ -82,9 +82,8 @@ POD_RULE_KEYS = (
     Key(
         "foreignDevices",
         MapOf(f"{_FOREIGN.what} by device resource", _FOREIGN, "resource", RESOURCE),
-        "by device resource, what follows from pods that use it without having got it from hived: `occupy` (default) "
-        "takes as many leaf cells of their node out of use, `ignore` nothing, `refuse` as `occupy`, and the admission "
-        "webhook refuses the pods of other schedulers: see [devices](devices.md)",
+        "by device resource, how pods are treated that did not get it from hived: `occupy` (default), `ignore` or "
+        "`refuse`, see [devices](devices.md#settings)",
     ),
 )
 

@@ -34,8 +34,8 @@ CELL = Record(
         Key(
             "cellAddress",
             _ADDRESS,
-            "its part of the address; for a cell at node level the name of the Kubernetes node, for a leaf cell the "
-            "index of its device",
+            "its part of the address: at node level the name of the Kubernetes node, for a leaf cell the index of its "
+            "device",
             rule="the cell's running index",
         ),
         Key("pinnedCellId", _PIN_ID, "a name by which one virtual cluster can have exactly this cell"),

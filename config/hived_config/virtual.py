@@ -68,8 +68,8 @@ VIRTUAL_CLUSTER = Record(
         Key(
             "placement",
             Choice(Placement, "topology or packed, or no such key"),
-            "`topology`: its gangs are kept below the lowest cell that has room, then where the fewest cells are "
-            "broken; `packed`: as HiveD does it, also gangs of other dialects whose pods fill nodes",
+            "`topology`: gangs stay [near together](topology.md#placement-topology); `packed`: as HiveD does it, also "
+            "gangs of other dialects whose pods fill nodes",
             rule="as HiveD does, but gangs of other dialects whose pods fill nodes near together",
         ),
     ),
