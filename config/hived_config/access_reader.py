@@ -75,14 +75,14 @@ ACCESS_KEYS = (
     Key(
         "access",
         Choice(Access),
-        "who may use a virtual cluster: `namespaces`, those that it lists, or `everybody`: see [who may use "
-        "what](#who-may-use-what)",
+        "who may use a virtual cluster: `namespaces`, those that it lists, or `everybody`: see "
+        "[access](#access-to-virtual-clusters)",
         Access.EVERYBODY,
     ),
     Key(
         "opportunistic",
         OPPORTUNISTIC,
-        "the namespaces that may run opportunistically: see [who may use what](#who-may-use-what)",
+        "the namespaces that may run opportunistically: see [access](#access-to-virtual-clusters)",
         rule="every namespace, in a virtual cluster that it may use",
     ),
 )
@@ -90,7 +90,7 @@ USER_KEYS = (
     Key(
         "namespaces",
         _NAMESPACES,
-        "who may use it, names or mappings: see [who may use what](#who-may-use-what); their pods have it unless they "
+        "who may use it, names or mappings: see [access](#access-to-virtual-clusters); their pods have it unless they "
         "name another",
     ),
     Key(

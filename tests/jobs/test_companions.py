@@ -41,7 +41,7 @@ def test_what_scales_a_deployment_is_warned_of(write, submission):
 
 @pytest.mark.parametrize("kind", sorted({kind for kinds in KINDS.values() for kind in kinds}))
 def test_each_kind_is_documented(kind):
-    section = (ROOT / "docs/jobs.md").read_text().partition("## What stands beside jobs")[2].partition("\n## ")[0]
+    section = (ROOT / "docs/jobs.md").read_text().partition("## Other objects in a job file")[2].partition("\n## ")[0]
     assert re.search(rf"\b{kind}\b", section)
 
 
