@@ -1,9 +1,9 @@
 """Which pod of a group goes where: the complete search over the rows of `capacity`, pod by pod, with backtracking.
 
-Only where pods are in the end counts, so pods that are alike - one size, the same nodes, one part in every rule - are
-one class. The class that has least to choose from is placed next. If nothing comes of a pod of a class in a row, no
-more of the class go there for the rest of that branch, nor to rows that are like it. A branch ends as soon as a bound
-on the pods that fit is too low. Rows come first that need nobody to leave, are open, split least, and are fullest.
+Only the final places of pods count. So pods that are alike (one size, the same nodes, one part in every rule) are one
+class. The class that has least to choose from is placed next. If a pod of a class fails in a row, the rest of that
+branch puts none of the class there, nor in like rows. A branch ends as soon as a bound on the pods that fit is too low.
+Rows come first that need nobody to leave, are open, split least, and are fullest.
 """
 
 from collections.abc import Callable
@@ -130,7 +130,7 @@ class Assignment:
     ) -> None:  # fmt: skip
         """Prepare a search.
 
-        allowed, direct : shape (classes, rows); the rows that will do, and of those the ones where nobody has to leave
+        allowed, direct : shape (classes, rows); the rows that will do, and the subset where nobody has to leave
         """
         self._capacity, self._classes, self._offer, self._tries = capacity, classes, offer, tries
         self._allowed, self._direct = allowed, direct
@@ -149,7 +149,7 @@ class Assignment:
         self._steps: list[_Step] = []
 
     def find(self) -> list[Place] | None:
-        """A place for each slot, None if there is none or the tries are over; `capacity` holds what was found.
+        """A place for each slot, None if there is none or the tries are over; `capacity` then holds the places.
 
         Cost O((pods + tries) x kinds of pods x rows).
         """
@@ -381,7 +381,7 @@ class _SpreadCount:
 
 
 def _shared(domain: IntArray) -> IntArray:
-    """Domains by number; those of one row alone are all the same."""
+    """Domains by number; all domains of a single row get the same number."""
     known = domain[domain >= 0]
     if len(known) == 0:
         return domain

@@ -1,4 +1,4 @@
-"""What a pod's bind info says: is it consistent, and which cells does it name (rules 2.10, 2.11, 11.3)."""
+"""The bind info of a pod: its consistency, and the cells that it names (rules 2.10, 2.11, 11.3)."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
 """Hardware for a preassigned cell: buddy allocation on the free lists, then the relaxed split (rules 7.3, 7.4, 7.6).
 
-Free lists are split on the way. A cell that was taken, and those split for it, have left their lists at the end. What
-failed leaves the lists as they were, except that the relaxed split keeps its pieces; `mapping` undoes all of it.
+Free lists are split on the way. A taken cell, and the cells split for it, have left their lists at the end. A failure
+leaves the lists as they were, except that the relaxed split keeps its pieces; `mapping` undoes all of it.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 
 A bound physical cell has as many unbound children as its virtual cell, so every leaf below it can come to be the VC's.
 Everything else takes a preassigned cell: of a level of which the VC has one left, at a physical cell that is free as a
-whole. Whole cells above it are split for that, and VC safety holds exactly if no level is split more
-often than it has cells to spare (`safety`).
+whole. Whole cells above it are split for that. VC safety holds exactly if no level is split more often than it has
+cells to spare (`safety`).
 
 A *row* is where a pod can be: a node-level cell, or a lower cell that is or could be a preassigned one. It is open if
 it is below a preassigned cell of the VC. Rows of one level stand in the order of their cells. The rows above and below
@@ -28,7 +28,7 @@ IDLE, LENT_ELASTIC, LENT, ELASTIC, LOWER, NEVER = range(6)
 
 
 class Opening(NamedTuple):
-    """What it takes to undo that a preassigned cell was taken."""
+    """The undo record of a preassigned cell that was taken."""
 
     level: int
     place: int
@@ -36,7 +36,7 @@ class Opening(NamedTuple):
 
 
 class Capacity:
-    """The rows of a view, and what of them a group has been given so far; the state itself does not change."""
+    """The rows of a view, and the leaves given to a group so far; the state itself does not change."""
 
     def __init__(self, state: State, view: int, priority: int) -> None:
         """Look at a view for pods of a priority. Cost O(cells of the chain), in sweeps of arrays."""
@@ -89,7 +89,7 @@ class Capacity:
                 self.spare[level] = max(0, int(spare[self._offset + level]))
 
     def _read_owners(self) -> None:
-        """Whose each cell is: the preassigned cell it is below, from the top down; and what is free as a whole."""
+        """The owner of each cell: the preassigned cell it is below, from the top down; and the free whole cells."""
         arrays, cells = self._state.arrays, self._state.cells
         owner = np.zeros(0, np.int32)
         free = np.zeros(0, np.bool_)
@@ -160,14 +160,14 @@ class Capacity:
         return rank
 
     def _lazy_numbers(self) -> list[int]:
-        """Groups that leave the VC rather than their cells; who takes cells of theirs preempts them lazily before."""
+        """Groups that leave the VC rather than their cells; they are preempted lazily before their cells are taken."""
         if not self._state.lazy_group_count:
             return []
         groups = self._state.groups.values()
         return [group.number for group in groups if group.spec.lazy_preemption and group.virtual is not None]
 
     def take_up_to(self, rank: int) -> None:
-        """Count the leaves of each row that may be taken, as `room`, those of it that are `idle`; does any `evict`?"""
+        """Count the leaves of each row that may be taken, `room`, and of them the `idle` ones; does any `evict`?"""
         using = self._state.cells.using[self.base(1) : self.base(1) + self.size(1)]
         is_idle, is_taken = self.rank == IDLE, self.rank <= rank
         in_use = is_taken & (using != NO_GROUP)
@@ -182,7 +182,7 @@ class Capacity:
         self.evicts: BoolArray = np.concatenate(evicts)
 
     def _refresh(self) -> None:
-        """Work out anew what can be opened, and how many cells are split for it: `can[level]`, `splits[level]`."""
+        """Work out anew which cells can be opened, and how many are split for it: `can[level]`, `splits[level]`."""
         self.can: list[BoolArray] = [np.zeros(0, np.bool_)] * (self.top + 1)
         self.splits: list[LongArray] = [np.zeros(0, np.int64)] * (self.top + 1)
         lowest = min(self.levels)

@@ -22,7 +22,7 @@ def check_agreement(pod: PodRequest, group: Group) -> None:
 def differing_field(one: PodSpec, other: PodSpec) -> str | None:
     """The first field that keeps one pod from holding cells that the other got (rule 15.4).
 
-    How they were to be placed is past, and who leaves first can be another thing for each.
+    Fields about placement are past, and the order of leaving may differ between pods.
     """
     mine, theirs = _fields(one), _fields(other)
     return next((name for name in mine if name not in _OF_ONE_POD and mine[name] != theirs[name]), None)

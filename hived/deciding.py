@@ -1,4 +1,4 @@
-"""The answer to a pod: `Bind`, `Preempt` or `Wait`, by what its group holds (rules 5.1 to 5.6, 12.9, 12.10)."""
+"""The answer to a pod: `Bind`, `Preempt` or `Wait`, by the cells of its group (rules 5.1 to 5.6, 12.9, 12.10)."""
 
 from dataclasses import replace
 
@@ -89,7 +89,7 @@ def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:
 
 
 def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait:
-    """A pod whose group holds nothing yet: search, and in the Preempting phase reserve what was found."""
+    """A pod whose group holds nothing yet: search, and in the Preempting phase reserve the cells found."""
     pod = event.pod
     before = mark(state)
     offer = event.offer

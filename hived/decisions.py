@@ -1,4 +1,4 @@
-"""What comes out of the core: the answers of `scheduler.handle`.
+"""The output of the core: the answers of `scheduler.handle`.
 
 `cancelled` names the groups whose preemption ended with the event; cells that they reserved may be free now.
 """
@@ -32,10 +32,10 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """No room now. The reason says where it was looked for and what stood in the way (rule 5.10).
+    """No room now. The reason names the places searched and the obstacle (rule 5.10).
 
-    `is_emptied`: the group has all its cells to itself, on nodes that are not offered. It keeps them until it is asked
-    with an offer that does not have them among those that will do once pods leave.
+    `is_emptied`: the group has all its cells to itself, on nodes that are not offered. It keeps them until an offer no
+    longer has them among the nodes that will do once pods leave.
     """
 
     reason: str

@@ -1,7 +1,7 @@
 """To which domain each `Together` rule of a group keeps its pods: a depth-first search, one rule after the other.
 
-Pods that are kept to one domain use up that much of every limit which has the domain as a whole, and as many leaves of
-the domain. A rule sees what the rules before it have left, so that jobs which exclude each other go to different
+Pods that are kept to one domain use up their weight of every limit that has the domain as a whole. They use as many
+leaves of the domain. A rule sees the room left by earlier rules, so that jobs which exclude each other go to different
 domains at once. The rule with the fewest domains comes first.
 """
 

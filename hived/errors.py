@@ -6,7 +6,7 @@ class HivedError(Exception):
 
 
 class UserError(HivedError):
-    """Somebody gave us something unusable; the message says what, what was expected and where. Nothing changed."""
+    """Unusable input; the message says what was given, what was expected, and where. Nothing changed."""
 
     def __init__(self, message: str, code: int = 400) -> None:
         super().__init__(message)
@@ -15,4 +15,4 @@ class UserError(HivedError):
 
 
 class InvariantError(HivedError):
-    """Our own bug: state that breaks a rule. Whoever catches it stops serving."""
+    """Our own bug: state that breaks a rule. The catcher stops serving."""

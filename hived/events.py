@@ -1,4 +1,4 @@
-"""What goes into the core: `scheduler.handle(state, event)`.
+"""The input of the core: `scheduler.handle(state, event)`.
 
 Only `ScheduleRequested` asks for a decision. The others report facts; Kubernetes may report them in any order and more
 than once.
@@ -22,11 +22,11 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limit:
-    """What pods of one group may at most put into a domain of nodes, together.
+    """The most that pods of one group may put into a domain of nodes, together.
 
     domain : int32, shape (node_count,); the domain of each node, -1 for nodes that no pod with a weight may use
 
-    weight : int64, shape (slot_count,); what each pod counts for: 1 for anti-affinity and host ports, an amount for CPU
+    weight : int64, shape (slot_count,); the weight of each pod: 1 for anti-affinity and host ports, an amount for CPU
 
     room : int64, shape (domain_count,); how much weight a domain can still take
     """
@@ -69,14 +69,14 @@ class Together:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """The nodes on which Kubernetes would let each pod of a group run, and what its pods do to each other there.
+    """The nodes on which Kubernetes would let each pod of a group run, and the rules between its pods there.
 
     Slots are in canonical order: members by ascending size, then pod by pod.
 
     nodes : bool, shape (slot_count, node_count); the nodes that will do as they are
 
-    after : bool, same shape; nodes that will do as well once pods leave them, so that a placement may use them only if
-    it takes cells there from others, who leave. Includes no node that is refused for what no leaving helps
+    after : bool, same shape; nodes that will do as well once pods leave them. A placement may use them only if it takes
+        cells there from others, who leave. Includes no node whose refusal no leaving can cure
 
     rules : each has to hold while the pods come one by one, in some order
     """
@@ -124,7 +124,7 @@ class PodDeleted:
 class GroupSplit:
     """The pods of an allocated group go on as groups of one pod: `pods[i]` has what was slot i. No cell moves.
 
-    Who brought the placement, a pod or a stand-in for all of them, is gone unless it is one of `pods`.
+    The pod that brought the placement, or the stand-in for all of them, is gone unless it is one of `pods`.
     """
 
     group: str
@@ -155,9 +155,9 @@ class NodeHealthChanged:
 class LeavesLost:
     """So many leaf cells of a type on a node cannot be had, although the node is healthy.
 
-    Replaces what was said of that type and node before; 0 heals all. `known` are device indices that are certainly
-    among them, such as those that a device plugin calls unhealthy. Which the others are is for the core to choose,
-    where it hurts guarantees least; told again, it chooses anew for those that pods use by now.
+    Replaces the earlier count of that type and node; 0 heals all. `known` are device indices that are certainly among
+    them, such as unhealthy ones by a device plugin. The core chooses the others where guarantees suffer least; told
+    again, it chooses anew in place of leaves that pods use by now.
     """
 
     node: str

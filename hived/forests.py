@@ -100,7 +100,7 @@ class Forests:
             self._add_forest(i, chain.top_level, len(numbers), tuple(numbers))
 
     def _read_physical_cells(self) -> None:
-        """Walk what the file spells out; generated cells need no visit."""
+        """Walk the cells written in the file; generated cells need no visit."""
         for forest in self.forests:
             chain = self.chains[forest.chain]
             base = forest.first_root

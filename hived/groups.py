@@ -74,7 +74,7 @@ def change_state(state: State, group: Group, group_state: GroupState) -> None:
 
 
 def remember_members(state: State, group: Group) -> None:
-    """Let an undo take back what happens to a group's pods from now on: slots taken, preemption begun or ended."""
+    """Let an undo take back changes of a group's pods from now on: slots taken, preemption begun or ended."""
     before = (group.state, list(group.holders), {uid: list(slots) for uid, slots in group.slots_of.items()})
     preempting_pods = dict(group.preempting_pods)
 
@@ -94,7 +94,7 @@ def check_members(spec: PodSpec) -> None:
 
 
 def member_slots(members: tuple[MemberSpec, ...], leaf_cell_count: int) -> range:
-    """The slots of the pods with this many leaves. UserError if the group has no such pods."""
+    """The slots of the pods with this many leaves. UserError if the group has no pods of that size."""
     start = 0
     for member in members:
         if member.leaf_cell_count == leaf_cell_count:

@@ -1,4 +1,4 @@
-"""Bad hardware: which cells are bad, and what their VCs see of it (rules 10)."""
+"""Bad hardware: which cells are bad, and how their VCs see it (rules 10)."""
 
 from hived.binding import bind_bad_child, unbind_cell
 from hived.doomed import remove_doomed
@@ -101,7 +101,7 @@ def _write_health(t: TopologyArrays, s: Cells, cell: int, bad: int) -> None:
 
 @kernel
 def note_path(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """Have the views look anew at a physical cell, those above it, and what is bound to them."""
+    """Have the views look anew at a physical cell, its ancestors, and the cells bound to them."""
     while cell != NO_CELL:
         note_change(t, s, cell)
         if s.bound[cell] != NO_CELL:
@@ -111,7 +111,7 @@ def note_path(t: TopologyArrays, s: Cells, cell: int) -> None:
 
 @entry_kernel
 def catch_up_after_plan(t: TopologyArrays, s: Cells) -> None:
-    """Make up for what a plan kept back: show hidden bad cells, then check doomed ones, levels top down (rule 10.13).
+    """Do the work that a plan put off: show hidden bad cells, then check doomed ones, levels top down (rule 10.13).
 
     Does nothing while another plan is still open. Cost O(levels x VCs), and O(cells) of a chain with hidden cells.
     """

@@ -1,11 +1,11 @@
 """The decorators of kernels, which are numba's with our options.
 
 `@kernel` marks a function that other kernels call; `@entry_kernel` marks one that Python calls: it is compiled once and
-then loaded from disk (`kernel_cache`). `linking` has a third decorator, for much code that many of them call. The
-name of the folder carries a digest of every source file of this package: an edit anywhere means another folder, and
-kernels may call kernels of other files. Kernels of other packages call only those of their own file. Two rules for
-kernels: no recursion (numba crashes when it loads a cached recursive kernel), and every write to `State.cells.memory`
-goes through `journal.put`.
+then loaded from disk (`kernel_cache`). `linking` has a third decorator, for much code that many of them call. The name
+of the folder carries a digest of every source file of this package: an edit anywhere means another folder, and kernels
+may call kernels of other files. Kernels of other packages call only kernels of their own file. Two rules for kernels:
+no recursion (numba crashes when it loads a cached recursive kernel), and every write to `State.cells.memory` goes
+through `journal.put`.
 
 With NUMBA_DISABLE_JIT=1 the decorators leave the function as it is, and no folder is made or removed.
 """
@@ -55,7 +55,7 @@ def entry_kernel(function: Kernel) -> Kernel:
 
 
 def keep_on_disk(function: Callable[..., Any]) -> Any:
-    """Compile a kernel as a whole, or load what was compiled before."""
+    """Compile a kernel as a whole, or load an earlier result."""
     compiled = numba.njit(**_OPTIONS)(function)
     if not IS_INTERPRETED:
         compiled._cache = KernelCache(function)  # as its `enable_caching` does, with a cache that is checked
@@ -64,7 +64,7 @@ def keep_on_disk(function: Callable[..., Any]) -> Any:
 
 
 def forget_sources() -> None:
-    """Free what compiled kernels were made from, about 23 MB; to be called once all are compiled.
+    """Free the sources of compiled kernels, about 23 MB; to be called once all are compiled.
 
     numba keeps LLVM's own form of every kernel for linking it into others, which nothing does with an entry kernel. It
     has no name of its own for that; should another version keep it elsewhere, nothing is freed.

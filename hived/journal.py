@@ -1,9 +1,8 @@
 """What-if: every write to the mutable arrays can be taken back.
 
-While the journal records, `put` notes (position in memory, old value) before it writes; `undo_to(mark)` writes the
-old values back in reverse. Groups are Python objects: what changes in them is taken back by callables in
-`State.undo_steps`. A full journal raises `JournalFull`; the caller undoes everything, doubles it and starts
-over.
+While the journal records, `put` notes (position in memory, old value) before it writes; `undo_to(mark)` writes the old
+values back in reverse. Groups are Python objects: their changes are taken back by callables in `State.undo_steps`. A
+full journal raises `JournalFull`; the caller undoes everything, doubles it and starts over.
 """
 
 from collections.abc import Callable
@@ -80,14 +79,14 @@ def undo_changes(state: State, to: Mark) -> None:
 
 
 def stop_recording(state: State) -> None:
-    """Keep what was not taken back and record no more."""
+    """Keep the writes not taken back and record no more."""
     state.cells.journal_control[0] = 0
     state.cells.journal_control[1] = 0
     state.undo_steps.clear()
 
 
 def grow_journal(state: State) -> None:
-    """Double the journal's capacity; what it holds is dropped."""
+    """Double the journal's capacity; its content is dropped."""
     capacity = 2 * len(state.cells.journal_position)
     state.cells = state.cells.with_arrays(
         journal_position=np.empty(capacity, np.int64), journal_value=np.empty(capacity, np.int32)

@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept on disk, and what makes them safe to load from there.
+"""Compiled kernels on disk: where they are kept, and why loading them is safe.
 
 A kept kernel is a pickle with machine code: loading one that is damaged ends the process, and loading one that somebody
 else has written runs their code. So a folder counts only if nobody but this user and root can write to it. A group of
@@ -73,7 +73,7 @@ class _KernelFiles:
         self._stamp = stamp
 
     def load(self, key: object) -> Any:
-        """What was saved for a signature; None if nothing was, or if it is damaged."""
+        """The result saved for a signature; None if there is none, or if it is damaged."""
         name = self._name(key)
         for folder in self._folders:
             if (data := _read_or_say(folder / name)) is not None:
@@ -155,7 +155,7 @@ def find_folders() -> tuple[Path, ...]:
     """The folder that compiled kernels are written to, and perhaps another one that has more of them.
 
     They live below NUMBA_CACHE_DIR if set, else below the user's cache folder. Where nothing can be written, as in an
-    image with a read-only root, new ones go to a temporary folder; those compiled beforehand are read where they are.
+    image with a read-only root, new ones go to a temporary folder; kernels compiled beforehand are read where they are.
     """
     try:
         top, base, mode = _base_folder()
@@ -200,7 +200,7 @@ def _base_folder() -> tuple[Path, Path, int]:
 
 
 def _make_checked(folder: Path, top: Path, mode: int) -> None:
-    """Make a folder and those above it up to `top`, unless somebody else may write to one of them."""
+    """Make a folder and its parents up to `top`, unless somebody else may write to one of them."""
     parents = [parent for parent in reversed(folder.parents) if parent.is_relative_to(top)]
     for each in (*parents, folder):
         each.mkdir(mode=mode, parents=True, exist_ok=True)
@@ -240,7 +240,7 @@ def _has_access_list(path: Path) -> bool:
     try:
         return "system.posix_acl_access" in os.listxattr(path)
     except OSError as error:
-        return error.errno != errno.ENOTSUP  # the file system has no such lists
+        return error.errno != errno.ENOTSUP  # the file system has no access lists
 
 
 def _is_private_group(group_id: int) -> bool:
@@ -269,7 +269,7 @@ def _temporary_folder() -> Path:
 def _remove_old_versions(base: Path) -> None:
     """Every edit of a kernel and every new version makes a folder, which nothing else would ever remove.
 
-    Who names a folder with NUMBA_CACHE_DIR may keep other things there, so only names that we give are touched.
+    A folder named by NUMBA_CACHE_DIR may hold other things, so only names that we give are touched.
     """
     ours = "kernels-" + "[0-9a-f]" * _NAME_LENGTH
     with suppress(OSError):  # another process may be doing the same

@@ -16,8 +16,8 @@ MAX_DEVICE_INDEX = 2**31 - 1
 def build_topology(spec: ClusterSpec) -> Topology:
     """Lay the cells of a checked configuration out in arrays.
 
-    Raises UserError for what would corrupt the arrays (two physical cells for one leaf cell, a tree of the wrong
-    shape, an unknown type, pins used twice or nested). Whether the VCs fit is for the configuration to check.
+    Raises UserError for input that would corrupt the arrays: two physical cells for one leaf cell, a tree of the wrong
+    shape, an unknown type, pins used twice or nested. Whether the VCs fit is for the configuration to check.
 
     Cost O(cells), nearly all of it in numpy.
     """

@@ -1,14 +1,14 @@
-"""Leaves that are bad singly: which of a node's leaves are lost, and what follows for cells and VCs.
+"""Leaves that are bad singly: which of a node's leaves are lost, and the effect on cells and VCs.
 
 A lost leaf cannot be had although its node is healthy; the other leaves of the node can. Nothing but its health tells
-it from the leaf of a bad node: cells above it are bad, and a cell that is bad in part does not count for the promise of
-such a cell to a VC (rule 10.5). A VC that is promised whole nodes is therefore doomed to a node with lost leaves
+it from the leaf of a bad node: cells above it are bad. A cell that is bad in part does not count for the promise of a
+cell of its type to a VC (rule 10.5). A VC that is promised whole nodes is therefore doomed to a node with lost leaves
 once only such nodes are left; the node is then bound like any other, its VC sees which leaves are bad, and its pods use
 the others. Healing takes the same steps back. Three things are particular:
 
 - Where a doomed cell has to be chosen, the least bad one is bound, and the worst one released (`doomed`).
-- A free cell can become less bad and stay bad, and a doomed one worse. So once the health of a node changed, a doomed
-  cell that nobody uses is exchanged for a free bad one that has fewer bad leaves, if either is above or below the node.
+- A free cell can become less bad and stay bad, and a doomed one worse. So once a node's health changed, a doomed cell
+  that nobody uses is exchanged for a free bad one with fewer bad leaves. One of the two is above or below the node.
 - Which leaves are lost is often not known, only how many: they are chosen here.
 """
 
@@ -31,10 +31,10 @@ Rank = tuple[bool, bool, int, bool]
 
 
 def lose_leaves(state: State, node: int, event: LeavesLost) -> None:
-    """So many leaves of a type on a node are lost from now on, those that were lost before included.
+    """So many leaves of a type on a node are lost from now on, earlier losses included.
 
-    A count beyond what there is means all leaves; leaf types and devices that are not configured are ignored.
-    Cost O(leaves of the node x height) and `choose_lost`; nothing more if these leaves are lost already.
+    A count beyond the node's means all leaves; leaf types and devices that are not configured are ignored. Cost
+    O(leaves of the node x height) and `choose_lost`; nothing more if these leaves are lost already.
     """
     arrays, cells, topology = state.arrays, state.cells, state.topology
     leaves = [
@@ -54,11 +54,10 @@ def lose_leaves(state: State, node: int, event: LeavesLost) -> None:
 def choose_lost(state: State, leaves: list[int], known: list[int], count: int) -> list[int]:
     """Which leaves of a node are lost: the known ones, and others until there are `count`, where it hurts least.
 
-    Unused leaves come before used ones: nobody else has a device that a pod of ours runs on. Of those, leaves that are
-    lost already, so that the same event again moves nothing; then those of lowest priority; then free ones before those
-    of a cell that a VC has. Of equals the next is the one that breaks fewest larger cells, and has beside it the most
-    of as many equals as are still wanted. Leaves that heal are those chosen last. Cost O(leaves x height) for each
-    leaf that is chosen.
+    Unused leaves come before used ones: nobody else has a device that a pod of ours runs on. Of these, leaves that are
+    lost already, so that the same event again moves nothing; then leaves of lowest priority; then free ones before
+    leaves of a VC's cell. Of equals the next breaks fewest larger cells, and has most of the equals still wanted beside
+    it. Leaves that heal are the last chosen. Cost O(leaves x height) for each leaf that is chosen.
     """
     parent = state.arrays.parent
     chosen, above = list(known), {leaf: _cells_above(state, leaf) for leaf in leaves}
@@ -100,9 +99,9 @@ def _cells_above(state: State, leaf: int) -> list[int]:
 
 @entry_kernel
 def set_lost(t: TopologyArrays, s: Cells, lost: IntArray, healed: IntArray) -> None:
-    """Leaves are lost, or not lost any more, in canonical order; those of bad nodes stay bad.
+    """Leaves are lost, or not lost any more, in canonical order; leaves of bad nodes stay bad.
 
-    All are counted first, so that what is doomed meanwhile goes by the outcome. Cost O(leaves x (height + VCs)).
+    All are counted first, so that dooming meanwhile goes by the outcome. Cost O(leaves x (height + VCs)).
     """
     for leaf in lost:
         _count_lost(t, s, leaf, 1)
@@ -118,7 +117,7 @@ def set_lost(t: TopologyArrays, s: Cells, lost: IntArray, healed: IntArray) -> N
 
 @kernel
 def _count_lost(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
-    """Count a leaf in or out of those that are lost, up to the root."""
+    """Count a leaf in or out of the lost ones, up to the root."""
     note_path(t, s, leaf)
     cell = leaf
     while cell != NO_CELL:

@@ -26,10 +26,10 @@ def map_leaves(
 
     virtual : leaves in the order size, pod, leaf; physical : out, same shape
 
-    within : what is bound shall be below or above this physical cell; NO_CELL: anywhere
+    within : bound cells shall be below or above this physical cell; NO_CELL: anywhere
 
-    Must run while the journal records; what it changes on the way is undone. Cost O(leaves x height)
-    when the first candidates fit.
+    Must run while the journal records; its changes on the way are undone. Cost O(leaves x height) when the first
+    candidates fit.
     """
     size = 0
     for leaf in virtual:

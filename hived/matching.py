@@ -1,4 +1,4 @@
-"""Bipartite matching with breadth-first augmenting paths: who gets what, so that everybody gets something.
+"""Bipartite matching with breadth-first augmenting paths: every wish gets a candidate of its own.
 
 `match_first` is Kuhn's algorithm, and gives the first matching in preference order (rule 7.8). `can_share` only asks
 whether takers of several units can share places of limited room. Nothing here knows cells.
@@ -14,7 +14,7 @@ from hived.topology import NO_CELL, BoolArray, IntArray, LongArray
 def reassign(fits: IntArray, start: int, match: IntArray, owner: IntArray, fixed: IntArray) -> bool:
     """Find a candidate for wish `start` by an augmenting path that leaves fixed candidates alone; breadth first.
 
-    fits : shape (wishes, candidates); match, owner : who has whom, NO_CELL for nobody; changed on success
+    fits : shape (wishes, candidates); match, owner : the pairs from either side, NO_CELL for none; changed on success
     """
     wishes, candidates = fits.shape
     reached_from = np.full(candidates, NO_CELL, np.int32)
@@ -116,7 +116,7 @@ def _take_one(
 ) -> bool:  # fmt: skip
     """Give a taker one unit, by letting others move on if need be; false, with nothing changed, if that cannot be.
 
-    spare : units of each place that nobody has; takers : who has the others
+    spare : free units of each place; takers : the holders of the others
     """
     reached: dict[int, int] = {}  # place -> who would take a unit there
     left: dict[int, int] = {}  # who would move on -> from where

@@ -31,7 +31,7 @@ _ANYWHERE = 0  # in place of a level
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """A group, the view it is to be placed in, and what Kubernetes says of it."""
+    """A group, the view it is to be placed in, and Kubernetes' offer for it."""
 
     request: Request
     view: int
@@ -101,7 +101,7 @@ def _fit_beside_lazy(state: State, problem: Problem, rank: int) -> Placement | N
 
 
 def _lazy_groups(state: State, problem: Problem) -> list[Group]:
-    """Groups of lower priority that would leave this view and keep their cells, those first that should go first."""
+    """Groups of lower priority that would leave this view and keep their cells, in the order of leaving."""
     spec = problem.request.pod.spec
     vc, chain = state.vc_number(spec.virtual_cluster), chain_of_view(state, problem.view)
     found = []
@@ -136,7 +136,7 @@ def _fit(state: State, problem: Problem, capacity: Capacity, rank: int) -> Place
 def _levels(state: State, problem: Problem) -> Iterator[int]:
     """The levels below one cell of which the group shall be, one after the other; `_ANYWHERE` for the whole view.
 
-    What has to be below a cell that is lower than a node was looked for there already, with the nodes that all may use.
+    A group for one cell below node level was searched for there already, with the nodes that all may use.
     """
     spec, chain = problem.request.pod.spec, chain_of_view(state, problem.view)
     if spec.within_cell or not spec.within_is_required:
@@ -205,7 +205,7 @@ class _Leaves:
         self._idle = sum(own == IDLE for own in self._rank.values())
 
     def pick(self, wanted: int, *, evicts: bool) -> list[int]:
-        """Leaves as low in the tree as they can be together; those in use only if need be, or one if it `evicts`."""
+        """Leaves as low in the tree as they can be together; used ones only if need be, or one if it `evicts`."""
         using = self._state.cells.using
         needed = self._best(lambda leaf: using[leaf] != NO_GROUP) if evicts else NO_CELL
         spares = not evicts and self._idle >= wanted
@@ -219,7 +219,7 @@ class _Leaves:
         return min((leaf for leaf in self._rank if is_wanted(leaf)), key=lambda leaf: (self._rank[leaf], leaf))
 
     def _lowest_together(self, usable: list[int], wanted: int, needed: int) -> list[int]:
-        """The first of the lowest cells that has enough of them, and the needed one; of it those of lowest rank."""
+        """The first of the lowest cells that has enough of them, and the needed one; its leaves of lowest rank."""
         arrays = self._state.arrays
         for level in range(1, int(arrays.level[self._cell]) + 1):
             span = int(arrays.leaf_count[arrays.chain_level[self._cell] - arrays.level[self._cell] + level])

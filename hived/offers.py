@@ -1,7 +1,7 @@
 """Does a placement keep to what Kubernetes offers each pod of a group, and to the rules between its pods?
 
 `Limit` and `Together` ask only where all pods are in the end. `Spread` looks at every step; with one such rule the best
-order puts each pod into its emptiest domain first, and ends well exactly if the domains are near enough at the end.
+order puts each pod into its emptiest domain first. It ends well exactly if the domains are near enough at the end.
 """
 
 import numpy as np

@@ -32,11 +32,11 @@ def is_elastic(t: TopologyArrays, s: Cells, leaf: int) -> bool:
 
 @kernel
 def free_leaves(t: TopologyArrays, s: Cells, cell: int, priority: int, only_elastic: bool) -> int:
-    """Leaves below a cell that a pod of this priority may take: those whose own priority is lower.
+    """Leaves below a cell that a pod of this priority may take: leaves whose own priority is lower.
 
-    only_elastic : of those in use, take only leaves of elastic groups
+    only_elastic : of used leaves, take only leaves of elastic groups
 
-    Lost leaves do not count, but for those of a cell that is bad as a whole, which is refused when its turn comes.
+    Lost leaves do not count, unless the whole cell is bad, which is refused when its turn comes.
     """
     if s.lost[cell] == 0 or is_bad_as_a_whole(t, s, physical_of(t, s, cell)):
         return _free_leaves_of_all(t, s, cell, priority, only_elastic)
@@ -127,8 +127,8 @@ def pick_leaves(
 ) -> None:  # fmt: skip
     """Choose leaves of a node for one pod, as low in the tree as they can be together (rules 6.10, 6.11).
 
-    Candidates are the free leaves in tree order, then the preemptible ones, those of elastic groups first; lost ones
-    are none. The answer is the first of the lowest cells that have enough candidates, and of it the first `wanted`.
+    Candidates are the free leaves in tree order, then the preemptible ones, elastic groups' first; lost leaves are
+    none. The answer is the first of the lowest cells that have enough candidates, and of it the first `wanted`.
 
     taken : 1 for leaves that earlier pods of this call got, index relative to the node's first leaf; updated
     leaves : out, shape (wanted,)

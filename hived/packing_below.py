@@ -1,11 +1,11 @@
 """Placing a gang below one physical cell: which cells of a view are there, or can come to be there.
 
 A virtual cell that is not bound yet can be bound to any physical cell that the free lists, or its bound parent, have
-left. So the cells of a view that count below a physical cell R are: if R is bound, those below its virtual cell; if a
-cell above R is, those below an unbound descendant of that one's virtual cell, which may take R; if neither is, either
-those that are bound below R and the VC's unbound preassigned cells that are lower than R, or those below an unbound
-preassigned cell of R's level or a higher one, which would take all of R. These ways are told apart by `root_level`: 0
-for the first, else the level of the preassigned cell.
+left. So the cells of a view that count below a physical cell R are: if R is bound, the cells below its virtual cell; if
+a cell above R is, the cells below an unbound descendant of that one's virtual cell, which may take R. If neither is,
+there are two choices. One is the cells bound below R and the VC's unbound preassigned cells that are lower than R. The
+other is the cells below an unbound preassigned cell of R's level or a higher one, which would take all of R. These ways
+are told apart by `root_level`: 0 for the first, else the level of the preassigned cell.
 """
 
 import numpy as np
@@ -65,9 +65,9 @@ def _first_unbound(s: Cells, first: int, count: int) -> int:
 def cells_within(t: TopologyArrays, s: Cells, view: int, cell: int, root_level: int) -> IntArray:
     """The cells of a view to look at for a gang that is to be below a physical cell, in order; none: an empty array.
 
-    Those of bound preassigned cells come first, then those of larger ones, so that few are split. Cells below node
-    level stand for themselves. Cost O(nodes of the cell), for lower roots O(leaves of those that are
-    split), and a sweep over the VC's preassigned cells.
+    Cells of bound preassigned cells come first, then cells of larger ones, so that few are split. Cells below node
+    level stand for themselves. Cost O(nodes of the cell), for lower roots O(leaves of the split ones), and a sweep over
+    the VC's preassigned cells.
     """
     level, chain_level = t.level[cell], t.chain_level[cell]
     out = np.empty(t.leaf_count[chain_level] * (level + 1), np.int32)
@@ -102,7 +102,7 @@ def cells_within(t: TopologyArrays, s: Cells, view: int, cell: int, root_level: 
 
 @kernel
 def _append_lower_roots(t: TopologyArrays, s: Cells, view: int, cell: int, out: IntArray) -> int:
-    """Fill `out` with what is bound below a cell and with as many unbound roots of each lower level as fit below it."""
+    """Fill `out` with the cells bound below a cell and as many unbound roots of each lower level as fit below it."""
     count, height = 0, 1
     stack = np.empty(t.leaf_count[t.chain_level[cell]] + t.level[cell], np.int32)
     stack[0] = cell

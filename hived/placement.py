@@ -24,7 +24,7 @@ from hived.state import GroupState, State
 from hived.topology import NO_CELL, BoolArray, IntArray, LongArray
 from hived.views import chain_of_view, first_cell
 
-Attempt = tuple[int, bool]  # leaves below which priority may be taken, and those in use only from elastic groups
+Attempt = tuple[int, bool]  # leaves below which priority may be taken, used ones only from elastic groups
 
 _WITHOUT_PREEMPTING: Attempt = (OPPORTUNISTIC_PRIORITY, False)
 
@@ -63,7 +63,7 @@ class Request(NamedTuple):
 
 
 def no_capacity(request: Request) -> Wait:
-    """The answer where not even the cells of the VC, whatever is behind them, have room."""
+    """The answer where not even the VC's own cells have room, let alone the hardware behind them."""
     return Wait(f"insufficient capacity when scheduling in {request.where}")
 
 
@@ -106,7 +106,7 @@ def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
 
 
 def map_placement(state: State, request: Request, virtual: IntArray, within: int = NO_CELL) -> Placement | Wait:
-    """Put physical cells behind a placement in the VC, lazily preempting what may be (rules 7)."""
+    """Put physical cells behind a placement in the VC, with lazy preemption where allowed (rules 7)."""
     pod = request.pod
     before = mark(state)
     lazy = lazy_groups_below(state, virtual)
@@ -151,9 +151,9 @@ def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, pack
 def _fit_within(state: State, request: Request, view: int, level: int, *, with_victims: bool) -> Placement | None:
     """Below the cell of a level that has fewest free leaves and yet enough; at last where victims are.
 
-    Preempting in the VC, cells with most free leaves come first: fewer have to leave. Of those with as many free, those
-    where fewest cells are broken come first, as nobody else may be promised them. Cost O(cells of the level + nodes of
-    those tried), and a mapping for each cell that has room in the VC but not behind it.
+    Preempting in the VC, cells with most free leaves come first: fewer have to leave. Of cells with equally many free,
+    the one where fewest cells are broken comes first, as nobody else may be promised them. Cost O(cells of the level +
+    nodes of tried cells), and a mapping for each cell with room in the VC but not behind it.
     """
     cells, free = cells_of(state, request, view, level)
     broken, ways, before = broken_above(state, cells, request.wanted), _ways(state, view, level), mark(state)
@@ -184,7 +184,7 @@ def _attempts(state: State, request: Request) -> list[Attempt]:
 
 
 def _fit_packed(state: State, request: Request, view: int, level: int) -> Placement | None:
-    """Without victims below the cell of a level where fewest cells are broken; of such, where fewest leaves are free.
+    """Without victims below the cell of a level where fewest cells are broken; then where fewest leaves are free.
 
     Of cells that nobody uses, and that would break as many cells above them, the first stands for all. Cost as
     `_fit_within`, and a mapping for each of `MOST_COMPARED` cells that have room.
@@ -223,7 +223,7 @@ def _fit_packed(state: State, request: Request, view: int, level: int) -> Placem
 
 
 def broken_above(state: State, cells: IntArray, wanted: int) -> IntArray:
-    """How many of each cell and those above it nobody uses, and would be used in part by so many leaves below it.
+    """How many of each cell and its ancestors nobody uses, and would be used in part by so many leaves below it.
 
     cells : of one level. Cost O(cells of that level).
     """
@@ -280,7 +280,7 @@ def cells_of(state: State, request: Request, view: int, level: int) -> tuple[Int
 
 
 def _lost_among_free(state: State, chain_level: int, request: Request) -> LongArray:
-    """How many lost leaves each cell of a level has that nobody uses who would not have to leave."""
+    """How many lost leaves each cell of a level has among its free and preemptible ones."""
     arrays, cells = state.arrays, state.cells
     leaf_level = int(arrays.level_offset[arrays.chain_of_level[chain_level]]) + 1
     first = int(arrays.level_base[leaf_level])

@@ -61,7 +61,7 @@ _OPERATION, _SUBJECT, _VC, _IS_DOOMED, _CURSOR, _LISTED_LEVEL = range(6)
 def settle(t: TopologyArrays, s: Cells, operation: int, subject: int, vc: int, is_doomed: int) -> bool:
     """Run one operation and all that it sets off; returns whether VC safety held at each of its own steps.
 
-    `subject` is a chain level for BIND and UNBIND (which start at VC 0), else a physical cell that is bound
+    `subject` is a chain level for BIND and UNBIND, which start at VC 0. Else it is a physical cell that is bound
     (ALLOCATE) or belonged to `vc` (RELEASE). Cost O(levels x VCs) when nothing is bad.
     """
     # every level of a chain can wait for the two operations that one above it set off
@@ -113,7 +113,7 @@ def _push(stack: IntArray, depth: int, operation: int, subject: int, vc: int, is
 
 @kernel
 def _allocate_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, int, bool]:
-    """One level of taking a preassigned cell; returns what to run next, at which chain level, and if that is safe."""
+    """One level of taking a preassigned cell; returns the next step, its chain level, and whether the step is safe."""
     cell, is_doomed = frame[_SUBJECT], frame[_IS_DOOMED] == 1
     own_level = t.level[cell]
     own = t.chain_level[cell]
@@ -148,7 +148,7 @@ def _allocate_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, i
 
 @kernel
 def _release_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, int]:
-    """One level of giving a preassigned cell back; returns what to run next and at which chain level."""
+    """One level of giving a preassigned cell back; returns the next step and its chain level."""
     cell, is_doomed = frame[_SUBJECT], frame[_IS_DOOMED] == 1
     own_level = t.level[cell]
     own = t.chain_level[cell]

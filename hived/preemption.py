@@ -125,7 +125,7 @@ def preempt_lazily_for(
 ) -> list[str]:
     """Preempt groups lazily for a planned placement, keeping doomed cells away from it (rule 10.12).
 
-    Returns the names of those that had not left their VC already.
+    Returns the names of the groups that had not left their VC already.
     """
     plan_placement(state.arrays, state.cells, physical, virtual, 1)
     preempted = [group.name for group in groups if preempt_lazily(state, group, preemptor)]

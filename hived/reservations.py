@@ -1,8 +1,8 @@
 """A reservation from the bind info of its pods: a preempting group outlives the state it was made in (rule 8.11).
 
-It takes the same physical leaves again; which virtual cells stand behind them is chosen here. Whoever uses the leaves
-are its victims. Where that cannot be, or would take more than a search could have given it, it is refused and nothing
-changes: unlike work that runs, pods that wait can be placed anew.
+It takes the same physical leaves again; which virtual cells stand behind them is chosen here. Groups that use the
+leaves are its victims. Where that cannot be, or would take more than a search could have given it, it is refused and
+nothing changes: unlike work that runs, pods that wait can be placed anew.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """A group from the bind info of one of its pods: how every allocation is made, live and after a restart (rules 11).
 
-The bind info names physical leaves and the type of each leaf's preassigned cell; which virtual cells stand behind
-them is chosen here (rule 11.7). What no longer fits the configuration never fails: a leaf that is gone or taken is
-left out, and a group that has lost its place in the VC is lazily preempted and keeps running.
+The bind info names physical leaves and the type of each leaf's preassigned cell; which virtual cells stand behind them
+is chosen here (rule 11.7). A group that no longer fits the configuration never fails: a leaf that is gone or taken is
+left out. A group that has lost its place in the VC is lazily preempted and keeps running.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""VC safety: every virtual cluster can have all that it is promised, at once, whatever others do (rules 4).
+"""VC safety: every virtual cluster can have all its promised cells at once, independently of others (rules 4).
 
 The product's promise, from Zhao et al., "HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees" (OSDI '20).
 For each level l of a chain, with level 1 the leaves:
@@ -71,7 +71,7 @@ def is_safe(t: TopologyArrays, s: Cells, chain: int) -> bool:
 
 @kernel
 def holds_at(s: Cells, level: int) -> bool:
-    """Are there as many free cells of a level as VCs can still claim there, whatever is claimed above (rule 4.2)?"""
+    """Whether a level has as many free cells as VCs can still claim there, for any claims above (rule 4.2)."""
     return bool(s.left[level] >= s.claims[level])
 
 

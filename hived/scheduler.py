@@ -1,8 +1,8 @@
 """The one door: `handle(state, event)` takes an event, changes the state, returns a decision.
 
-A decision that is not carried out changes nothing (rule 5.2): a search runs while the journal records and is undone,
-except for the order of the views, for the pod's own cancelled preemption, and for a new preemption in the Preempting
-phase. A `Bind` is carried out by the event `PodAllocated`.
+A decision that is not carried out changes nothing (rule 5.2): a search runs while the journal records and is undone.
+Exceptions are the order of the views, the pod's own cancelled preemption, and a new preemption in the Preempting phase.
+A `Bind` is carried out by the event `PodAllocated`.
 """
 
 from collections.abc import Callable, Sequence
@@ -110,7 +110,7 @@ def handle(state: State, event: Event) -> Decision:
 def plan_together(
     state: State, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None = None
 ) -> list[Decision]:
-    """What `handle` would decide of each pod in turn, in the Filtering phase, with those before it that can run bound.
+    """The decisions of `handle` for each pod in turn, in the Filtering phase, with earlier pods that can run bound.
 
     Nothing changes. Raises UserError as `handle` does, of the first pod that is refused.
     """
@@ -123,11 +123,10 @@ def plan_together(
 
 
 def plan_in_turn(state: State, bundles: Sequence[Sequence[Asked]]) -> list[list[Decision] | UserError]:
-    """What `handle` would decide in the Filtering phase of the pods of each bundle, which run together or not at all.
-
-    Each pod finds those before it in place that can run: of its own bundle, and of those before that can run as a
-    whole. Of a bundle with a pod that is refused, the error. For what has to start together, and to ask without
-    consequences: nothing changes, not even the order of the views. Cost O(cells) of copying, besides the searches.
+    """The decisions of `handle` in the Filtering phase for the pods of each bundle, which run together or not at all.
+    Each pod finds earlier pods that can run in place: pods of its own bundle, and of earlier bundles that can run as a
+    whole. Of a bundle with a pod that is refused, the error. For gangs, and to ask without consequences: nothing
+    changes, not even the order of the views. Cost O(cells) of copying, besides the searches.
     """
     order, last_plan = save_order(state.cells), state.last_plan
     try:
@@ -183,7 +182,7 @@ def _check_request(state: State, event: ScheduleRequested) -> None:
 
 
 def _while_recording(state: State, decide: Callable[[], Result]) -> Result:
-    """Let `decide` change the state while the journal records; whatever interrupts it is undone."""
+    """Let `decide` change the state while the journal records; any interruption undoes the changes."""
     while True:
         start_recording(state)
         try:
@@ -229,7 +228,7 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
     if group.state is GroupState.PREEMPTING:
         held = group.physical[group.physical != NO_CELL]
         if (state.cells.state[held] != CellState.RESERVED).any():
-            # bound by somebody else before its victims left: what can be had is worked out anew (rule 8.10)
+            # bound by somebody else before its victims left: the free cells are worked out anew (rule 8.10)
             check_bind_info(pod, bind_info)
             cancel_preemption(state, group)
             applied = _allocate_first(state, event)
@@ -254,7 +253,7 @@ def _allocate_first(state: State, event: PodAllocated) -> Applied:
 
 
 def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> list[str]:
-    """Repeat what the search behind a Bind did to other groups; it was undone with the search."""
+    """Repeat the changes of other groups by the search behind a Bind; they were undone with the search."""
     groups = [state.groups[name] for name in event.lazily_preempted if name in state.groups]
     groups = [group for group in groups if group.state is not GroupState.PREEMPTING]
     if not groups:

@@ -1,7 +1,7 @@
 """Where a new group could go: which chains to try, then placement in the VC and mapping (rules 5.7 to 5.11).
 
 With an offer of Kubernetes the search does not end with the first placement in the VC: that one is taken if the offer
-allows it, then one that keeps to the nodes that all pods may use, then any other that `offered_placement` finds.
+allows it. Next comes one that keeps to the nodes that all pods may use, then any other that `offered_placement` finds.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,8 @@ _MOST = 2**31 - 1  # counts saturate here; no cluster has as many leaves (rule 2
 
 
 def search(state: State, pod: PodRequest, suggested: BoolArray | None) -> Placement | Wait:
-    """Find cells for a new group; runs while the journal records, the caller undoes what it keeps no use for.
+    """Find cells for a new group; runs while the journal records, and the caller undoes the changes that it does not
+    need.
 
     Raises UserError for a request that this cluster can never meet (rule 5.7).
     """
@@ -38,7 +39,7 @@ def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | W
     """As `search`, with a placement that the offer allows, wherever in the VC there is one.
 
     Costs some 20 us more than `search` if the reference's choice will do. Else also a few sweeps of each chain's cells,
-    1 ms at 1,024 nodes, and some tenths of a millisecond for each pod of a group.
+    1 ms at 1,024 nodes, and tenths of a millisecond for each pod of a group.
     """
     check_request(state, pod)
     request, members, before = _request(pod, None), pod.spec.group.members, mark(state)
@@ -97,7 +98,7 @@ def _views(state: State, pod: PodRequest) -> Iterator[int]:
 
 
 def _masks(offer: Offer) -> Iterator[BoolArray]:
-    """The nodes that all pods may use, at first as they are, then also those that others have to leave before."""
+    """The nodes that all pods may use: at first as they are, then with nodes that others have to leave before."""
     nodes = np.asarray(offer.nodes.all(axis=0))
     if nodes.any():
         yield nodes
@@ -139,8 +140,8 @@ def _reason(state: State, request: Request, offer: Offer, tries: Tries) -> str:
 def _are_rules_in_the_way(state: State, request: Request, offer: Offer) -> bool:
     """Would a group wait for its own rules alone, even if no pod had to leave a node before?
 
-    kube-scheduler's candidates for preemption are in `after` also where nobody is. Costs one more search if there are
-    such nodes.
+    kube-scheduler's candidates for preemption are in `after` also where nobody is. Costs one more search if rules
+    exclude nodes.
     """
     if not offer.rules or not offer.after.any():
         return bool(offer.rules)

@@ -1,7 +1,7 @@
-"""What a cluster is and what a pod asks for: the plain values that enter the core.
+"""A cluster and a pod's request: the plain values that enter the core.
 
-Everything here is immutable and free of YAML, JSON and Kubernetes. `hived_config` makes a `ClusterSpec` from a file
-and has then checked it; the core checks again only what would corrupt its arrays.
+Everything here is immutable and free of YAML, JSON and Kubernetes. `hived_config` makes a `ClusterSpec` from a file and
+has then checked it; the core checks again only input that would corrupt its arrays.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ MAX_LEVELS = 64  # of a cell chain
 
 @dataclass(frozen=True, slots=True)
 class SkuTypeSpec:
-    """What one leaf cell of a type stands for when jobs are submitted; placement never reads it (rule 1.4)."""
+    """The devices, CPUs and memory of one leaf cell for submitted jobs; placement never reads it (rule 1.4)."""
 
     gpu: int = 0
     cpu: float = 0.0
@@ -116,7 +116,7 @@ class PodSpec:
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """One pod of ours: who it is and what it asks for."""
+    """One pod of ours: its identity and its request."""
 
     uid: str
     name: str

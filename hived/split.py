@@ -17,8 +17,8 @@ from hived.state import Group, GroupState, State
 def split_group(state: State, name: str, pods: Sequence[PodRequest]) -> None:
     """Give slot i of an allocated group to `pods[i]`, the only one of a new group. Cost O(leaves). Can be undone.
 
-    Raises UserError, and changes nothing, if the group is not allocated, a pod asks for other cells than its slot has,
-    or the name of a pod's group is taken.
+    Raises UserError if the group is not allocated, a pod asks for other cells than its slot has, or a group name is
+    taken. Nothing changes then.
     """
     group = state.groups.get(name)
     if group is None or group.state is not GroupState.ALLOCATED:

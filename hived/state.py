@@ -2,8 +2,8 @@
 
 All numbers that kernels change lie in one block of int32, `State.memory`; `Cells` gives its parts names. One block
 makes undo a list of (position, old value), and comparing or copying a whole state one operation. Outside of it are the
-journal itself, scratch, and the order of the candidate nodes with what keeps it up to date: that order survives an
-undone decision (rule 6.3).
+journal itself, scratch, and the order of the candidate nodes with its upkeep: that order survives an undone decision
+(rule 6.3).
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class Cells(Block):
     priority: IntArray  # priority[c] == max(priority[children]); FREE_PRIORITY if free
     state: IntArray  # CellState
     bad: IntArray  # leaf: node_bad[its node] or lost; else any(bad[children]); virtual: as `lost`
-    lost: IntArray  # lost leaves below c, 1 for one itself: lost[c] == sum(lost[children]), whatever the node's health;
+    lost: IntArray  # lost leaves below c, 1 for one itself: lost[c] == sum(lost[children]), healthy node or not;
     # virtual: that of the bound physical cell, 0 if unbound
     used: IntArray  # leaves below c with priority > FREE_PRIORITY; used[c] == sum(used[children])
     bound: IntArray  # bound[bound[c]] == c, or NO_CELL
@@ -148,7 +148,7 @@ class State:
     cells: Cells
     groups: dict[str, Group] = field(default_factory=dict)
     group_by_number: dict[int, Group] = field(default_factory=dict)
-    vc_names: list[str] = field(default_factory=list)  # the configured VCs, then those that only old groups still name
+    vc_names: list[str] = field(default_factory=list)  # the configured VCs, then VCs that only old groups still name
     group_total: int = 0  # groups ever made; numbers are not used twice
     last_plan: tuple[str, IntArray, IntArray] | None = (
         None  # group, roots' cells and virtual leaves: see placement.map_placement

@@ -66,7 +66,7 @@ def physical_placement(state: State, group: Group) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class CellStatus:
-    """What is shown of all cells, as it was at one moment; whoever reads it keeps nobody from changing the state.
+    """The visible facts of all cells at one moment; reading it does not block changes of the state.
 
     Arrays are those of `state.Cells`, copied.
     """

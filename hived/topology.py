@@ -27,7 +27,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class TopologyArrays(Block):
-    """What kernels read of the topology. `cells` = number of cells, `levels` = number of chain levels (all int32)."""
+    """The topology as kernels read it. `cells` = number of cells, `levels` = number of chain levels (all int32)."""
 
     # per cell, shape (cells,)
     parent: IntArray  # NO_CELL for roots

@@ -1,4 +1,4 @@
-"""Arithmetic on the cell trees, for kernels: what is above, below and beside a cell."""
+"""Arithmetic on the cell trees, for kernels: the cells above, below and beside a cell."""
 
 import numpy as np
 

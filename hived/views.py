@@ -1,9 +1,9 @@
 """Views: the candidate nodes of a search, kept in the order in which a search walks them (rules 5.8, 6.1 to 6.5).
 
 A view is re-sorted before each walk, stably and in place, and its order is kept even if nothing comes of the search.
-Few nodes change between two searches, so cells note when something that their place depends on changes, and only those
-are moved. Invariant: after `sort_view`, `view_order` is what a stable sort of the order before it by `view_key` gives,
-`view_keys` holds those keys, and `view_order[view_place[c]] == c` for each cell c of the view.
+Few nodes change between two searches, so cells note a change of anything that their place depends on, and only changed
+cells are moved. Invariant: after `sort_view`, `view_order` equals a stable sort of the earlier order by `view_key`, and
+`view_keys` holds the keys. For each cell c of the view, `view_order[view_place[c]] == c`.
 
 An undo may take back only changes that were made after the last sort; `forget_order` must follow any other undo.
 """
@@ -80,7 +80,7 @@ def _forget_changes(t: TopologyArrays, s: Cells, view: int) -> None:
 
 
 def save_order(s: Cells) -> list[npt.NDArray[np.int64]]:
-    """Copies of the order of all views and of what keeps it up to date, for `restore_order`. Cost O(cells)."""
+    """Copies of the order of all views and of its upkeep, for `restore_order`. Cost O(cells)."""
     return [getattr(s, name).copy() for name in _ORDER]
 
 
@@ -183,7 +183,7 @@ def _sort_whole(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ig
 def _move_changed(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray) -> None:
     """Move the changed cells one by one to where a stable sort puts them.
 
-    Cells that move back go in descending, cells that move forward in ascending order of their place: so those that meet
+    Cells that move back go in descending, cells that move forward in ascending order of their place: so cells that meet
     in one run of equal keys keep their order, before and behind the cells that were there.
     """
     start, end = t.view_start[view], t.view_start[view + 1]

@@ -139,7 +139,7 @@ def choose_virtual_leaves(
 
 @kernel
 def _take(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
-    """Have the leaves that follow find a pair of leaves bound, with what is above them, and cells further up split."""
+    """Have later leaves find this pair of leaves bound, with their ancestors, and cells further up split."""
     while virtual != NO_CELL and s.bound[virtual] == NO_CELL:
         put(s, s.bound, physical, virtual)
         put(s, s.bound, virtual, physical)

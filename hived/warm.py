@@ -1,7 +1,7 @@
 """Compile every kernel of the core ahead of time: `python -m hived.warm`.
 
 Kernels compile when they are first called, and are then kept on disk (`jit`). Here a short story is played that needs
-each of them once. `python -m hived_extender.warm` also compiles what the service adds.
+each of them once. `python -m hived_extender.warm` also compiles the service's kernels.
 """
 
 import sys
@@ -43,7 +43,8 @@ from hived.virtual_leaves import choose_virtual_leaves
 
 
 def compile_kernels(after_each: Callable[[], None] = lambda: None) -> int:
-    """Compile what is not compiled yet; returns the number of entry kernels. RuntimeError if the story misses one.
+    """Compile the kernels that are not compiled yet; returns the number of entry kernels. RuntimeError if the story
+    misses one.
 
     `after_each` is called between the events of the story: `ready_count` may be another then.
     """

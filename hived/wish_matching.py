@@ -1,4 +1,4 @@
-"""Matching wishes with physical cells of their level, and all that is below them with what is below those (rule 7.8).
+"""Matching of wishes with physical cells of their level, and of the trees below both (rule 7.8).
 
 Each level is a bipartite matching, first in lexicographic order, so the search is complete and polynomial.
 
@@ -53,7 +53,7 @@ def assign(
 def _assign_level(
     t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, candidates: IntArray, suggestion: Suggestion
 ) -> bool:
-    """Match wishes with candidates at one level, those to take first by their rank."""
+    """Match wishes with candidates at one level, in the order of their rank."""
     ordered = np.empty(len(candidates), np.int32)
     usable = order_candidates(t, s, candidates, suggestion, ordered)
     if usable < len(wishes):
@@ -109,7 +109,7 @@ def _fit_usable(t: TopologyArrays, s: Cells, rows: IntArray, cells: IntArray, su
 
 @kernel
 def _fits_in_part(t: TopologyArrays, s: Cells, w: Wishes, wish: int, cell: int, suggestion: Suggestion) -> int:
-    """1 if what is below a wish fits below a cell at or below node level, some of whose leaves are lost.
+    """1 if the tree below a wish fits below a cell at or below node level that has lost leaves.
 
     Cost O(leaves of the cell^2 x levels), as a rule.
     """

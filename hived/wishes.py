@@ -135,10 +135,10 @@ def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) ->
 
 @kernel
 def rank_of(s: Cells, cell: int) -> int:
-    """Which physical cells to take first: those with fewest opportunistic leaves, last those with lost leaves.
+    """The order of physical cells to take: fewest opportunistic leaves first, cells with lost leaves last.
 
-    Opportunistic leaves of elastic groups count only between equals. Of cells with lost leaves, those with fewest come
-    first, then those with fewest opportunistic leaves of any group.
+    Opportunistic leaves of elastic groups count only between equals. Among cells with lost leaves, fewest lost leaves
+    come first, then fewest opportunistic leaves of any group.
     """
     lent = int(s.opportunistic_used[cell])
     if s.lost[cell] > 0:

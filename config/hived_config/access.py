@@ -1,4 +1,5 @@
-"""Who may use which virtual cluster, up to which priority, and who may run opportunistically.
+"""Rules of access: which namespaces may use which virtual cluster, up to which priority, and which run
+opportunistically.
 
 The rules are values: they know no file and no API server. Names of namespaces are looked up, so a pod costs the same
 with 3 and with 3,000 of them; selectors are tried one after the other.
@@ -21,7 +22,7 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Access(Enum):
-    """Who may use a virtual cluster: the namespaces that it lists, or everybody."""
+    """The users of a virtual cluster: the namespaces that it lists, or everybody."""
 
     NAMESPACES = "namespaces"
     EVERYBODY = "everybody"
@@ -103,8 +104,8 @@ class AccessRules:
     Attributes
     ----------
     access : whether a virtual cluster is for the namespaces that it lists alone
-    virtual_clusters : by name, in the order of the file; without `access` for listed namespaces alone, those of which
-        nothing is said may be left out
+    virtual_clusters : by name, in the order of the file; one without limits may be left out unless `access` is for
+        listed namespaces alone
     opportunistic : the namespaces that may run opportunistically; None for no such rule
     """
 

@@ -141,7 +141,7 @@ class NamespaceReader:
         self._record = record
 
     def virtual_cluster(self, given: Given) -> VirtualClusterAccess:
-        """Who may use a virtual cluster."""
+        """The users of a virtual cluster."""
         entries = self.entries(given)
         if not entries and self._access is Access.NAMESPACES:
             expected = "at least one under namespaces, or nobody can use it"

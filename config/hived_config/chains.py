@@ -97,9 +97,8 @@ class Chain:
 class CellTypes:
     """The cell types of a file and the chains that can be made of them.
 
-    `specs` holds the sound types in file order; `broken` names those whose definition has a mistake, and `is_given`
-    tells whether there are any definitions: what has been noted there is not reported a second time where types are
-    used.
+    `specs` holds the sound types in file order; `broken` names the types whose definition has a mistake, and `is_given`
+    tells whether there are any definitions: a mistake noted there is not reported a second time where types are used.
     """
 
     def __init__(self, reader: Reader, node: yaml.Node | None) -> None:

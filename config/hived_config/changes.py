@@ -71,7 +71,7 @@ class Changes(msgspec.Struct, frozen=True, rename="camel"):
     cells : physical cells of each type whose number changes, from the top of each chain downwards
     pinned_cells : by id; changed ones are now another cell
     virtual_clusters : by name; changed ones have other cells, pinned cells, access or another placement
-    shapes : what each VC is guaranteed, where its number changes; see `compare.compare`
+    shapes : the cells that each VC is guaranteed, where their number changes; see `compare.compare`
     settings : all other values
     """
 

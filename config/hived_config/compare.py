@@ -1,4 +1,4 @@
-"""Two configurations -> what differs between them, in the words of the file and of the field."""
+"""Two configurations -> their differences, in the words of the file and of the field."""
 
 from collections.abc import Iterable, Mapping, Set
 from itertools import groupby
@@ -23,16 +23,15 @@ NEED_RESTART = frozenset({"webServerAddress", "kubeApiServerAddress", "kubeConfi
 def compare(
     old: Configuration, new: Configuration, old_topology: Topology | None = None, new_topology: Topology | None = None
 ) -> Changes:
-    """What differs between two configurations.
+    """Compare two configurations.
 
     Parameters
     ----------
     old, new : two sound configurations
     old_topology, new_topology : `build_topology` of their clusters, where the caller has them; else they are built
 
-    `shapes` has, for each VC and each level of a chain at or below a cell that it is promised, how many cells of that
-    shape it is guaranteed at once if it uses nothing else: a rack of four nodes counts as one rack, four nodes and all
-    their leaves. Pinned cells count with the others.
+    `shapes` counts the cells of each shape that a VC is guaranteed at once: for each level at or below a promised cell.
+    A rack of four nodes counts as one rack, four nodes and all their leaves. Pinned cells count with the others.
 
     The order in which cells stand in a file matters too, as ties are broken by it: where only that differs, `settings`
     says so. Cost O(cells above the leaves), besides building.
@@ -96,7 +95,7 @@ def _cell_counts(topology: Topology) -> dict[str, int]:
 
 
 def _pinned_cells(topology: Topology) -> dict[str, tuple[object, ...]]:
-    """Pinned cell id -> what hardware it is: chain, type, its leaves' nodes and devices. Addresses do not count."""
+    """Pinned cell id -> its hardware: chain, type, its leaves' nodes and devices. Addresses do not count."""
     arrays = topology.arrays
     pinned: dict[str, tuple[object, ...]] = {}
     for pinned_id, cell in topology.pinned_cells.items():
@@ -125,7 +124,7 @@ def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[
 
 
 def _access(configuration: Configuration, vc: str) -> tuple[object, ...]:
-    """Who may use a VC, whatever the order in which the file lists them."""
+    """The users of a VC, in an order that does not depend on the file's."""
     own = configuration.rules.access.virtual_clusters.get(vc, VirtualClusterAccess())
     return sorted(map(repr, own.namespaces)), own.max_priority
 
@@ -138,7 +137,7 @@ def _type_of_level(topology: Topology, chain_level: int) -> str:
 
 
 def _shapes(topology: Topology) -> dict[tuple[str, str], int]:
-    """(VC, dotted type) -> number of such cells that it is guaranteed; VCs and chains ascending, then downwards."""
+    """(VC, dotted type) -> number of guaranteed cells of the type; VCs and chains ascending, then downwards."""
     found: dict[tuple[int, int, int], int] = {}
     for forest in topology.forests:
         if forest.vc == NO_CELL:
@@ -183,7 +182,7 @@ def _compare_listing(old: Configuration, new: Configuration) -> list[SettingChan
 
 
 def _order(rules: AccessRules, names: Set[str]) -> list[str]:
-    """Those of these virtual clusters that list namespaces, in the order of the file."""
+    """The given virtual clusters that list namespaces, in the order of the file."""
     return [vc for vc, own in rules.virtual_clusters.items() if own.namespaces and vc in names]
 
 

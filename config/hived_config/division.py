@@ -1,4 +1,4 @@
-"""How a sound cluster is divided: the cells of each chain, level by level, what each VC has of them, what is spare.
+"""How a sound cluster is divided: the cells of each chain, level by level, each VC's share of them, and the spare.
 
 Cells are counted, never made, so that a cluster of any size takes as long as its file is.
 """
@@ -28,11 +28,11 @@ class DividedLevel:
 
     Attributes
     ----------
-    cell_count : the physical cells of the level, those that are parts of promised ones included
+    cell_count : the physical cells of the level, parts of promised ones included
     leaf_count : the leaf cells below each
-    promised, pinned : by VC, the preassigned cells of this level, those that are not pinned and those that are
-    spare : cells of this level that are left whole when every VC has what it is promised, and as few cells of the level
-        above as possible are split for that
+    promised, pinned : by VC, the preassigned cells of this level that are not pinned, and the pinned ones
+    spare : cells of this level left whole when every VC has its promise; of the level above, as few as possible are
+        split
     """
 
     level: int
@@ -77,7 +77,7 @@ class DividedChain:
 
 @dataclass(slots=True)
 class _Claims:
-    """What the VCs have of one chain: by depth and VC, the number of cells."""
+    """The VCs' claims on one chain: by depth and VC, the number of cells."""
 
     promised: list[dict[str, int]]
     pinned: list[dict[str, int]]
@@ -96,7 +96,7 @@ def depth_of(chain: Chain, path: str) -> int:
 
 
 def divide(cluster: ClusterSpec) -> tuple[DividedChain, ...]:
-    """The chains of a sound cluster, in file order. Cost O(what the file spells out)."""
+    """The chains of a sound cluster, in file order. Cost O(entries of the file)."""
     chains = chains_of(cluster)
     claims = {name: _Claims([{} for _ in chain.types], [{} for _ in chain.types]) for name, chain in chains.items()}
     for vc in cluster.virtual_clusters.values():
@@ -173,7 +173,7 @@ def _divide(chain: Chain, claims: _Claims, tops: tuple[str, ...]) -> DividedChai
 
 
 def _split_counts(chain: Chain, needed: list[int], pins: list[PinnedCell]) -> list[int]:
-    """By depth, how few cells can be split: those above pinned cells are, and others as cells below are needed."""
+    """By depth, how few cells can be split: all above pinned cells are, others only where cells below are needed."""
     split = [len({pin.position[: depth + 1] for pin in pins if pin.depth > depth}) for depth in range(len(chain.types))]
     for depth in range(chain.leaf_depth - 1, -1, -1):
         below = needed[depth + 1] + split[depth + 1]

@@ -2,11 +2,10 @@
 
 YAML 1.1 would turn the node name `no` into False, `010` into 8 and `12:30:45` into a number. Only the schema knows
 where text is wanted and where a number is, so nothing is resolved here: a scalar keeps its text and whether it was
-plain. Composing without constructing is also what makes 16,384 nodes quick, and each node still knows its line.
+plain. Composing without constructing also makes 16,384 nodes quick, and each node still knows its line.
 
 Input that would exhaust the machine is refused early: the size of a file, its nodes and their nesting are bounded
-(libyaml itself would overrun the C stack), and aliases are bounded by the size of the document that they would expand
-to.
+(libyaml itself would overrun the C stack). Aliases are bounded by the size of the document that they would expand to.
 """
 
 import gc
@@ -171,10 +170,10 @@ def _too_many_nodes(error: _TooManyNodes, file: str, first_line: int) -> Mistake
 
 
 def _refuse_alias_bomb(root: yaml.Node, file: str, first_line: int, most: int) -> None:
-    """Raise ConfigError if an alias contains itself, or what the aliases expand to is far too large or too deep.
+    """Raise ConfigError if an alias contains itself, or if aliases expand to a document far too large or too deep.
 
-    An anchor comes before its aliases, so in document order an alias meets either a node that has been measured or one
-    that it lies inside of; the recursion is as deep as the text is nested. Cost O(document).
+    An anchor comes before its aliases. So in document order an alias meets a node that has been measured, or one around
+    it; the recursion is as deep as the text is nested. Cost O(document).
     """
     measured: dict[int, tuple[int, int]] = {}
 

@@ -40,7 +40,7 @@ class ValueKind:
 
 @dataclass(frozen=True)
 class Text(ValueKind):
-    """A scalar exactly as written, whatever YAML would make of it; read as "" where the pattern does not fit.
+    """A scalar exactly as written, unresolved by YAML's rules; read as "" where the pattern does not fit.
 
     A name is text that people and Kubernetes can tell apart: printable, and no blanks around it.
     """
@@ -208,7 +208,7 @@ class Key:
     Attributes
     ----------
     description : its meaning, for people
-    default : stands for an absent value; `rule` says what does where that is no value
+    default : stands for an absent value; `rule` describes a default that depends on other keys
     is_required : whether the mapping is wrong without it
     is_nullable : whether a key without a value counts as absent; None: unless it is required
     """
@@ -252,7 +252,7 @@ class Record(ValueKind):
         return reader.known_fields(node, self.what, self.keys)
 
     def given(self, reader: Reader, node: yaml.Node) -> "Given":
-        """What the mapping at `node` says; an unknown key is noted and left out."""
+        """The mapping at `node`, key by key; an unknown key is noted and left out."""
         return Given(reader, self, node, self.nodes(reader, node))
 
     def schema(self) -> Schema:
@@ -280,7 +280,7 @@ class Given:
     nodes: dict[str, yaml.Node]
 
     def value(self, name: str, default: Any = None) -> Any:
-        """The value under a key; what is missing or wrong is noted. An absent one is `default`, else the key's own."""
+        """The value under a key, noting mistakes. An absent one is `default`, else the key's own."""
         key = self.record.keys[name]
         node = self._node(key)
         if node is None or (key.may_be_null and is_null(node)):

@@ -122,7 +122,7 @@ def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
 
 
 def _read(reader: Reader, environ: Mapping[str, str]) -> tuple[ClusterSpec | None, Settings, PodRules, list[Mistake]]:
-    """What `load` gives, or why it cannot."""
+    """The parts of `load`'s result, and the mistakes noted."""
     if is_null(reader.root):
         reader.note(reader.root, "nothing", DOCUMENT.what)
     given = DOCUMENT.given(reader, reader.root)

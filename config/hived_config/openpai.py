@@ -17,7 +17,7 @@ _PATH = "hivedscheduler.config"
 
 
 def open_configuration(text: str, file: str, lenient: bool, most_nodes: int = MAX_NODES) -> Reader:
-    """A reader of the scheduler's own document: the whole `text`, or what stands inside an OpenPAI file.
+    """A reader of the scheduler's own document: the whole `text`, or the part inside an OpenPAI file.
 
     Lines count in the outer file; for an inner text that is no literal block (`config: |`) they are near, not exact.
     Raises ConfigError if a document cannot be composed, or an OpenPAI file does not hold a configuration as text.
@@ -40,7 +40,7 @@ def open_configuration(text: str, file: str, lenient: bool, most_nodes: int = MA
 
 
 def inner_text(text: str, file: str) -> str:
-    """The scheduler's own document as text, without what an OpenPAI file holds for others, their passwords included.
+    """The scheduler's own document as text, without an OpenPAI file's other sections, which include passwords.
 
     `text` is that of a file that `open_configuration` accepts.
     """

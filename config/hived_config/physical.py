@@ -1,4 +1,4 @@
-"""`physicalCells` as a whole: the top-level entries, and what no two cells may share (rules 1.3, 1.5, 1.14)."""
+"""`physicalCells` as a whole: the top-level entries, and the names that no two cells share (rules 1.3, 1.5, 1.14)."""
 
 import re
 from bisect import bisect_right
@@ -46,7 +46,7 @@ class PhysicalCells:
     cells : the top-level entries, in file order
     chains : the sound chains among them by name, in file order
     top_counts : by chain, the number of top-level entries
-    pins : the pinned cells by id, those in sound chains
+    pins : the pinned cells in sound chains, by id
     is_complete : whether there is at least one top-level entry, and each has a sound chain
     """
 
@@ -99,7 +99,7 @@ class PhysicalCells:
         return PhysicalCellSpec(top, cell.address, cell.pinned_cell_id, cell.children)
 
     def may_have_chain(self, name: str) -> bool:
-        """Whether some entry is of that chain, or could be meant to be: what was noted at the entry explains it."""
+        """Whether some entry is of that chain, or could be meant to be: the note at the entry explains it."""
         is_defined = name in self._types.names or not self._types.is_given
         return name in self._named_chains or (not self.is_complete and is_defined)
 

@@ -1,4 +1,4 @@
-"""What virtual clusters are promised, counted by cell type; and cell types as people name them."""
+"""Promises of virtual clusters, counted by cell type; and cell types as people name them."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ def resolve(cluster: ClusterSpec, cell_type: str) -> Promise:
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """What there is instead of a name that is unknown."""
+    """The known names, for a message about an unknown one."""
     meant = closest(name, known)
     there = ", ".join(known) or "none"
     return f"there are: {there}" + (f" (did you mean {meant}?)" if meant else "")

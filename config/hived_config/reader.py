@@ -1,7 +1,7 @@
 """Typed reading of YAML nodes; every mistake is noted with its node, and reading goes on.
 
-Places are not tracked while reading. A mistake holds its node, and the path of a node in the document is looked up only
-when there is something to report, so a correct file pays nothing for good messages.
+Places are not tracked while reading. A mistake holds its node, and the path of a node is looked up only for a report.
+So a correct file pays nothing for good messages.
 """
 
 import difflib
@@ -55,18 +55,18 @@ def shorten(text: str, limit: int = 60) -> str:
 
 
 def printable(text: str) -> str:
-    """Text with whatever would break a line of a message escaped."""
+    """Text for one line of a message: characters that would break the line are escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def path_to(name: str, parent: str) -> str:
-    """The path of what stands under `name` in the mapping at the path `parent`."""
+    """The path of the value under `name` in the mapping at the path `parent`."""
     step = f"{parent}.{name}" if _BARE_KEY.fullmatch(name) else f"{parent}[{shorten(name)}]"
     return step.removeprefix(".")
 
 
 def describe(node: yaml.Node) -> str:
-    """What stands in the file, in the words of a message."""
+    """A node in the words of a message."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
@@ -81,7 +81,7 @@ def describe(node: yaml.Node) -> str:
 
 
 class Reader:
-    """Reads the nodes of one document and collects what is wrong with them.
+    """Reads the nodes of one document and collects the mistakes in them.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Reader:
     first_line : the number of lines of the file before the document
     prefix : the path of the document, if it stands inside another one
     lenient : unknown keys are warnings
-    around : what is wrong with the document around it
+    around : the mistakes of the document around it
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class Reader:
     # ---- scalars
 
     def text(self, node: yaml.Node | None, what: str) -> str:
-        """A scalar exactly as written, whatever YAML would make of it; "" if absent, or noted as not being text."""
+        """A scalar exactly as written, unresolved by YAML's rules; "" if absent, or noted as not being text."""
         if node is None:
             return ""
         if isinstance(node, yaml.ScalarNode) and node.tag in TEXT_TAGS:

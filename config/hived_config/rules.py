@@ -1,4 +1,4 @@
-"""What a configuration says of pods that do not ask in HiveD's own words: how to read them."""
+"""How to read pods that do not ask in HiveD's own words."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -96,13 +96,13 @@ class PodRules:
     ----------
     resources : by leaf cell type, the device resource that one leaf cell is one of; see `resources_in`
     device_classes : by leaf cell type, the DeviceClass of its devices; see `device_classes_in`
-    foreign_devices : by device resource, how its use by pods is treated that hived has not placed
+    foreign_devices : by device resource, how to treat its use by pods that hived has not placed
     node_labels : by leaf cell type, labels that its nodes have and that pods choose it by
     access : who may use which VC, and which VC the pods of a namespace are of unless they say otherwise
     packed : VCs whose gangs are not kept near together unless they say so
     priority_classes : by PriorityClass, the priority
-    topology_levels : by what topology wishes call a level (a node label, "volcano-tier-2"), the cell type
-    scheduler_names : what pods have as schedulerName if they are for us; with {vc} in it, one name for each VC
+    topology_levels : by the name of a level in topology wishes (a node label, "volcano-tier-2"), the cell type
+    scheduler_names : the schedulerName of pods that are for us; with {vc} in it, one name for each VC
     """
 
     resources: Mapping[str, str] = field(default_factory=dict)

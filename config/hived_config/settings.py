@@ -11,14 +11,14 @@ from hived_config.reader import INT64_MAX
 
 
 class PreemptBy(Enum):
-    """Who makes the victims of a preemption leave."""
+    """The component that makes the victims of a preemption leave."""
 
     SERVICE = "service"
     KUBE_SCHEDULER = "kube-scheduler"
 
 
 class Budgets(Enum):
-    """What the service does when a PodDisruptionBudget protects a victim."""
+    """The service's answer to a PodDisruptionBudget that protects a victim."""
 
     OVERRIDE = "override"
     RESPECT = "respect"
@@ -35,9 +35,9 @@ class Settings:
     kube_config_file_path : a kubeconfig file, "" for none
     web_server_address : `[host]:port` to listen on; without a host, on every interface
     force_pod_bind_threshold : after so many filter calls a placed pod that ignores offers is bound by force
-    waiting_pod_block_ms : how long the filter call of a pod that has to wait is held back, which trades throughput for
-        a stricter order of arrival
-    preempt_by : the service evicts victims itself, or kube-scheduler deletes those that the preempt verb names
+    waiting_pod_block_ms : how long the filter call of a waiting pod is held back; longer is a stricter order of arrival
+        at less throughput
+    preempt_by : the service evicts victims itself, or kube-scheduler deletes the pods that the preempt verb names
     disruption_budgets : whether a PodDisruptionBudget can hold the service's evictions up for good, or only for
     eviction_grace_s : seconds, after which the victim is deleted
     """
@@ -129,7 +129,7 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 def read_settings(given: Given, environ: Mapping[str, str]) -> Settings:
-    """The settings that a document gives; what it leaves out comes from `environ`."""
+    """The settings that a document gives; missing ones come from `environ`."""
     defaults = {
         "kubeApiServerAddress": environ.get("KUBE_APISERVER_ADDRESS", ""),
         "kubeConfigFilePath": _default_kube_config(environ),
@@ -138,6 +138,6 @@ def read_settings(given: Given, environ: Mapping[str, str]) -> Settings:
 
 
 def _default_kube_config(environ: Mapping[str, str]) -> str:
-    """${KUBECONFIG}, which may list several files, else ${HOME}/.kube/config; "" where there is no such file."""
+    """${KUBECONFIG}, which may list several files, else ${HOME}/.kube/config; "" where neither exists."""
     paths = environ.get("KUBECONFIG") or os.path.join(environ.get("HOME", ""), ".kube", "config")
     return paths if any(os.path.isfile(path) for path in paths.split(os.pathsep)) else ""

@@ -1,4 +1,4 @@
-"""`skuTypes` -> `SkuTypeSpec`: what one leaf cell stands for when a job is turned into pods (rule 1.4).
+"""`skuTypes` -> `SkuTypeSpec`: the devices, CPUs and memory of one leaf cell when a job is turned into pods (rule 1.4).
 
 And by which device resource and node labels pods of other dialects mean it.
 """
@@ -94,7 +94,7 @@ SKU_TYPE = Record(
 
 @dataclass(frozen=True, slots=True)
 class SkuTypes:
-    """The SKU types of a file, by name; `resources`, `device_classes` and `node_labels` of those that say any."""
+    """The SKU types of a file, by name; `resources`, `device_classes` and `node_labels` where given."""
 
     specs: dict[str, SkuTypeSpec] = field(default_factory=dict)
     resources: dict[str, str] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """One entry of `physicalCells` -> a tree of `PhysicalCellSpec`, checked while it is read (rules 1.5 to 1.7).
 
 Generated children stay unwritten: a subtree is only ever counted, and the device indices and node names it stands for
-are kept as ranges. Children that spell out what would be generated anyway are dropped, so a file written down to its
-GPUs gives the same, small, specs as one written down to its nodes.
+are kept as ranges. Children that equal the generated ones are dropped. So a file written down to its GPUs gives the
+same, small, specs as one written down to its nodes.
 """
 
 import re
@@ -83,9 +83,9 @@ class GeneratedNodes:
 
 @dataclass(slots=True)
 class Inventory:
-    """What the trees of a file contain: node-level cells by node name, generated nodes, pinned cells by id.
+    """The contents of a file's trees: node-level cells by node name, generated nodes, pinned cells by id.
 
-    `lost_pins` are the ids of pinned cells whose chain is unsound: they exist, and nothing more is known of them.
+    `lost_pins` are the ids of pinned cells whose chain is unsound: they exist, and nothing else is known.
     """
 
     nodes: dict[str, list[NodeCell]] = field(default_factory=dict)
@@ -119,7 +119,7 @@ def refuse_equal_addresses(reader: Reader, cells: Iterable[tuple[int, PhysicalCe
 
 
 class TreeReader:
-    """Reads trees of one sound chain and adds what they contain to an inventory."""
+    """Reads trees of one sound chain and adds their contents to an inventory."""
 
     def __init__(self, reader: Reader, chain: Chain, inventory: Inventory) -> None:
         self._reader = reader
@@ -160,7 +160,7 @@ class TreeReader:
     def _read_children(
         self, node: yaml.Node, position: tuple[int, ...], default: int
     ) -> tuple[PhysicalCellSpec, ...] | None:
-        """The written children; () if they are what would be generated, None if they are to be generated."""
+        """The written children; () if they equal the generated ones, None if they are to be generated."""
         chain, depth = self._chain, len(position) - 1
         items = CELLS.items(self._reader, node)
         if not items:
@@ -216,7 +216,7 @@ class TreeReader:
 
 
 def read_shape(reader: Reader, fields: dict[str, yaml.Node], inventory: Inventory) -> None:
-    """Check what can be checked of a cell without a sound chain: keys and kinds of values, all the way down."""
+    """Check a cell without a sound chain as far as possible: keys and kinds of values, all the way down."""
     reader.text(fields.get("cellType"), _TYPE.what)
     if "cellAddress" in fields:
         _read_address(reader, fields["cellAddress"], is_leaf=False)

@@ -1,4 +1,4 @@
-"""`virtualClusters` -> `VirtualClusterSpec`s, and whether what they are promised exists (rules 1.8 to 1.11)."""
+"""`virtualClusters` -> `VirtualClusterSpec`s, and whether the promised cells exist (rules 1.8 to 1.11)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ class _Claim:
 
 
 class VirtualClusters:
-    """The virtual clusters of a file: `specs`, in file order, and who may use them."""
+    """The virtual clusters of a file: `specs`, in file order, and `access`, the users of each."""
 
     def __init__(
         self, reader: Reader, physical: PhysicalCells, node: yaml.Node | None, access: Access | None = Access.EVERYBODY
@@ -147,7 +147,7 @@ class VirtualClusters:
         return VirtualCellSpec(path, count)
 
     def _claim(self, vc: str, path: str, count: int, node: yaml.Node) -> None:
-        """Resolve a dotted path, each part somewhere below the one before it, and remember what it promises."""
+        """Resolve a dotted path, each part somewhere below the one before it, and remember the promise."""
         name, *below = path.split(".")
         chain = self._physical.chains.get(name)
         if chain is None:
@@ -194,7 +194,7 @@ class VirtualClusters:
             reader.note(id_node, f"unknown pinned cell {shorten(pin_id)}", "a pinnedCellId of physicalCells", hint)
         return pin_id
 
-    # ---- what they are promised together
+    # ---- their promises together
 
     def _refuse_nested_pins(self) -> None:
         by_position = {pin.position: pin_id for pin_id, pin in self._used_pins.items()}
@@ -206,7 +206,7 @@ class VirtualClusters:
                     self._reader.note(pin.node, found, "pinned cells apart from each other")
 
     def _refuse_shortage(self, chain: Chain) -> None:
-        """Walk the chain from the top: what a level does not need is split into the next one (rule 1.11).
+        """Walk the chain from the top: cells that a level does not need are split into the next one (rule 1.11).
 
         A cell with a pinned cell somewhere below it is never available whole, which the reference does not see: it
         accepts the file and breaks VC safety at once.

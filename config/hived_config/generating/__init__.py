@@ -1,1 +1,1 @@
-"""Configurations from what is known of machines, and files kept up to date with machines that come and go."""
+"""Configurations generated from facts about machines, and files kept up to date with machines that come and go."""

@@ -1,9 +1,9 @@
 """Machines -> trees of cells, all cells of one type with equally many children of one type.
 
 A group of machines is one cell only as far as its parts are alike: a block with two racks of four nodes and one of
-three becomes a cell of two racks and another one of the third, and machines of several products in one rack become a
-cell for each product. Parts of different shape are different cell chains. With padding, groups of one kind are filled
-up to the largest of them with placeholders, nodes that do not exist, and stay one chain.
+three becomes a cell of two racks and another one of the third. Machines of several products in one rack become a cell
+for each product. Parts of different shape are different cell chains. With padding, groups of one kind are filled up to
+the largest of them with placeholders, nodes that do not exist, and stay one chain.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ class Shape:
 
     @property
     def node_count(self) -> int:
-        """How many nodes such a cell has."""
+        """The number of nodes in a cell of this shape."""
         return self.count * self.child.node_count if self.child else 1
 
     @property
@@ -41,7 +41,7 @@ class Shape:
         return self.child.node if self.child else self
 
     def down(self) -> Iterator["Shape"]:
-        """This shape and those below it, down to the node."""
+        """This shape and the shapes below it, down to the node."""
         yield self
         if self.child:
             yield from self.child.down()
@@ -82,7 +82,7 @@ def trees_of(machines: Iterable[Machine], levels: Sequence[str], pads: bool) -> 
     Parameters
     ----------
     machines : each with as many groups as there are levels, or none
-    levels : what a group of each level is called (ZONE, RACK), outermost first
+    levels : the name of each level's groups (ZONE, RACK), outermost first
     pads : fill groups up with placeholders to the largest of their kind
     """
     machines = in_order(machines)
@@ -104,7 +104,7 @@ def trees_of(machines: Iterable[Machine], levels: Sequence[str], pads: bool) -> 
 
 
 def _grouped(placed: list[Placed], depth: int, level: str, padding: Names | None) -> list[Placed]:
-    """Put what is in the same group at `depth` into one cell for each shape; what is in none stays as it is."""
+    """Put cells of the same group at `depth` into one cell for each shape; cells in no group stay as they are."""
     buckets: dict[tuple[tuple[str, ...], Shape], list[Cell]] = {}
     kept: list[Placed] = []
     for groups, cell in placed:
@@ -137,7 +137,7 @@ def placeholder(shape: Shape, path: str, names: Names) -> Cell:
 
 @dataclass(frozen=True, slots=True)
 class TypeNames:
-    """What cell types are called: `leaves` by product, `cells` from the node upwards, `inner` ones lowest first."""
+    """Names of cell types: `leaves` by product, `cells` from the node upwards, `inner` ones lowest first."""
 
     leaves: Mapping[str, str]
     cells: Mapping[Shape, str]
@@ -145,7 +145,7 @@ class TypeNames:
 
 
 def names_of(cells: Iterable[Cell], leaves: Mapping[str, str]) -> TypeNames:
-    """A name for each shape: `V100-NODE`, and for what there is in several kinds with the number of devices or nodes:
+    """A name for each shape: `V100-NODE`; if several shapes share it, with the number of devices or nodes:
     `V100x4-NODE`, `V100-RACK-3`.
 
     Of several kinds above the node, the one that most nodes are in has the plain name.
@@ -177,7 +177,7 @@ def _node_key(shape: Shape, weights: Counter[Shape]) -> tuple[object, ...]:
 
 
 def _upper_key(shape: Shape, names: Mapping[Shape, str], weights: Counter[Shape]) -> tuple[object, ...]:
-    """What most nodes are in comes first, and nothing depends on the order of machines."""
+    """Sort the shape of most nodes first, whatever the order of machines."""
     down = list(shape.down())
     counts, levels = tuple(each.count for each in down), tuple(each.level for each in down)
     return (names[shape.node], -weights[shape], len(down), -shape.node_count, counts, levels)

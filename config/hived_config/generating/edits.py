@@ -1,4 +1,4 @@
-"""What to replace in the text of a configuration for nodes that come and go."""
+"""Replacements in the text of a configuration for nodes that come and go."""
 
 import json
 import re

@@ -16,7 +16,7 @@ from hived_config.loader import load_text
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A configuration as text and as what it means, of how many machines, and what people should know about it."""
+    """A configuration as text and as values, the number of its machines, and notes for people."""
 
     text: str
     cluster: ClusterSpec
@@ -39,10 +39,10 @@ def generated(
     ----------
     machines : each name once, with one group for each of the levels
     levels : the labels that the groups come from, outermost first
-    shares : who gets how much
+    shares : how much each virtual cluster gets
     pads : fill groups up with placeholders, so that all of one level are of one type
-    names : by product, what its leaf cells are called
-    prefix : what all names of cell types begin with
+    names : by product, the name of its leaf cells
+    prefix : the beginning of all names of cell types
     source : where the machines come from, for the comment at the top
 
     Raises UserError if there are no machines, or a name is given to several of them.

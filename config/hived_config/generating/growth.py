@@ -17,7 +17,7 @@ Newcomer = tuple[tuple[str, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """New top cells; `placeholders` is how many of their nodes do not exist, `left` are those there was no room for."""
+    """New top cells; `placeholders` counts their nodes that do not exist, `left` names nodes that had no room."""
 
     cells: tuple[NewCell, ...]
     placeholders: int
@@ -25,7 +25,7 @@ class Grown:
 
 
 class Growth:
-    """Makes top cells of the chains of a file; `names` are those that it may not use for placeholders."""
+    """Makes top cells of the chains of a file; `names` are taken, so placeholders may not use them."""
 
     def __init__(self, trees: Trees, names: Names) -> None:
         self._names = names
@@ -36,7 +36,7 @@ class Growth:
                 self._devices[place.chain.name] = _copied(place.children)
 
     def trees_for(self, chain: Chain, nodes: Sequence[Newcomer]) -> Grown:
-        """As few trees as hold the nodes, those of one outermost group in one tree."""
+        """As few trees as hold the nodes, with all nodes of one outermost group in one tree."""
         self._left = []
         cells = [self._tree(chain, 0, group, own) for group, own in _divided(chain, 0, nodes)]
         return self._grown(cells)

@@ -1,10 +1,10 @@
 """How the GPUs of a machine are linked -> levels of cells below the node.
 
-GPUs behind one PCIe switch (PIX) are a SWITCH, those behind several that are joined (PXB) too, or a PCIE if there are
-both; those of one NUMA node (PHB, NODE) are a SOCKET; where NVLink joins
-closed groups of GPUs in pairs or fours, such a group is an NVLINK. NVLink hides how PCIe joins two GPUs: then a network
-adapter that both reach through switches tells that they share one, and NUMA affinity whether they share a socket.
-A level is kept if its groups are equal and each lies within one group of the next level; else it is left out.
+GPUs behind one PCIe switch (PIX) are a SWITCH, GPUs behind several joined ones (PXB) too, or a PCIE if there are both;
+GPUs of one NUMA node (PHB, NODE) are a SOCKET; where NVLink joins closed groups of GPUs in pairs or fours, such a group
+is an NVLINK. NVLink hides how PCIe joins two GPUs: then a network adapter that both reach through switches tells that
+they share one, and NUMA affinity whether they share a socket. A level is kept if its groups are equal and each lies
+within one group of the next level; else it is left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ def inner_of(matrix: Matrix) -> tuple[Inner, list[str]]:
     order = list(range(count))
     for _, groups in kept:
         place = {gpu: min(group) for group in groups for gpu in group}
-        order.sort(key=lambda gpu: place[gpu])  # stable: what a lower level has put together stays together
+        order.sort(key=lambda gpu: place[gpu])  # stable: the groups of a lower level stay together
     sizes_by_level = tuple((name, len(groups[0])) for name, groups in kept)
     return Inner(sizes_by_level, () if order == list(range(count)) else tuple(order)), notes
 

@@ -11,7 +11,7 @@ from hived_config.loader import Configuration
 
 
 class Kinds:
-    """What is known of the chains of a file: what its SKU types say, and what the machines are that it has already."""
+    """Facts about the chains of a file: from its SKU types, and from the machines that it has already."""
 
     def __init__(self, configuration: Configuration, places: Iterable[Place], machines: Mapping[str, Machine]) -> None:
         self._rules = configuration.rules
@@ -37,8 +37,8 @@ class Kinds:
         return machine.device_count != self._devices[place.name]
 
     def chains_for(self, machine: Machine, labels: Mapping[str, str]) -> tuple[list[Chain], bool]:
-        """The chains whose nodes are such machines, in file order, and whether they are no answer: there are none, or
-        they are of several leaf cell types.
+        """The chains whose nodes are machines of this kind, in file order, and whether they are no answer: there are
+        none, or they are of several leaf cell types.
         """
         fitting = [
             chain
@@ -70,7 +70,7 @@ class Kinds:
 def aligned(chain: Chain, machine: Machine) -> tuple[str, ...] | None:
     """The groups of a machine, one for each level of a chain above the nodes, outermost first.
 
-    () if there are no such levels, or nothing was read of groups; None if it has too few.
+    () if there are no such levels, or no groups were read; None if it has too few.
     """
     if not machine.groups or not chain.node_depth:
         return ()

@@ -8,8 +8,8 @@
     machine-list:
     - {hostname: worker-1, hostip: 10.0.0.2, machine-type: gpu-machine, pai-worker: "true"}
 
-Only workers count. What the file says of the other services of OpenPAI is not looked at. Its figures are those of whole
-machines, so part of each is kept back for the system.
+Only workers count. Sections of OpenPAI's other services are not looked at. Its figures are of whole machines, so part
+of each is kept back for the system.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,11 +62,11 @@ def read_layout(
     with_cpus: bool = False,
     levels: Sequence[str] = (),
 ) -> Found:
-    """The workers of a layout, by name; those without devices are left out, or become cells of one CPU each.
+    """The workers of a layout, by name; workers without devices are left out, or become cells of one CPU each.
 
     A machine stands in the groups that its own keys say, named as the `levels`: OpenPAI ignores keys such as `rack`.
 
-    Raises ConfigError with every mistake in what is looked at.
+    Raises ConfigError with every mistake in the sections read.
     """
     reader = Reader(file, compose(text, file))
     fields = {name: value for name, _, value in reader.fields(reader.root, "a layout (a mapping)")}
@@ -125,7 +125,7 @@ def _read_sku(reader: Reader, node: yaml.Node) -> _Sku:
 
 
 def _read_memory(reader: Reader, node: yaml.Node) -> float:
-    """Memory in MiB; a number without a unit is GiB, and so that of old layouts means what it was meant for."""
+    """Memory in MiB; a number without a unit is GiB, as authors of old layouts meant it."""
     text = reader.text(node, _MEMORY)
     value = quantity(text.removesuffix("B") if text.endswith(("GB", "MB", "TB")) else text)
     if value is None:

@@ -1,4 +1,4 @@
-"""What is known of a machine, wherever that was learnt, and the orders and quantities that all sources share."""
+"""Facts about a machine, whatever the source, and the orders and quantities that all sources share."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ class Inner:
     """How the devices of a machine are grouped below the node.
 
     `levels` are (name, devices of one such cell), lowest first, each size a multiple of the one before; `order` are the
-    devices as the tree has them from left to right, () for 0, 1, 2 and so on.
+    devices from left to right in the tree, () for 0, 1, 2 and so on.
     """
 
     levels: tuple[tuple[str, int], ...] = ()
@@ -36,10 +36,10 @@ class Machine:
     name : of its Kubernetes node
     product : of its devices, as the source calls it
     device_count : how many leaf cells it is to have, at least 1
-    cpu, memory_mib : what pods can have of it, 0 if not known
-    groups : what it stands in, outermost first (zone, block, rack); "" where that is not known
+    cpu, memory_mib : the amounts that pods can have, 0 if not known
+    groups : the groups that it stands in, outermost first (zone, block, rack); "" for an unknown one
     inner : how its devices are grouped
-    resource : what a device is to Kubernetes, "" for CPUs
+    resource : the Kubernetes resource of a device, "" for CPUs
     node_labels : the labels by which pods choose this product
     """
 
@@ -56,7 +56,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The machines that a source tells of, and what people should know about them."""
+    """The machines that a source tells of, and notes on them for people."""
 
     machines: tuple[Machine, ...]
     notes: tuple[str, ...] = ()

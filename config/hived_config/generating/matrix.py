@@ -1,8 +1,8 @@
 """The text of `nvidia-smi topo -m` -> how the GPUs of a machine are linked.
 
-The command prints a header with one column for each GPU and network adapter and then CPU and NUMA affinity, a row for
-each of these devices, and a legend. Columns are parted by tabs, which become blanks when the text is copied from a
-terminal, and the header may be underlined. Text around the matrix does not matter.
+The command prints a header, a row for each GPU and network adapter, and a legend. The header has one column for each of
+these devices, then CPU and NUMA affinity. Columns are parted by tabs, which become blanks when the text is copied from
+a terminal, and the header may be underlined. Text around the matrix does not matter.
 """
 
 import re
@@ -25,7 +25,7 @@ _HEADINGS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """What the text says of the GPUs.
+    """The GPUs as the text describes them.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ def parse_matrix(text: str, file: str) -> Matrix:
 
 
 def _is_header(line: str) -> bool:
-    """Whether a line has the columns: it begins with GPU0 and goes on with GPU1, or with what no row has."""
+    """Whether a line has the columns: it begins with GPU0 and goes on with GPU1, or with a word that no row has."""
     words = line.split()
     is_row = len(words) > 1 and (words[1] == SELF or words[1] in LINKS or is_nvlink(words[1]))
     return bool(words) and words[0] == "GPU0" and not is_row

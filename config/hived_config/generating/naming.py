@@ -60,13 +60,13 @@ def leaf_names(products: Iterable[str], given: Mapping[str, str], prefix: str = 
 
 
 def level_names(labels: Iterable[str]) -> tuple[str, ...]:
-    """What cells are called that stand for groups by these labels, each its own."""
+    """Names of the cells that stand for groups by these labels, each its own."""
     used = Names(["NODE"])
     return tuple(used.new(_ODD.sub("-", label.rsplit("/", 1)[-1]).strip("-").upper() or "GROUP") for label in labels)
 
 
 class Names:
-    """Names that are given out once; who comes second gets a number."""
+    """Names that are given out once; the second to ask gets a number."""
 
     def __init__(self, used: Iterable[str] = ()) -> None:
         self._used = set(used)

@@ -56,7 +56,7 @@ class Reading:
 
 @dataclass(slots=True)
 class _Notes:
-    """Names of nodes by what there is to say of them."""
+    """Names of nodes by the note that is due."""
 
     without_devices: list[str] = field(default_factory=list)
     tainted: list[str] = field(default_factory=list)
@@ -80,9 +80,9 @@ class _Notes:
 
 
 def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = None) -> Found:
-    """The machines among the nodes, by name, and what people should know of the others.
+    """The machines among the nodes, by name, and notes on the others for people.
 
-    Nodes without devices are left out, and so are those of the control plane that no pod may run on. Raises UserError
+    Nodes without devices are left out, and so are nodes of the control plane that no pod may run on. Raises UserError
     for a selector that cannot be read.
     """
     reading = reading or Reading()

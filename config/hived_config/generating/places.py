@@ -1,4 +1,4 @@
-"""The places of nodes in the text of a configuration: what they are in, and where their names are written."""
+"""The places of nodes in the text of a configuration: the groups around them, and where their names are written."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class Trees:
     Attributes
     ----------
     chains : by name, in file order
-    tops : by chain, what is above the nodes; of a chain whose top cells are nodes one group of them all
+    tops : by chain, the cells above the nodes; of a chain whose top cells are nodes one group of them all
     cells : the list of physical cells in the text
     """
 
@@ -111,7 +111,7 @@ class _Walk:
         self._owners: dict[int, Group | Place] = {}
 
     def read(self, node: yaml.Node, chain: Chain, depth: int, index: int, parent: Group) -> None:
-        """Add a cell and what is below it, down to the nodes, to what it is in; `index` is its running index."""
+        """Add a cell and the cells below it, down to the nodes, to `parent`; `index` is its running index."""
         fields = {name: value for name, _, value in self._reader.fields(node, "")}
         written = fields.get("cellAddress")
         scalar = written if isinstance(written, yaml.ScalarNode) and written.value else None

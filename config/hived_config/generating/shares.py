@@ -1,7 +1,7 @@
 """Dividing cells among virtual clusters by shares: whole nodes, and whole larger cells wherever a share covers them.
 
-Each product is divided by itself, over all of its chains together: what a virtual cluster gets too little of in one
-chain is made up for in the next. Rounding goes by the largest remainder.
+Each product is divided by itself, over all of its chains together: a shortage of a virtual cluster in one chain is made
+up for in the next. Rounding goes by the largest remainder.
 """
 
 import re
@@ -66,7 +66,7 @@ class Allotment:
 
 
 def allotted(tops: Sequence[Cell], shares: Shares) -> tuple[dict[str, list[Allotment]], list[str]]:
-    """What each virtual cluster gets, chain by chain in the order of `tops`, and notes on what nobody gets."""
+    """The share of each virtual cluster, chain by chain in the order of `tops`, and notes on cells that nobody gets."""
     chains: dict[Shape, list[Cell]] = {}
     for top in tops:
         chains.setdefault(top.shape, []).append(top)

@@ -1,10 +1,10 @@
 """The text of a configuration, kept up to date with nodes that come and go.
 
 A place in the file is never given up, as virtual clusters have been promised it: a node that is gone keeps its place
-(to the scheduler it is a bad cell) until a new node of the same kind takes it, and a placeholder is such a place from
-the beginning. A new node takes the place of a placeholder or of a gone node in its own group; if there is none, its
-chain grows by a tree, filled up with placeholders. Only addresses are written and trees appended: types, virtual
-clusters, comments and everything else stay as they are, byte by byte. Syncing twice changes nothing the second time.
+until a new node of the same kind takes it. To the scheduler it is a bad cell; a placeholder is one from the beginning.
+A new node takes the place of a placeholder or of a gone node in its own group; if there is none, its chain grows by a
+tree, filled up with placeholders. Only addresses are written and trees appended: types, virtual clusters, comments and
+everything else stay as they are, byte by byte. Syncing twice changes nothing the second time.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from hived_config.text.splices import EditedText, Splice, UneditableError
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The new text, what was done in it (nothing: it is the old one), and what people should know."""
+    """The new text, its changes (none: it is the old one), and notes for people."""
 
     text: str
     changes: tuple[str, ...] = ()
@@ -50,12 +50,12 @@ def synced(
     text : a configuration, plain or inside an OpenPAI file
     nodes : all nodes of the cluster as the API server sends them, also those that are no concern of hived
     reading : how they are read; with `levels`, a node only takes a place in a cell of its own group
-    file : what messages call the text
+    file : the name of the text in messages
     at_least : by cell type at node level, how many places there are to be, such as the maximum of a node group
     in_use : names of nodes whose places are not taken even if they are gone, as work still counts there
 
-    Raises ConfigError if the text is no sound configuration, UserError for a type in
-    `at_least` that there is not, or text that is written so that it cannot be edited.
+    Raises ConfigError if the text is no sound configuration. Raises UserError for an unknown type in `at_least`, or
+    text in a form that cannot be edited.
     """
     before = load_text(text, file, lenient=True, environ={})
     edited = EditedText(text, file)
@@ -83,7 +83,7 @@ def _check(before: Configuration, after: Configuration) -> None:
 
 @dataclass(slots=True)
 class _Told:
-    """Names of nodes by what there is to say of them."""
+    """Names of nodes by the note that is due."""
 
     homeless: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -144,7 +144,7 @@ class _Sync:
                 (self._told.gone_unwritten if place.is_generated else self._told.gone).append(place.name)
 
     def _chains_for(self, machine: Machine) -> list[Chain]:
-        """The chains that a machine can be in, best first: those with as many levels as it has groups."""
+        """The chains that a machine can be in, best first: chains with as many levels as it has groups."""
         chains, problem = self._kinds.chains_for(machine, self._labels[machine.name])
         if problem:
             names = self._told.ambiguous if chains else self._told.unknown
@@ -179,7 +179,7 @@ class _Sync:
         return place.scalar is not None and not is_there and place not in self._renamed
 
     def _index(self, parent: Group, depth: int, chain: Chain) -> dict[str, Group]:
-        """The groups in `parent` by what they stand for: what labels of their nodes say, or else their address."""
+        """The groups in `parent` by their name: the labels of their nodes give it, or else their address."""
         key = (parent, depth)
         if key not in self._indexes:
             index: dict[str, Group] = {}
@@ -260,14 +260,14 @@ class _Sync:
     # ---- the outcome
 
     def edits(self) -> list[Splice]:
-        """What to change in the text."""
+        """The changes of the text."""
         edits = [
             renaming(self._text, cell.scalar, name) for cell, name in self._renamed.items() if cell.scalar is not None
         ]
         return [*edits, appending(self._text, self._trees.cells, self._new)] if self._new else edits
 
     def notes(self) -> Iterator[str]:
-        """What people should know."""
+        """Notes for people."""
         told = self._told
         different: dict[str, str] = {}
         for place in self._places:

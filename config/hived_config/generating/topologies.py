@@ -1,4 +1,4 @@
-"""What is inside machines, for those of them that were told of."""
+"""The insides of machines, as topology files describe them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from hived_config.generating.matrix import parse_matrix
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What is inside the machines that `pattern` names: nodes (`dgx-*`), or a product; "" for all."""
+    """The inside of the machines that `pattern` names: nodes (`dgx-*`), or a product; "" for all."""
 
     pattern: str
     file: str
@@ -28,12 +28,12 @@ class Topology:
         return cls(pattern, file, inner, len(matrix.links), tuple(f"{file}: {note}" for note in notes))
 
     def covers(self, machine: Machine) -> bool:
-        """Whether the machine is one of those."""
+        """Whether the pattern names the machine."""
         return not self.pattern or self.pattern == machine.product or fnmatchcase(machine.name, self.pattern)
 
 
 def with_topologies(machines: Iterable[Machine], topologies: Sequence[Topology]) -> Found:
-    """The machines with what is inside them; of several topologies for one machine the last counts.
+    """The machines with their insides; of several topologies for one machine the last counts.
 
     A topology with another number of GPUs than the machine has devices does not apply to it.
     """

@@ -100,7 +100,7 @@ def cell_lines(cell: Cell, names: TypeNames, indent: str = "  ", is_top: bool = 
 
 
 def vc_lines(shared: Mapping[str, Iterable[Allotment]], names: TypeNames) -> Iterator[str]:
-    """The virtual clusters with the namespaces that may use each, and what it is promised."""
+    """The virtual clusters with the namespaces that may use each, and its promised cells."""
     for vc, allotments in shared.items():
         cells = [f"    - {{cellType: {scalar(_path(each, names))}, cellNumber: {each.count}}}" for each in allotments]
         yield f"  {scalar(vc)}:"

@@ -1,4 +1,4 @@
-"""Whether an edited configuration is what was meant: sound, and the same everywhere else."""
+"""Checks of an edited configuration: it is sound, has the change, and is the same everywhere else."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ Wanted = Mapping[str, Mapping[Place, int] | None]
 
 
 def check_edit(before: str, after: str, file: str, wanted: Wanted) -> None:
-    """Raise ConfigError if `after` is not sound, UserError if it differs from `before` in anything but what is wanted.
+    """Raise ConfigError if `after` is not sound, UserError if it differs from `before` in anything but `wanted`.
 
     That happens where nodes share an anchor. Cost O(text).
     """
@@ -95,7 +95,7 @@ class _Comparison:
     def _split(
         node: yaml.Node, names: frozenset[str] | set[str]
     ) -> tuple[list[tuple[yaml.Node, yaml.Node]], list[tuple[yaml.Node, yaml.Node]]]:
-        """The pairs of a mapping with other keys, and those with these."""
+        """The pairs of a mapping whose keys are not in `names`, and the pairs whose keys are."""
         pairs = node.value if isinstance(node, yaml.MappingNode) else []
         return [pair for pair in pairs if pair[0].value not in names], [
             pair for pair in pairs if pair[0].value in names

@@ -1,8 +1,8 @@
-"""Changes of what virtual clusters are promised, made in the text of a configuration: comments and layout stay.
+"""Changes of promises, made in the text of a configuration: comments and layout stay.
 
-Every function takes the text of a sound file, plain or OpenPAI's, and gives the text of a sound file in which only the
-virtual clusters that it names differ; that is checked before it is given. They raise UserError for what cannot be, with
-what there is instead, and ConfigError (with places) for a file that is not sound, before or after.
+Every function takes the text of a sound file, plain or OpenPAI's. It returns the text of a sound file that differs only
+in the virtual clusters named, which is checked first. An impossible change raises UserError, which names the possible
+ones. A file that is not sound, before or after, raises ConfigError with places.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def set_vc(text: str, name: str, cells: Mapping[str, int], file: str = FILE) -> 
     name : the virtual cluster
     cells : by cell type, how many cells it is promised, 0 for none; a type not named stays as it is. A type is a path
         such as RACK.NODE, or its last part where no other chain has one of that name
-    file : what messages call the text
+    file : the name of the text in messages
     """
     cluster = _load(text, file)
     promises = _resolve_all(cluster, cells)

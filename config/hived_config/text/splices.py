@@ -1,4 +1,4 @@
-"""The text of a configuration, changed place by place: what is not replaced stays as it is, character by character.
+"""The text of a configuration, changed place by place: the rest stays as it is, character by character.
 
 Inside an OpenPAI file the configuration is a literal block (`config: |`): its lines are those of the file, indented.
 Places are offsets in the configuration's own text, and are moved to the file's.
@@ -19,12 +19,12 @@ _LINE = re.compile(r"\r\n|\n|\r")
 
 
 class UneditableError(Exception):
-    """Text that is written so that it cannot be edited place by place; it says what was found."""
+    """Text whose form cannot be edited place by place; the message says which form was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """Replace what stands between two offsets, lines ending in `\\n`."""
+    """Replace the text between two offsets, lines ending in `\\n`."""
 
     start: int
     end: int

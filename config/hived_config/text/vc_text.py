@@ -50,8 +50,8 @@ class _Style:
 class VcText:
     """The text of a sound configuration whose virtual clusters are being edited.
 
-    Every change raises ConfigError for a place that cannot be changed alone: an alias, what is merged from elsewhere,
-    an unusual layout.
+    Every change raises ConfigError for a place that cannot be changed alone: an alias, a merged mapping, an unusual
+    layout.
     """
 
     def __init__(self, text: str, file: str, chains: Mapping[str, Chain]) -> None:
@@ -242,7 +242,7 @@ class VcText:
 
     @contextmanager
     def _changing(self, vc: str) -> Iterator[Written]:
-        """Gives the text as it is; what makes a change of it impossible becomes ConfigError."""
+        """Gives the text as it is; UneditableError becomes ConfigError."""
         try:
             yield Written(self._edited.text)
         except UneditableError as error:

@@ -1,7 +1,7 @@
 """Where the items of a YAML collection stand in the text, and the splices that add and remove one.
 
 Block style and flow style are kept as they are found, and so are comments: one at the end of an item's lines goes with
-the item, and so do lines of comments directly above it, unless it is the first.
+the item. So do lines of comments directly above it, unless it is the first.
 """
 
 import json
@@ -153,7 +153,7 @@ class Written:
     # ---- removing
 
     def remove(self, key: yaml.Node, node: yaml.Node, index: int) -> list[Splice]:
-        """Remove an item of the collection under a key; what is then empty is written `[]` or `{}`."""
+        """Remove an item of the collection under a key; an empty collection is written `[]` or `{}`."""
         spans = self.spans(node)
         start, end = spans[index]
         if is_flow(node):
@@ -205,7 +205,7 @@ class Written:
         return Splice(self.line_start(start), rest, "")
 
     def _comments_above(self, offset: int, column: int) -> int:
-        """Where the lines of comments directly above a line begin, those that are indented as it is."""
+        """Where the lines of comments directly above a line, of equal indentation, begin."""
         while offset:
             above = self.line_start(offset - 2 if self.text[offset - 2 : offset] == "\r\n" else offset - 1)
             line = self.text[above:offset]

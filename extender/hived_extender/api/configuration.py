@@ -6,7 +6,7 @@ from hived_config.changes import Changes
 
 
 class ConfigPlanArgs(msgspec.Struct):
-    """config/plan: what would this text do, which messages call `file`?"""
+    """config/plan: the text to try, which messages call `file`."""
 
     text: str
     file: str = "the configuration"
@@ -15,8 +15,8 @@ class ConfigPlanArgs(msgspec.Struct):
 class ConfigPushArgs(msgspec.Struct, frozen=True, rename="camel"):
     """config: put this text in force.
 
-    `baseVersion` is the version that it was made from, 0 for whichever is in force. `agreed` says what may become of
-    which affinity group, by its name, in the words of a plan; `who` counts only where callers are not known. With
+    `baseVersion` is the version that it was made from, 0 for whichever is in force. `agreed` has the accepted verdict
+    of each affinity group, by its name, in the words of a plan; `who` counts only where callers are not known. With
     `allowDowngrade` running guaranteed work may lose its guarantee; `clusterId` is "" for whichever cluster answers.
     """
 
@@ -69,7 +69,7 @@ class Config(ConfigVersion, kw_only=True, rename="camel"):
 
 
 class ReportedJob(msgspec.Struct, frozen=True):
-    """A group that holds cells, or a job that waits, and what becomes of it."""
+    """A group that holds cells, or a job that waits, and its fate."""
 
     name: str
     vc: str = ""
@@ -87,7 +87,7 @@ class ReportedGroups(msgspec.Struct, frozen=True):
 
 
 class ConfigReport(msgspec.Struct, frozen=True, rename="camel"):
-    """What a configuration would do, or has done, to whom.
+    """The effects of a configuration, planned or done.
 
     Where it `needs_allow_downgrade`, running work would lose what it is guaranteed, and `refusals` says so.
     """
@@ -109,7 +109,7 @@ class ConfigReport(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """What becomes of each affected group: a push agrees to exactly this."""
+        """The verdict of each affected group: a push agrees to exactly this."""
         return {group.name: group.verdict for group in self.groups.affected}
 
 
@@ -121,14 +121,14 @@ UNKNOWN_CHANGES = _Unknown()
 
 
 class ConfigPushResult(msgspec.Struct):
-    """The version that is now in force, and what it has done; null if it was in force before."""
+    """The version that is now in force, and its effects; null if it was in force before."""
 
     version: int
     outcome: ConfigReport | None = None
 
 
 class Refusal(msgspec.Struct):
-    """Why a push came to nothing, and what it would do now; null if that is not the reason."""
+    """Why a push was refused, and its effects if done now; null if they are not the reason."""
 
     message: str
     plan: ConfigReport | None = None

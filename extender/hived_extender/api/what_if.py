@@ -1,4 +1,4 @@
-"""The question what would become of pods, and its answer."""
+"""The what-if question about pods, and its answer."""
 
 import msgspec
 
@@ -6,16 +6,16 @@ from hived_extender.pods.wire import Pod
 
 
 class WhatIfArgs(msgspec.Struct):
-    """what-if: what would become of these pods? They are as their manifests have them."""
+    """what-if: the pods to try. They are as their manifests have them."""
 
     pods: list[Pod]
 
 
 class PodOutcome(msgspec.Struct, kw_only=True):
-    """What would become of one pod if it were created now.
+    """The outcome for one pod if it were created now.
 
-    `outcome` is "bind" to the cells of a node, given by their indices, "preempt" (others have to leave first), "wait"
-    or "refused" for the reason given, or "not-ours": another scheduler's.
+    `outcome` is "bind" to the cells of a node, given by their indices, or "preempt": others have to leave first. Else
+    it is "wait" or "refused" for the reason given, or "not-ours": another scheduler's.
     """
 
     namespace: str

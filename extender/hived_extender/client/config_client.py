@@ -29,9 +29,9 @@ PUSH_TIMEOUT_S = 600.0
 class PushAnswer:
     """The end of a push.
 
-    `version` is the one now in force, 0 if the push came to nothing; then `message` says why. `plan` is what the push
-    has done, or would do now; None if that is not known. `is_conflict`: the push met something that was not so when it
-    was planned.
+    `version` is the one now in force, 0 if the push came to nothing; then `message` says why. `plan` is the effect of
+    the push, done or to be expected now; None if not known. `is_conflict`: the push met something that was not so when
+    it was planned.
     """
 
     version: int
@@ -65,7 +65,7 @@ class ConfigClient:
             raise UserError(f"version {number} is not kept; kept are {kept or 'none'}", error.code) from error
 
     def plan(self, text: str, file: str) -> ConfigReport:
-        """What a configuration would do; messages call it `file`."""
+        """The effect that a configuration would have; messages call it `file`."""
         body = msgspec.json.encode(ConfigPlanArgs(text, file))
         _, answer = self._inspector.ask(CONFIG_PLAN_PATH, body, timeout_s=PLAN_TIMEOUT_S)
         return self._inspector.decode(CONFIG_PLAN_PATH, ConfigReport, answer)

@@ -48,12 +48,12 @@ def _is_address(server: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """How to know a service that speaks https, and what to show it; nothing of it is needed for one that is open.
+    """How to verify a service that speaks https, and credentials for it; an open one needs none of them.
 
     Attributes
     ----------
     token, token_file : a token of the cluster, or a file that has one; the token goes first
-    certificate_authority : the file of the CA that has signed the service's certificate; else those of the system count
+    certificate_authority : the file of the CA that has signed the service's certificate; else the system's CAs count
     client_certificate, client_key : files
     """
 
@@ -77,7 +77,7 @@ class Credentials:
         return token
 
     def context(self) -> ssl.SSLContext:
-        """What https needs. Raises UserError for files that cannot be used."""
+        """The TLS context. Raises UserError for files that cannot be used."""
         if self.client_key is not None and self.client_certificate is None:
             raise UserError("a client key goes with a client certificate: give both")
         try:
@@ -98,7 +98,7 @@ NO_CREDENTIALS = Credentials()
 
 
 class NoAnswerError(UserError):
-    """A service could not be reached, or did not answer in time: whatever was asked may have been done."""
+    """A service could not be reached, or did not answer in time: the request may have been carried out."""
 
 
 class Inspector:
@@ -145,15 +145,15 @@ class Inspector:
         return self.get(group_path(name), AffinityGroup)
 
     def lost_devices(self) -> list[LostDevices]:
-        """The devices of nodes that cannot be had; none from a service that does not know of such."""
+        """The lost devices of nodes; none from a service of an older version."""
         return self._get_if_known(DEVICES_PATH, LostDevices)
 
     def shortages(self) -> list[Shortage]:
-        """The promises that cannot all be kept; none from a service that does not know of such."""
+        """The promises that cannot all be kept; none from a service of an older version."""
         return self._get_if_known(SHORTAGES_PATH, Shortage)
 
     def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[PodOutcome]:
-        """What would become of these pods, created together now; nothing is."""
+        """The outcome for these pods if they were created together now; nothing is created."""
         answer = self.fetch(WHAT_IF_PATH, msgspec.json.encode({"pods": pods}))
         return self.decode(WHAT_IF_PATH, WhatIfResult, answer).pods
 
@@ -214,7 +214,7 @@ def _reason(error: Exception) -> str:
 
 
 def _refusal(response: urllib3.BaseHTTPResponse, url: str) -> str:
-    """The message of an error answer: a JSON text from the service, or whatever stands between us and it."""
+    """The message of an error answer: a JSON text from the service, or other text from a proxy between."""
     try:
         return msgspec.json.decode(response.data, type=str)
     except (msgspec.MsgspecError, urllib3.exceptions.HTTPError):

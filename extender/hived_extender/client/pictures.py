@@ -16,7 +16,7 @@ SIGNS = {FREE: "free", BAD: "bad", RESERVED: "reserved"}
 
 
 def letters(names: Sequence[str]) -> dict[str, str]:
-    """A letter per name: the names' initials if no two are the same, else A, B, C in order; "#" for those after Z."""
+    """A letter per name: the names' initials if no two are the same, else A, B, C in order; "#" after Z."""
     initials = [name[:1].upper() for name in names]
     if len(set(initials)) < len(names) or not all(initial in LETTERS for initial in initials):
         initials = [*LETTERS, *OVERFLOW * len(names)]

@@ -1,1 +1,1 @@
-"""The HTTP side: who calls, whether they may, what they ask, and the answer."""
+"""The HTTP side: identities and rights of callers, their questions, and the answers."""

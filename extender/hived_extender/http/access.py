@@ -1,10 +1,10 @@
-"""Who may call what: one gate, asked by the ASGI shim before it reads a body and by Flask before it looks for a route.
+"""Rights of callers: one gate, asked by the ASGI shim before it reads a body and by Flask before it looks for a route.
 
 - Health checks are open to all.
 - The verbs belong to kube-scheduler, which can show a client certificate and nothing else. Its name is compared with a
   list: no call, so that scheduling goes on while the API server does not.
 - Everything else, paths that do not exist included, is for users of the cluster: a bearer token (TokenReview) or a
-  client certificate says who calls, a SubjectAccessReview whether the path and the method are allowed, as in
+  client certificate names the caller. A SubjectAccessReview says whether the path and the method are allowed, as in
   kube-apiserver. Verdicts are remembered for seconds; without a verdict nobody comes in.
 """
 
@@ -53,7 +53,7 @@ class Gate:
 
     @property
     def knows_callers(self) -> bool:
-        """Whether the API server is asked who calls."""
+        """Whether the API server is asked for the caller's identity."""
         return self._reviews is not None
 
     def may_do(self, caller: Identity, resource: Mapping[str, str]) -> bool:
@@ -80,7 +80,7 @@ class Security:
     ----------
     tls : certificate and key; with a CA for clients the verbs are for holders of a client certificate
     verb_callers : the names in their certificates
-    has_reviews : whether the other paths are for those to whom the API server allows them
+    has_reviews : whether the other paths need the API server's permission
     """
 
     tls: ServerTls | None = None

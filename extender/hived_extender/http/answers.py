@@ -1,4 +1,4 @@
-"""What a path is asked, and what it answers."""
+"""The question to a path, and its answer."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request: its body, the last part of its path, "" if the path has none, and who asks, where that is known.
+    """One request: its body, the last part of its path, "" if the path has none, and its caller, where known.
 
-    `is_from_page`: a page in somebody's browser asks, of whatever site. Who asks on the event loop must not wait for
-    others to be served: `may_wait` is False then.
+    `is_from_page`: a page in a browser asks, from any site. `may_wait` is False on the event loop, where a call must
+    not wait for others to be served.
     """
 
     body: bytes = b""

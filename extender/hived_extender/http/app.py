@@ -39,7 +39,7 @@ class _RestOfPath(PathConverter):
 
 
 def create_app(service: Service, gate: Gate | None = None, config_pushes: ConfigPushes | None = None) -> Flask:
-    """An application that serves `service` to those whom `gate` lets in; without one, to everybody. Cheap.
+    """An application that serves `service` to callers whom `gate` lets in; without one, to everybody. Cheap.
 
     `config_pushes` answers for its configuration; without one, those paths do not exist.
     """

@@ -1,8 +1,8 @@
 """Bodies of requests and answers over ASGI: read with limits on size, time and memory, sent as a whole.
 
 A body is admitted as a whole before it is read: as many bytes as it announces, or the limit of its path if it does not
-say. A `Budget` is what all bodies of a kind may have at once; who finds no room waits for those that came before. Each
-kind has a budget of its own, so that no kind waits for another. The bytes are given back once the request is answered.
+say. A `Budget` bounds the memory of all bodies of a kind; a body without room waits for earlier ones. Each kind has a
+budget of its own, so that no kind waits for another. The bytes are given back once the request is answered.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Budget:
         return len(self._waiting) >= self._most_waiting
 
     async def take(self, count: int) -> None:
-        """Wait for room, behind those that wait already. `count` must not exceed `size`."""
+        """Wait for room, behind earlier waiters. `count` must not exceed `size`."""
         if not self._waiting and self.used + count <= self.size:
             self.used += count
             return
@@ -91,7 +91,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What bodies of a kind may have. Those of at most `small_limit` bytes have a budget of their own, so that they
+    """The room for bodies of a kind. Bodies of at most `small_limit` bytes have a budget of their own, so that they
     never wait for large ones.
     """
 

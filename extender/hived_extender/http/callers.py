@@ -1,4 +1,4 @@
-"""Who calls what, and what they are told if they may not: the values that the gate and the reviews share."""
+"""Callers and their refusals: the values that the gate and the reviews share."""
 
 from dataclasses import dataclass, field
 
@@ -13,8 +13,8 @@ header can set it: those become HTTP_*."""
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is known of a request before its body: `certificate` tells whose verified client certificate came with the
-    connection, `authorization` is the header.
+    """A request before its body: `certificate` is the identity in the connection's verified client certificate,
+    `authorization` is the header.
     """
 
     method: str
@@ -30,7 +30,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to answer instead of the path's own answer; None lets the call in, of `caller` if that is known."""
+    """The answer instead of the path's own; None lets the call in, of `caller` if known."""
 
     refusal: Answer | None = None
     caller: Identity | None = field(default=None, compare=False)
@@ -45,5 +45,5 @@ def refused(status: int, message: str, *headers: tuple[str, str]) -> Verdict:
 
 
 def unauthenticated(message: str, challenge: str = 'Bearer realm="hived"') -> Verdict:
-    """Nobody has shown who they are."""
+    """The caller has no valid credentials."""
     return refused(401, f"who is calling? {message}", ("WWW-Authenticate", challenge))

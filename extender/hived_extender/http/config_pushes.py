@@ -1,4 +1,4 @@
-"""Where callers of the HTTP API ask for configurations: who may push one, and in whose name it is pushed."""
+"""Configurations for callers of the HTTP API: the right to push one, and the name under which it is pushed."""
 
 from collections.abc import Callable, Mapping
 
@@ -36,7 +36,9 @@ class ConfigPushes:
         return msgspec.structs.replace(self.configurations.describe(), is_pushable=self.is_pushable)
 
     def push(self, push: ConfigPushArgs, caller: Identity | None) -> tuple[Version, ConfigReport | None]:
-        """Push in the caller's name. Raises UserError (403) if they may not, and what `Configurations.push` does."""
+        """Push in the caller's name. Raises UserError (403) without the right to push, and the errors of
+        `Configurations.push`.
+        """
         return self.configurations.push(self._signed(push, caller))
 
     def _signed(self, push: ConfigPushArgs, caller: Identity | None) -> ConfigPushArgs:
@@ -56,7 +58,7 @@ class ConfigPushes:
         return msgspec.structs.replace(push, who=caller.name)
 
     def _check_right(self, caller: Identity, store: ConfigMapStore, may_do: MayDo) -> None:
-        """Who pushes has to have the right to change the ConfigMap."""
+        """A push needs the right to change the ConfigMap."""
         wanted = {"verb": "update", "resource": "configmaps", "namespace": store.namespace, "name": store.name}
         try:
             is_allowed = may_do(caller, wanted)

@@ -1,4 +1,4 @@
-"""What the paths of the configuration do: show, plan, push."""
+"""The paths of the configuration: show, plan, push."""
 
 from hived.errors import UserError
 from hived_extender.api.configuration import (
@@ -38,7 +38,7 @@ def version(backend: Backend, question: Question) -> Answer:
 
 
 def plan(backend: Backend, question: Question) -> Answer:
-    """What would this configuration do to whom? Nothing is changed."""
+    """The effects of this configuration on jobs. Nothing is changed."""
     args = decode_args(question.body, ConfigPlanArgs)
     _check_size(args.text)
     return Answer(encode(backend.config_pushes.configurations.plan(args.text, args.file)))

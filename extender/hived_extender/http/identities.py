@@ -25,8 +25,8 @@ class Identity:
 
 
 def identity_of(certificate: Mapping[str, Any]) -> Identity | None:
-    """Whose certificate this is, `certificate` being what `getpeercert` returns: its common name is the user, its
-    organisations are the groups, as in kube-apiserver. None without exactly one common name.
+    """The identity in a certificate from `getpeercert`: its common name is the user, its organisations are the groups,
+    as in kube-apiserver. None without exactly one common name.
     """
     subject = [pair for part in certificate.get("subject", ()) for pair in part]
     names = [value for key, value in subject if key == "commonName"]

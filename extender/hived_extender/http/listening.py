@@ -118,7 +118,7 @@ class Connection:
             self.deadline = self._port.loop.time() + self._port.limits.head_s
 
     def has_head(self) -> None:
-        """All headers have arrived; whoever answers limits how long the body takes."""
+        """All headers have arrived; the application limits how long the body takes."""
         self.is_awaiting_head = False
         self.deadline = math.inf
 
@@ -325,7 +325,7 @@ class Port:
     # Looking after all of them
 
     def _sweep(self) -> None:
-        """End what takes too long."""
+        """End connections that take too long."""
         self._sweeping = self.loop.call_later(self.limits.sweep_s, self._sweep)
         now = self.loop.time()
         for connection in [each for each in self._all if self._is_late(each, now)]:

@@ -1,4 +1,4 @@
-"""Asking the API server: whose is this token (TokenReview), and may they do this (SubjectAccessReview)?
+"""Questions to the API server: the user of a token (TokenReview), and the user's rights (SubjectAccessReview).
 
 Answers are remembered for seconds. Tokens are kept as keyed digests only and appear in no message.
 """
@@ -42,7 +42,7 @@ class Creator(Protocol):
 
 
 class Reviews:
-    """Asks the API server who somebody is and what they may do, and remembers the answers for a short while."""
+    """Asks the API server for identities and rights, and remembers the answers for a short while."""
 
     def __init__(self, kube: Creator) -> None:
         self._kube = kube
@@ -70,7 +70,7 @@ class Reviews:
         return Verdict(caller=user) if granted.value else _forbidden(user, call)
 
     def ask(self, call: Call) -> Verdict:
-        """The verdict, by asking what is not remembered. A review that fails refuses with 503."""
+        """The verdict; asks the API server unless it is remembered. A review that fails refuses with 503."""
         try:
             verdict = self._ask(call)
         except (KubeError, msgspec.ValidationError) as error:

@@ -1,4 +1,4 @@
-"""What each path does: one short function per path, from a service and a body to an answer.
+"""The paths: one short function per path, from a service and a body to an answer.
 
 Flask (`app.py`) and the ASGI shim (`shim.py`) call these same functions. Exceptions end here: filter and bind report
 every error inside a 200 answer, as kube-scheduler expects of the reference; all other paths answer the status code with
@@ -161,7 +161,7 @@ def shortages(backend: Backend, question: Question) -> Answer:
 
 
 def what_if(backend: Backend, question: Question) -> Answer:
-    """What would become of these pods if they were created now? Nothing is changed."""
+    """The outcome for these pods if they were created now. Nothing is changed."""
     return Answer(encode(WhatIfResult(backend.service.what_if(decode_args(question.body, WhatIfArgs).pods))))
 
 
@@ -217,7 +217,7 @@ ROUTES = (
 
 
 def answer(handler: Handler, backend: Backend, question: Question) -> Answer:
-    """Call a handler; whatever goes wrong becomes an answer, `BUSY` one that would have to wait and may not."""
+    """Call a handler; an error becomes an answer, `BUSY` if the handler would have to wait and may not."""
     try:
         return handler(backend, question)
     except Exception as error:

@@ -40,13 +40,13 @@ PIPELINE_LIMIT = 16
 
 
 class Application(Protocol):
-    """What can be served: an ASGI application, closed when the last request has been answered."""
+    """An ASGI application, closed when the last request has been answered."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
 
     def close(self) -> None:
-        """Wait for what is still being done."""
+        """Wait for calls that are still being answered."""
 
 
 class HttpServer:
@@ -63,7 +63,7 @@ class HttpServer:
         *,
         limits: Limits | None = None,
     ) -> None:
-        """`name` is the thread's; without `limits` the process has what it may open shared between two ports."""
+        """`name` is the thread's; without `limits` two ports share the files that the process may open."""
         self._name = name
         self._drops: Counter | None = None
         self._application = application
@@ -101,7 +101,7 @@ class HttpServer:
             self._drops.labels(self._name, reason).inc()
 
     def start(self) -> None:
-        """Begin to answer; what was sent since construction has been kept waiting."""
+        """Begin to answer; requests since construction have been kept waiting."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -125,9 +125,9 @@ class _TooManyRequests(Exception):
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn leaves the client's certificate out of the scope: here `state` says who is there, found out once per
-    connection. Nor does it limit the headers of a request, which come before anybody has to say who they are; neither
-    their size nor the time that they take. `_connection` is told how far the requests are, for its limits.
+    """uvicorn leaves the client's certificate out of the scope: here `state` has the identity, found out once per
+    connection. Nor does it limit the size and time of a request's headers, which come before any identity is known.
+    `_connection` is told how far the requests are, for its limits.
     """
 
     def __init__(self, connection: Connection, heads: _Heads, **options: Any) -> None:
@@ -141,7 +141,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own narrows it so
         super().connection_made(transport)
-        # Whatever it is told, uvicorn logs every URL once its logger has a handler, and a query may hold a token.
+        # Despite its settings uvicorn logs every URL once its logger has a handler, and a query may hold a token.
         self.access_log = False
         connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         certificate = connection.getpeercert() if connection is not None else None
@@ -256,7 +256,7 @@ def tune_process() -> None:
 
 
 def settle_process() -> None:
-    """Give back what only the start needed, and have the collector skip what stays; call once after the start."""
+    """Free the memory that only the start needed, and have the collector skip the rest; call once after the start."""
     forget_sources()
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 """The ASGI application in front of Flask.
 
 The shim reads every body itself (`bodies.py`), so that a half-sent request holds nothing but its own connection. It
-asks the gate first: who has no access cannot even send a body. Filter, preempt and the health checks are answered
+asks the gate first: a caller without access cannot even send a body. Filter, preempt and the health checks are answered
 inline, in microseconds, from bytes by the functions that the Flask routes call too; so is bind, which waits for the API
 server, on threads of its own. Everything else goes to Flask on a thread, so that slow readers of long status dumps hold
 up nobody but each other. Plans and pushes have one thread among them, and the gate's questions to the API server have
@@ -135,17 +135,17 @@ class _Lane:
 
 
 class _Shares:
-    """How large bodies may be, and what they may have together, path by path."""
+    """The limits of bodies, each and together, path by path."""
 
     def __init__(self, limit: int | None) -> None:
-        """`limit` stands for those of all paths."""
+        """`limit` replaces the limits of all paths."""
         self._limit = limit
         self._verbs = Share(Budget(VERBS_BUDGET), Budget(SMALL_VERBS_BUDGET, 4 * MOST_OTHERS), SMALL_VERB)
         self._configs = Share(Budget(2 * CONFIG_BODY_LIMIT), Budget(2 * CONFIG_BODY_LIMIT), SMALL_LIMIT)
         self._others = Share(Budget(OTHERS_BUDGET), Budget(SMALL_OTHERS_BUDGET), SMALL_LIMIT)
 
     def of(self, path: str) -> tuple[int, Share]:
-        """The limit of one body, and what it shares with others."""
+        """The limit of one body, and the budget that it shares with others."""
         limit, share = self._own(path.rstrip("/"))
         return self._limit or limit, share
 
@@ -267,7 +267,7 @@ class Shim:
         return reply
 
     def close(self) -> None:
-        """Wait for what the threads are still doing."""
+        """Wait for calls that are still on threads."""
         self._verb_threads.shutdown(wait=True)
         self._reviews.threads.shutdown(wait=True, cancel_futures=True)
         self._bind_threads.shutdown(wait=True)

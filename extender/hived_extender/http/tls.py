@@ -1,8 +1,8 @@
 """TLS on the extender's port, with certificates that may be renewed on disk.
 
 Files are looked at whenever a connection begins, which costs microseconds: no thread has to watch them, and the first
-connection after a renewal gets the new certificate. They are read into a context of their own that takes the place of
-the old one as a whole, so a pair that is half-written, mismatched or gone leaves the old one in force.
+connection after a renewal gets the new certificate. They are read into a context of their own that replaces the old one
+as a whole. So a pair that is half-written, mismatched or gone leaves the old one in force.
 """
 
 import logging
@@ -57,7 +57,7 @@ class ServerTls:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0
         if self._client_ca is not None:
-            # Optional, since probes and holders of tokens have none; the gate decides what they may call.
+            # Optional, since probes and holders of tokens have none; the gate decides about their calls.
             context.verify_mode = ssl.CERT_OPTIONAL
             # As Go does: an intermediate authority in the file is one to trust.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

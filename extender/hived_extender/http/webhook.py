@@ -1,7 +1,7 @@
 """The admission webhook over HTTP: an ASGI application for a port of its own.
 
-Every replica answers, from its start on, whether it leads or not: what becomes of a pod depends on the configuration
-alone. Who calls is not checked, since the answer holds nothing but what the question says.
+Every replica answers, from its start on, whether it leads or not: the answer depends on the configuration alone. The
+caller is not checked, since the answer holds nothing but the question's own content.
 """
 
 import logging

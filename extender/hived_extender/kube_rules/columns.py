@@ -50,7 +50,7 @@ class Column(Generic[V]):
         return self._number[:row_count]
 
     def where(self, row_count: int, key: Hashable, test: Callable[[V], bool]) -> npt.NDArray[np.bool_]:
-        """Of the first rows, for which the test holds. `key` stands for the test: what it said is remembered.
+        """Of the first rows, for which the test holds. `key` stands for the test: its results are remembered.
 
         Cost O(rows) of a look-up in an array, and one test for each value that is new since.
         """

@@ -1,7 +1,6 @@
-"""What a pod demands of nodes and of the pods around it, read once from its spec.
-
-`Demands` is what pods of one template have in common: equal ones are one object (`DemandsReader`), which lives as long
-as somebody keeps it. Of a pod itself, only its namespace and labels are kept beside it.
+"""A pod's demands on nodes and on the pods around it, read once from its spec. Pods of one template share one `Demands`
+object (`DemandsReader`), which lives as long as somebody keeps it. Of a pod itself, only its namespace and labels are
+kept beside it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -99,10 +98,10 @@ class SpreadConstraint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Demands:
-    """What a pod's spec says of where it may run. Values are hashable, and equal if the specs mean the same.
+    """The rules in a pod's spec on where it may run. Values are hashable, and equal if the specs mean the same.
 
     `requests` has all resources that are asked for, in `quantities.units`, ascending by name. `affinity` terms have to
-    hold together. `beyond` says what only kube-scheduler's other plugins can tell or do, "" if there is nothing.
+    hold together. `beyond` names a rule that only kube-scheduler's other plugins know, "" if there is none.
     """
 
     tolerations: tuple[Toleration, ...] = ()
@@ -141,7 +140,8 @@ class RuledPod:
 class DemandsReader:
     """Reads pods, and gives equal demands as one object.
 
-    What has more than MOST_PARTS is left to kube-scheduler, unless it `is_unbounded`: it stands in for that.
+    A rule of more than MOST_PARTS is left to kube-scheduler, unless the reader `is_unbounded`: it stands in for
+    kube-scheduler.
     """
 
     def __init__(self, *, is_unbounded: bool = False) -> None:
@@ -345,7 +345,7 @@ def _of_containers(spec: PodSpec) -> dict[str, int]:
 
 
 def _of_pod_level(resources: Resources | None, of_containers: Mapping[str, int]) -> dict[str, int]:
-    """What replaces the sum of the containers; a limit stands for a request that neither they nor the pod make."""
+    """Pod-level requests, which replace the sum of the containers; a limit stands for a request that neither makes."""
     if resources is None:
         return {}
     limits = {
@@ -359,7 +359,7 @@ def _of_pod_level(resources: Resources | None, of_containers: Mapping[str, int])
 
 
 def _own_requests(resources: Resources | None) -> dict[str, int]:
-    """What a container requests; a limit stands for a request that is missing."""
+    """A container's requests; a limit stands for a request that is missing."""
     said = {} if resources is None else (resources.limits or {}) | (resources.requests or {})
     return {resource: units(resource, quantity) for resource, quantity in said.items()}
 

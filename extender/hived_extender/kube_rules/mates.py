@@ -1,8 +1,8 @@
-"""What the pods of one gang do to each other on their nodes, as rules of the core (`hived.events`).
+"""Rules between the pods of one gang on their nodes, as rules of the core (`hived.events`).
 
 kube-scheduler's offer for each pod was made before any mate had a node, so it knows nothing of these. The rules are
-never laxer than Kubernetes, and stricter in two cases: a pod that a mate's spread constraint counts is held to it too,
-and pods of which some need to be near others all come together.
+never laxer than Kubernetes, and stricter in two cases: a pod that a mate's spread constraint counts is held to it too.
+And pods all come together if some need to be near others.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -43,14 +43,14 @@ _NOBODY = Residents()
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the pods of a gang come into.
+    """The cluster around the pods of a gang.
 
     leaf_counts : int32, shape (node_count,); how many leaf cells each configured node has
 
     devices : resources that leaf cells stand for, which the core counts itself
 
-    emptied : bool, shape (node_count,); nodes that the gang may only use once pods leave them. What their pods request
-    is not held against the gang: kube-scheduler looks again when they are gone
+    emptied : bool, shape (node_count,); nodes that the gang may only use once pods leave them. The requests of pods
+        there do not count against the gang: kube-scheduler looks again when they are gone
     """
 
     nodes: NodeRules
@@ -225,7 +225,7 @@ def _counted(residents: Residents, constraint: SpreadConstraint, namespace: str)
             yield each.node
 
 
-# ---- what a node has once
+# ---- resources that a node has once
 
 
 def _ports(pods: Sequence[RuledPod], around: Surroundings) -> Iterator[Limit]:
@@ -243,8 +243,8 @@ def _ports(pods: Sequence[RuledPod], around: Surroundings) -> Iterator[Limit]:
 def _shares(
     pods: Sequence[RuledPod], leaf_counts: Weights, templates: Sequence[Demands], around: Surroundings
 ) -> Iterator[Limit]:
-    """Of each resource besides devices, where pods that the leaf cells of a node would be enough for could ask for more
-    of it than there is. Pods may make up names of resources, and no array is made for one that no node has.
+    """Limits on resources besides devices, where pods with enough leaf cells on a node could ask for more than there
+    is. Pods may make up names of resources, and no array is made for one that no node has.
     """
     together = _most_together(leaf_counts, around.leaf_counts)
     amounts: dict[str, dict[int, int]] = {}
@@ -283,7 +283,7 @@ def _slots(truths: Iterable[bool]) -> Slots:
 
 
 def _without_repeats(rules: Iterable[Rule]) -> Iterator[Rule]:
-    """Rules but for those that say the same as an earlier one. Cost O(rules x (nodes + slots))."""
+    """The rules without repeats of an earlier one. Cost O(rules x (nodes + slots))."""
     kept: set[tuple[object, ...]] = set()
     for rule in rules:
         fields = (getattr(rule, each) for each in rule.__slots__)

@@ -1,5 +1,5 @@
-"""Why nodes cannot take a pod beside the pods that run: the rules of `nodes`, and host ports, what is left of
-resources, topology spread, affinity and anti-affinity. The order and the texts are kube-scheduler's own.
+"""Why nodes cannot take a pod beside the pods that run: the rules of `nodes`, and host ports, free resources, topology
+spread, affinity and anti-affinity. The order and the texts are kube-scheduler's own.
 """
 
 from collections import Counter
@@ -80,8 +80,8 @@ class _Skew:
 
 @dataclass(frozen=True, slots=True)
 class _Domains:
-    """What the pods that run mean for a pod: how many that its affinity means are in each domain, and the domains that
-    its own anti-affinity, and that of others, keep it out of.
+    """Running pods as seen by a new one: the number in each domain that its affinity counts, and the domains closed by
+    its own and others' anti-affinity.
     """
 
     pod: RuledPod

@@ -20,7 +20,7 @@ _KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
 
 class Taint(NamedTuple):
-    """What keeps pods away that do not bear it."""
+    """A taint of a node, which keeps pods without a toleration away."""
 
     key: str
     value: str
@@ -43,7 +43,7 @@ CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 class Gate(NamedTuple):
-    """What keeps pods away from a node that would have room: taints other than PreferNoSchedule, and a cordon."""
+    """The barriers of a node that would have room: taints other than PreferNoSchedule, and a cordon."""
 
     is_cordoned: bool
     taints: tuple[Taint, ...]
@@ -99,7 +99,7 @@ class RuledNode:
 
 
 def static_refusal(demands: Demands, node: RuledNode) -> str:
-    """Why the node can never take such a pod, however empty it is; "" if it can."""
+    """Why the node can never take such a pod, even if it were empty; "" if it can."""
     refusal = node.gate.refusal(demands.tolerations)
     if refusal:
         return refusal

@@ -1,4 +1,4 @@
-"""The pods that have a node, as the rules between pods see them: who is where, and how much of a node is used."""
+"""The pods that have a node, as the rules between pods see them: the place of each, and the usage of nodes."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class Resident:
 class _Usage:
     """How much of each resource pods request of each node, in `quantities.units`.
 
-    Authors of pods make up names of resources. So memory grows with what pods request, not with names times nodes.
+    Authors of pods make up names of resources. So memory grows with the requests of pods, not with names times nodes.
     Only the resources asked about last have an array, with an amount for each node.
     """
 
@@ -81,7 +81,7 @@ class _Usage:
 
 
 class Residents:
-    """Pods by uid, and what they request of each node. Not thread-safe. A change costs O(resources of the pod)."""
+    """Pods by uid, and their requests of each node. Not thread-safe. A change costs O(resources of the pod)."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         """`names` are the configured nodes; arrays are in their order."""
@@ -93,7 +93,7 @@ class Residents:
         # asked[namespace, selector] == the pods of that namespace that meet it, kept for the latest questions
         self._asked: OrderedDict[tuple[str, Selector], dict[str, Resident]] = OrderedDict()
         self._used = _Usage(names)
-        self._lasting = _Usage(names)  # the same of those without cells
+        self._lasting = _Usage(names)  # the same of pods without cells
         self.lasting_changes = 0
         """How often a pod without cells came or went."""
 
@@ -111,7 +111,7 @@ class Residents:
         self._use(resident, 1)
 
     def remove(self, uid: str) -> Resident | None:
-        """A pod is over, or has no node after all; returns what was known of it."""
+        """A pod is over, or has no node after all; returns its entry."""
         resident = self._pods.pop(uid, None)
         if resident is None:
             return None

@@ -1,4 +1,4 @@
-"""Label selectors and node selectors: what they demand, and whether labels meet it.
+"""Label selectors and node selectors: their requirements, and whether labels meet them.
 
 A selector is a tuple of requirements, of which all have to hold: the empty one is met by everything, None by nothing.
 """
@@ -20,7 +20,7 @@ _INT64 = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Requirement(NamedTuple):
-    """What one label has to be."""
+    """A requirement on one label."""
 
     key: str
     operator: str
@@ -105,7 +105,7 @@ class NodeTermSpec(msgspec.Struct, rename="camel"):
         return 1 + sum(each.size for said in (self.match_expressions, self.match_fields) for each in said or ())
 
     def read(self) -> NodeTerm | None:
-        """The same as a value; None if no node meets it: it is empty, or asks what Kubernetes does not answer."""
+        """The same as a value; None if no node meets it: it is empty, or of a form that Kubernetes rejects."""
         labels = tuple(each.read() for each in self.match_expressions or ())
         names = tuple(each.read() for each in self.match_fields or ())
         if not (labels or names) or not all(_is_known_of_names(each) for each in names):

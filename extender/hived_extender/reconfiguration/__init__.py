@@ -1,1 +1,1 @@
-"""Taking up another configuration without a restart, and telling beforehand what that does to whom."""
+"""Another configuration taken up without a restart, and a plan of its effects beforehand."""

@@ -1,4 +1,4 @@
-"""One change from the configuration in force to another: the state to come, what it does to whom, and the switch."""
+"""One change from the configuration in force to another: the successor state, its effects on jobs, and the switch."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class Disagreement(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a change does, or did."""
+    """The effects of a change."""
 
     changes: Changes
     affected: Sequence[Affected]
@@ -48,7 +48,7 @@ class Outcome:
 
     @property
     def locked_out(self) -> list[str]:
-        """The running guaranteed groups that lose what their VC is guaranteed, by name."""
+        """The running guaranteed groups that lose cells guaranteed to their VC, by name."""
         return [one.name for one in self.affected if one.is_locked_out]
 
     def report(self, refusals: Sequence[str] = ()) -> ConfigReport:
@@ -92,11 +92,12 @@ class Change:
         return self._successor.core.node_names
 
     def catch_up(self, inputs: StateInputs) -> int:
-        """Make the state to come hold what is held now; returns the number of differences since the last time."""
+        """Bring the successor up to date with the present state; returns the number of differences since last time."""
         return self._successor.catch_up(inputs)
 
     def catch_up_with(self, service: Service) -> tuple[State, list[Waiting]]:
-        """Do so until little is left to be done, and check the invariants; returns the present state and what waits.
+        """Catch up until few differences are left, and check the invariants; returns the present state and the waiting
+        jobs.
 
         Raises UserError if the state to come is broken, NotLeadingError if the present one is gone.
         """
@@ -111,7 +112,7 @@ class Change:
         return state, waiting_jobs(service)
 
     def outcome(self, present: State, waiting: Sequence[Waiting]) -> Outcome:
-        """What it does to whom. Cost: a search for each kind of job that waits."""
+        """The effects on running and waiting jobs. Cost: a search for each kind of job that waits."""
         affected = self._verdicts.affected(present)
         topology = self._successor.core.state.topology
         return Outcome(
@@ -126,9 +127,9 @@ class Change:
     def switch(self, service: Service, agreed: Agreed | None, *, may_lock_out: bool = True) -> float:
         """Put it in force; returns how long requests had to wait, in seconds.
 
-        Raises Disagreement if that would do something else to running work than was `agreed`, where that is given, or
-        take from guaranteed work what its VC is guaranteed although it may not, and UserError if it cannot be done; the
-        old configuration stays in force then.
+        Raises Disagreement if running work would fare other than `agreed`, where given. So does a lock-out of
+        guaranteed work that is not allowed. Raises UserError if the switch is impossible. After each of these the old
+        configuration stays in force.
         """
 
         def finish(inputs: StateInputs, present: State) -> None:
@@ -169,7 +170,7 @@ def _warn_of_names(old: Configuration, new: Configuration) -> list[str]:
 
 
 def check_agreed(affected: Sequence[Affected], agreed: Agreed, present: State) -> None:
-    """Raise Disagreement unless exactly what was agreed to becomes of the groups that are still there."""
+    """Raise Disagreement unless the groups that are still there have exactly the agreed verdicts."""
     now = {one.name: one.verdict.value for one in affected if one.verdict is not Verdict.RESTORED}
     expected = {name: verdict for name, verdict in agreed.items() if verdict != Verdict.RESTORED.value}
     for name in sorted(now.keys() | expected.keys()):
@@ -179,7 +180,7 @@ def check_agreed(affected: Sequence[Affected], agreed: Agreed, present: State) -
 
 
 def check_lock_out(affected: Sequence[Affected]) -> None:
-    """Raise Disagreement if a running guaranteed group would lose what its VC is guaranteed."""
+    """Raise Disagreement if a running guaranteed group would lose cells guaranteed to its VC."""
     for one in affected:
         if one.is_locked_out:
             raise Disagreement(f"group {one.name} would be {one.verdict.value} now: plan again", 409)

@@ -1,7 +1,7 @@
-"""The configurations of a service: what people ask of them, and what is stored.
+"""The configurations of a service: questions and pushes of people, and the store.
 
-Every replica follows the store: what another one has committed is taken up without further questions, and a text that
-somebody has edited there is tried by the leader as if it had been pushed.
+Every replica follows the store. A version that another one has committed is taken up without further checks. A text
+that somebody has edited there is tried by the leader like a push.
 """
 
 import logging
@@ -39,7 +39,7 @@ LONGEST_RETRY_S = 5.0
 
 
 class Configurations:
-    """See the module. Thread-safe: one change at a time, whoever else wants one waits."""
+    """See the module. Thread-safe: one change at a time, others wait."""
 
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
@@ -113,7 +113,7 @@ class Configurations:
         )
 
     def versions(self) -> list[VersionEntry]:
-        """Those that are kept, the newest first."""
+        """The kept versions, the newest first."""
         return [version.entry() for version in reversed(self._kept())]
 
     def version(self, number: int) -> ConfigVersion:
@@ -124,11 +124,11 @@ class Configurations:
         raise UserError(f"version {number} is not kept", 404)
 
     def _kept(self) -> tuple[Version, ...]:
-        """Those of the store; the one in force until the leader has written that there, at its first start."""
+        """The versions of the store; only the one in force until the leader's first start has written it there."""
         return self._store.read().stored.versions or (self._in_force.version,)
 
     def plan(self, text: str, file: str) -> ConfigReport:
-        """What a text would do; nothing changes. Raises UserError only where that cannot be told."""
+        """The effects that a text would have; nothing changes. Raises UserError only where they cannot be told."""
         with self._busy:
             try:
                 configuration = self._in_force.read(text, file)
@@ -139,7 +139,7 @@ class Configurations:
         return outcome.report()
 
     def push(self, push: ConfigPushArgs) -> tuple[Version, ConfigReport | None]:
-        """Put a text in force; returns its version and what it did, None where another replica does it.
+        """Put a text in force; returns its version and effects, None where another replica does it.
 
         Raises Refused, and UserError as `plan` does.
         """
@@ -170,7 +170,7 @@ class Configurations:
         self._in_force.has_news.set()
 
     def _follow(self) -> None:
-        """Look at what is stored whenever it changes; again after a while if something kept it from coming in force."""
+        """Take up the store's text whenever it changes; retry after a while if it could not come into force."""
         retry_s: float | None = None
         while not self._is_stopping.is_set():
             has_news = self._in_force.has_news.wait(retry_s)
@@ -189,7 +189,7 @@ class Configurations:
                 retry_s = FIRST_RETRY_S if has_news or retry_s is None else min(2 * retry_s, LONGEST_RETRY_S)
 
     def _look(self) -> bool:
-        """Take up what is stored; False if that has to be tried again."""
+        """Take up the store's text; False to retry."""
         with self._busy:
             try:
                 snapshot = self._store.read()
@@ -206,7 +206,7 @@ class Configurations:
                 snapshot = self._store.commit(snapshot, replace(stored, versions=(self._in_force.version,)))
                 stored = snapshot.stored
             if stored.text == self._in_force.version.text:
-                if stored.refused is not None and decides:  # what was refused has been taken back
+                if stored.refused is not None and decides:  # the refused text has been taken back
                     self._in_force.seen = self._store.commit(snapshot, replace(stored, refused=None))
                 return newest is not None or decides
             if stored.refused is not None and stored.refused.sha256 == stored.sha256:

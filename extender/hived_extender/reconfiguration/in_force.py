@@ -1,8 +1,8 @@
 """The configuration in force, and the procedure that puts another one in force.
 
-A change is built and judged beside the present state, then committed to the store, then switched to. The commit is what
-counts after a crash; until it has happened, nothing has. A change that cannot be switched to after all is taken back
-from the store.
+A change is built and judged beside the present state, then committed to the store, then switched to. After a crash only
+the commit counts; before it, nothing has happened. A change that cannot be switched to after all is taken back from the
+store.
 """
 
 import logging
@@ -35,7 +35,7 @@ WITHDRAW_TRIES = 5
 
 
 class Refused(UserError):
-    """A push that was refused; `report` says what it would have done, None if that could not be told."""
+    """A push that was refused; `report` has its effects had it been done, None if they could not be told."""
 
     def __init__(self, message: str, code: int, report: ConfigReport | None = None) -> None:
         super().__init__(message, code)
@@ -45,10 +45,10 @@ class Refused(UserError):
 class InForce:
     """See the module. Not thread-safe: `Configurations` makes one change at a time.
 
-    `seen` is what the store said last, None before it was read; `has_news` is set when the store may say something else
-    than is in force. `read` reads texts that are pushed, planned or edited. `on_switch` is told of every configuration
-    that comes into force, `relist` has all pods told anew, and `tell` writes an event about the store: its type, reason
-    and message.
+    `seen` is the store's last answer, None before it was read; `has_news` is set when the store may differ from the
+    configuration in force. `read` reads texts that are pushed, planned or edited. `on_switch` is told of every
+    configuration that comes into force, `relist` has all pods told anew, and `tell` writes an event about the store:
+    its type, reason and message.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class InForce:
         relist: Callable[[], None] = lambda: None,
         tell: Callable[[str, str, str], None] = lambda kind, reason, message: None,
     ) -> None:
-        """`origin` is what the service was made with; `has_profiles` is as in `Change`."""
+        """`origin` is the configuration of the start; `has_profiles` is as in `Change`."""
         self.service = service
         self.store = origin.store
         self.configuration = origin.configuration
@@ -79,10 +79,10 @@ class InForce:
     def put(
         self, push: ConfigPushArgs, agreed: Agreed | None, snapshot: Snapshot
     ) -> tuple[Version, ConfigReport | None]:
-        """Put a text in force; returns its version and what it did, None where another replica does it.
+        """Put a text in force; returns its version and effects, None where another replica does it.
 
         Where nobody has agreed to anything (None), anything may become of running work. Raises Refused, and UserError
-        (503) for what may be tried again as it is.
+        (503) for a push that may be retried as it is.
         """
         try:
             return self._carry_out(push, agreed, snapshot)
@@ -127,7 +127,9 @@ class InForce:
                     f"{error.message}",
                     UNAVAILABLE,
                 ) from error
-            except Exception as error:  # also one that stops the service: it is to begin anew with what worked
+            except (
+                Exception
+            ) as error:  # also an error that stops the service: it is to begin anew with the text that worked
                 self._take_back(committed, snapshot.stored, error)
                 if isinstance(error, UserError):
                     raise Refused(error.message, error.code, outcome.report()) from error
@@ -149,7 +151,7 @@ class InForce:
                 raise Refused(error.message, error.code, outcome.report()) from error
 
     def _next(self, stored: Stored, push: ConfigPushArgs) -> Stored:
-        """What is to be stored. Versions that the object has lost are those that this replica remembers."""
+        """The next content of the store. Versions that the object has lost are restored from this replica's memory."""
         known = stored if stored.versions else replace(stored, versions=(self.version,))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return with_version(known, push.text, who=push.who, when=now, why=push.message, cluster_id=push.cluster_id)
@@ -159,11 +161,11 @@ class InForce:
         return stored.newest or self.version
 
     def _take_back(self, committed: Snapshot, before: Stored, reason: Exception) -> None:
-        """Withdraw what was committed; raises UserError (503), which says that it may be in force soon, if it stays."""
+        """Withdraw the commit. If it stays, raises UserError (503), which says that it may be in force soon."""
         try:
             self._withdraw(committed, before)
         except UserError as error:
-            self.has_news.set()  # the store is followed, whatever it says
+            self.has_news.set()  # the store is followed in any case
             number = self.newest(committed.stored).version
             raise UserError(
                 f"{reason}; but version {number} is stored and could not be taken back, so that it may come "
@@ -172,9 +174,9 @@ class InForce:
             ) from error
 
     def _withdraw(self, committed: Snapshot, before: Stored) -> None:
-        """The old configuration stays in force: the store has to say so, whatever else was written there meanwhile.
+        """The old configuration stays in force: the store has to say so, over any write meanwhile.
 
-        Raises UserError if that cannot be done: what is stored comes into force then.
+        Raises UserError if that fails: the stored configuration then comes into force.
         """
         version, stored = self.newest(committed.stored), replace(before, versions=before.versions or (self.version,))
         for _ in range(WITHDRAW_TRIES):
@@ -227,7 +229,7 @@ class InForce:
         self.service.metrics.config_changes.labels(outcome).inc()
 
     def converge(self, version: Version) -> bool:
-        """Take up what another replica has put in force; False if that has to be tried again."""
+        """Take up the version that another replica has put in force; False to retry."""
         try:
             configuration = load_text(version.text, f"version {version.version}")
         except ConfigError as error:

@@ -1,7 +1,8 @@
 """The nodes of the configuration follow those of the cluster by themselves (`hived serve --sync-nodes`).
 
-Every so often the leader looks at the nodes, brings the text in force up to date as `hived config sync` does, and
-pushes it like anybody else. It agrees to nothing: where running work would be affected, it waits and looks again.
+From time to time the leader looks at the nodes and brings the text in force up to date as `hived config sync` does. It
+pushes the result like anybody else. It agrees to nothing: where running work would be affected, it waits and looks
+again.
 """
 
 import logging
@@ -38,7 +39,7 @@ class NodeSyncing:
 
 
 class NodesApi(Protocol):
-    """What is asked of the API server; `kube.KubeClient` is one."""
+    """The API server's part; `kube.KubeClient` is one."""
 
     def list_objects(self, path: str, item_type: type[dict[str, Any]]) -> Listing[dict[str, Any]]:
         """All objects under a path. Raises KubeError."""

@@ -30,13 +30,13 @@ class Origin:
 
 def file_origin(file: Path) -> Origin:
     """A file that its owner changes. Raises UserError if it cannot be used."""
-    text = read_configuration(file)  # first: what is written in between is taken up as a change
+    text = read_configuration(file)  # first: a write in between is taken up as a change
     configuration = load(file)
     return Origin(FileStore(file), configuration, Version(1, timestamp(), "", f"read from {file}", text))
 
 
 def config_map_origin(kube: KubeClient, namespace: str, name: str, metrics: Metrics | None = None) -> Origin:
-    """What a ConfigMap says is in force, or has been given at first. Raises UserError if it cannot be used."""
+    """The configuration in force by the ConfigMap, or the one given at first. Raises UserError if it cannot be used."""
     store = ConfigMapStore(kube, namespace, name, metrics or Metrics())
     stored = store.read().stored
     version = stored.newest or Version(1, timestamp(), "", "found at the first start", stored.text)

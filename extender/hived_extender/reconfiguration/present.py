@@ -1,4 +1,4 @@
-"""What is in force, seen from a configuration to come: what that has to keep, and the ways to put it in force."""
+"""The service in force, as a configuration to come sees it: the facts to keep, and the switch."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -26,14 +26,14 @@ def held(service: Service) -> tuple[StateInputs, State]:
 
 
 def waiting_jobs(service: Service) -> list[Waiting]:
-    """The jobs that wait, those of the highest priority first. Others are served in between."""
+    """The jobs that wait, highest priority first. Others are served in between."""
     with service.runner.exclusive() as machine:
         records = machine.cache.pods.records(PodState.WAITING)
     found: dict[str, Waiting] = {}
     for first in range(0, len(records), LOOKED_AT_ONCE):
         with service.runner.exclusive() as machine:
             note_waiting(found, machine.cache, records[first : first + LOOKED_AT_ONCE])
-        time.sleep(0)  # whoever waits for the lock is to get it, and not we again
+        time.sleep(0)  # let another waiter have the lock first
     return in_turn(found)
 
 
@@ -59,8 +59,8 @@ def switch(
 ) -> float:
     """Replace the state with its successor between two requests; returns how long these had to wait, in seconds.
 
-    `finish` gives the successor what it does not have yet, looking at what is held and at the present state. It raises
-    UserError, and nothing else, to keep that.
+    `finish` tells the successor the last differences from the holdings and the present state. It raises UserError, and
+    nothing else, to keep that.
     """
     service.check_leads()
     with gc_paused(), service.runner.exclusive() as machine:
@@ -72,6 +72,6 @@ def switch(
 
 
 def tell_affected(service: Service, affected: Iterable[Affected]) -> None:
-    """Tell the owners of running pods what another configuration has done to them."""
+    """Tell the owners of running pods how another configuration has affected them."""
     news = [(one.uids, told) for one in affected if (told := news_of(one)) is not None]
     service.tell(Reconfigured(tuple(news)))

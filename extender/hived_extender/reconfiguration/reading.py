@@ -40,7 +40,7 @@ _latest: dict[tuple[str, str], Configuration] = {}
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes nothing but values of our own: what it reads comes from a process that has read somebody's text."""
+    """Makes nothing but values of our own: its input comes from a process that has read an untrusted text."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Called for every class. Raises UnpicklingError."""
@@ -72,7 +72,7 @@ def read_apart(text: str, file: str, *, cpu_s: int = CPU_S, memory: int = MEMORY
 
 
 def _run(question: bytes) -> bytes:
-    """What the process answers, nothing if it has met a limit."""
+    """The answer of the process, nothing if it has met a limit."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-P", "-m", __name__]
     try:

@@ -1,4 +1,4 @@
-"""What a configuration would do to the last state of a recorded run (`hived serve --record`)."""
+"""The effects of a configuration on the last state of a recorded run (`hived serve --record`)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,8 +21,8 @@ from hived_extender.service.state_inputs import Placed, StateInputs, reservation
 def plan_recorded(record_dir: Path, text: str, file: str) -> ConfigReport:
     """The report on a text, against the state in which the newest run of a folder ends.
 
-    Nodes that the recorded configuration does not have are taken to be healthy. Raises UserError if there is no such
-    run, or if it cannot be repeated. Cost: that of the run.
+    Nodes that the recorded configuration does not have are taken to be healthy. Raises UserError if the run does not
+    exist, or cannot be repeated. Cost: that of the run.
     """
     try:
         new = load_text(text, file)

@@ -31,7 +31,7 @@ UNKNOWN_WAIT_S = 0.5
 
 
 class CommitConflict(UserError):
-    """Somebody else has changed what is stored since it was read."""
+    """The store has changed since it was read."""
 
 
 class UnknownCommit(UserError):
@@ -44,7 +44,7 @@ class NoAnswer(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is stored, and the object that says so."""
+    """The content of the store, and the object that holds it."""
 
     stored: Stored
     object: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -62,18 +62,18 @@ class Store(Protocol):
 
     @property
     def source(self) -> str:
-        """What to call it."""
+        """Its name in messages."""
 
     @property
     def downgrade_remedy(self) -> str:
-        """What to do for a text that may lock out running guaranteed work, besides pushing it so."""
+        """How to allow a text to lock out running guaranteed work, besides a push that says so."""
 
     @property
     def is_shared(self) -> bool:
         """Whether other replicas read the same, so that only the leader writes, and pushes can be stored."""
 
     def read(self) -> Snapshot:
-        """What is stored now. Raises NoAnswer or UserError."""
+        """The content of the store now. Raises NoAnswer or UserError."""
 
     def commit(self, snapshot: Snapshot, stored: Stored) -> Snapshot:
         """Store this in place of `snapshot`, all or nothing. Raises CommitConflict, UnknownCommit or UserError."""
@@ -85,7 +85,7 @@ class Store(Protocol):
         """
 
     def start(self, on_change: Callable[[Snapshot], None]) -> None:
-        """Tell of every change from now on, on another thread; also of what is stored at the beginning."""
+        """Tell of every change from now on, on another thread; also of the content at the beginning."""
 
     def stop(self) -> None:
         """Tell of nothing any more."""
@@ -111,16 +111,16 @@ class ConfigMapStore:
 
     @property
     def source(self) -> str:
-        """What to call it."""
+        """Its name in messages."""
         return f"ConfigMap {self.namespace}/{self.name}"
 
     @property
     def downgrade_remedy(self) -> str:
-        """An annotation, for those who edit the object."""
+        """An annotation, for people who edit the object."""
         return f"annotate the {self.source} with {ALLOW_DOWNGRADE}=true"
 
     def read(self) -> Snapshot:
-        """What is stored now. Raises UserError (503 if the API server does not answer)."""
+        """The content of the store now. Raises UserError (503 if the API server does not answer)."""
         try:
             found = self._kube.get(self._path)
         except KubeError as error:
@@ -128,7 +128,7 @@ class ConfigMapStore:
         return self._snapshot(found)
 
     def create(self, stored: Stored) -> None:
-        """Store this, whatever was there before. Raises UserError."""
+        """Store this, without regard to earlier content. Raises UserError."""
         new = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name, "namespace": self.namespace}}
         try:
             self._kube.create(self._collection, encode(new, stored))
@@ -150,7 +150,7 @@ class ConfigMapStore:
             raise self._refused("change", error) from error
 
     def _find_out(self, stored: Stored) -> Snapshot:
-        """Whether a write that got no answer has happened: `stored` is what is read then."""
+        """Whether a write that got no answer has happened: then `stored` is read back."""
         for _ in range(UNKNOWN_TRIES):
             try:
                 now = self.read()
@@ -246,7 +246,7 @@ def _own_document(text: str, path: Path) -> str:
 
 
 class FileStore:
-    """A file, which its owner changes; its versions are those that this process has seen."""
+    """A file, which its owner changes; its versions are the ones that this process has seen."""
 
     is_shared = False
 
@@ -258,7 +258,7 @@ class FileStore:
 
     @property
     def source(self) -> str:
-        """What to call it."""
+        """Its name in messages."""
         return f"file {self._path}"
 
     @property
@@ -267,7 +267,7 @@ class FileStore:
         return "restart the service, which takes the file as it is"
 
     def read(self) -> Snapshot:
-        """What the file says now. Raises UserError if it cannot be read."""
+        """The content of the file now. Raises UserError if it cannot be read."""
         try:
             text = read_configuration(self._path)
         except ConfigError as error:
@@ -275,7 +275,7 @@ class FileStore:
         return Snapshot(replace(self._stored, text=text))
 
     def commit(self, snapshot: Snapshot, stored: Stored) -> Snapshot:
-        """Remember what was in force; the file itself is its owner's."""
+        """Remember the configuration in force; the file itself is its owner's."""
         self._stored = stored
         return Snapshot(stored)
 

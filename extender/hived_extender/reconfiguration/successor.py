@@ -1,8 +1,8 @@
 """The state of a configuration to come, built beside the present one.
 
-It is told of all that holds cells as a restart would tell it, then of what has changed since, as often as need be. So
-everything that takes long is done while the present state answers, and what is left for the moment of the switch is the
-little that has changed during the last round. Not thread-safe; it needs no lock, as nobody else knows of it.
+It is told of all holders of cells like a core at a restart, then of the changes since, as often as need be. So the long
+work is done while the present state answers. Only the few changes of the last round are left for the switch. Not
+thread-safe; it needs no lock, as nobody else knows of it.
 """
 
 from hived.errors import UserError
@@ -33,7 +33,7 @@ class Successor:
         self._held = StateInputs()
 
     def catch_up(self, inputs: StateInputs) -> int:
-        """Make the state hold what is held now; returns how many differences there were since the last time.
+        """Bring the state up to date with the inputs; returns the number of differences since the last time.
 
         Cost: a look at each holding, and an event of the core for each difference.
         """
@@ -74,7 +74,7 @@ class Successor:
         return len(gone) + len(come) + len(lifted) + len(made) + len(turned) + lost
 
     def _catch_up_with_devices(self, before: StateInputs, inputs: StateInputs, moved: set[str]) -> int:
-        """Tell what cannot be had: of nodes with another value than before, and of those where pods `moved`."""
+        """Tell of lost devices: on nodes whose value has changed, and on nodes where pods `moved`."""
         old, new = before.devices, inputs.devices
         changed = {name for name in old.keys() | new.keys() if old.get(name) is not new.get(name)} | moved
         if before.device_classes != inputs.device_classes:

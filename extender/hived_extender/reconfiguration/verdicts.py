@@ -1,4 +1,4 @@
-"""What a configuration does to each group that holds or reserves cells (rules 8.11, 11.2, 11.3, 11.5)."""
+"""Verdicts of a configuration on each group that holds or reserves cells (rules 8.11, 11.2, 11.3, 11.5)."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -14,7 +14,7 @@ from hived_extender.service.notices import Reason
 
 
 class Verdict(Enum):
-    """What becomes of a group; one that goes on as before has none."""
+    """The fate of a group; one that goes on as before has none."""
 
     LAZILY_PREEMPTED = "lazilyPreempted"
     UNACCOUNTED = "unaccounted"
@@ -29,9 +29,9 @@ HARM = (Verdict.LAZILY_PREEMPTED, Verdict.UNACCOUNTED, Verdict.PARTLY_UNACCOUNTE
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """A group of the present state and what becomes of it, with its pods by name and by uid.
+    """A group of the present state and its fate, with its pods by name and by uid.
 
-    `is_locked_out`: it loses what its VC is guaranteed.
+    `is_locked_out`: it loses cells guaranteed to its VC.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Affected:
 
 
 class Verdicts:
-    """Compares the present state with its successor; what does not change of a group is looked at once."""
+    """Compares the present state with its successor; unchanging facts of a group are looked at once."""
 
     def __init__(self, successor: Successor) -> None:
         self._successor = successor
@@ -85,7 +85,7 @@ class Verdicts:
             return None if is_kept else Verdict.PREEMPTION_CANCELLED
         count = len(group.physical)
         before, after = self._lost_cells(group), count if new is None else self._lost_cells(new)
-        # A group without any of its cells has no place either, whatever it is to have when they come back.
+        # A group without any of its cells has no place either, even if some are to come back.
         had_place = group.virtual is not None and before < count
         has_place = new is not None and new.virtual is not None and after < count
         if not (before or after) and had_place == has_place:
@@ -153,7 +153,7 @@ class Verdicts:
 
 
 def _loses_some(group: Group, new: Group) -> bool:
-    """Is a cell that it has not among those that it is to have? It may get others back at the same time."""
+    """Whether some cell that it has is not among its future ones. It may get others back at the same time."""
     return bool(((group.physical != NO_CELL) & (new.physical == NO_CELL)).any())
 
 
@@ -208,7 +208,7 @@ def _count(spec: VirtualClusterSpec, shape: str) -> int:
 
 
 def news_of(affected: Affected) -> tuple[Reason, str] | None:
-    """What to tell the owners of its pods, if there is anything to tell."""
+    """The message to the owners of its pods, if there is any."""
     group, why = affected.name, affected.reason
     match affected.verdict:
         case Verdict.LAZILY_PREEMPTED:

@@ -1,8 +1,8 @@
 """The configurations that were in force, as a ConfigMap keeps them.
 
 `data` has the text for people, under one key; kubectl may edit it. `binaryData` has the last versions, the one in force
-among them, compressed together: they are much alike. Which text is in force is said by the newest version alone, so
-that one write of the object, all or nothing, is the moment in which a configuration comes into force.
+among them, compressed together: they are much alike. The newest version alone says which text is in force. So a
+configuration comes into force by one write of the object, all or nothing.
 """
 
 import base64
@@ -39,7 +39,7 @@ UNPACKED_LIMIT = 64 * 1024 * 1024
 
 
 class Version(msgspec.Struct, frozen=True):
-    """A configuration that is or was in force: its text, who pushed it, when (RFC 3339, UTC) and why."""
+    """A configuration that is or was in force: its text, author, time (RFC 3339, UTC) and message."""
 
     version: Annotated[int, msgspec.Meta(ge=1, le=VERSION_LIMIT)]
     when: str
@@ -67,7 +67,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a ConfigMap says. `versions` is oldest first and empty before the first start; `text` is what people see."""
+    """The content of a ConfigMap. `versions` is oldest first and empty before the first start; `text` is for people to
+    read.
+    """
 
     text: str
     versions: tuple[Version, ...] = ()
@@ -82,7 +84,7 @@ class Stored:
 
     @property
     def sha256(self) -> str:
-        """Of what somebody wants: the text, and whether it may lock out running guaranteed work."""
+        """Of the wish: the text, and whether it may lock out running guaranteed work."""
         return digest(self.text + "\0" + ALLOW_DOWNGRADE if self.may_downgrade else self.text)
 
 
@@ -92,7 +94,7 @@ def digest(text: str) -> str:
 
 
 def decode(config_map: Mapping[str, Any]) -> Stored:
-    """Read the object. Raises UserError if what is in it is no configuration's."""
+    """Read the object. Raises UserError if the object does not hold a configuration."""
     text = (config_map.get("data") or {}).get(TEXT_KEY)
     packed = (config_map.get("binaryData") or {}).get(VERSIONS_KEY)
     versions = _unpack(packed) if packed else ()
@@ -108,7 +110,7 @@ def decode(config_map: Mapping[str, Any]) -> Stored:
 
 
 def encode(config_map: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
-    """The object with this in it; whatever else it has stays. Raises UserError if the text is too large for one."""
+    """The object with this in it; its other content stays. Raises UserError if the text is too large for one."""
     size = len(stored.text.encode())
     packed = _pack_last(stored.versions[-KEPT:], SIZE_LIMIT - size)
     if packed is None:

@@ -1,4 +1,4 @@
-"""What a configuration means for the jobs that wait: which could start, and which never will."""
+"""The outlook of waiting jobs under a configuration: which could start, and which never will."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ WAITS = "waits"
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job that waits: what it asks for, parts that start together, or why it is not asked for at all."""
+    """A job that waits: its requests, in parts that start together, or why it cannot be asked for."""
 
     name: str
     vc: str
@@ -68,12 +68,12 @@ def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterab
 
 
 def in_turn(found: Mapping[str, Waiting]) -> list[Waiting]:
-    """Those of the highest priority first."""
+    """The jobs by priority, highest first."""
     return sorted(found.values(), key=_turn)
 
 
 def refused_by(access: AccessRules, jobs: Iterable[Waiting]) -> list[Waiting]:
-    """The jobs, with those marked that rules of access refuse. Rules by labels of namespaces refuse none."""
+    """The jobs; the ones that rules of access refuse are marked. Rules by labels of namespaces refuse none."""
     return [job if access.needs_labels else _allowed(access, job) for job in jobs]
 
 
@@ -87,7 +87,7 @@ def _allowed(access: AccessRules, job: Waiting) -> Waiting:
 
 
 def outcomes(jobs: Sequence[Waiting], state: State) -> list[ReportedJob]:
-    """An entry of a report for each job: those tried on `state` in turn, each with the ones before in place.
+    """An entry of a report for each job, tried on `state` in turn, each with the earlier ones in place.
 
     Nothing changes. Cost: a search for each of up to TRIED_ALIKE jobs that ask for the same, and another one in an
     empty cluster if it cannot start.

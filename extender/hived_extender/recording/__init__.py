@@ -1,1 +1,1 @@
-"""Writing every decision down, and deciding anew what was written down."""
+"""Decisions written down, and repeated from that record."""

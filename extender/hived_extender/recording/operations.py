@@ -1,4 +1,4 @@
-"""The operations of a scenario, one for each line: what a recorder writes is what a replay reads (rule 16.1)."""
+"""The operations of a scenario, one for each line: a recorder writes and a replay reads the same (rule 16.1)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,7 +98,7 @@ class Restart(_Op, tag="restart"):
 
 
 class AddBound(_Op, tag="addBound"):
-    """Report a bound pod with this bind info annotation, whatever it says."""
+    """Report a bound pod with this bind info annotation, unchecked."""
 
     pod: str
     node: str

@@ -5,9 +5,9 @@ the first has the header, and a `new` line begins each term of leadership; the p
 A part cannot stand alone, because free lists and reservations depend on the whole history. Pods are named by uid and
 their specs are written out with all defaults, so that a replay sees exactly what the core saw.
 
-When another configuration is taken up without a restart, what its state is built from is written beside the run, as a
-`Draft`; the draft becomes the next part when that state replaces the old one, with a copy of its configuration,
-`RUN.2.yaml` and so on.
+While another configuration is taken up without a restart, the operations that build its state are written beside the
+run, as a `Draft`. The draft becomes the next part when that state replaces the old one, with a copy of its
+configuration, `RUN.2.yaml` and so on.
 
 A line is on its way to the disk before the next event is handled, so a record ends with the event that broke something.
 A record that cannot be written is given up, with an error in the log: recording never stops scheduling.
@@ -47,7 +47,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Operations:
-    """Writes down what a core is told, one line for each operation."""
+    """Writes down the events of a core, one line for each operation."""
 
     _config: str
 
@@ -63,7 +63,7 @@ class Operations:
         self._write(UpdateNode(node=node, old=not is_healthy, new=is_healthy))
 
     def leaves_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int]) -> None:
-        """So many leaf cells of a node cannot be had from now on, those with `known` device indices among them."""
+        """So many leaf cells of a node are lost from now on, the `known` device indices among them."""
         self._write(LoseLeaves(node=node, leaf_type=leaf_type, count=count, known=[*known]))
 
     def scheduled(
@@ -84,7 +84,7 @@ class Operations:
         self._write(Split(group=group, pods=[OnePod(pod.uid, _spec(pod)) for pod in pods]))
 
     def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str) -> None:
-        """A group had reserved cells before this state began; `bind_info` is what its first pod would be bound with."""
+        """A group had reserved cells before this state began; `bind_info` is the one for its first pod."""
         waiting = [OnePod(pod.uid, _spec(pod)) for pod in pods]
         self._write(Reserve(pods=waiting, node=node, bind_info=bind_info))
 
@@ -98,10 +98,10 @@ def _spec(pod: PodRequest) -> msgspec.Raw:
 
 
 class Draft(Operations):
-    """What the core of a configuration to come is told, in a file of its own until `Recorder.take_over`."""
+    """The events of a coming configuration's core, in a file of its own until `Recorder.take_over`."""
 
     def __init__(self, path: Path | None, config: str, config_text: str) -> None:
-        """Nothing is written where `path` is None. `config` is what the copy of the configuration will be called."""
+        """Nothing is written where `path` is None. `config` is the future name of the configuration's copy."""
         self.path = path
         self.config_text = config_text
         self.is_broken = False
@@ -170,14 +170,14 @@ class Recorder(Operations):
             self._file = None
 
     def draft(self, config_text: str) -> Draft:
-        """Where to write what the core of another configuration is told. A file that cannot be made ends the record
-        when the draft is taken over.
+        """A record for the core of another configuration. A file that cannot be made ends the record when the draft is
+        taken over.
         """
         path = None if self._file is None else self._directory / f"{self.run}.draft"
         return Draft(path, self._next_config(), config_text)
 
     def take_over(self, draft: Draft) -> None:
-        """The draft's core takes the place of ours: the record goes on with what that was told."""
+        """The draft's core takes the place of ours: the record goes on with the draft."""
         draft.finish()
         self.configured(draft.config_text)
         if self._file is None or draft.path is None:

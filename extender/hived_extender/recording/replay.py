@@ -1,9 +1,9 @@
-"""Replays a log of operations on a scheduler and records what it did, operation by operation.
+"""Replays a log of operations on a scheduler and records its answers, operation by operation.
 
 A scenario is a JSON-lines file: a header, then one operation per line (docs/replay.md lists them). Its trace has one
-record per operation: what was decided and, if asked for, what changed in the cells and groups. The same scenario
-always gives the same bytes. The scheduler is anything with the few methods of `Scheduler`, so that the core and the
-tests' oracle are driven by one program.
+record per operation: the decision and, if asked for, the changes in the cells and groups. The same scenario always
+gives the same bytes. The scheduler is anything with the few methods of `Scheduler`, so that the core and the tests'
+oracle are driven by one program.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ _BESIDE = "beside"
 
 
 class Scheduler(Protocol):
-    """What a replay needs of a scheduler; the methods raise UserError where an operation is refused."""
+    """A scheduler as a replay needs it; the methods raise UserError where an operation is refused."""
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class Scheduler(Protocol):
         """Take one event in."""
 
     def plan(self, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None) -> list[Decision]:
-        """What would be decided of each pod, one after the other, with those before bound; changes nothing."""
+        """The decision for each pod in turn, with earlier ones bound; changes nothing."""
 
     def snapshot(self) -> Snapshot:
         """The non-default physical cells, virtual cells and groups (rule 16.2)."""
@@ -104,7 +104,7 @@ class CoreScheduler:
         return scheduler.handle(self.state, event)
 
     def plan(self, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None) -> list[Decision]:
-        """What would be decided of each pod, one after the other, with those before bound; changes nothing."""
+        """The decision for each pod in turn, with earlier ones bound; changes nothing."""
         return scheduler.plan_together(self.state, pods, suggested)
 
     def snapshot(self) -> Snapshot:
@@ -112,7 +112,7 @@ class CoreScheduler:
         return status.snapshot(self.state)
 
     def inspect(self, what: str) -> Any:
-        """What the service's inspect paths answer; UserError if `what` names nothing."""
+        """The answer of the service's inspect paths; UserError if `what` names nothing."""
         kind, _, name = what.partition(":")
         match kind:
             case "groups":
@@ -180,7 +180,7 @@ class Replay:
         return self._scheduler
 
     def placed(self) -> dict[str, tuple[PodRequest, BindInfo]]:
-        """The pods that are bound, by uid: what each asked for, and where it was bound."""
+        """The bound pods, by uid: each one's request, and its binding."""
         return {
             pod: (_request(pod, texts), annotations.bind_info(texts))
             for pod, texts in self._bound.items()
@@ -188,7 +188,7 @@ class Replay:
         }
 
     def waiting(self) -> list[PodRequest]:
-        """What the other pods ask for that were seen and are not gone."""
+        """The requests of the other pods that were seen and are not gone."""
         return [request for pod, request in self._pods.items() if request is not None and pod not in self._bound]
 
     def run(self, operations: Iterable[tuple[int, Operation]], file: str = "scenario") -> Iterator[Json]:
@@ -303,7 +303,7 @@ class Replay:
                 self._bound.pop(pod)
                 self._pods.pop(pod, None)
         self._pods |= parts
-        for one, info in zip(operation.pods, infos, strict=False):  # none if those pods are unknown by now
+        for one, info in zip(operation.pods, infos, strict=False):  # none if the pods are unknown by now
             spec = {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()}
             self._bound[one.pod] = spec | annotations.bind_annotations(info)
         return {"kind": "ok"}
@@ -365,7 +365,7 @@ class Replay:
 
 
 def _request(pod: str, texts: dict[str, str]) -> PodRequest:
-    """What a pod asks for: its annotation, and the group that the service wants it beside, which has no annotation."""
+    """The request of a pod: its annotation, and the group that the service wants it beside, which has no annotation."""
     request = annotations.pod_request(pod, pod, NAMESPACE, texts, ignores_by_default=True)
     if _BESIDE not in texts[annotations.SCHEDULING_SPEC]:
         return request
@@ -381,7 +381,7 @@ def _requests(pods: Iterable[OnePod]) -> dict[str, PodRequest]:
 
 
 def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[NodeHealthChanged | LeavesLost]:
-    """What an operation on nodes tells the scheduler; `updateNode` says nothing if nothing changed."""
+    """The events of an operation on nodes; `updateNode` has none if nothing changed."""
     match operation:
         case AddNodes():
             for node in configured if operation.nodes is None else operation.nodes:

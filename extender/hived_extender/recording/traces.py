@@ -1,4 +1,4 @@
-"""The records of a trace: what was decided, and what changed (rule 16.2). Equal records are equal bytes."""
+"""The records of a trace: decisions, and changes (rule 16.2). Equal records are equal bytes."""
 
 import hashlib
 from collections.abc import Mapping
@@ -68,6 +68,6 @@ def hash_map(entries: Mapping[str, Any]) -> str:
 
 
 def diff_maps(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
-    """Entries that are new or changed, and None for those that are gone."""
+    """Entries that are new or changed, and None for entries that are gone."""
     changed: Json = {key: value for key, value in after.items() if before.get(key) != value}
     return changed | {key: None for key in before if key not in after}
