@@ -9,7 +9,7 @@ from hived_config.chains import Chain
 from hived_config.division import chains_of, depth_of
 from hived_config.reader import closest
 
-Place = tuple[str, int]
+CellTypePlace = tuple[str, int]
 """A chain and a depth in it: one cell type, however its path is written."""
 
 
@@ -17,21 +17,21 @@ Place = tuple[str, int]
 class Promise:
     """`count` cells of the type at a place; `path` is how the type is written."""
 
-    place: Place
+    place: CellTypePlace
     path: str
     count: int
 
 
-def place_of(chains: Mapping[str, Chain], path: str) -> Place:
+def place_of(chains: Mapping[str, Chain], path: str) -> CellTypePlace:
     """The place of a sound dotted path."""
     name = path.split(".", 1)[0]
     return name, depth_of(chains[name], path)
 
 
-def counts_of(cluster: ClusterSpec, vc: str) -> dict[Place, int]:
+def counts_of(cluster: ClusterSpec, vc: str) -> dict[CellTypePlace, int]:
     """How many cells of each place a VC is promised, without its pinned cells; none for a VC that does not exist."""
     chains = chains_of(cluster)
-    counts: dict[Place, int] = {}
+    counts: dict[CellTypePlace, int] = {}
     for cell in cluster.virtual_clusters[vc].virtual_cells if vc in cluster.virtual_clusters else ():
         place = place_of(chains, cell.cell_type)
         counts[place] = counts.get(place, 0) + cell.cell_count

@@ -7,9 +7,9 @@ import yaml
 
 from hived_config.chains import Chain
 from hived_config.generating.cells import PLACEHOLDER
-from hived_config.generating.edits import NewCell
 from hived_config.generating.naming import Names
-from hived_config.generating.places import Trees
+from hived_config.generating.node_places import Trees
+from hived_config.generating.writing import NewCell
 
 Newcomer = tuple[tuple[str, ...], str]
 """A node to come: what it stands in below the cell in question, one group for each level or none, and its name."""

@@ -22,7 +22,7 @@ from hived_config.errors import ConfigError
 from hived_config.generating.machines import (
     CPU_PRODUCT,
     NVIDIA_GPU,
-    Found,
+    FoundMachines,
     Machine,
     counted,
     in_order,
@@ -61,7 +61,7 @@ def read_layout(
     reserved_memory_mib: float = RESERVED_MEMORY_MIB,
     with_cpus: bool = False,
     levels: Sequence[str] = (),
-) -> Found:
+) -> FoundMachines:
     """The workers of a layout, by name; workers without devices are left out, or become cells of one CPU each.
 
     A machine stands in the groups that its own keys say, named as the `levels`: OpenPAI ignores keys such as `rack`.
@@ -98,7 +98,7 @@ def read_layout(
     if mistakes:
         raise ConfigError(mistakes)
     notes = [f"{counted(len(without), 'worker')} left out, without devices: {listed(without)}"] if without else []
-    return Found(tuple(in_order(machines.values())), tuple(notes))
+    return FoundMachines(tuple(in_order(machines.values())), tuple(notes))
 
 
 def _read_sku(reader: Reader, node: yaml.Node) -> _Sku:

@@ -55,7 +55,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundMachines:
     """The machines that a source tells of, and notes on them for people."""
 
     machines: tuple[Machine, ...]

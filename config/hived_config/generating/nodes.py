@@ -9,7 +9,7 @@ from hived.errors import UserError
 from hived_config.generating.machines import (
     CPU_PRODUCT,
     NVIDIA_GPU,
-    Found,
+    FoundMachines,
     Machine,
     counted,
     listed,
@@ -79,7 +79,7 @@ class _Notes:
                 yield f"{counted(len(names), 'node')} {text}: {listed(names)}"
 
 
-def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = None) -> Found:
+def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = None) -> FoundMachines:
     """The machines among the nodes, by name, and notes on the others for people.
 
     Nodes without devices are left out, and so are nodes of the control plane that no pod may run on. Raises UserError
@@ -94,7 +94,7 @@ def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = No
             machine = _machine(node, reading, notes)
             if machine is not None:
                 machines.append(machine)
-    return Found(tuple(machines), tuple(notes.told()))
+    return FoundMachines(tuple(machines), tuple(notes.told()))
 
 
 def name_of(node: Mapping[str, Any]) -> str:

@@ -7,22 +7,26 @@ tree, filled up with placeholders. Only addresses are written and trees appended
 everything else stay as they are, byte by byte. Syncing twice changes nothing the second time.
 """
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import yaml
+
 from hived.errors import InvariantError, UserError
 from hived_config.chains import Chain
 from hived_config.generating.cells import PLACEHOLDER
-from hived_config.generating.edits import NewCell, appending, renaming
+from hived_config.generating.chain_finder import ChainFinder, aligned
 from hived_config.generating.growth import Growth, node_names
-from hived_config.generating.kinds import Kinds, aligned
 from hived_config.generating.machines import Machine, counted, listed, natural_key
 from hived_config.generating.naming import Names
+from hived_config.generating.node_places import NodeGroup, NodePlace, read_trees
 from hived_config.generating.nodes import Reading, labels_of, machines_of, name_of
-from hived_config.generating.places import Group, Place, read_trees
+from hived_config.generating.writing import NewCell, block, flow, scalar
 from hived_config.loader import Configuration, load_text
 from hived_config.text.splices import EditedText, Splice, UneditableError
+from hived_config.text.written import Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +67,13 @@ def synced(
     work.place_newcomers()
     for node_type, count in (at_least or {}).items():
         work.make_room(node_type, count)
-    edits = work.edits()
-    if not edits:
-        return Synced(text, (), tuple(work.notes()))
     try:
-        after = edited.apply(edits).whole
+        edits = work.edits()
+        after = edited.apply(edits).whole if edits else text
     except UneditableError as error:
         raise UserError(f"{file}: found {error}, so it cannot be edited in place; write it in a plainer way") from error
-    _check(before, load_text(after, file, lenient=True, environ={}))
+    if edits:
+        _check(before, load_text(after, file, lenient=True, environ={}))
     return Synced(after, tuple(work.changes), tuple(work.notes()))
 
 
@@ -90,6 +93,15 @@ class _Told:
     ambiguous: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     gone_unwritten: list[str] = field(default_factory=list)
+
+
+def _renaming(text: str, node: yaml.ScalarNode, name: str) -> Splice:
+    """Write another name for a scalar, in quotes like its own if it has some."""
+    start, stop = node.start_mark.index, node.end_mark.index
+    mark = text[start : start + 1]
+    if mark == '"':
+        return Splice(start, stop, json.dumps(name, ensure_ascii=False))
+    return Splice(start, stop, "'" + name.replace("'", "''") + "'" if mark == "'" else scalar(name))
 
 
 class _Sync:
@@ -112,14 +124,14 @@ class _Sync:
         self._labels = {name_of(node): labels_of(node) for node in nodes}
         self._kept = in_use
         self._places = list(self._trees.places())
-        self._kinds = Kinds(configuration, self._places, self._machines)
+        self._finder = ChainFinder(configuration, self._places, self._machines)
         self._names = Names([*self._labels, *(place.name for place in self._places), *self._trees.addresses()])
         self._growth = Growth(self._trees, self._names)
-        self._renamed: dict[Place | Group, str] = {}
+        self._renamed: dict[NodePlace | NodeGroup, str] = {}
         self._new: list[NewCell] = []
         self._told = _Told()
-        self._indexes: dict[tuple[Group, int], dict[str, Group]] = {}
-        self._vacancies: dict[Group, Iterator[Place]] = {}
+        self._indexes: dict[tuple[NodeGroup, int], dict[str, NodeGroup]] = {}
+        self._vacancies: dict[NodeGroup, Iterator[NodePlace]] = {}
 
     # ---- nodes that are not in the file
 
@@ -145,7 +157,7 @@ class _Sync:
 
     def _chains_for(self, machine: Machine) -> list[Chain]:
         """The chains that a machine can be in, best first: chains with as many levels as it has groups."""
-        chains, problem = self._kinds.chains_for(machine, self._labels[machine.name])
+        chains, problem = self._finder.chains_for(machine, self._labels[machine.name])
         if problem:
             names = self._told.ambiguous if chains else self._told.unknown
             names.append(machine.name)
@@ -154,12 +166,12 @@ class _Sync:
         exact = [chain for chain in chains if chain.node_depth == depth]
         return exact if exact and depth else chains
 
-    def _vacancy(self, chain: Chain, machine: Machine) -> Place | None:
+    def _vacancy(self, chain: Chain, machine: Machine) -> NodePlace | None:
         """A place of the chain for a machine, of a placeholder before that of a gone node; None if there is none."""
         groups = aligned(chain, machine)
         if groups is None:
             return None
-        group: Group | None = self._trees.tops[chain.name]
+        group: NodeGroup | None = self._trees.tops[chain.name]
         for depth, name in enumerate(groups):
             assert group is not None
             group = self._index(group, depth, chain).get(name) or self._adopt(group, depth, name, chain)
@@ -167,28 +179,28 @@ class _Sync:
                 return None
         return next(self._vacant(group), None) if group else None
 
-    def _vacant(self, group: Group) -> Iterator[Place]:
+    def _vacant(self, group: NodeGroup) -> Iterator[NodePlace]:
         """The vacant places in a group, each once."""
         if group not in self._vacancies:
             every = [place for place in group.every_place() if self._is_vacant(place)]
             self._vacancies[group] = iter(sorted(every, key=lambda place: not place.is_placeholder))
         return (place for place in self._vacancies[group] if place not in self._renamed)
 
-    def _is_vacant(self, place: Place) -> bool:
+    def _is_vacant(self, place: NodePlace) -> bool:
         is_there = place.name in self._labels or place.name in self._kept
         return place.scalar is not None and not is_there and place not in self._renamed
 
-    def _index(self, parent: Group, depth: int, chain: Chain) -> dict[str, Group]:
+    def _index(self, parent: NodeGroup, depth: int, chain: Chain) -> dict[str, NodeGroup]:
         """The groups in `parent` by their name: the labels of their nodes give it, or else their address."""
         key = (parent, depth)
         if key not in self._indexes:
-            index: dict[str, Group] = {}
+            index: dict[str, NodeGroup] = {}
             for group in parent.groups:
                 index.setdefault(self._label(group, depth, chain), group)
             self._indexes[key] = index
         return self._indexes[key]
 
-    def _label(self, group: Group, depth: int, chain: Chain) -> str:
+    def _label(self, group: NodeGroup, depth: int, chain: Chain) -> str:
         for place in group.every_place():
             machine = self._machines.get(place.name)
             groups = None if machine is None else aligned(chain, machine)
@@ -196,7 +208,7 @@ class _Sync:
                 return groups[depth]
         return group.address
 
-    def _adopt(self, parent: Group, depth: int, name: str, chain: Chain) -> Group | None:
+    def _adopt(self, parent: NodeGroup, depth: int, name: str, chain: Chain) -> NodeGroup | None:
         """Give a group of nothing but placeholders to a group of nodes that the file does not have yet."""
         for group in parent.groups:
             is_free = group not in self._renamed and (group.scalar is not None or not group.address)
@@ -208,11 +220,11 @@ class _Sync:
                 return group
         return None
 
-    def _new_address(self, parent: Group, name: str) -> str:
+    def _new_address(self, parent: NodeGroup, name: str) -> str:
         """An address for a group, made up only if the name is in use: cells side by side have one each."""
         return Names(self._renamed.get(group, group.address) for group in parent.groups).new(name)
 
-    def _take(self, place: Place, machine: Machine) -> None:
+    def _take(self, place: NodePlace, machine: Machine) -> None:
         self._renamed[place] = machine.name
         self.changes.append(f"{machine.name} takes the place of {place.name} ({place.node_type})")
 
@@ -262,9 +274,12 @@ class _Sync:
     def edits(self) -> list[Splice]:
         """The changes of the text."""
         edits = [
-            renaming(self._text, cell.scalar, name) for cell, name in self._renamed.items() if cell.scalar is not None
+            _renaming(self._text, cell.scalar, name) for cell, name in self._renamed.items() if cell.scalar is not None
         ]
-        return [*edits, appending(self._text, self._trees.cells, self._new)] if self._new else edits
+        if not self._new:
+            return edits
+        lines = [line for cell in self._new for line in block(cell, "")]
+        return [*edits, *Written(self._text).add(self._trees.cells, lines, ", ".join(map(flow, self._new)))]
 
     def notes(self) -> Iterator[str]:
         """Notes for people."""
@@ -272,7 +287,7 @@ class _Sync:
         different: dict[str, str] = {}
         for place in self._places:
             machine = self._machines.get(place.name)
-            if machine is not None and self._kinds.is_different(place, machine) and place.name not in different:
+            if machine is not None and self._finder.is_different(place, machine) and place.name not in different:
                 different[place.name] = f"{place.name} ({machine.device_count})"
         for names, text in (
             (told.gone, "of the file not in the cluster, their places kept"),

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from hived.errors import UserError
 from hived_config.generating.inner import inner_of
-from hived_config.generating.machines import Found, Inner, Machine, counted, in_order, listed
+from hived_config.generating.machines import FoundMachines, Inner, Machine, counted, in_order, listed
 from hived_config.generating.matrix import parse_matrix
 
 
@@ -32,7 +32,7 @@ class Topology:
         return not self.pattern or self.pattern == machine.product or fnmatchcase(machine.name, self.pattern)
 
 
-def with_topologies(machines: Iterable[Machine], topologies: Sequence[Topology]) -> Found:
+def with_topologies(machines: Iterable[Machine], topologies: Sequence[Topology]) -> FoundMachines:
     """The machines with their insides; of several topologies for one machine the last counts.
 
     A topology with another number of GPUs than the machine has devices does not apply to it.
@@ -49,10 +49,10 @@ def with_topologies(machines: Iterable[Machine], topologies: Sequence[Topology])
         elif other:
             devices = counted(topology.device_count, "GPU")
             notes.append(f"{topology.file}: {devices}, so it does not apply to {listed(other)}")
-    return Found(tuple(replace(each, inner=inner.get(each.name, each.inner)) for each in ordered), tuple(notes))
+    return FoundMachines(tuple(replace(each, inner=inner.get(each.name, each.inner)) for each in ordered), tuple(notes))
 
 
-def machines_of_topologies(topologies: Sequence[Topology], product: str) -> Found:
+def machines_of_topologies(topologies: Sequence[Topology], product: str) -> FoundMachines:
     """The machines that topologies name, if there is nothing else to learn of them from. Raises UserError."""
     for topology in topologies:
         if not topology.pattern or set("*?[") & set(topology.pattern):

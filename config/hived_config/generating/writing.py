@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from hived_config.generating.cells import Cell, Shape, TypeNames
 from hived_config.generating.machines import NVIDIA_GPU, Machine
@@ -17,22 +18,32 @@ DEFAULT_NAMESPACE = "default"
 _WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 
 
+@dataclass(frozen=True, slots=True)
+class NewCell:
+    """A cell to be written; a node is written on one line, with everything below it."""
+
+    address: str = ""
+    cell_type: str = ""
+    children: tuple["NewCell", ...] = ()
+    is_node: bool = False
+
+
 def scalar(text: str) -> str:
     """A text as every YAML reader takes it for a text, in quotes where it could be taken for something else."""
     return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
 
 
-def device_children(shape: Shape, devices: Sequence[int]) -> str:
-    """The children of a node in flow style, spelled out only if its devices are not in order; else ""."""
-    if not devices or list(devices) == list(range(shape.count)):
-        return ""
-    cells = [f"{{cellAddress: {device}}}" for device in devices]
+def _device_cells(shape: Shape, devices: Sequence[int]) -> tuple[NewCell, ...]:
+    """The children of a node, spelled out only if its devices are not in order."""
+    if list(devices) == list(range(len(devices))):
+        return ()
+    cells = [NewCell(str(device)) for device in devices]
     below = 1
     for _, size in shape.inner:
         ratio = size // below
-        cells = [f"{{cellChildren: [{', '.join(cells[at : at + ratio])}]}}" for at in range(0, len(cells), ratio)]
+        cells = [NewCell(children=tuple(cells[at : at + ratio])) for at in range(0, len(cells), ratio)]
         below = size
-    return f"[{', '.join(cells)}]"
+    return tuple(cells)
 
 
 def sku_lines(machines: Sequence[Machine], names: TypeNames) -> Iterator[str]:
@@ -74,29 +85,51 @@ def _type_line(name: str, child: str, count: int, more: str = "") -> str:
     return f"    {scalar(name)}: {{childCellType: {scalar(child)}, childCellNumber: {count}{more}}}"
 
 
-def node_line(address: str, children: str = "", cell_type: str = "") -> str:
-    """A node as one line in flow style."""
-    fields = [f"cellType: {scalar(cell_type)}"] if cell_type else []
-    fields.append(f"cellAddress: {scalar(address)}")
-    if children:
-        fields.append(f"cellChildren: {children}")
-    return f"- {{{', '.join(fields)}}}"
-
-
-def cell_lines(cell: Cell, names: TypeNames, indent: str = "  ", is_top: bool = True) -> Iterator[str]:
-    """A cell and everything above the devices below it."""
-    cell_type = names.cells[cell.shape] if is_top else ""
+def new_cell(cell: Cell, cell_type: str = "") -> NewCell:
+    """A cell as it is written; only top cells have a type."""
     if cell.shape.child is None:
-        yield indent + node_line(cell.address, device_children(cell.shape, cell.devices), cell_type)
+        return NewCell(cell.address, cell_type, _device_cells(cell.shape, cell.devices), is_node=True)
+    return NewCell(cell.address, cell_type, tuple(map(new_cell, cell.children)))
+
+
+def flow(cell: NewCell) -> str:
+    """A cell in flow style, every text in quotes: so it is JSON as well."""
+    fields = []
+    if cell.cell_type:
+        fields.append(f'"cellType": {json.dumps(cell.cell_type)}')
+    if cell.address:
+        fields.append(f'"cellAddress": {json.dumps(cell.address, ensure_ascii=False)}')
+    if cell.children:
+        fields.append(f'"cellChildren": [{", ".join(map(flow, cell.children))}]')
+    return "{" + ", ".join(fields) + "}"
+
+
+def block(cell: NewCell, indent: str) -> Iterator[str]:
+    """A cell as lines."""
+    if cell.is_node:
+        yield f"{indent}- {_compact(cell)}"
         return
-    if is_top:
-        yield f"{indent}- cellType: {scalar(cell_type)}"
-        yield f"{indent}  cellAddress: {scalar(cell.address)}"
-    else:
-        yield f"{indent}- cellAddress: {scalar(cell.address)}"
-    yield f"{indent}  cellChildren:"
+    fields = []
+    if cell.cell_type:
+        fields.append(f"cellType: {scalar(cell.cell_type)}")
+    if cell.address:
+        fields.append(f"cellAddress: {scalar(cell.address)}")
+    fields.append("cellChildren:")
+    for i, line in enumerate(fields):
+        yield f"{indent}{'  ' if i else '- '}{line}"
     for child in cell.children:
-        yield from cell_lines(child, names, f"{indent}  ", is_top=False)
+        yield from block(child, f"{indent}  ")
+
+
+def _compact(cell: NewCell) -> str:
+    """A node in flow style; devices are numbers."""
+    fields = [f"cellType: {scalar(cell.cell_type)}"] if cell.cell_type else []
+    if cell.address:
+        address = cell.address if cell.address.isdecimal() and not cell.is_node else scalar(cell.address)
+        fields.append(f"cellAddress: {address}")
+    if cell.children:
+        fields.append(f"cellChildren: [{', '.join(map(_compact, cell.children))}]")
+    return "{" + ", ".join(fields) + "}"
 
 
 def vc_lines(shared: Mapping[str, Iterable[Allotment]], names: TypeNames) -> Iterator[str]:
@@ -136,6 +169,6 @@ def document(comment: Iterable[str], machines: Sequence[Machine], tops: Sequence
     ]
     lines.append("  physicalCells:")
     for top in tops:
-        lines += cell_lines(top, names)
+        lines += block(new_cell(top, names.cells[top.shape]), "  ")
     lines += ["virtualClusters:", *vc_lines(shared, names)]
     return "\n".join(lines) + "\n"

@@ -9,9 +9,9 @@ from hived_config.document import compose
 from hived_config.errors import ConfigError
 from hived_config.loader import load_text
 from hived_config.openpai import inner_scalar
-from hived_config.promises import Place, counts_of
+from hived_config.promises import CellTypePlace, counts_of
 
-Wanted = Mapping[str, Mapping[Place, int] | None]
+Wanted = Mapping[str, Mapping[CellTypePlace, int] | None]
 """By virtual cluster, how many cells of which place it shall be promised; None for one that shall be gone."""
 
 
@@ -38,7 +38,7 @@ def check_edit(before: str, after: str, file: str, wanted: Wanted) -> None:
             raise _refusal(file, wanted)
 
 
-def _given(counts: Mapping[Place, int]) -> dict[Place, int]:
+def _given(counts: Mapping[CellTypePlace, int]) -> dict[CellTypePlace, int]:
     return {place: count for place, count in counts.items() if count}
 
 

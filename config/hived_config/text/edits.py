@@ -12,7 +12,7 @@ from hived.specs import ClusterSpec
 from hived_config.division import chains_of
 from hived_config.document import gc_paused
 from hived_config.loader import load_text
-from hived_config.promises import Place, Promise, counts_of, resolve, suggest
+from hived_config.promises import CellTypePlace, Promise, counts_of, resolve, suggest
 from hived_config.text.edit_checks import check_edit
 from hived_config.text.vc_text import VcText
 
@@ -89,8 +89,8 @@ def _load(text: str, file: str) -> ClusterSpec:
     return load_text(text, file, lenient=True, environ={}).cluster
 
 
-def _resolve_all(cluster: ClusterSpec, cells: Mapping[str, int]) -> dict[Place, Promise]:
-    promises: dict[Place, Promise] = {}
+def _resolve_all(cluster: ClusterSpec, cells: Mapping[str, int]) -> dict[CellTypePlace, Promise]:
+    promises: dict[CellTypePlace, Promise] = {}
     for cell_type, count in cells.items():
         meant = resolve(cluster, cell_type)
         if count < 0:

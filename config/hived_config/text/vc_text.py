@@ -8,7 +8,7 @@ import yaml
 
 from hived_config.chains import Chain
 from hived_config.errors import ConfigError, Mistake
-from hived_config.promises import Place, Promise, place_of
+from hived_config.promises import CellTypePlace, Promise, place_of
 from hived_config.reader import Reader
 from hived_config.text.splices import EditedText, Splice, UneditableError
 from hived_config.text.written import Written, is_alias, is_flow, scalar
@@ -177,7 +177,7 @@ class VcText:
             raise self._refusal(field.key, vc, f"{_CELLS} that are merged from elsewhere")
         return None
 
-    def _entries(self, vc: str, place: Place) -> list[int]:
+    def _entries(self, vc: str, place: CellTypePlace) -> list[int]:
         """Which entries of `virtualCells` promise cells of a place."""
         cells = self._cells(vc)
         entries = []

@@ -13,7 +13,7 @@ from hived_cli.config.helpers.machines import Connect, nodes_of, reads_machines,
 from hived_config.document import read_text
 from hived_config.generating.generate import Generated, generated
 from hived_config.generating.layout import RESERVED_CPU, RESERVED_MEMORY_MIB, read_layout
-from hived_config.generating.machines import Found
+from hived_config.generating.machines import FoundMachines
 from hived_config.generating.nodes import Reading, machines_of
 from hived_config.generating.shares import Shares
 from hived_config.generating.topologies import Topology, machines_of_topologies, with_topologies
@@ -113,7 +113,7 @@ def _found(
     connect: Connect,
     nodes_file: Path | None,
     reserved: tuple[float | None, float | None],
-) -> tuple[Found, str]:
+) -> tuple[FoundMachines, str]:
     """The machines, and what they come from. Raises UsageError for more than one such thing, or none."""
     if sum(map(bool, (layout, offline, nodes_file))) > 1:
         raise click.UsageError("expected one of --layout, --nodes and --offline")
@@ -126,10 +126,10 @@ def _found(
     else:
         found, source = machines_of(nodes_of(nodes_file, connect), reading), "a Kubernetes cluster"
     inner = with_topologies(found.machines, topologies)
-    return Found(inner.machines, (*found.notes, *inner.notes)), source
+    return FoundMachines(inner.machines, (*found.notes, *inner.notes)), source
 
 
-def _of_layout(layout: Path, reading: Reading, cpu: float | None, memory_mib: float | None) -> Found:
+def _of_layout(layout: Path, reading: Reading, cpu: float | None, memory_mib: float | None) -> FoundMachines:
     file = click.format_filename(layout)
     return read_layout(
         read_text(layout, file),

@@ -143,7 +143,7 @@ class Connection:
         self._port.drop(self, reason)
 
 
-class Crowd:
+class ConnectionCounts:
     """The connections of a port, or of one address there; the oldest come first in `fresh` and `idle`."""
 
     def __init__(self, most: int, most_quiet: int) -> None:
@@ -185,8 +185,8 @@ class Port:
         self._context = context
         self._on_drop = on_drop
         self._all: set[Connection] = set()
-        self._crowd = Crowd(limits.most, limits.most_quiet)
-        self._by_address: dict[str, Crowd] = {}
+        self._crowd = ConnectionCounts(limits.most, limits.most_quiet)
+        self._by_address: dict[str, ConnectionCounts] = {}
         self._openings: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._unlogged: Counter[str] = Counter()
@@ -249,7 +249,7 @@ class Port:
             with suppress(OSError):  # the transport to be has this socket, and learns so that it is over
                 connection.socket.shutdown(socket.SHUT_RDWR)
 
-    def _crowds(self, connection: Connection) -> tuple[Crowd, Crowd]:
+    def _crowds(self, connection: Connection) -> tuple[ConnectionCounts, ConnectionCounts]:
         return self._crowd, self._by_address[connection.address]
 
     # Accepting
@@ -278,7 +278,7 @@ class Port:
             self.loop.add_reader(self._listener, self._accept)
 
     def _admit(self, accepted: socket.socket, address: str) -> None:
-        of_address = self._by_address.get(address) or Crowd(
+        of_address = self._by_address.get(address) or ConnectionCounts(
             math.ceil(self.limits.most * ADDRESS_SHARE), math.ceil(self.limits.most_quiet * ADDRESS_SHARE)
         )
         if not (self._make_room(of_address) and self._make_room(self._crowd)):
@@ -296,7 +296,7 @@ class Port:
         self._openings.add(opening)
         opening.add_done_callback(self._openings.discard)
 
-    def _make_room(self, crowd: Crowd) -> bool:
+    def _make_room(self, crowd: ConnectionCounts) -> bool:
         """False if nobody can go."""
         while crowd.is_full:
             victim = crowd.first_to_go()

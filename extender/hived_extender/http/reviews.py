@@ -164,7 +164,7 @@ class _AccessReview(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Generic[V]):
+class _Remembered(Generic[V]):
     value: V
     until: float
 
@@ -173,17 +173,17 @@ class _Memory(Generic[K, V]):
     """A bounded table whose entries end; the oldest make room. For any thread."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[K, _Kept[V]] = OrderedDict()
+        self._kept: OrderedDict[K, _Remembered[V]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, key: K) -> _Kept[V] | None:
+    def find(self, key: K) -> _Remembered[V] | None:
         kept = self._kept.get(key)
         return kept if kept is not None and time.monotonic() < kept.until else None
 
     def keep(self, key: K, value: V, seconds: float) -> None:
         with self._lock:
             self._kept.pop(key, None)
-            self._kept[key] = _Kept(value, time.monotonic() + seconds)
+            self._kept[key] = _Remembered(value, time.monotonic() + seconds)
             if len(self._kept) > REMEMBERED_COUNT:
                 self._kept.popitem(last=False)
 

@@ -15,7 +15,7 @@ from hived_extender.service.core import Core
 from hived_extender.service.devices.losses import Losses
 from hived_extender.service.state_inputs import StateInputs, in_replay_order
 
-Told = dict[str, UserError]
+Errors = dict[str, UserError]
 
 
 class Successor:
@@ -25,8 +25,8 @@ class Successor:
 
     def __init__(self, spec: ClusterSpec, draft: Draft | None = None, rules: PodRules | None = None) -> None:
         """Cost O(cells). `draft` is where its events are recorded."""
-        self.unaccounted: Told = {}
-        self.lost: Told = {}
+        self.unaccounted: Errors = {}
+        self.lost: Errors = {}
         self.core = Core(spec, draft, _nothing, _nothing)
         self.losses = Losses(self.core.state.topology, spec, rules or PodRules())
         self._draft = draft

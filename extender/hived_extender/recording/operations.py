@@ -106,7 +106,7 @@ class AddBound(_Op, tag="addBound"):
     bind_info: str = ""
 
 
-class OnePod(msgspec.Struct):
+class NamedPod(msgspec.Struct):
     """One of several pods that an operation names."""
 
     pod: str
@@ -117,13 +117,13 @@ class Split(_Op, tag="split"):
     """Report that the pods of an allocated group go on as groups of their own, one per slot."""
 
     group: str
-    pods: list[OnePod]
+    pods: list[NamedPod]
 
 
 class Reserve(_Op, tag="reserve"):
     """Report that a group had reserved the cells of this bind info annotation, and that these pods of it wait."""
 
-    pods: list[OnePod]
+    pods: list[NamedPod]
     node: str = ""
     bind_info: str = ""
 
@@ -131,7 +131,7 @@ class Reserve(_Op, tag="reserve"):
 class Plan(_Op, tag="plan"):
     """Ask where several pods could run at once; nothing is carried out."""
 
-    pods: list[OnePod]
+    pods: list[NamedPod]
     suggested: Names = "all"
 
 

@@ -29,8 +29,8 @@ from hived_extender.recording.operations import (
     Delete,
     Header,
     LoseLeaves,
+    NamedPod,
     New,
-    OnePod,
     Operation,
     Reserve,
     Schedule,
@@ -81,11 +81,11 @@ class Operations:
 
     def split(self, group: str, pods: Sequence[PodRequest]) -> None:
         """The pods of an allocated group go on as groups of their own, one per slot."""
-        self._write(Split(group=group, pods=[OnePod(pod.uid, _spec(pod)) for pod in pods]))
+        self._write(Split(group=group, pods=[NamedPod(pod.uid, _spec(pod)) for pod in pods]))
 
     def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str) -> None:
         """A group had reserved cells before this state began; `bind_info` is the one for its first pod."""
-        waiting = [OnePod(pod.uid, _spec(pod)) for pod in pods]
+        waiting = [NamedPod(pod.uid, _spec(pod)) for pod in pods]
         self._write(Reserve(pods=waiting, node=node, bind_info=bind_info))
 
     def deleted(self, uid: str) -> None:

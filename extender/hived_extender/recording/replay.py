@@ -41,8 +41,8 @@ from hived_extender.recording.operations import (
     DeleteNode,
     Inspect,
     LoseLeaves,
+    NamedPod,
     New,
-    OnePod,
     Operation,
     Plan,
     Reserve,
@@ -375,7 +375,7 @@ def _request(pod: str, texts: dict[str, str]) -> PodRequest:
     return request
 
 
-def _requests(pods: Iterable[OnePod]) -> dict[str, PodRequest]:
+def _requests(pods: Iterable[NamedPod]) -> dict[str, PodRequest]:
     texts = {one.pod: {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()} for one in pods}
     return {pod: _request(pod, text) for pod, text in texts.items()}
 

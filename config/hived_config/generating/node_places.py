@@ -12,15 +12,15 @@ from hived_config.reader import Reader
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class NodeGroup:
     """A cell above the nodes. `scalar` is its address in the text, None if that is not written or not its alone."""
 
     address: str
     scalar: yaml.ScalarNode | None
-    groups: list["Group"] = field(default_factory=list)
-    places: list["Place"] = field(default_factory=list)
+    groups: list["NodeGroup"] = field(default_factory=list)
+    places: list["NodePlace"] = field(default_factory=list)
 
-    def every_place(self) -> Iterator["Place"]:
+    def every_place(self) -> Iterator["NodePlace"]:
         """The nodes in it, in file order."""
         yield from self.places
         for group in self.groups:
@@ -28,7 +28,7 @@ class Group:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class NodePlace:
     """A cell at node level. `scalar` is the node's name in the text, None if that is not written or not its alone;
     `children` its cells, None if not written. `is_generated`: the name follows from where the cell stands.
     """
@@ -62,10 +62,10 @@ class Trees:
     """
 
     chains: Mapping[str, Chain]
-    tops: Mapping[str, Group]
+    tops: Mapping[str, NodeGroup]
     cells: yaml.SequenceNode
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[NodePlace]:
         """Every node, chain by chain."""
         for top in self.tops.values():
             yield from top.every_place()
@@ -87,7 +87,7 @@ def read_trees(text: str, file: str) -> Trees:
     cells = _value(reader, physical, "physicalCells")
     assert isinstance(cells, yaml.SequenceNode)
     chains: dict[str, Chain] = {}
-    tops: dict[str, Group] = {}
+    tops: dict[str, NodeGroup] = {}
     walk = _Walk(reader)
     for index, item in enumerate(cells.value):
         top_type = _value(reader, item, "cellType")
@@ -95,7 +95,7 @@ def read_trees(text: str, file: str) -> Trees:
         chain = types.chain(top_type.value, item)
         assert chain is not None
         chains.setdefault(chain.name, chain)
-        walk.read(item, chain, 0, index, tops.setdefault(chain.name, Group("", None)))
+        walk.read(item, chain, 0, index, tops.setdefault(chain.name, NodeGroup("", None)))
     return Trees(chains, tops, cells)
 
 
@@ -108,9 +108,9 @@ class _Walk:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._owners: dict[int, Group | Place] = {}
+        self._owners: dict[int, NodeGroup | NodePlace] = {}
 
-    def read(self, node: yaml.Node, chain: Chain, depth: int, index: int, parent: Group) -> None:
+    def read(self, node: yaml.Node, chain: Chain, depth: int, index: int, parent: NodeGroup) -> None:
         """Add a cell and the cells below it, down to the nodes, to `parent`; `index` is its running index."""
         fields = {name: value for name, _, value in self._reader.fields(node, "")}
         written = fields.get("cellAddress")
@@ -118,12 +118,12 @@ class _Walk:
         address = self._reader.text(scalar, "")
         children = fields.get("cellChildren")
         items = children if isinstance(children, yaml.SequenceNode) and children.value else None
-        cell: Group | Place
+        cell: NodeGroup | NodePlace
         if depth == chain.node_depth:
-            cell = Place(address or str(index), chain, scalar, items, is_generated=not address)
+            cell = NodePlace(address or str(index), chain, scalar, items, is_generated=not address)
             parent.places.append(cell)
         else:
-            cell = Group(address, scalar)
+            cell = NodeGroup(address, scalar)
             parent.groups.append(cell)
             first = index * chain.fan_out[depth]
             for i, item in enumerate(items.value if items else ()):
@@ -136,8 +136,8 @@ class _Walk:
                 owner.scalar = cell.scalar = None
 
 
-def _generated(chain: Chain, depth: int, index: int) -> list[Place]:
+def _generated(chain: Chain, depth: int, index: int) -> list[NodePlace]:
     """The nodes below a cell whose children are not written: running indices are their names."""
     count = chain.leaf_counts[depth] // chain.leaf_counts[chain.node_depth]
     names = range(index * count, (index + 1) * count)
-    return [Place(str(name), chain, None, None, is_generated=True) for name in names]
+    return [NodePlace(str(name), chain, None, None, is_generated=True) for name in names]

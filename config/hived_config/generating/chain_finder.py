@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from hived_config.chains import Chain
 from hived_config.generating.machines import NVIDIA_GPU, Machine
 from hived_config.generating.naming import full_name, short_name
-from hived_config.generating.places import Place
+from hived_config.generating.node_places import NodePlace
 from hived_config.loader import Configuration
 
 
-class Kinds:
+class ChainFinder:
     """Facts about the chains of a file: from its SKU types, and from the machines that it has already."""
 
-    def __init__(self, configuration: Configuration, places: Iterable[Place], machines: Mapping[str, Machine]) -> None:
+    def __init__(
+        self, configuration: Configuration, places: Iterable[NodePlace], machines: Mapping[str, Machine]
+    ) -> None:
         self._rules = configuration.rules
         self._skus = configuration.cluster.sku_types
         self._chains: dict[str, Chain] = {}
@@ -30,7 +32,7 @@ class Kinds:
                 leaf = place.chain.types[-1]
                 self._learnt.setdefault((machine.product, machine.resource), set()).add(leaf)
 
-    def is_different(self, place: Place, machine: Machine) -> bool:
+    def is_different(self, place: NodePlace, machine: Machine) -> bool:
         """Whether a machine has not as many devices as its places together; CPUs beside devices do not count."""
         if self._is_of_cpus(place.chain.types[-1]):
             return not machine.resource and machine.device_count != place.chain.leaf_counts[place.chain.node_depth]
