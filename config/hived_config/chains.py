@@ -1,5 +1,6 @@
 """Cell types -> chains: the shape of every tree under one top cell type (rules 1.1 to 1.3)."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -94,6 +95,26 @@ class Chain:
         return len(self.types) - depth
 
 
+def chain_below(specs: Mapping[str, CellTypeSpec], top: str) -> tuple[Chain, list[int]]:
+    """The chain below a top type, and the depths of its node levels, of which a sound one has exactly one."""
+    types, node_depths = [top], []
+    fan_out: list[int] = []
+    while (spec := specs.get(types[-1])) is not None:
+        if spec.is_node_level:
+            node_depths.append(len(fan_out))
+        fan_out.append(spec.child_count)
+        types.append(spec.child_type)
+    return Chain(tuple(types), (*fan_out, 0), node_depths[0] if node_depths else 0), node_depths
+
+
+def split_by_pins(chain: Chain, positions: Sequence[tuple[int, ...]]) -> list[int]:
+    """By depth, the number of cells that have a pinned cell below them; each pin is at a position in the trees."""
+    return [
+        len({position[: depth + 1] for position in positions if len(position) > depth + 1})
+        for depth in range(len(chain.types))
+    ]
+
+
 class CellTypes:
     """The cell types of a file and the chains that can be made of them.
 
@@ -159,25 +180,19 @@ class CellTypes:
         return self._chains[top]
 
     def _build(self, top: str, node: yaml.Node) -> Chain | None:
-        types = [top]
-        fan_out: list[int] = []
-        node_depths: list[int] = []
-        while (spec := self.specs.get(types[-1])) is not None:
-            if spec.is_node_level:
-                node_depths.append(len(fan_out))
-            fan_out.append(spec.child_count)
-            types.append(spec.child_type)
-        if types[-1] in self.broken:
+        chain, node_depths = chain_below(self.specs, top)
+        level_count = len(chain.types)
+        if chain.types[-1] in self.broken:
             return None
-        if len(types) > MAX_LEVELS:
-            self._reader.note(node, f"chain {shorten(top)} of {len(types)} levels", f"at most {MAX_LEVELS} levels")
+        if level_count > MAX_LEVELS:
+            self._reader.note(node, f"chain {shorten(top)} of {level_count} levels", f"at most {MAX_LEVELS} levels")
             return None
         if len(node_depths) != 1:
-            self._note_node_level(types, node_depths, node)
+            self._note_node_level(chain.types, node_depths, node)
             return None
-        return Chain(tuple(types), (*fan_out, 0), node_depths[0])
+        return chain
 
-    def _note_node_level(self, types: list[str], node_depths: list[int], node: yaml.Node) -> None:
+    def _note_node_level(self, types: Sequence[str], node_depths: list[int], node: yaml.Node) -> None:
         top, path = types[0], " > ".join(types)
         if node_depths:
             found = f"{len(node_depths)} node levels in chain {top}: {', '.join(types[d] for d in node_depths)}"

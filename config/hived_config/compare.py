@@ -1,6 +1,7 @@
 """Two configurations -> their differences, in the words of the file and of the field."""
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import astuple
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -9,8 +10,10 @@ from hived.specs import CellTypeSpec, SkuTypeSpec
 from hived.topology import NO_CELL, Topology
 from hived_config.access import AccessRules, VirtualClusterAccess
 from hived_config.changes import CellCount, CellTypeChange, Changes, NamedChanges, SettingChange, Shape
+from hived_config.kinds import as_written
 from hived_config.loader import Configuration
 from hived_config.node_changes import Nodes, compare_nodes, is_reordered, read_nodes
+from hived_config.settings import SETTING_KEYS
 
 __all__ = ["NEED_RESTART", "Changes", "compare"]
 
@@ -197,19 +200,15 @@ def _values(configuration: Configuration) -> dict[str, Any]:
     """Every setting, rule and SKU type under the key that it has in a file."""
     settings, rules = configuration.settings, configuration.rules
     skus = configuration.cluster.sku_types
+    by_name: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        ("priorityClasses", rules.priority_classes),
+        ("topologyLevels", rules.topology_levels),
+        ("foreignDevices", rules.foreign_devices),
+    )
     return {
-        "kubeApiServerAddress": settings.kube_api_server_address,
-        "kubeConfigFilePath": settings.kube_config_file_path,
-        "webServerAddress": settings.web_server_address,
-        "forcePodBindThreshold": settings.force_pod_bind_threshold,
-        "waitingPodSchedulingBlockMilliSec": settings.waiting_pod_block_ms,
-        "preemptionBy": settings.preempt_by.value,
-        "podDisruptionBudgets": settings.disruption_budgets.value,
-        "evictionGraceSeconds": settings.eviction_grace_s,
+        **{key.name: as_written(value) for key, value in zip(SETTING_KEYS, astuple(settings), strict=True)},
         "schedulerNames": list(rules.scheduler_names),
-        **{f"priorityClasses.{name}": rules.priority_classes[name] for name in sorted(rules.priority_classes)},
-        **{f"topologyLevels.{name}": rules.topology_levels[name] for name in sorted(rules.topology_levels)},
-        **{f"foreignDevices.{name}": rules.foreign_devices[name].value for name in sorted(rules.foreign_devices)},
+        **{f"{key}.{name}": as_written(value) for key, values in by_name for name, value in sorted(values.items())},
         "access": rules.access.access.value,
         **_opportunistic(rules.access),
         **{f"physicalCluster.skuTypes.{name}": _sku_type(configuration, name, skus[name]) for name in sorted(skus)},

@@ -6,8 +6,8 @@ Cells are counted, never made, so that a cluster of any size takes as long as it
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
-from hived_config.chains import Chain
+from hived.specs import ClusterSpec, PhysicalCellSpec
+from hived_config.chains import Chain, chain_below, split_by_pins
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Claims:
 def chains_of(cluster: ClusterSpec) -> dict[str, Chain]:
     """The chains that a sound cluster has cells of, by name, in file order."""
     tops = dict.fromkeys(cell.cell_type for cell in cluster.physical_cells)
-    return {top: _chain(cluster.cell_types, top) for top in tops}
+    return {top: chain_below(cluster.cell_types, top)[0] for top in tops}
 
 
 def depth_of(chain: Chain, path: str) -> int:
@@ -114,17 +114,6 @@ def divide(cluster: ClusterSpec) -> tuple[DividedChain, ...]:
                 pinned = claims[pin.chain].pinned[pin.depth]
                 pinned[pin.vc] = pinned.get(pin.vc, 0) + 1
     return tuple(_divide(chain, claims[name], tuple(tops[name])) for name, chain in chains.items())
-
-
-def _chain(cell_types: Mapping[str, CellTypeSpec], top: str) -> Chain:
-    types, node_depth = [top], 0
-    fan_out: list[int] = []
-    while types[-1] in cell_types:
-        spec = cell_types[types[-1]]
-        node_depth = len(fan_out) if spec.is_node_level else node_depth
-        fan_out.append(spec.child_count)
-        types.append(spec.child_type)
-    return Chain(tuple(types), (*fan_out, 0), node_depth)
 
 
 def _pins(
@@ -174,7 +163,7 @@ def _divide(chain: Chain, claims: _Claims, tops: tuple[str, ...]) -> DividedChai
 
 def _split_counts(chain: Chain, needed: list[int], pins: list[PinnedCell]) -> list[int]:
     """By depth, how few cells can be split: all above pinned cells are, others only where cells below are needed."""
-    split = [len({pin.position[: depth + 1] for pin in pins if pin.depth > depth}) for depth in range(len(chain.types))]
+    split = split_by_pins(chain, [pin.position for pin in pins])
     for depth in range(chain.leaf_depth - 1, -1, -1):
         below = needed[depth + 1] + split[depth + 1]
         split[depth] = max(split[depth], -(-below // chain.fan_out[depth]))

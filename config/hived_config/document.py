@@ -117,14 +117,10 @@ def compose(text: str, file: str, first_line: int = 0, most_nodes: int = MAX_NOD
     Raises ConfigError on a syntax error, no document, several documents, more than `most_nodes` nodes of YAML, or
     aliases that expand to far more than that.
     """
-    try:
+    with _mistakes_of(text, file, first_line):
         composer = _COMPOSER(text)
         composer.most_nodes = most_nodes
         root = composer.get_single_node()
-    except _TooManyNodes as error:
-        raise ConfigError([_too_many_nodes(error, file, first_line)]) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError([_syntax_mistake(error, text, file, first_line)]) from error
     if root is None:
         raise ConfigError([Mistake(file, first_line, "", "an empty document", "a scheduler configuration")])
     if "*" in text:
@@ -136,18 +132,27 @@ def compose(text: str, file: str, first_line: int = 0, most_nodes: int = MAX_NOD
 def compose_all(text: str, file: str, first_line: int = 0) -> list[yaml.Node]:
     """Compose every document in `text`, of which there may be none; otherwise as `compose`."""
     roots: list[yaml.Node] = []
-    try:
+    with _mistakes_of(text, file, first_line):
         composer = _COMPOSER(text)
         while composer.check_node():
             roots.append(composer.get_node())
-    except _TooManyNodes as error:
-        raise ConfigError([_too_many_nodes(error, file, first_line)]) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError([_syntax_mistake(error, text, file, first_line)]) from error
     if "*" in text:
         for root in roots:
             _refuse_alias_bomb(root, file, first_line, MAX_ALIASED_NODES)
     return roots
+
+
+@contextmanager
+def _mistakes_of(text: str, file: str, first_line: int) -> Iterator[None]:
+    """Errors of the parser become ConfigError."""
+    try:
+        yield
+    except _TooManyNodes as error:
+        expected = "fewer keys and values: leave out cells below the nodes, which are generated"
+        found = f"more than {error.most} keys, values and lists"
+        raise ConfigError([Mistake(file, first_line + error.line + 1, "", found, expected)]) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError([_syntax_mistake(error, text, file, first_line)]) from error
 
 
 def _syntax_mistake(error: Exception, text: str, file: str, first_line: int) -> Mistake:
@@ -162,11 +167,6 @@ def _syntax_mistake(error: Exception, text: str, file: str, first_line: int) -> 
         return Mistake(file, line, "", "a second document", "a single document")
     problem = getattr(error, "problem", None) or str(error) or "nesting too deep"
     return Mistake(file, line, "", f"text that is not YAML ({' '.join(str(problem).split())})", "YAML")
-
-
-def _too_many_nodes(error: _TooManyNodes, file: str, first_line: int) -> Mistake:
-    expected = "fewer keys and values: leave out cells below the nodes, which are generated"
-    return Mistake(file, first_line + error.line + 1, "", f"more than {error.most} keys, values and lists", expected)
 
 
 def _refuse_alias_bomb(root: yaml.Node, file: str, first_line: int, most: int) -> None:

@@ -26,20 +26,9 @@ class Budgets(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the server listens, whom it talks to, and how patient it is.
+    """How the server listens, whom it talks to, and how patient it is; SETTING_KEYS describe the fields, in this order.
 
-    Attributes
-    ----------
-    kube_api_server_address : `http[s]://host:port`; goes before the address in the kubeconfig file. Without both, the
-        service account of the pod that the server runs in is used.
-    kube_config_file_path : a kubeconfig file, "" for none
-    web_server_address : `[host]:port` to listen on; without a host, on every interface
-    force_pod_bind_threshold : after so many filter calls a placed pod that ignores offers is bound by force
-    waiting_pod_block_ms : how long the filter call of a waiting pod is held back; longer is a stricter order of arrival
-        at less throughput
-    preempt_by : the service evicts victims itself, or kube-scheduler deletes the pods that the preempt verb names
-    disruption_budgets : whether a PodDisruptionBudget can hold the service's evictions up for good, or only for
-    eviction_grace_s : seconds, after which the victim is deleted
+    Without `kube_api_server_address` and kubeconfig file, the service account of the server's own pod is used.
     """
 
     kube_api_server_address: str = ""
@@ -120,7 +109,7 @@ SETTING_KEYS = (
         DEFAULTS.eviction_grace_s,
     ),
 )
-"""In the order of the fields of `Settings`."""
+"""In the order of the fields of `Settings`, which they describe."""
 
 
 def config_path(environ: Mapping[str, str]) -> Path:

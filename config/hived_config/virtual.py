@@ -1,6 +1,5 @@
 """`virtualClusters` -> `VirtualClusterSpec`s, and whether the promised cells exist (rules 1.8 to 1.11)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -9,12 +8,11 @@ import yaml
 from hived.specs import VirtualCellSpec, VirtualClusterSpec
 from hived_config.access import Access, VirtualClusterAccess
 from hived_config.access_reader import USER_KEYS, NamespaceReader
-from hived_config.chains import Chain
+from hived_config.chains import Chain, split_by_pins
 from hived_config.kinds import Choice, Integer, Key, ListOf, MapOf, Record, name_text
 from hived_config.physical import PhysicalCells
 from hived_config.reader import Reader, closest, shorten
 from hived_config.size import refuse_large_claims
-from hived_config.trees import Pin
 
 VIRTUAL_CELL = Record(
     "virtualCell",
@@ -76,12 +74,8 @@ VIRTUAL_CLUSTER = Record(
     is_nullable=True,
 )
 
-VIRTUAL_CLUSTERS = MapOf(
-    "virtual clusters by name",
-    VIRTUAL_CLUSTER,
-    "virtual cluster",
-    name_text("a name, printable, without '/' and without blanks around it", "[^/]+"),
-)
+VC_NAME = name_text("a name, printable, without '/' and without blanks around it", "[^/]+")
+VIRTUAL_CLUSTERS = MapOf("virtual clusters by name", VIRTUAL_CLUSTER, "virtual cluster", VC_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +205,8 @@ class VirtualClusters:
         A cell with a pinned cell somewhere below it is never available whole, which the reference does not see: it
         accepts the file and breaks VC safety at once.
         """
-        split = _split_counts(chain, self._used_pins)
+        pins = [pin.position for pin in self._used_pins.values() if pin.chain is chain]
+        split = split_by_pins(chain, pins)
         available = self._physical.top_counts[chain.name]
         for depth in range(len(chain.types)):
             claims = [claim for claim in self._claims if claim.chain is chain and claim.depth == depth]
@@ -234,13 +229,3 @@ class VirtualClusters:
         apart = f" besides {split} with pinned cells inside" if split else ""
         found = f"{sum(wanted.values())} {cells} needed ({by_vc})"
         self._reader.note(culprit or claims[0].node, found, f"at most the {available} available{apart}")
-
-
-def _split_counts(chain: Chain, pins: Mapping[str, Pin]) -> list[int]:
-    """By depth, the number of cells that have a pinned cell below them."""
-    above: list[set[tuple[int, ...]]] = [set() for _ in chain.types]
-    for pin in pins.values():
-        if pin.chain is chain:
-            for length in range(1, len(pin.position)):
-                above[length - 1].add(pin.position[:length])
-    return [len(positions) for positions in above]

@@ -1,8 +1,9 @@
 """Facts about a machine, whatever the source, and the orders and quantities that all sources share."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 NVIDIA_GPU = "nvidia.com/gpu"
 CPU_PRODUCT = "CPU"
@@ -91,3 +92,10 @@ def listed(names: Iterable[str], limit: int = 5) -> str:
 def counted(count: int, what: str) -> str:
     """A number of things in words, such as "1 node" or "3 nodes"."""
     return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def notes_on(nodes: Iterable[tuple[Enum, Iterable[str]]]) -> Iterator[str]:
+    """Notes in words: each note, whose value follows "3 nodes", with the names of its nodes; none for no nodes."""
+    for note, names in nodes:
+        if every := list(names):
+            yield f"{counted(len(every), 'node')} {note.value}: {listed(every)}"

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from hived.errors import UserError
@@ -11,9 +12,8 @@ from hived_config.generating.machines import (
     NVIDIA_GPU,
     FoundMachines,
     Machine,
-    counted,
-    listed,
     natural_key,
+    notes_on,
     quantity,
 )
 
@@ -54,29 +54,18 @@ class Reading:
     with_cpus: bool = False
 
 
-@dataclass(slots=True)
-class _Notes:
-    """Names of nodes by the note that is due."""
+class _Note(Enum):
+    """A note on nodes, in the order in which people read them."""
 
-    without_devices: list[str] = field(default_factory=list)
-    tainted: list[str] = field(default_factory=list)
-    reduced: list[str] = field(default_factory=list)
-    shared: list[str] = field(default_factory=list)
-    sliced: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
+    WITHOUT_DEVICES = "left out, without devices"
+    TAINTED = "left out, of the control plane and closed to pods"
+    REDUCED = "counted with the devices that are allocatable, which are fewer than there are"
+    SHARED = "whose devices are shared by time slicing: each leaf cell is a slice"
+    SLICED = "with MIG devices under names of their own: name one with --resource"
+    BROKEN = "with a number of devices, CPUs or memory that cannot be read"
 
-    def told(self) -> Iterable[str]:
-        """The notes in words."""
-        for names, text in (
-            (self.without_devices, "left out, without devices"),
-            (self.tainted, "left out, of the control plane and closed to pods"),
-            (self.reduced, "counted with the devices that are allocatable, which are fewer than there are"),
-            (self.shared, "whose devices are shared by time slicing: each leaf cell is a slice"),
-            (self.sliced, "with MIG devices under names of their own: name one with --resource"),
-            (self.broken, "with a number of devices, CPUs or memory that cannot be read"),
-        ):
-            if names:
-                yield f"{counted(len(names), 'node')} {text}: {listed(names)}"
+
+_Notes = Mapping[_Note, list[str]]
 
 
 def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = None) -> FoundMachines:
@@ -87,14 +76,14 @@ def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = No
     """
     reading = reading or Reading()
     terms = parse_selector(reading.selector)
-    notes = _Notes()
+    notes: _Notes = {note: [] for note in _Note}
     machines = []
     for node in sorted(nodes, key=lambda node: natural_key(name_of(node))):
         if is_selected(labels_of(node), terms):
             machine = _machine(node, reading, notes)
             if machine is not None:
                 machines.append(machine)
-    return FoundMachines(tuple(machines), tuple(notes.told()))
+    return FoundMachines(tuple(machines), tuple(notes_on(notes.items())))
 
 
 def name_of(node: Mapping[str, Any]) -> str:
@@ -116,7 +105,7 @@ def _machine(node: Mapping[str, Any], reading: Reading, notes: _Notes) -> Machin
     cpu, memory = amounts.get("cpu", 0.0), amounts.get("memory", 0.0)
     resource = next((each for each in reading.resources if amounts.get(each, 0) != 0), "")
     if cpu is None or memory is None or amounts.get(resource, 0) is None:
-        notes.broken.append(name)
+        notes[_Note.BROKEN].append(name)
         return None
     cpu = max(0.0, cpu - reading.reserved_cpu)
     memory_mib = max(0.0, memory / 2**20 - reading.reserved_memory_mib)
@@ -126,19 +115,19 @@ def _machine(node: Mapping[str, Any], reading: Reading, notes: _Notes) -> Machin
     )
     count = int(amounts.get(resource) or 0) if resource else 0
     if is_closed:
-        notes.tainted.append(name)
+        notes[_Note.TAINTED].append(name)
         return None
     if not count and (not reading.with_cpus or cpu < 1):
-        kinds = notes.sliced if any(_MIG.fullmatch(each) for each in amounts) else notes.without_devices
-        kinds.append(name)
+        is_sliced = any(_MIG.fullmatch(each) for each in amounts)
+        notes[_Note.SLICED if is_sliced else _Note.WITHOUT_DEVICES].append(name)
         return None
     groups = tuple(labels.get(level, "") for level in reading.levels)
     if not count:
         return Machine(name, CPU_PRODUCT, int(cpu), float(int(cpu)), memory_mib, groups, resource="")
     if count < (quantity(capacity.get(resource, count)) or 0):
-        notes.reduced.append(name)
+        notes[_Note.REDUCED].append(name)
     if resource == NVIDIA_GPU and (quantity(labels.get(_REPLICAS, "1")) or 1) > 1:
-        notes.shared.append(name)
+        notes[_Note.SHARED].append(name)
     label = reading.product_label or PRODUCT_LABELS.get(resource, "")
     product = labels.get(label, "")
     chosen_by = {label: product} if product else {}

@@ -12,6 +12,7 @@ from fractions import Fraction
 from hived.errors import UserError
 from hived_config.generating.cells import Cell, Shape
 from hived_config.generating.machines import counted, natural_key
+from hived_config.virtual import VC_NAME
 
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(%?)", re.ASCII)
 
@@ -35,7 +36,7 @@ class Shares:
         for text in written:
             name, is_given, share = text.rpartition("=")
             match = _SHARE.fullmatch(share)
-            if not is_given or match is None or not _is_name(name):
+            if not is_given or match is None or not VC_NAME.fits(name):
                 raise UserError(f"--vc {text!r}: expected NAME=SHARE with a number or a percentage, as in research=60%")
             if name in numbers:
                 raise UserError(f"--vc {name!r} given twice: expected each virtual cluster once")
@@ -51,10 +52,6 @@ class Shares:
         if not total:
             raise UserError("--vc: no share above 0")
         return cls({name: number / total for name, number in numbers.items()})
-
-
-def _is_name(name: str) -> bool:
-    return bool(name) and "/" not in name and name == name.strip() and name.isprintable()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ everything else stay as they are, byte by byte. Syncing twice changes nothing th
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import yaml
@@ -19,7 +20,7 @@ from hived_config.chains import Chain
 from hived_config.generating.cells import PLACEHOLDER
 from hived_config.generating.chain_finder import ChainFinder, aligned
 from hived_config.generating.growth import Growth, node_names
-from hived_config.generating.machines import Machine, counted, listed, natural_key
+from hived_config.generating.machines import Machine, counted, listed, natural_key, notes_on
 from hived_config.generating.naming import Names
 from hived_config.generating.node_places import NodeGroup, NodePlace, read_trees
 from hived_config.generating.nodes import Reading, labels_of, machines_of, name_of
@@ -84,15 +85,18 @@ def _check(before: Configuration, after: Configuration) -> None:
         raise InvariantError("syncing nodes changed more of the configuration than its physical cells")
 
 
-@dataclass(slots=True)
-class _Told:
-    """Names of nodes by the note that is due."""
+class _Note(Enum):
+    """A note on nodes, in the order in which people read them."""
 
-    homeless: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    ambiguous: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-    gone_unwritten: list[str] = field(default_factory=list)
+    GONE = "of the file not in the cluster, their places kept"
+    GONE_UNWRITTEN = (
+        "of the file not in the cluster; their names are generated, and no other node takes their places until "
+        "cellChildren are written with a cellAddress for each"
+    )
+    UNKNOWN = "left out, as no cell type is of their product and number of devices"
+    AMBIGUOUS = "left out, as several leaf cell types could be theirs (say which with nodeLabels in skuTypes)"
+    HOMELESS = "left out, as their group has no room, or their labels do not say which it is"
+    DIFFERENT = "with another number of devices than their cell type has"
 
 
 def _renaming(text: str, node: yaml.ScalarNode, name: str) -> Splice:
@@ -129,7 +133,7 @@ class _Sync:
         self._growth = Growth(self._trees, self._names)
         self._renamed: dict[NodePlace | NodeGroup, str] = {}
         self._new: list[NewCell] = []
-        self._told = _Told()
+        self._told: dict[_Note, list[str]] = {note: [] for note in _Note}
         self._indexes: dict[tuple[NodeGroup, int], dict[str, NodeGroup]] = {}
         self._vacancies: dict[NodeGroup, Iterator[NodePlace]] = {}
 
@@ -153,14 +157,13 @@ class _Sync:
         present = self._labels.keys()
         for place in self._places:
             if place.name not in present and not place.is_placeholder and place not in self._renamed:
-                (self._told.gone_unwritten if place.is_generated else self._told.gone).append(place.name)
+                self._told[_Note.GONE_UNWRITTEN if place.is_generated else _Note.GONE].append(place.name)
 
     def _chains_for(self, machine: Machine) -> list[Chain]:
         """The chains that a machine can be in, best first: chains with as many levels as it has groups."""
         chains, problem = self._finder.chains_for(machine, self._labels[machine.name])
         if problem:
-            names = self._told.ambiguous if chains else self._told.unknown
-            names.append(machine.name)
+            self._told[_Note.AMBIGUOUS if chains else _Note.UNKNOWN].append(machine.name)
             return []
         depth = sum(map(bool, machine.groups))
         exact = [chain for chain in chains if chain.node_depth == depth]
@@ -235,13 +238,13 @@ class _Sync:
             groups = aligned(chain, machine)
             top = self._trees.tops[chain.name]
             if groups is None or (groups and groups[0] in self._index(top, 0, chain)):
-                self._told.homeless.append(machine.name)
+                self._told[_Note.HOMELESS].append(machine.name)
             else:
                 groups = (self._new_address(top, groups[0]), *groups[1:]) if groups else ()
                 newcomers.append((groups, machine.name))
         grown = self._growth.trees_for(chain, newcomers)
         self._append(chain, grown.cells)
-        self._told.homeless += grown.left
+        self._told[_Note.HOMELESS] += grown.left
 
     def _append(self, chain: Chain, cells: Sequence[NewCell]) -> None:
         for cell in cells:
@@ -283,26 +286,9 @@ class _Sync:
 
     def notes(self) -> Iterator[str]:
         """Notes for people."""
-        told = self._told
         different: dict[str, str] = {}
         for place in self._places:
             machine = self._machines.get(place.name)
-            if machine is not None and self._finder.is_different(place, machine) and place.name not in different:
-                different[place.name] = f"{place.name} ({machine.device_count})"
-        for names, text in (
-            (told.gone, "of the file not in the cluster, their places kept"),
-            (
-                told.gone_unwritten,
-                "of the file not in the cluster; their names are generated, and no other node takes their places until "
-                "cellChildren are written with a cellAddress for each",
-            ),
-            (told.unknown, "left out, as no cell type is of their product and number of devices"),
-            (
-                told.ambiguous,
-                "left out, as several leaf cell types could be theirs (say which with nodeLabels in skuTypes)",
-            ),
-            (told.homeless, "left out, as their group has no room, or their labels do not say which it is"),
-            (list(different.values()), "with another number of devices than their cell type has"),
-        ):
-            if names:
-                yield f"{counted(len(names), 'node')} {text}: {listed(names)}"
+            if machine is not None and self._finder.is_different(place, machine):
+                different.setdefault(place.name, f"{place.name} ({machine.device_count})")
+        yield from notes_on((self._told | {_Note.DIFFERENT: list(different.values())}).items())

@@ -15,6 +15,7 @@ from hived_config.loader import load_text
 from hived_config.promises import CellTypePlace, Promise, counts_of, resolve, suggest
 from hived_config.text.edit_checks import check_edit
 from hived_config.text.vc_text import VcText
+from hived_config.virtual import VC_NAME
 
 FILE = "the configuration"
 
@@ -102,10 +103,8 @@ def _resolve_all(cluster: ClusterSpec, cells: Mapping[str, int]) -> dict[CellTyp
 
 
 def _check_new(cluster: ClusterSpec, name: str, cells: Mapping[str, int]) -> None:
-    if not name or name != name.strip() or not name.isprintable() or "/" in name or name == "<<":
-        raise UserError(
-            f"virtual cluster {name!r}: expected a name, printable, without '/' and without blanks around it"
-        )
+    if not VC_NAME.fits(name) or name == "<<":
+        raise UserError(f"virtual cluster {name!r}: expected {VC_NAME.what}")
     if cells and not any(cells.values()):
         _refuse_unknown(cluster, name)
 
