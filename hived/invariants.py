@@ -1,7 +1,7 @@
 """Every rule that a state obeys after each event (rules 4.1 to 4.6), checked the plain way.
 
-Each `_check_*` yields the rules that it finds broken, in words that name cell, level or group. Checks are numpy over
-whole arrays; cost O(cells) each.
+Each `_check_*` yields its findings; the first broken rule is told in words that name cell, level or group. Checks are
+numpy over whole arrays; cost O(cells) each.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,8 @@ from hived.state import NO_GROUP, CellState, GroupState, State
 from hived.topology import NO_CELL
 
 AnyArray = npt.NDArray[Any]
+Finding = str | tuple[AnyArray, AnyArray, str]
+"""A broken rule in words; or cells, which of them break a rule, and the rule."""
 
 
 def broken_rule(state: State) -> str | None:
@@ -24,8 +26,13 @@ def broken_rule(state: State) -> str | None:
         _check_sums, _check_bindings, _check_free_lists, _check_counts, _check_leaves, _check_groups,
         _check_bad_cells, _check_lost, _check_doomed, _check_scratch,
     ):  # fmt: skip
-        for broken in check(state):
-            return broken
+        for found in check(state):
+            if isinstance(found, str):
+                return found
+            cells, is_broken, rule = found
+            wrong = cells[is_broken.astype(np.bool_)]
+            if len(wrong):
+                return f"{rule}: {_names(state, wrong)}"
     return None
 
 
@@ -45,73 +52,57 @@ def _fold_children(state: State, values: AnyArray, combine: np.ufunc) -> tuple[A
     return parents, combine.reduceat(grouped, starts) if len(owners) else grouped
 
 
-def _check_sums(state: State) -> Iterator[str]:
+def _check_sums(state: State) -> Iterator[Finding]:
     cells, physical = state.cells, state.topology.physical_count
     parents, highest = _fold_children(state, cells.priority, np.maximum)
-    yield from _differ(
-        state, parents, cells.priority[parents] != highest, "priority is not the maximum of its children's"
-    )
+    yield parents, cells.priority[parents] != highest, "priority is not the maximum of its children's"
     parents, used = _fold_children(state, cells.used, np.add)
-    yield from _differ(state, parents, cells.used[parents] != used, "used count is not the sum of its children's")
+    yield parents, cells.used[parents] != used, "used count is not the sum of its children's"
     leaves = np.flatnonzero(state.arrays.level == 1)
     expected = (cells.priority[leaves] > FREE_PRIORITY).astype(np.int32)
-    yield from _differ(
-        state, leaves, cells.used[leaves] != expected, "used count of a leaf does not follow its priority"
-    )
+    yield leaves, cells.used[leaves] != expected, "used count of a leaf does not follow its priority"
     padded = np.zeros(len(cells.priority), np.int32)
     padded[:physical] = cells.opportunistic_used
     parents, lent = _fold_children(state, padded, np.add)
-    yield from _differ(state, parents, padded[parents] != lent, "opportunistic count is not the sum of its children's")
+    yield parents, padded[parents] != lent, "opportunistic count is not the sum of its children's"
     leaves = leaves[leaves < physical]
     expected = (cells.priority[leaves] == OPPORTUNISTIC_PRIORITY).astype(np.int32)
-    yield from _differ(
-        state, leaves, padded[leaves] != expected, "opportunistic count of a leaf does not follow its priority"
-    )
+    yield leaves, padded[leaves] != expected, "opportunistic count of a leaf does not follow its priority"
     padded[:physical] = cells.elastic_lent
     parents, lent = _fold_children(state, padded, np.add)
-    yield from _differ(state, parents, padded[parents] != lent, "elastic count is not the sum of its children's")
+    yield parents, padded[parents] != lent, "elastic count is not the sum of its children's"
     expected = cells.elastic[leaves] * (cells.priority[leaves] == OPPORTUNISTIC_PRIORITY)
-    yield from _differ(state, leaves, padded[leaves] != expected, "elastic count of a leaf does not follow its use")
+    yield leaves, padded[leaves] != expected, "elastic count of a leaf does not follow its use"
     parents, bad = _fold_children(state, cells.bad, np.maximum)
     is_physical = parents < physical
-    yield from _differ(state, parents, is_physical & (cells.bad[parents] != bad), "is not bad exactly if a child is")
+    yield parents, is_physical & (cells.bad[parents] != bad), "is not bad exactly if a child is"
 
 
-def _differ(state: State, cells: AnyArray, broken: AnyArray, rule: str) -> Iterator[str]:
-    wrong = cells[broken.astype(np.bool_)]
-    if len(wrong):
-        yield f"{rule}: {_names(state, wrong)}"
-
-
-def _check_bindings(state: State) -> Iterator[str]:
+def _check_bindings(state: State) -> Iterator[Finding]:
     cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
     bound = np.flatnonzero(cells.bound != NO_CELL)
     other = cells.bound[bound]
-    yield from _differ(state, bound, cells.bound[other] != bound, "binding is not mutual")
-    yield from _differ(state, bound, (bound < count) == (other < count), "is bound to a cell of its own kind")
+    yield bound, cells.bound[other] != bound, "binding is not mutual"
+    yield bound, (bound < count) == (other < count), "is bound to a cell of its own kind"
     same_level = arrays.chain_level[bound] == arrays.chain_level[other]
-    yield from _differ(state, bound, ~same_level, "is bound to a cell of another chain or level")
+    yield bound, ~same_level, "is bound to a cell of another chain or level"
     virtual = bound[bound >= count]
     inner = virtual[arrays.parent[virtual] != NO_CELL]
     parents_bound = cells.bound[arrays.parent[inner]] == arrays.parent[cells.bound[inner]]
-    yield from _differ(state, inner, ~parents_bound, "is bound but its parent is not bound to the parent")
-    yield from _differ(
-        state, virtual, cells.bad[virtual] != cells.bad[cells.bound[virtual]], "does not show its health"
-    )
+    yield inner, ~parents_bound, "is bound but its parent is not bound to the parent"
+    yield virtual, cells.bad[virtual] != cells.bad[cells.bound[virtual]], "does not show its health"
     free = np.flatnonzero((cells.bound == NO_CELL) & (np.arange(len(cells.bound)) >= count))
-    yield from _differ(
-        state, free, (cells.bad[free] != 0) | (cells.state[free] != 0), "is unbound but not free and healthy"
-    )
+    yield free, (cells.bad[free] != 0) | (cells.state[free] != 0), "is unbound but not free and healthy"
 
 
-def _check_free_lists(state: State) -> Iterator[str]:
+def _check_free_lists(state: State) -> Iterator[Finding]:
     cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
     listed = _listed(state, cells.free_list, cells.free_count)
     if not _are_places_noted(state, cells.free_list, cells.free_count, cells.free_position):
         yield "free lists and the places noted in cells disagree"
         return
-    yield from _differ(state, listed, cells.bound[listed] != NO_CELL, "is in a free list but bound")
-    yield from _differ(state, listed, cells.split[listed] != 0, "is in a free list but split")
+    yield listed, cells.bound[listed] != NO_CELL, "is in a free list but bound"
+    yield listed, cells.split[listed] != 0, "is in a free list but split"
     covered = np.zeros(count, np.int32)
     first = arrays.first_leaf[listed]
     for start, size in zip(first.tolist(), arrays.leaf_count[arrays.chain_level[listed]].tolist(), strict=True):
@@ -123,13 +114,11 @@ def _check_free_lists(state: State) -> Iterator[str]:
     ):
         covered[start : start + size] += 1
     leaves = np.flatnonzero(arrays.level[:count] == 1)
-    yield from _differ(state, leaves, covered[leaves] != 1, "is not covered once by free lists and allocated cells")
+    yield leaves, covered[leaves] != 1, "is not covered once by free lists and allocated cells"
     whole = cells.free_position != NO_CELL
     whole[roots] = True
     broken = cells.split[:count] != 1 - _spread_down(state, whole)
-    yield from _differ(
-        state, np.arange(count), broken, "is not split exactly if it is neither free nor allocated as a whole"
-    )
+    yield np.arange(count), broken, "is not split exactly if it is neither free nor allocated as a whole"
 
 
 def _listed(state: State, lists: AnyArray, counts: AnyArray) -> AnyArray:
@@ -164,7 +153,7 @@ def _spread_down(state: State, marked: AnyArray) -> AnyArray:
     return np.asarray(spread[:count])
 
 
-def _check_counts(state: State) -> Iterator[str]:
+def _check_counts(state: State) -> Iterator[Finding]:
     cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
     levels = len(arrays.child_count)
     free = _free_cells(state)
@@ -199,46 +188,31 @@ def _level_name(state: State, chain_level: int) -> str:
     return f"chain {state.topology.chains[chain].name} level {chain_level - int(state.arrays.level_offset[chain])}"
 
 
-def _check_leaves(state: State) -> Iterator[str]:
+def _check_leaves(state: State) -> Iterator[Finding]:
     cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
     leaves = np.flatnonzero(arrays.level[:count] == 1)
     states, using, reserving = cells.state[leaves], cells.using[leaves], cells.reserving[leaves]
     wants_user = (states == CellState.USED) | (states == CellState.RESERVING)
     wants_reserver = (states == CellState.RESERVING) | (states == CellState.RESERVED)
-    yield from _differ(state, leaves, wants_user != (using != NO_GROUP), "state does not follow its using group")
-    yield from _differ(
-        state, leaves, wants_reserver != (reserving != NO_GROUP), "state does not follow its reserving group"
-    )
+    yield leaves, wants_user != (using != NO_GROUP), "state does not follow its using group"
+    yield leaves, wants_reserver != (reserving != NO_GROUP), "state does not follow its reserving group"
     idle = states == CellState.FREE
-    yield from _differ(
-        state, leaves, idle != (cells.priority[leaves] == FREE_PRIORITY), "is free in state or priority only"
-    )
+    yield leaves, idle != (cells.priority[leaves] == FREE_PRIORITY), "is free in state or priority only"
     real = leaves[cells.priority[leaves] >= MIN_GUARANTEED_PRIORITY]
     unbound = cells.bound[real] == NO_CELL
-    yield from _differ(state, real, unbound, "is guaranteed but unbound")
+    yield real, unbound, "is guaranteed but unbound"
     real = real[~unbound]
-    yield from _differ(
-        state,
-        real,
-        cells.priority[real] != cells.priority[cells.bound[real]],
-        "has another priority than its virtual cell",
-    )
+    yield real, cells.priority[real] != cells.priority[cells.bound[real]], "has another priority than its virtual cell"
     virtual = np.flatnonzero((arrays.level == 1) & (arrays.vc != NO_CELL) & (cells.priority > FREE_PRIORITY))
-    yield from _differ(
-        state, virtual, cells.bound[virtual] == NO_CELL, "is a virtual cell in use that is bound to nothing"
-    )
+    yield virtual, cells.bound[virtual] == NO_CELL, "is a virtual cell in use that is bound to nothing"
     healthy = leaves[(cells.bad[leaves] == 0) & (cells.priority[leaves] < MIN_GUARANTEED_PRIORITY)]
     healthy = healthy[arrays.pinned[healthy] == 0]
-    yield from _differ(
-        state, healthy, cells.bound[healthy] != NO_CELL, "is healthy and not in guaranteed use but bound"
-    )
+    yield healthy, cells.bound[healthy] != NO_CELL, "is healthy and not in guaranteed use but bound"
     lent = cells.lent_to[leaves] != NO_CELL
-    yield from _differ(
-        state, leaves, lent != (cells.priority[leaves] == OPPORTUNISTIC_PRIORITY), "is lent without opportunistic use"
-    )
+    yield leaves, lent != (cells.priority[leaves] == OPPORTUNISTIC_PRIORITY), "is lent without opportunistic use"
 
 
-def _check_groups(state: State) -> Iterator[str]:
+def _check_groups(state: State) -> Iterator[Finding]:
     cells = state.cells
     claimed_using = np.full(len(cells.using), NO_GROUP, np.int32)
     claimed_reserving = np.full(len(cells.using), NO_GROUP, np.int32)
@@ -290,33 +264,33 @@ def _claims(state: State, claimed: AnyArray, known: AnyArray, how: str) -> Itera
         yield f"leaf cells are {how} by a group that does not know them, or the reverse: {_names(state, wrong)}"
 
 
-def _check_bad_cells(state: State) -> Iterator[str]:
+def _check_bad_cells(state: State) -> Iterator[Finding]:
     cells, count = state.cells, state.topology.physical_count
     hidden = (
         (cells.bad[:count] == 1) & (_free_cells(state) == 0) & (cells.split == 0) & (cells.bound[:count] == NO_CELL)
     )
-    yield from _differ(state, np.arange(count), hidden, "is bad and allocated, but its VC does not see it")
+    yield np.arange(count), hidden, "is bad and allocated, but its VC does not see it"
     leaves = np.flatnonzero(state.arrays.level[:count] == 1)
     strange = cells.bad[leaves] != cells.node_bad[state.arrays.node[leaves]] | cells.lost[leaves]
-    yield from _differ(state, leaves, strange, "is bad, but neither lost nor of a bad node, or the reverse")
+    yield leaves, strange, "is bad, but neither lost nor of a bad node, or the reverse"
 
 
-def _check_lost(state: State) -> Iterator[str]:
+def _check_lost(state: State) -> Iterator[Finding]:
     cells, arrays, count = state.cells, state.arrays, state.topology.physical_count
     parents, lost = _fold_children(state, cells.lost, np.add)
     is_physical = parents < count
     wrong = is_physical & (cells.lost[parents] != lost)
-    yield from _differ(state, parents, wrong, "count of lost leaves is not the sum of its children's")
+    yield parents, wrong, "count of lost leaves is not the sum of its children's"
     virtual = np.arange(count, len(cells.lost))
     shown = np.where(cells.bound[virtual] == NO_CELL, 0, cells.lost[cells.bound[virtual]])
-    yield from _differ(state, virtual, cells.lost[virtual] != shown, "does not show how many of its leaves are lost")
+    yield virtual, cells.lost[virtual] != shown, "does not show how many of its leaves are lost"
     leaves = np.flatnonzero(arrays.level[:count] == 1)
     chains = arrays.chain_of_level[arrays.chain_level[leaves]]
     if (np.bincount(chains, cells.lost[leaves], len(cells.lost_total)) != cells.lost_total).any():
         yield "lost totals are not the numbers of lost leaves of the chains"
 
 
-def _check_doomed(state: State) -> Iterator[str]:
+def _check_doomed(state: State) -> Iterator[Finding]:
     cells, arrays = state.cells, state.arrays
     levels = len(arrays.child_count)
     seen: list[int] = []
@@ -326,10 +300,10 @@ def _check_doomed(state: State) -> Iterator[str]:
         seen.extend(doomed.tolist())
         if (cells.doomed_position[doomed] != np.arange(len(doomed))).any():
             yield "doomed lists and the places noted in cells disagree"
-        yield from _differ(state, doomed, cells.bad[doomed] == 0, "is doomed but healthy")
+        yield doomed, cells.bad[doomed] == 0, "is doomed but healthy"
         roots = cells.bound[doomed]
         wrong = (roots == NO_CELL) | (arrays.vc[roots] != slot // levels) | (arrays.parent[roots] != NO_CELL)
-        yield from _differ(state, doomed, wrong, "is doomed but not bound to a preassigned cell of its VC")
+        yield doomed, wrong, "is doomed but not bound to a preassigned cell of its VC"
     if sorted(seen) != np.flatnonzero(cells.doomed_position != NO_CELL).tolist():
         yield "doomed lists and the places noted in cells disagree"
     totals = cells.doomed_count.reshape(-1, levels).sum(axis=0)
@@ -337,7 +311,7 @@ def _check_doomed(state: State) -> Iterator[str]:
         yield "doomed totals are not the sums of the VCs' counts"
 
 
-def _check_scratch(state: State) -> Iterator[str]:
+def _check_scratch(state: State) -> Iterator[Finding]:
     cells = state.cells
     plans = (cells.planned, cells.planned_below, cells.planned_total, cells.intended + 1)
     if cells.mark.any() or any(array.any() for array in plans):

@@ -12,7 +12,6 @@ A (chain, level) pair has a dense index too, `chain_level = level_offset[chain] 
 VCs and nodes are numbered in ascending order of their names, which makes index order the canonical order (rule 1.13).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -186,12 +185,3 @@ class Topology:
         count = int(arrays.child_count[arrays.chain_level[cell]])
         first = int(arrays.first_child[cell])
         return range(first, first + count)
-
-    def node_mask(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Names to the bool per node that `ScheduleRequested.suggested` wants; unknown names are ignored."""
-        mask = np.zeros(len(self.node_names), np.bool_)
-        for name in names:
-            position = self.node_index.get(name)
-            if position is not None:
-                mask[position] = True
-        return mask

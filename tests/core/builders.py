@@ -1,6 +1,6 @@
 """Small clusters, pods, and the few steps that nearly every test of the core takes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -23,6 +23,7 @@ from hived.specs import (
     VirtualClusterSpec,
 )
 from hived.state import State
+from hived.topology import BoolArray
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware
 
@@ -91,9 +92,14 @@ def pod(
     return PodRequest(uid, uid, "ns", PodSpec(vc, priority, leaf_cell_count, GroupSpec(group or uid, own), **spec))
 
 
+def node_mask(state: State, names: Sequence[str]) -> BoolArray:
+    """Shape (node_count,): the nodes with these names."""
+    return np.isin(state.topology.node_names, list(names))
+
+
 def request(state: State, wanted: PodRequest, phase: Phase = Phase.FILTERING, *suggested: str) -> Decision:
     """Ask for a decision; `suggested` nodes, or all."""
-    mask = state.topology.node_mask(suggested) if suggested else None
+    mask = node_mask(state, suggested) if suggested else None
     return handle(state, ScheduleRequested(wanted, phase, mask))
 
 

@@ -21,6 +21,7 @@ from tests.core.builders import (
     fingerprint,
     healthy_state,
     held_nodes,
+    node_mask,
     pod,
     quota,
     rack_cluster,
@@ -33,9 +34,8 @@ def offer(
     state: State, *nodes: Sequence[str], after: Sequence[Sequence[str]] = (), rules: tuple[Any, ...] = ()
 ) -> Offer:
     """One row of node names for each slot."""
-    mask = state.topology.node_mask
-    rows = [mask(own) for own in after] or [mask(())] * len(nodes)
-    return Offer(np.array([mask(own) for own in nodes]), np.array(rows), rules)
+    rows = [node_mask(state, own) for own in after] or [node_mask(state, ())] * len(nodes)
+    return Offer(np.array([node_mask(state, own) for own in nodes]), np.array(rows), rules)
 
 
 def ask(state: State, wanted: PodRequest, offered: Offer, phase: Phase = Phase.FILTERING) -> Decision:

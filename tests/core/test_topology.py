@@ -95,11 +95,6 @@ def test_node_names_and_vcs_are_numbered_in_ascending_order() -> None:
     assert topology.node_names == ("n0", "n1", "n10", "n11", *(f"n{i}" for i in range(2, 10)))
 
 
-def test_a_mask_of_nodes_ignores_names_that_are_not_configured() -> None:
-    topology = build_topology(rack_cluster())
-    assert topology.node_mask(["n2", "elsewhere", "n0"]).tolist() == [True, False, True, False]
-
-
 def test_leaf_types_lead_to_their_chains_in_ascending_order() -> None:
     types = {
         name: CellTypeSpec(name, leaf, 2, is_node_level=True)

@@ -147,35 +147,35 @@ class VcText:
 
     # ---- where things are written
 
-    def _clusters(self) -> _Field:
-        root = self._edited.root
-        for key, value in root.value if isinstance(root, yaml.MappingNode) else []:
-            if key.value == _CLUSTERS and isinstance(value, yaml.MappingNode):
+    def _find(self, parent: yaml.Node, name: str, vc: str = "") -> _Field | None:
+        """A key as it is written in a mapping; None if it is not. Raises ConfigError for an alias."""
+        for key, value in parent.value if isinstance(parent, yaml.MappingNode) else ():
+            if key.value == name:
                 if is_alias(value, key.end_mark.index):
-                    raise self._refusal(key, "", self._alias_of(value))
-                return _Field(key, value, not is_flow(root))
-        raise self._refusal(root, "", "virtual clusters that are merged from elsewhere")
+                    raise self._refusal(key, vc, f"an alias of what stands in line {self._edited.line(value)}")
+                return _Field(key, value, not is_flow(parent))
+        return None
+
+    def _clusters(self) -> _Field:
+        found = self._find(self._edited.root, _CLUSTERS)
+        if found is None:
+            raise self._refusal(self._edited.root, "", "virtual clusters that are merged from elsewhere")
+        return found
 
     def _vc(self, vc: str) -> _Field:
         clusters = self._clusters()
-        for key, value in clusters.pairs:
-            if key.value == vc:
-                if is_alias(value, key.end_mark.index):
-                    raise self._refusal(key, vc, self._alias_of(value))
-                return _Field(key, value, not is_flow(clusters.value))
-        raise self._refusal(clusters.key, vc, "a virtual cluster that is merged from elsewhere")
+        found = self._find(clusters.value, vc, vc)
+        if found is None:
+            raise self._refusal(clusters.key, vc, "a virtual cluster that is merged from elsewhere")
+        return found
 
     def _cells(self, vc: str) -> _Field | None:
         """The `virtualCells` of a virtual cluster; None if it has none."""
         field = self._vc(vc)
-        for key, value in field.pairs:
-            if key.value == _CELLS:
-                if is_alias(value, key.end_mark.index):
-                    raise self._refusal(key, vc, self._alias_of(value))
-                return _Field(key, value, not is_flow(field.value))
-        if any(name == _CELLS for name, _, _ in Reader("", field.value).fields(field.value, "")):
+        found = self._find(field.value, _CELLS, vc)
+        if found is None and any(name == _CELLS for name, _, _ in Reader("", field.value).fields(field.value, "")):
             raise self._refusal(field.key, vc, f"{_CELLS} that are merged from elsewhere")
-        return None
+        return found
 
     def _entries(self, vc: str, place: CellTypePlace) -> list[int]:
         """Which entries of `virtualCells` promise cells of a place."""
@@ -186,9 +186,6 @@ class VcText:
             if place_of(self._chains, fields["cellType"].value) == place:
                 entries.append(index)
         return entries
-
-    def _alias_of(self, node: yaml.Node) -> str:
-        return f"an alias of what stands in line {self._edited.line(node)}"
 
     def _refusal(self, node: yaml.Node, vc: str, found: str) -> ConfigError:
         path = f"{_CLUSTERS}.{vc}".rstrip(".")

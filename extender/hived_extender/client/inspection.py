@@ -102,14 +102,14 @@ class NoAnswerError(UserError):
 
 
 class Inspector:
-    """Asks one service. Every call raises UserError if it does not answer, or with its own words if it refuses."""
+    """Asks the service at `server`. Every call raises UserError if it does not answer, or in its words of refusal."""
 
     def __init__(self, server: str = DEFAULT_SERVER, credentials: Credentials = NO_CREDENTIALS) -> None:
         if "://" not in server:
             server = f"http://{server}"
         if not _is_address(server):
             raise UserError(f"server {server!r}: expected an address such as {DEFAULT_SERVER}")
-        self._server = server.rstrip("/")
+        self.server = server.rstrip("/")
         token = credentials.read_token()
         is_https = urlsplit(server).scheme == "https"
         if token and not is_https:
@@ -117,12 +117,7 @@ class Inspector:
         self._headers = {"Accept": "application/json", "Connection": "close"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._pool = _pool(self._server, credentials.context() if is_https else None)
-
-    @property
-    def server(self) -> str:
-        """The address of the service."""
-        return self._server
+        self._pool = _pool(self.server, credentials.context() if is_https else None)
 
     def physical_cluster(self) -> list[Cell]:
         """The top cells, in file order."""
@@ -179,7 +174,7 @@ class Inspector:
         try:
             response = self._pool.request(
                 "GET" if body is None else "POST",
-                self._server + path,
+                self.server + path,
                 body=body,
                 headers=headers,
                 timeout=timeout_s,
@@ -190,21 +185,21 @@ class Inspector:
                 return response.status, response.data
         except urllib3.exceptions.HTTPError as error:
             raise self._broken(error) from error
-        raise UserError(_refusal(response, self._server + path), response.status)
+        raise UserError(_refusal(response, self.server + path), response.status)
 
     def _broken(self, error: urllib3.exceptions.HTTPError) -> UserError:
         reason = _root(error)
         if isinstance(reason, OSError):
-            return NoAnswerError(f"no answer from {self._server}: {reason}; is hived serve running there?", 503)
+            return NoAnswerError(f"no answer from {self.server}: {reason}; is hived serve running there?", 503)
         found = type(reason).__name__
-        return UserError(f"{self._server} does not answer as hived does: expected HTTP, found {found}", 502)
+        return UserError(f"{self.server} does not answer as hived does: expected HTTP, found {found}", 502)
 
     def decode(self, path: str, answer_type: type[T], answer: bytes) -> T:
         """The answer of a path, read already, as a value."""
         try:
             return msgspec.json.decode(answer, type=answer_type)
         except msgspec.MsgspecError as error:
-            raise UserError(f"{self._server}{path} does not answer as hived does: {error}", 502) from error
+            raise UserError(f"{self.server}{path} does not answer as hived does: {error}", 502) from error
 
 
 def _reason(error: Exception) -> str:

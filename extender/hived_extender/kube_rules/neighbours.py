@@ -104,7 +104,7 @@ class _Domains:
         )
         apart_by_others = frozenset(
             pair
-            for other in residents.repelling().values()
+            for other in residents.repelling.values()
             for term in other.pod.demands.anti_affinity
             if pod.is_meant(term, namespace_labels)
             for pair in _pair(nodes, other.node, term.topology_key)

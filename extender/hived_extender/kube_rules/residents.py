@@ -89,7 +89,8 @@ class Residents:
         self._pods: dict[str, Resident] = {}
         self._on: dict[str, dict[str, Resident]] = {}
         self._in: dict[str, dict[str, Resident]] = {}
-        self._repelling: dict[str, Resident] = {}
+        self.repelling: dict[str, Resident] = {}
+        """The pods with required anti-affinity by uid; not to be changed."""
         # asked[namespace, selector] == the pods of that namespace that meet it, kept for the latest questions
         self._asked: OrderedDict[tuple[str, Selector], dict[str, Resident]] = OrderedDict()
         self._used = _Usage(names)
@@ -104,7 +105,7 @@ class Residents:
         self._on.setdefault(node, {})[uid] = resident
         self._in.setdefault(pod.namespace, {})[uid] = resident
         if pod.demands.anti_affinity:
-            self._repelling[uid] = resident
+            self.repelling[uid] = resident
         for (namespace, selector), found in self._asked.items():
             if namespace == pod.namespace and matches(selector, pod.labels):
                 found[uid] = resident
@@ -115,7 +116,7 @@ class Residents:
         resident = self._pods.pop(uid, None)
         if resident is None:
             return None
-        self._repelling.pop(uid, None)
+        self.repelling.pop(uid, None)
         for found in self._asked.values():
             found.pop(uid, None)
         for index, key in ((self._on, resident.node), (self._in, resident.pod.namespace)):
@@ -156,10 +157,6 @@ class Residents:
         for namespace in list(self._in):
             if term.selector is not None and term.means_namespace(namespace, namespace_labels):
                 yield from self.matching(namespace, term.selector).values()
-
-    def repelling(self) -> Mapping[str, Resident]:
-        """The pods with required anti-affinity by uid."""
-        return self._repelling
 
     def used(self, node: str) -> Mapping[str, int]:
         """How much of each resource the pods of a node request, and how many they are (`pods`)."""

@@ -24,7 +24,7 @@ from hived_extender.api.configuration import (
 from hived_extender.kube.client import KubeError
 from hived_extender.reconfiguration.change import Disagreement
 from hived_extender.reconfiguration.in_force import REFUSED, UNAVAILABLE, InForce, Refused, invalid
-from hived_extender.reconfiguration.stores import CommitConflict, NoAnswer, Snapshot, Store
+from hived_extender.reconfiguration.stores import CommitConflict, NoAnswer, Snapshot
 from hived_extender.reconfiguration.versions import Refusal, Stored, Version
 
 log = logging.getLogger(__name__)
@@ -44,16 +44,11 @@ class Configurations:
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
         self._service = in_force.service
-        self._store = in_force.store
+        self.store = in_force.store
         self._busy = threading.Lock()
         self._is_stopping = threading.Event()
         self._refused: Refusal | None = None  # whether or not there was room in the store to say so
         self._thread = threading.Thread(target=self._follow, name="configuration", daemon=True)
-
-    @property
-    def store(self) -> Store:
-        """Where they are kept."""
-        return self._store
 
     @property
     def in_force(self) -> Version:
@@ -63,23 +58,23 @@ class Configurations:
     def start(self) -> None:
         """Follow the store."""
         self._thread.start()
-        self._store.start(self._noticed)
+        self.store.start(self._noticed)
 
     def catch_up(self) -> bool:
         """Take up the stored version before a term begins, and fence off earlier leaders; False to be called again.
 
         A store that cannot be read for another reason than silence leaves in force the version that is.
         """
-        if not self._store.is_shared:
+        if not self.store.is_shared:
             return True
         if not self._busy.acquire(timeout=BUSY_S):
             return False
         try:
-            snapshot = self._store.read()
+            snapshot = self.store.read()
             newest = snapshot.stored.newest
             if newest is not None and newest != self._in_force.version:
                 self._in_force.converge(newest)
-            self._store.fence(snapshot)
+            self.store.fence(snapshot)
         except (CommitConflict, NoAnswer):
             return False
         except UserError as error:
@@ -92,7 +87,7 @@ class Configurations:
         """Follow it no more; waits for a change under way."""
         self._is_stopping.set()
         self._in_force.has_news.set()
-        self._store.stop()
+        self.store.stop()
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -106,9 +101,9 @@ class Configurations:
             refused, cluster_id = self._in_force.seen.stored.refused, self._in_force.seen.stored.cluster_id
         return Config(
             **msgspec.structs.asdict(version.shown()),
-            source=self._store.source,
+            source=self.store.source,
             cluster_id=cluster_id,
-            is_pushable=self._store.is_shared,
+            is_pushable=self.store.is_shared,
             refused=None if refused is None else RefusedEdit(refused.reason, refused.when),
         )
 
@@ -125,7 +120,7 @@ class Configurations:
 
     def _kept(self) -> tuple[Version, ...]:
         """The versions of the store; only the one in force until the leader's first start has written it there."""
-        return self._store.read().stored.versions or (self._in_force.version,)
+        return self.store.read().stored.versions or (self._in_force.version,)
 
     def plan(self, text: str, file: str) -> ConfigReport:
         """The effects that a text would have; nothing changes. Raises UserError only where they cannot be told."""
@@ -144,10 +139,10 @@ class Configurations:
         Raises Refused, and UserError as `plan` does.
         """
         with self._busy:
-            if not self._store.is_shared:
-                raise Refused(f"the configuration comes from the {self._store.source}: change that instead", 409)
+            if not self.store.is_shared:
+                raise Refused(f"the configuration comes from the {self.store.source}: change that instead", 409)
             _check_words(push)
-            snapshot = self._store.read()
+            snapshot = self.store.read()
             newest = self._in_force.newest(snapshot.stored)
             if push.base_version and newest.version != push.base_version:
                 by = f" by {newest.who}" if newest.who else ""
@@ -192,22 +187,22 @@ class Configurations:
         """Take up the store's text; False to retry."""
         with self._busy:
             try:
-                snapshot = self._store.read()
+                snapshot = self.store.read()
             except UserError:
                 return False
             self._in_force.seen = snapshot
             stored = snapshot.stored
             newest, now = stored.newest, self._in_force.version
-            decides = self._service.is_ready or not self._store.is_shared
+            decides = self._service.is_ready or not self.store.is_shared
             if newest is not None and (newest.version, newest.text) != (now.version, now.text):
                 if not self._in_force.converge(newest):
                     return False
             elif newest is None and decides:
-                snapshot = self._store.commit(snapshot, replace(stored, versions=(self._in_force.version,)))
+                snapshot = self.store.commit(snapshot, replace(stored, versions=(self._in_force.version,)))
                 stored = snapshot.stored
             if stored.text == self._in_force.version.text:
                 if stored.refused is not None and decides:  # the refused text has been taken back
-                    self._in_force.seen = self._store.commit(snapshot, replace(stored, refused=None))
+                    self._in_force.seen = self.store.commit(snapshot, replace(stored, refused=None))
                 return newest is not None or decides
             if stored.refused is not None and stored.refused.sha256 == stored.sha256:
                 return newest is not None or decides
@@ -220,7 +215,7 @@ class Configurations:
         stored = snapshot.stored
         who = snapshot.manager
         push = ConfigPushArgs(
-            stored.text, self._store.source, f"edited in the {self._store.source}", who,
+            stored.text, self.store.source, f"edited in the {self.store.source}", who,
             allow_downgrade=stored.may_downgrade,
         )  # fmt: skip
         try:
@@ -236,7 +231,7 @@ class Configurations:
     def _note_refusal(self, snapshot: Snapshot, refusal: Refusal) -> bool:
         """Write it beside the text; False if that has to be tried again."""
         try:
-            self._in_force.seen = self._store.commit(snapshot, replace(snapshot.stored, refused=refusal))
+            self._in_force.seen = self.store.commit(snapshot, replace(snapshot.stored, refused=refusal))
         except CommitConflict:
             return False
         except UserError as error:

@@ -103,21 +103,13 @@ class ConfigMapStore:
         self.namespace = namespace
         self.name = name
         self.uid = ""
+        self.source = f"ConfigMap {namespace}/{name}"
+        self.downgrade_remedy = f"annotate the {self.source} with {ALLOW_DOWNGRADE}=true"
         self._kube = kube
         self._metrics = metrics
         self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
         self._path = f"{self._collection}/{name}"
         self._reflector: Reflector[dict[str, Any]] | None = None
-
-    @property
-    def source(self) -> str:
-        """Its name in messages."""
-        return f"ConfigMap {self.namespace}/{self.name}"
-
-    @property
-    def downgrade_remedy(self) -> str:
-        """An annotation, for people who edit the object."""
-        return f"annotate the {self.source} with {ALLOW_DOWNGRADE}=true"
 
     def read(self) -> Snapshot:
         """The content of the store now. Raises UserError (503 if the API server does not answer)."""
@@ -249,22 +241,14 @@ class FileStore:
     """A file, which its owner changes; its versions are the ones that this process has seen."""
 
     is_shared = False
+    downgrade_remedy = "restart the service, which takes the file as it is"
 
     def __init__(self, path: Path) -> None:
+        self.source = f"file {path}"
         self._path = path
         self._stored = Stored("")
         self._is_stopping = threading.Event()
         self._thread: threading.Thread | None = None
-
-    @property
-    def source(self) -> str:
-        """Its name in messages."""
-        return f"file {self._path}"
-
-    @property
-    def downgrade_remedy(self) -> str:
-        """A start asks no questions."""
-        return "restart the service, which takes the file as it is"
 
     def read(self) -> Snapshot:
         """The content of the file now. Raises UserError if it cannot be read."""

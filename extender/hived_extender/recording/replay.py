@@ -93,11 +93,7 @@ class CoreScheduler:
 
     def __init__(self, spec: ClusterSpec) -> None:
         self.state = scheduler.new_state(spec)
-
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        """All configured nodes, ascending."""
-        return self.state.topology.node_names
+        self.node_names = self.state.topology.node_names
 
     def handle(self, event: Event) -> Decision:
         """Take one event in."""
@@ -148,7 +144,7 @@ class _Beside(msgspec.Struct):
 
 
 class Replay:
-    """One scenario's run: the scheduler, which pods were seen and bound, and the state last recorded.
+    """One scenario's run: `scheduler`, None before a sound configuration, the pods seen and bound, the last state.
 
     Parameters
     ----------
@@ -169,15 +165,10 @@ class Replay:
         self._load_config = load_config
         self._detail = detail
         self._check = check
-        self._scheduler: Scheduler | None = None
+        self.scheduler: Scheduler | None = None
         self._pods: dict[str, PodRequest | None] = {}
         self._bound: dict[str, dict[str, str]] = {}
         self._last: Snapshot = ({}, {}, {})
-
-    @property
-    def scheduler(self) -> Scheduler | None:
-        """As it is now; None before a sound configuration."""
-        return self._scheduler
 
     def placed(self) -> dict[str, tuple[PodRequest, BindInfo]]:
         """The bound pods, by uid: each one's request, and its binding."""
@@ -210,8 +201,8 @@ class Replay:
             raise
         except UserError as error:
             result = error_result(error)
-        if self._check and self._scheduler is not None:
-            self._scheduler.check()
+        if self._check and self.scheduler is not None:
+            self.scheduler.check()
         record: Json = {"i": i, "op": op, "result": result}
         if self._detail is not StateDetail.NONE:
             record["state"] = self._state(isinstance(operation, New | Restart))
@@ -224,33 +215,33 @@ class Replay:
             return {"kind": "ok"}
         if isinstance(operation, Restart):
             return self._restart(operation)
-        if self._scheduler is None:
+        if self.scheduler is None:
             return {"kind": "noalgo"}
         match operation:
             case Schedule():
-                return self._schedule(self._scheduler, operation)
+                return self._schedule(self.scheduler, operation)
             case Delete():
-                return self._delete(self._scheduler, operation.pod)
+                return self._delete(self.scheduler, operation.pod)
             case AddBound():
-                return self._add_bound(self._scheduler, operation)
+                return self._add_bound(self.scheduler, operation)
             case Split():
-                return self._split(self._scheduler, operation)
+                return self._split(self.scheduler, operation)
             case Reserve():
-                return self._reserve(self._scheduler, operation)
+                return self._reserve(self.scheduler, operation)
             case Plan():
-                return self._plan(self._scheduler, operation)
+                return self._plan(self.scheduler, operation)
             case Inspect():
-                return {"kind": "json", "json": self._scheduler.inspect(operation.what)}
+                return {"kind": "json", "json": self.scheduler.inspect(operation.what)}
             case _:
-                for event in node_events(operation, self._scheduler.node_names):
-                    self._scheduler.handle(event)
+                for event in node_events(operation, self.scheduler.node_names):
+                    self.scheduler.handle(event)
                 return {"kind": "ok"}
 
     def _start(self, config: str) -> Scheduler:
         """A fresh scheduler; while the configuration is refused there is none."""
-        self._scheduler = None
-        self._scheduler = self._new_scheduler(self._load_config(config))
-        return self._scheduler
+        self.scheduler = None
+        self.scheduler = self._new_scheduler(self._load_config(config))
+        return self.scheduler
 
     def _restart(self, operation: Restart) -> Json:
         bound = self._bound
@@ -352,9 +343,9 @@ class Replay:
         return {"kind": "ok"}
 
     def _state(self, is_fresh: bool) -> Json | None:
-        if self._scheduler is None:
+        if self.scheduler is None:
             return None
-        current = self._scheduler.snapshot()
+        current = self.scheduler.snapshot()
         state: Json = {"hash": {name: hash_map(entries) for name, entries in zip(_MAPS, current, strict=True)}}
         if self._detail is StateDetail.FULL:
             before: Snapshot = ({}, {}, {}) if is_fresh else self._last
