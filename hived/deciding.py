@@ -6,14 +6,7 @@ from hived.checks import check_agreement
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Offer, Phase, ScheduleRequested
-from hived.groups import (
-    bind_info_for,
-    bind_info_of_slot,
-    describe_placement,
-    first_free_slot,
-    leaf_range,
-    member_slots,
-)
+from hived.groups import bind_info_for, bind_info_of_slot, describe_placement, first_free_slot, leaf_range, member_slots
 from hived.journal import mark, undo_changes
 from hived.offers import are_offered, may_keep, slot_nodes
 from hived.placement import Placement

@@ -25,9 +25,7 @@ class Limit:
     """The most that pods of one group may put into a domain of nodes, together.
 
     domain : int32, shape (node_count,); the domain of each node, -1 for nodes that no pod with a weight may use
-
     weight : int64, shape (slot_count,); the weight of each pod: 1 for anti-affinity and host ports, an amount for CPU
-
     room : int64, shape (domain_count,); how much weight a domain can still take
     """
 
@@ -41,9 +39,7 @@ class Spread:
     """Domains of nodes may not differ by more than `max_skew` in how many pods they have (topology spread).
 
     domain : int32, shape (node_count,); -1 for nodes that pods which count may not use
-
     counts : bool, shape (slot_count,); whether each pod of the group is counted, and held to the rule
-
     present : int64, shape (domain_count,); how many pods are counted already. A pod may go to a domain d if
     `present[d] + 1 - min(present) <= max_skew`, and is counted there from then on
     """
@@ -59,7 +55,6 @@ class Together:
     """Pods of one group that have to be in one domain of nodes, whichever it is (affinity between them).
 
     domain : int32, shape (node_count,); -1 for nodes that these pods may not use
-
     slots : bool, shape (slot_count,)
     """
 
@@ -74,10 +69,8 @@ class Offer:
     Slots are in canonical order: members by ascending size, then pod by pod.
 
     nodes : bool, shape (slot_count, node_count); the nodes that will do as they are
-
     after : bool, same shape; nodes that will do as well once pods leave them. A placement may use them only if it takes
         cells there from others, who leave. Includes no node whose refusal no leaving can cure
-
     rules : each has to hold while the pods come one by one, in some order
     """
 

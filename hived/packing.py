@@ -9,13 +9,7 @@ from hived.jit import entry_kernel, kernel
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import Cells, CellState
 from hived.topology import NO_CELL, BoolArray, IntArray, LongArray, TopologyArrays
-from hived.views import (
-    is_bad_as_a_whole,
-    least_key,
-    physical_of,
-    sort_view,
-    used_in_key,
-)
+from hived.views import is_bad_as_a_whole, least_key, physical_of, sort_view, used_in_key
 
 # outcome of a search; a blocked search names the node cell that stood in the way
 PLACED, NO_CAPACITY, BAD_NODE, NON_SUGGESTED_NODE = 0, 1, 2, 3

@@ -30,14 +30,7 @@ from hived.events import (
     PodDeleted,
     ScheduleRequested,
 )
-from hived.groups import (
-    check_members,
-    find_slot,
-    leave_slots,
-    remember_members,
-    remove_group,
-    take_slot,
-)
+from hived.groups import check_members, find_slot, leave_slots, remember_members, remove_group, take_slot
 from hived.health import set_node_health
 from hived.invariants import broken_rule
 from hived.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes

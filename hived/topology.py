@@ -12,6 +12,7 @@ A (chain, level) pair has a dense index too, `chain_level = level_offset[chain] 
 VCs and nodes are numbered in ascending order of their names, which makes index order the canonical order (rule 1.13).
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -162,14 +163,7 @@ class Topology:
 
     def forest_of(self, cell: int) -> Forest:
         """The forest that holds a cell; cost O(log forests)."""
-        low, high = 0, len(self.forests)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.forests[middle].first_root <= cell:
-                low = middle
-            else:
-                high = middle
-        return self.forests[low]
+        return self.forests[bisect_right(self.forests, cell, key=lambda forest: forest.first_root) - 1]
 
     def chain_of(self, cell: int) -> Chain:
         """The chain that a cell belongs to."""

@@ -100,11 +100,7 @@ def load(path: str | Path, lenient: bool = False, environ: Mapping[str, str] | N
 
 
 def load_text(
-    text: str,
-    file: str,
-    lenient: bool = False,
-    environ: Mapping[str, str] | None = None,
-    most_nodes: int = MAX_NODES,
+    text: str, file: str, lenient: bool = False, environ: Mapping[str, str] | None = None, most_nodes: int = MAX_NODES
 ) -> Configuration:
     """As `load`, for the text of a file; messages name it `file`. It may have at most so many nodes of YAML."""
     with gc_paused():

@@ -21,8 +21,7 @@ GPU_DEVICE_CLASS = "gpu.nvidia.com"
 """The DeviceClass of leaf cells that are `nvidia.com/gpu`, unless their SKU type says otherwise."""
 
 RESOURCE = Text(
-    "a device resource of Kubernetes, such as nvidia.com/gpu",
-    r"[a-z0-9.-]+/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?",
+    "a device resource of Kubernetes, such as nvidia.com/gpu", r"[a-z0-9.-]+/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 )
 LABEL_PATTERN = r"([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 LABEL_VALUE = Text(

@@ -13,17 +13,8 @@ import msgspec
 import urllib3
 
 from hived.errors import UserError
+from hived_extender.api import paths
 from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, LostDevices, Shortage
-from hived_extender.api.paths import (
-    DEVICES_PATH,
-    GROUPS_PATH,
-    PHYSICAL_CLUSTER_PATH,
-    SHORTAGES_PATH,
-    VIRTUAL_CLUSTERS_PATH,
-    WHAT_IF_PATH,
-    group_path,
-    virtual_cluster_path,
-)
 from hived_extender.api.what_if import PodOutcome, WhatIfResult
 
 DEFAULT_SERVER = "http://127.0.0.1:9096"
@@ -121,36 +112,36 @@ class Inspector:
 
     def physical_cluster(self) -> list[Cell]:
         """The top cells, in file order."""
-        return self.get(PHYSICAL_CLUSTER_PATH, list[Cell])
+        return self.get(paths.PHYSICAL_CLUSTER_PATH, list[Cell])
 
     def virtual_clusters(self) -> dict[str, list[Cell]]:
         """Each virtual cluster's preassigned cells, then the leaves it uses opportunistically."""
-        return self.get(VIRTUAL_CLUSTERS_PATH, dict[str, list[Cell]])
+        return self.get(paths.VIRTUAL_CLUSTERS_PATH, dict[str, list[Cell]])
 
     def virtual_cluster(self, vc: str) -> list[Cell]:
         """One virtual cluster's cells."""
-        return self.get(virtual_cluster_path(vc), list[Cell])
+        return self.get(paths.virtual_cluster_path(vc), list[Cell])
 
     def groups(self) -> list[AffinityGroup]:
         """All groups that hold or await cells."""
-        return self.get(GROUPS_PATH, AffinityGroups).items or []
+        return self.get(paths.GROUPS_PATH, AffinityGroups).items or []
 
     def group(self, name: str) -> AffinityGroup:
         """One group."""
-        return self.get(group_path(name), AffinityGroup)
+        return self.get(paths.group_path(name), AffinityGroup)
 
     def lost_devices(self) -> list[LostDevices]:
         """The lost devices of nodes; none from a service of an older version."""
-        return self._get_if_known(DEVICES_PATH, LostDevices)
+        return self._get_if_known(paths.DEVICES_PATH, LostDevices)
 
     def shortages(self) -> list[Shortage]:
         """The promises that cannot all be kept; none from a service of an older version."""
-        return self._get_if_known(SHORTAGES_PATH, Shortage)
+        return self._get_if_known(paths.SHORTAGES_PATH, Shortage)
 
     def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[PodOutcome]:
         """The outcome for these pods if they were created together now; nothing is created."""
-        answer = self.fetch(WHAT_IF_PATH, msgspec.json.encode({"pods": pods}))
-        return self.decode(WHAT_IF_PATH, WhatIfResult, answer).pods
+        answer = self.fetch(paths.WHAT_IF_PATH, msgspec.json.encode({"pods": pods}))
+        return self.decode(paths.WHAT_IF_PATH, WhatIfResult, answer).pods
 
     def get(self, path: str, answer_type: type[T]) -> T:
         """The answer of a path as a value."""

@@ -1,13 +1,7 @@
 """The paths of the configuration: show, plan, push."""
 
 from hived.errors import UserError
-from hived_extender.api.configuration import (
-    ConfigPlanArgs,
-    ConfigPushArgs,
-    ConfigPushResult,
-    Refusal,
-    VersionList,
-)
+from hived_extender.api.configuration import ConfigPlanArgs, ConfigPushArgs, ConfigPushResult, Refusal, VersionList
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.routing import Backend
 from hived_extender.pods.wire import decode_args, encode

@@ -13,6 +13,7 @@ from typing import Any
 from hived import __version__
 from hived.errors import HivedError, UserError
 from hived.status import CellStatus, iter_physical_cluster, iter_virtual_cluster
+from hived_extender.api import paths
 from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, Cluster, LostDevices, Shortage
 from hived_extender.api.configuration import (
     Config,
@@ -22,25 +23,6 @@ from hived_extender.api.configuration import (
     ConfigReport,
     ConfigVersion,
     VersionList,
-)
-from hived_extender.api.paths import (
-    BIND_PATH,
-    CLUSTER_PATH,
-    CONFIG_PATH,
-    CONFIG_PLAN_PATH,
-    CONFIG_VERSIONS_PATH,
-    DEVICES_PATH,
-    FILTER_PATH,
-    GROUPS_PATH,
-    HEALTH_PATH,
-    METRICS_PATH,
-    OPENAPI_PATH,
-    PHYSICAL_CLUSTER_PATH,
-    PREEMPT_PATH,
-    READINESS_PATH,
-    SHORTAGES_PATH,
-    VIRTUAL_CLUSTERS_PATH,
-    WHAT_IF_PATH,
 )
 from hived_extender.api.service import Health, Paths, Readiness
 from hived_extender.api.what_if import WhatIfArgs, WhatIfResult
@@ -109,7 +91,7 @@ def bind_call(backend: Backend, question: Question) -> Answer:
     return Answer(encode(BindResult()))
 
 
-def paths(backend: Backend, question: Question) -> Answer:
+def all_paths(backend: Backend, question: Question) -> Answer:
     """The list of all paths."""
     return Answer(encode(Paths([route.path for route in ROUTES])))
 
@@ -191,28 +173,36 @@ def openapi(backend: Backend, question: Question) -> Answer:
 
 
 ROUTES = (
-    Route("GET", "/", paths, Paths),
-    Route("POST", FILTER_PATH, filter_call, FilterResult, FilterArgs),
-    Route("POST", PREEMPT_PATH, preempt_call, PreemptResult, PreemptArgs, (400, 500, 503)),
-    Route("POST", BIND_PATH, bind_call, BindResult, BindArgs),
-    Route("GET", GROUPS_PATH, affinity_groups, AffinityGroups, errors=(503,)),
-    Route("GET", f"{GROUPS_PATH}{{name}}", affinity_group, AffinityGroup, errors=(400, 503)),
-    Route("GET", CLUSTER_PATH, cluster_status, Cluster, errors=(503,)),
-    Route("GET", PHYSICAL_CLUSTER_PATH, physical_cluster, list[Cell], errors=(503,)),
-    Route("GET", VIRTUAL_CLUSTERS_PATH, virtual_clusters, dict[str, list[Cell]], errors=(503,)),
-    Route("GET", f"{VIRTUAL_CLUSTERS_PATH}{{name}}", virtual_cluster, list[Cell], errors=(400, 503)),
-    Route("GET", DEVICES_PATH, devices, list[LostDevices], errors=(503,)),
-    Route("GET", SHORTAGES_PATH, shortages, list[Shortage], errors=(503,)),
-    Route("POST", WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 500, 503)),
-    Route("GET", HEALTH_PATH, health, Health, fails_alike=(500,)),
-    Route("GET", READINESS_PATH, readiness, Readiness, fails_alike=(503,)),
-    Route("GET", METRICS_PATH, metrics_text),
-    Route("GET", OPENAPI_PATH, openapi, dict),
-    Route("GET", CONFIG_PATH, config, Config),
-    Route("POST", CONFIG_PATH, push, ConfigPushResult, ConfigPushArgs, (400, 401, 403, 500, 503), refusals=(409, 422)),
-    Route("POST", CONFIG_PLAN_PATH, plan, ConfigReport, ConfigPlanArgs, (400, 500, 503)),
-    Route("GET", CONFIG_VERSIONS_PATH, versions, VersionList, errors=(503,)),
-    Route("GET", f"{CONFIG_VERSIONS_PATH}/{{name}}", version, ConfigVersion, errors=(404, 503)),
+    Route("GET", "/", all_paths, Paths),
+    Route("POST", paths.FILTER_PATH, filter_call, FilterResult, FilterArgs),
+    Route("POST", paths.PREEMPT_PATH, preempt_call, PreemptResult, PreemptArgs, (400, 500, 503)),
+    Route("POST", paths.BIND_PATH, bind_call, BindResult, BindArgs),
+    Route("GET", paths.GROUPS_PATH, affinity_groups, AffinityGroups, errors=(503,)),
+    Route("GET", f"{paths.GROUPS_PATH}{{name}}", affinity_group, AffinityGroup, errors=(400, 503)),
+    Route("GET", paths.CLUSTER_PATH, cluster_status, Cluster, errors=(503,)),
+    Route("GET", paths.PHYSICAL_CLUSTER_PATH, physical_cluster, list[Cell], errors=(503,)),
+    Route("GET", paths.VIRTUAL_CLUSTERS_PATH, virtual_clusters, dict[str, list[Cell]], errors=(503,)),
+    Route("GET", f"{paths.VIRTUAL_CLUSTERS_PATH}{{name}}", virtual_cluster, list[Cell], errors=(400, 503)),
+    Route("GET", paths.DEVICES_PATH, devices, list[LostDevices], errors=(503,)),
+    Route("GET", paths.SHORTAGES_PATH, shortages, list[Shortage], errors=(503,)),
+    Route("POST", paths.WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 500, 503)),
+    Route("GET", paths.HEALTH_PATH, health, Health, fails_alike=(500,)),
+    Route("GET", paths.READINESS_PATH, readiness, Readiness, fails_alike=(503,)),
+    Route("GET", paths.METRICS_PATH, metrics_text),
+    Route("GET", paths.OPENAPI_PATH, openapi, dict),
+    Route("GET", paths.CONFIG_PATH, config, Config),
+    Route(
+        "POST",
+        paths.CONFIG_PATH,
+        push,
+        ConfigPushResult,
+        ConfigPushArgs,
+        (400, 401, 403, 500, 503),
+        refusals=(409, 422),
+    ),
+    Route("POST", paths.CONFIG_PLAN_PATH, plan, ConfigReport, ConfigPlanArgs, (400, 500, 503)),
+    Route("GET", paths.CONFIG_VERSIONS_PATH, versions, VersionList, errors=(503,)),
+    Route("GET", f"{paths.CONFIG_VERSIONS_PATH}/{{name}}", version, ConfigVersion, errors=(404, 503)),
 )
 
 

@@ -20,16 +20,7 @@ from typing import Any, TypeVar
 from flask import Flask
 
 from hived.errors import UserError
-from hived_extender.api.paths import (
-    BIND_PATH,
-    CONFIG_PATH,
-    CONFIG_PLAN_PATH,
-    FILTER_PATH,
-    HEALTH_PATH,
-    PREEMPT_PATH,
-    READINESS_PATH,
-    WHAT_IF_PATH,
-)
+from hived_extender.api import paths
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.app import BODY_LIMIT, CLOSE, gate_of
 from hived_extender.http.bodies import (
@@ -90,7 +81,7 @@ MOST_CONFIGS = 8
 KIB = 1024
 MIB = 1024 * KIB
 
-VERBS = frozenset((FILTER_PATH, PREEMPT_PATH, BIND_PATH))
+VERBS = frozenset((paths.FILTER_PATH, paths.PREEMPT_PATH, paths.BIND_PATH))
 VERBS_BUDGET = 32 * MIB
 SMALL_VERB = 4 * KIB
 SMALL_VERBS_BUDGET = 16 * MIB
@@ -104,10 +95,10 @@ OTHERS_BUDGET = 6 * MIB
 SMALL_OTHERS_BUDGET = 2 * MIB
 
 INLINE: dict[tuple[str, str], Handler] = {
-    ("POST", FILTER_PATH): filter_call,
-    ("POST", PREEMPT_PATH): preempt_call,
-    ("GET", HEALTH_PATH): health,
-    ("GET", READINESS_PATH): readiness,
+    ("POST", paths.FILTER_PATH): filter_call,
+    ("POST", paths.PREEMPT_PATH): preempt_call,
+    ("GET", paths.HEALTH_PATH): health,
+    ("GET", paths.READINESS_PATH): readiness,
 }
 
 
@@ -152,11 +143,11 @@ class _Shares:
     def _own(self, path: str) -> tuple[int, Share]:
         if path in VERBS:
             return BODY_LIMIT, self._verbs
-        if path in {HEALTH_PATH, READINESS_PATH}:
+        if path in {paths.HEALTH_PATH, paths.READINESS_PATH}:
             return SMALL_VERB, self._verbs
-        if path in {CONFIG_PATH, CONFIG_PLAN_PATH}:
+        if path in {paths.CONFIG_PATH, paths.CONFIG_PLAN_PATH}:
             return CONFIG_BODY_LIMIT, self._configs
-        return WHAT_IF_LIMIT if path == WHAT_IF_PATH else SMALL_LIMIT, self._others
+        return WHAT_IF_LIMIT if path == paths.WHAT_IF_PATH else SMALL_LIMIT, self._others
 
 
 class Shim:
@@ -199,7 +190,7 @@ class Shim:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._may_filter.wait(), BACKLOG_WAIT_S)
             await send_answer(send, await self._answer_inline(handler, body))
-        elif (scope["method"], scope["path"]) == ("POST", BIND_PATH):
+        elif (scope["method"], scope["path"]) == ("POST", paths.BIND_PATH):
             await send_answer(send, await self._answer_bind(body))
         else:
             try:
@@ -279,7 +270,10 @@ class Shim:
         call = _FlaskCall(self._app, _environ(scope, body), loop, send)
         watcher = loop.create_task(call.watch_client(receive))
         try:
-            is_change = scope["method"] == "POST" and _place(scope).rstrip("/") in {CONFIG_PATH, CONFIG_PLAN_PATH}
+            is_change = scope["method"] == "POST" and _place(scope).rstrip("/") in {
+                paths.CONFIG_PATH,
+                paths.CONFIG_PLAN_PATH,
+            }
             await (self._configs if is_change else self._others).run(call.run)
         finally:
             watcher.cancel()

@@ -52,10 +52,7 @@ def configure(service: Service, configuration: Configuration, text: str) -> bool
 
 
 def switch(
-    service: Service,
-    configuration: Configuration,
-    successor: Successor,
-    finish: Callable[[StateInputs, State], None],
+    service: Service, configuration: Configuration, successor: Successor, finish: Callable[[StateInputs, State], None]
 ) -> float:
     """Replace the state with its successor between two requests; returns how long these had to wait, in seconds.
 

@@ -8,6 +8,7 @@ configuration comes into force by one write of the object, all or nothing.
 import base64
 import hashlib
 import lzma
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -147,19 +148,12 @@ def with_version(stored: Stored, text: str, *, who: str, when: str, why: str, cl
 
 
 def _pack_last(versions: Sequence[Version], limit: int) -> str | None:
-    """As many of the last versions as fit; None if not even one does. Cost: five times that of packing them."""
+    """As many of the last versions as fit; None if not even one does. Cost: six times that of packing them."""
     packed = _pack(versions)
     if len(packed) <= limit:
         return packed
-    best, low, high = None, 1, len(versions) - 1
-    while low <= high:
-        count = (low + high) // 2
-        packed = _pack(versions[-count:])
-        if len(packed) <= limit:
-            best, low = packed, count + 1
-        else:
-            high = count - 1
-    return best
+    count = bisect_right(range(1, len(versions)), limit, key=lambda count: len(_pack(versions[-count:])))
+    return _pack(versions[-count:]) if count else None
 
 
 def _pack(versions: Sequence[Version]) -> str:

@@ -24,19 +24,8 @@ import msgspec
 from hived.events import Offer, Phase
 from hived.specs import PodRequest
 from hived_extender.pods.annotations import spec_fields
-from hived_extender.recording.operations import (
-    AddBound,
-    Delete,
-    Header,
-    LoseLeaves,
-    NamedPod,
-    New,
-    Operation,
-    Reserve,
-    Schedule,
-    Split,
-    UpdateNode,
-)
+from hived_extender.recording import operations as ops
+from hived_extender.recording.operations import Operation
 from hived_extender.recording.recorded_offer import to_text
 
 log = logging.getLogger(__name__)
@@ -51,20 +40,20 @@ class Operations:
 
     _config: str
 
-    def _write(self, operation: Operation | Header) -> None:
+    def _write(self, operation: Operation | ops.Header) -> None:
         raise NotImplementedError
 
     def began(self) -> None:
         """The core starts anew from an empty state, as it does whenever a replica begins to lead."""
-        self._write(New(config=self._config))
+        self._write(ops.New(config=self._config))
 
     def node_changed(self, node: str, is_healthy: bool) -> None:
         """A configured node turned healthy or bad."""
-        self._write(UpdateNode(node=node, old=not is_healthy, new=is_healthy))
+        self._write(ops.UpdateNode(node=node, old=not is_healthy, new=is_healthy))
 
     def leaves_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int]) -> None:
         """So many leaf cells of a node are lost from now on, the `known` device indices among them."""
-        self._write(LoseLeaves(node=node, leaf_type=leaf_type, count=count, known=[*known]))
+        self._write(ops.LoseLeaves(node=node, leaf_type=leaf_type, count=count, known=[*known]))
 
     def scheduled(
         self, pod: PodRequest, phase: Phase, offer: Offer | None, node_names: Sequence[str], commit: bool
@@ -72,25 +61,25 @@ class Operations:
         """A pod was to be placed on nodes of `offer`, None for any; `commit` says that a bind was carried out."""
         text = msgspec.UNSET if offer is None else to_text(offer, node_names)
         self._write(
-            Schedule(pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text)
+            ops.Schedule(pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text)
         )
 
     def bound(self, pod: PodRequest, node: str, bind_info: str) -> None:
         """A pod was found bound; `bind_info` is its annotation."""
-        self._write(AddBound(pod=pod.uid, node=node, spec=_spec(pod), bind_info=bind_info))
+        self._write(ops.AddBound(pod=pod.uid, node=node, spec=_spec(pod), bind_info=bind_info))
 
     def split(self, group: str, pods: Sequence[PodRequest]) -> None:
         """The pods of an allocated group go on as groups of their own, one per slot."""
-        self._write(Split(group=group, pods=[NamedPod(pod.uid, _spec(pod)) for pod in pods]))
+        self._write(ops.Split(group=group, pods=[ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]))
 
     def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str) -> None:
         """A group had reserved cells before this state began; `bind_info` is the one for its first pod."""
-        waiting = [NamedPod(pod.uid, _spec(pod)) for pod in pods]
-        self._write(Reserve(pods=waiting, node=node, bind_info=bind_info))
+        waiting = [ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]
+        self._write(ops.Reserve(pods=waiting, node=node, bind_info=bind_info))
 
     def deleted(self, uid: str) -> None:
         """A pod is gone."""
-        self._write(Delete(pod=uid))
+        self._write(ops.Delete(pod=uid))
 
 
 def _spec(pod: PodRequest) -> msgspec.Raw:
@@ -125,7 +114,7 @@ class Draft(Operations):
             self._file.close()
             self._file = None
 
-    def _write(self, operation: Operation | Header) -> None:
+    def _write(self, operation: Operation | ops.Header) -> None:
         if self._file is not None and not self.is_broken:
             try:
                 self._file.write(_encoder.encode(operation) + b"\n")
@@ -161,7 +150,7 @@ class Recorder(Operations):
         (directory / self._config).write_text(config_text, encoding="utf-8")
         self._part = 0
         self._file: BinaryIO | None = self._next_part()
-        self._write(Header(name=self.run, config=self._config))
+        self._write(ops.Header(name=self.run, config=self._config))
 
     def close(self) -> None:
         """Finish the run."""
@@ -214,7 +203,7 @@ class Recorder(Operations):
         self._part += 1
         return self._part_path().open("xb", buffering=0)
 
-    def _write(self, operation: Operation | Header) -> None:
+    def _write(self, operation: Operation | ops.Header) -> None:
         if self._file is None:
             return
         try:

@@ -33,25 +33,8 @@ from hived.events import (
 from hived.specs import BindInfo, ClusterSpec, PodRequest
 from hived.split import split_bind_info
 from hived_extender.pods import annotations
-from hived_extender.recording.operations import (
-    AddBound,
-    AddNode,
-    AddNodes,
-    Delete,
-    DeleteNode,
-    Inspect,
-    LoseLeaves,
-    NamedPod,
-    New,
-    Operation,
-    Plan,
-    Reserve,
-    Restart,
-    ScenarioError,
-    Schedule,
-    Split,
-    UpdateNode,
-)
+from hived_extender.recording import operations as ops
+from hived_extender.recording.operations import Operation, ScenarioError
 from hived_extender.recording.recorded_offer import from_text, suggestion_mask
 from hived_extender.recording.traces import Json, decision_result, diff_maps, error_result, hash_map
 
@@ -205,32 +188,32 @@ class Replay:
             self.scheduler.check()
         record: Json = {"i": i, "op": op, "result": result}
         if self._detail is not StateDetail.NONE:
-            record["state"] = self._state(isinstance(operation, New | Restart))
+            record["state"] = self._state(isinstance(operation, ops.New | ops.Restart))
         return record
 
     def _apply(self, operation: Operation) -> Json:
-        if isinstance(operation, New):
+        if isinstance(operation, ops.New):
             self._pods, self._bound = {}, {}
             self._start(operation.config)
             return {"kind": "ok"}
-        if isinstance(operation, Restart):
+        if isinstance(operation, ops.Restart):
             return self._restart(operation)
         if self.scheduler is None:
             return {"kind": "noalgo"}
         match operation:
-            case Schedule():
+            case ops.Schedule():
                 return self._schedule(self.scheduler, operation)
-            case Delete():
+            case ops.Delete():
                 return self._delete(self.scheduler, operation.pod)
-            case AddBound():
+            case ops.AddBound():
                 return self._add_bound(self.scheduler, operation)
-            case Split():
+            case ops.Split():
                 return self._split(self.scheduler, operation)
-            case Reserve():
+            case ops.Reserve():
                 return self._reserve(self.scheduler, operation)
-            case Plan():
+            case ops.Plan():
                 return self._plan(self.scheduler, operation)
-            case Inspect():
+            case ops.Inspect():
                 return {"kind": "json", "json": self.scheduler.inspect(operation.what)}
             case _:
                 for event in node_events(operation, self.scheduler.node_names):
@@ -243,7 +226,7 @@ class Replay:
         self.scheduler = self._new_scheduler(self._load_config(config))
         return self.scheduler
 
-    def _restart(self, operation: Restart) -> Json:
+    def _restart(self, operation: ops.Restart) -> Json:
         bound = self._bound
         self._bound = {}
         scheduler = self._start(operation.config)
@@ -274,7 +257,7 @@ class Replay:
         self._pods[pod] = request
         self._bound[pod] = texts
 
-    def _add_bound(self, scheduler: Scheduler, operation: AddBound) -> Json:
+    def _add_bound(self, scheduler: Scheduler, operation: ops.AddBound) -> Json:
         self._pods.setdefault(operation.pod, None)
         texts = {
             annotations.SCHEDULING_SPEC: bytes(operation.spec).decode(),
@@ -283,7 +266,7 @@ class Replay:
         self._allocate(scheduler, operation.pod, texts)
         return {"kind": "ok"}
 
-    def _split(self, scheduler: Scheduler, operation: Split) -> Json:
+    def _split(self, scheduler: Scheduler, operation: ops.Split) -> Json:
         """The pods that the group had, or the stand-in for them, are forgotten: a restart replays its parts."""
         parts = _requests(operation.pods)
         scheduler.handle(GroupSplit(operation.group, tuple(parts.values())))
@@ -299,7 +282,7 @@ class Replay:
             self._bound[one.pod] = spec | annotations.bind_annotations(info)
         return {"kind": "ok"}
 
-    def _reserve(self, scheduler: Scheduler, operation: Reserve) -> Json:
+    def _reserve(self, scheduler: Scheduler, operation: ops.Reserve) -> Json:
         """The pods exist, whether or not they get their reservation again."""
         pods = _requests(operation.pods)
         self._pods |= pods
@@ -307,12 +290,12 @@ class Replay:
         scheduler.handle(GroupReserved(tuple(pods.values()), info))
         return {"kind": "ok"}
 
-    def _plan(self, scheduler: Scheduler, operation: Plan) -> Json:
+    def _plan(self, scheduler: Scheduler, operation: ops.Plan) -> Json:
         suggested = suggestion_mask(operation.suggested, scheduler.node_names)
         decisions = scheduler.plan(list(_requests(operation.pods).values()), suggested)
         return {"kind": "plan", "decisions": list(map(decision_result, decisions))}
 
-    def _schedule(self, scheduler: Scheduler, operation: Schedule) -> Json:
+    def _schedule(self, scheduler: Scheduler, operation: ops.Schedule) -> Json:
         text = operation.annotation
         if not isinstance(text, str):
             text = bytes(operation.spec or b"").decode()
@@ -366,7 +349,7 @@ def _request(pod: str, texts: dict[str, str]) -> PodRequest:
     return request
 
 
-def _requests(pods: Iterable[NamedPod]) -> dict[str, PodRequest]:
+def _requests(pods: Iterable[ops.NamedPod]) -> dict[str, PodRequest]:
     texts = {one.pod: {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()} for one in pods}
     return {pod: _request(pod, text) for pod, text in texts.items()}
 
@@ -374,15 +357,15 @@ def _requests(pods: Iterable[NamedPod]) -> dict[str, PodRequest]:
 def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[NodeHealthChanged | LeavesLost]:
     """The events of an operation on nodes; `updateNode` has none if nothing changed."""
     match operation:
-        case AddNodes():
+        case ops.AddNodes():
             for node in configured if operation.nodes is None else operation.nodes:
                 yield NodeHealthChanged(node, True)
-        case AddNode():
+        case ops.AddNode():
             yield NodeHealthChanged(operation.node, operation.healthy)
-        case UpdateNode():
+        case ops.UpdateNode():
             if operation.old != operation.new:
                 yield NodeHealthChanged(operation.node, operation.new)
-        case DeleteNode():
+        case ops.DeleteNode():
             yield NodeHealthChanged(operation.node, False)
-        case LoseLeaves():
+        case ops.LoseLeaves():
             yield LeavesLost(operation.node, operation.leaf_type, operation.count, tuple(operation.known))
