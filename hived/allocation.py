@@ -22,7 +22,7 @@ _RESERVING, _RESERVED = int(CellState.RESERVING), int(CellState.RESERVED)
 
 @kernel
 def set_priority(t: TopologyArrays, s: Cells, leaf: int, priority: int) -> None:
-    """Set a leaf's priority and the maximum in each ancestor, and count the leaf as used or not. Cost O(height)."""
+    """Set a leaf's priority and the maximum in its ancestors; count it as used or not (rule 9.4). Cost O(height)."""
     old = s.priority[leaf]
     change = int(old == FREE_PRIORITY) - int(priority == FREE_PRIORITY)
     if change != 0:
@@ -100,7 +100,7 @@ def set_state(t: TopologyArrays, s: Cells, cell: int, state: int) -> None:
 
 @linked_kernel
 def allocate_leaf(t: TopologyArrays, s: Cells, physical: int, virtual: int, priority: int, vc: int) -> bool:
-    """Give a leaf to a VC, through `virtual` or, if that is NO_CELL, opportunistically; returns whether it is safe.
+    """Give a leaf to a VC, through `virtual`, or opportunistically if that is NO_CELL; returns if safe (rule 9.5).
 
     The leaf must be free of priority; its state and its group are the caller's to set.
     """
@@ -126,7 +126,7 @@ def allocate_leaf(t: TopologyArrays, s: Cells, physical: int, virtual: int, prio
 
 @kernel
 def release_leaf(t: TopologyArrays, s: Cells, physical: int) -> None:
-    """Take a leaf back from its VC; a leaf of priority >= 0 is released as guaranteed (rule 9.6)."""
+    """Take a leaf back from its VC; a leaf of priority >= 0 is released as guaranteed (rules 9.6, 9.10, 9.11)."""
     if s.priority[physical] < MIN_GUARANTEED_PRIORITY:
         put(s, s.lent_to, physical, NO_CELL)
         virtual = s.bound[physical]
@@ -151,7 +151,7 @@ def release_leaf(t: TopologyArrays, s: Cells, physical: int) -> None:
 
 @entry_kernel
 def release_group(t: TopologyArrays, s: Cells, physical: IntArray) -> None:
-    """Delete an allocated group: Used leaves become Free, Reserving ones Reserved for their preemptor."""
+    """Delete an allocated group: Used leaves become Free, Reserving ones Reserved for their preemptor (rule 8.5)."""
     for leaf in physical:
         if leaf != NO_CELL:
             if s.state[leaf] == _USED:
@@ -190,7 +190,7 @@ def cancel_group(
     victim_priority: IntArray,
     victim_vc: IntArray,
 ) -> None:
-    """Cancel a preemption: Reserving leaves go back to their victims, Reserved ones become Free (rule 8.6).
+    """Cancel a preemption: Reserving leaves go back to their victims, Reserved ones become Free (rules 8.6, 9.7).
 
     `victim_*` say for each leaf how its victim held it; their values for Reserved leaves are not read.
     """

@@ -75,7 +75,7 @@ def _row_keys(mask: BoolArray) -> Callable[[int], bytes]:
 
 @dataclass(slots=True)
 class Budget:
-    """How many choices of a kind came to nothing for a decision, and whether a search was given up for it."""
+    """How many choices of a kind failed in a decision, and whether a search was given up for it (rule 12.8)."""
 
     count: int = 0
     end: int = 0

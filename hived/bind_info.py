@@ -12,7 +12,7 @@ from hived.topology import NO_CELL, IntArray, Topology
 
 
 def check_bind_info(pod: PodRequest, bind_info: BindInfo) -> None:
-    """Raise UserError unless the bind info has the pods and sizes of the spec and this pod among them."""
+    """Raise UserError unless the bind info has the pods and sizes of the spec and this pod among them (rule 2.11)."""
     check_sizes(pod, bind_info)
     own = next(p for p in bind_info.members if len(p[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
     if not any(is_placed(bind_info, placement) for placement in own):
@@ -53,7 +53,8 @@ def canonical_order(bind_info: BindInfo) -> tuple[BindInfo, IntArray]:
 
 
 def find_leaves(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
-    """Physical leaf, and level of its preassigned type, of every leaf in `bind_info`; NO_CELL and 0 for none.
+    """Physical leaf, and level of its preassigned type, of every leaf in `bind_info` (rule 11.3); NO_CELL and 0 for
+    none.
 
     A leaf that is named twice counts once. Cost O(leaves).
     """

@@ -78,7 +78,7 @@ def _check_leaf_type(state: State, pod: PodRequest, vc: int) -> None:
 
 
 def _check_level(state: State, pod: PodRequest) -> None:
-    """Raise UserError if no chain that would be tried has the cell type that the group is to be within one cell of."""
+    """Raise UserError if no chain that would be tried has the cell type of `within_cell` (rule 13.1)."""
     topology, arrays = state.topology, state.arrays
     views = [view for views in views_to_try(state, pod.spec) for view in views]
     cells = arrays.view_cell[arrays.view_start[views]].tolist()

@@ -70,7 +70,7 @@ def decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | No
 
 
 def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:
-    """Is every cell that a preempting group reserves healthy and, unless the group ignores it, suggested or offered?"""
+    """Is every cell that a preempting group reserves healthy and, unless ignored (rule 2.9), suggested or offered?"""
     held = group.physical[group.physical != NO_CELL]
     if state.cells.bad[held].any():
         return False

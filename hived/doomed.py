@@ -54,7 +54,9 @@ def unbind_next(t: TopologyArrays, s: Cells, level: int, vc: int) -> tuple[int, 
 
 @kernel
 def least_bad_free(t: TopologyArrays, s: Cells, level: int) -> int:
-    """The first free bad cell of a level that no plan touches, or NO_CELL; where leaves are lost, the least bad one."""
+    """The first free bad cell of a level that no plan touches, or NO_CELL; the least bad one where leaves are lost
+    (rule 14.4).
+    """
     base = t.level_base[level]
     best, fewest = NO_CELL, 0
     for position in range(base, base + s.bad_count[level]):
@@ -83,7 +85,7 @@ def _first_unbound_root(t: TopologyArrays, s: Cells, slot: int) -> int:
 
 @kernel
 def worst_idle_doomed(t: TopologyArrays, s: Cells, slot: int) -> int:
-    """The first doomed cell of a VC at a level that no guaranteed pod uses and no plan touches, or NO_CELL.
+    """The first doomed cell of a VC at a level that no guaranteed pod uses and no plan touches, or NO_CELL (rule 14.4).
 
     Where leaves are lost, the one with most bad leaves.
     """

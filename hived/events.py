@@ -1,6 +1,6 @@
 """The input of the core: `scheduler.handle(state, event)`.
 
-Only `ScheduleRequested` asks for a decision. The others report facts; Kubernetes may report them in any order and more
+Only `ScheduleRequested` asks for a decision. The others report facts, which may come in any order (rule 11.12) and more
 than once.
 """
 
@@ -22,7 +22,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limit:
-    """The most that pods of one group may put into a domain of nodes, together.
+    """The most that pods of one group may put into a domain of nodes, together (rule 12.3).
 
     domain : int32, shape (node_count,); the domain of each node, -1 for nodes that no pod with a weight may use
     weight : int64, shape (slot_count,); the weight of each pod: 1 for anti-affinity and host ports, an amount for CPU
@@ -36,7 +36,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """Domains of nodes may not differ by more than `max_skew` in how many pods they have (topology spread).
+    """Topology spread: domains of nodes may not differ by more than `max_skew` in how many pods they have (rule 12.4).
 
     domain : int32, shape (node_count,); -1 for nodes that pods which count may not use
     counts : bool, shape (slot_count,); whether each pod of the group is counted, and held to the rule
@@ -52,7 +52,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """Pods of one group that have to be in one domain of nodes, whichever it is (affinity between them).
+    """Affinity: pods of one group that have to be in one domain of nodes, whichever it is (rule 12.5).
 
     domain : int32, shape (node_count,); -1 for nodes that these pods may not use
     slots : bool, shape (slot_count,)
@@ -64,7 +64,7 @@ class Together:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """The nodes on which Kubernetes would let each pod of a group run, and the rules between its pods there.
+    """The nodes that Kubernetes allows each pod of a group, and the rules between its pods there (rules 12.1, 12.2).
 
     Slots are in canonical order: members by ascending size, then pod by pod.
 

@@ -1,8 +1,8 @@
 """The free lists of a chain: one list of physical cells per level, split and merged like buddies (rules 3).
 
-List order is behaviour: new members go to the end, a removed one is replaced by the last. Each cell knows its place,
-so membership and removal cost O(1). Invariant: cells in the lists are disjoint, unbound, unsplit, and together with
-the bound ones cover the chain.
+List order is behaviour: new members go to the end, a removed one is replaced by the last. Each cell knows its place, so
+membership and removal cost O(1). Invariant: cells in the lists are disjoint, unbound, unsplit (rule 3.5), and together
+with the bound ones cover the chain.
 """
 
 from hived.errors import InvariantError
@@ -16,7 +16,7 @@ from hived.topology import NO_CELL, IntArray, TopologyArrays
 def append_cell(
     s: Cells, cells: IntArray, places: IntArray, counts: IntArray, base: int, counter: int, cell: int
 ) -> None:
-    """Put a cell at the end of a list.
+    """Put a cell at the end of a list (rule 3.2).
 
     cells : the list is cells[base : base + counts[counter]]; places : place of each cell in its list, or NO_CELL
     """
@@ -30,7 +30,7 @@ def append_cell(
 def remove_cell(
     s: Cells, cells: IntArray, places: IntArray, counts: IntArray, base: int, counter: int, cell: int
 ) -> None:
-    """Take a cell out of a list, described as in `append_cell`; the last one takes its place."""
+    """Take a cell out of a list, described as in `append_cell`; the last one takes its place (rule 3.2)."""
     place, last = places[cell], counts[counter] - 1
     moved = cells[base + last]
     put(s, cells, base + place, moved)
@@ -80,9 +80,9 @@ def is_free(t: TopologyArrays, s: Cells, cell: int) -> bool:
 
 @kernel
 def take_free_cell(t: TopologyArrays, s: Cells, cell: int) -> int:
-    """Take a cell out of the free lists, splitting its ancestors as needed; returns the ancestor that was listed.
+    """Take a cell out of the free lists, with splits above it as needed; returns the listed ancestor (rule 3.3).
 
-    `left` is not touched: `allocation.allocate_preassigned` does that level by level.
+    `left` is not touched: `preassigned.settle` does that level by level.
     """
     while s.free_position[cell] == NO_CELL:
         parent = t.parent[cell]
@@ -100,7 +100,7 @@ def take_free_cell(t: TopologyArrays, s: Cells, cell: int) -> int:
 
 @kernel
 def give_free_cell(t: TopologyArrays, s: Cells, cell: int) -> int:
-    """Put a cell back and merge upwards while all buddies are free; returns the cell that is listed in the end."""
+    """Put a cell back and merge upwards while all buddies are free; returns the cell listed in the end (rule 3.4)."""
     while True:
         parent = t.parent[cell]
         if parent == NO_CELL:

@@ -124,7 +124,7 @@ def first_free_slot(group: Group, slots: range) -> int | None:
 
 
 def find_slot(state: State, group: Group, pod: PodRequest, bind_info: BindInfo) -> int:
-    """The slot for a bound pod: of its size, at its place, and free or its own. UserError if there is none.
+    """The slot for a bound pod: of its size, at its place, free or its own (rule 11.11). UserError if there is none.
 
     Cost O(pods of its size).
     """
@@ -155,7 +155,7 @@ def take_slot(group: Group, slot: int, pod: PodRequest) -> None:
 
 
 def leave_slots(group: Group, uid: str) -> bool:
-    """Free every slot of a pod; returns whether it had one."""
+    """Free every slot of a pod; returns whether it had one (rule 2.13)."""
     slots = group.slots_of.pop(uid, [])
     for slot in slots:
         group.holders[slot] = None
@@ -165,7 +165,7 @@ def leave_slots(group: Group, uid: str) -> bool:
 def describe_placement(
     state: State, members: tuple[MemberSpec, ...], physical: IntArray, virtual: IntArray | None, known: BindInfo | None
 ) -> Placements:
-    """Placements of all pods of a group, as its bind info has them.
+    """Placements of all pods of a group, as its bind info has them (rule 16.4).
 
     known : bind info of a pod of the group; a slot with leaves that are not configured any more is copied from it
 

@@ -15,7 +15,7 @@ from hived.views import note_change
 
 @entry_kernel
 def set_node_health(t: TopologyArrays, s: Cells, nodes: IntArray, bad: int) -> None:
-    """Nodes turned bad (1) or healthy (0), one after the other: their leaves in canonical order.
+    """Nodes turned bad (1) or healthy (0), one after the other: their leaves in canonical order (rules 10.1, 10.3).
 
     A node that was so already is left alone, and so are lost leaves, which are bad in either case.
     Cost O(leaves of the nodes x (height + VCs)).

@@ -31,7 +31,7 @@ Rank = tuple[bool, bool, int, bool]
 
 
 def lose_leaves(state: State, node: int, event: LeavesLost) -> None:
-    """So many leaves of a type on a node are lost from now on, earlier losses included.
+    """So many leaves of a type on a node are lost from now on, earlier losses included (rule 14.1).
 
     A count beyond the node's means all leaves; leaf types and devices that are not configured are ignored. Cost
     O(leaves of the node x height) and `choose_lost`; nothing more if these leaves are lost already.
@@ -52,7 +52,7 @@ def lose_leaves(state: State, node: int, event: LeavesLost) -> None:
 
 
 def choose_lost(state: State, leaves: list[int], known: list[int], count: int) -> list[int]:
-    """Which leaves of a node are lost: the known ones, and others until there are `count`, where it hurts least.
+    """The lost leaves of a node: the known ones, and others until there are `count`, where it hurts least (rule 14.3).
 
     Unused leaves come before used ones: nobody else has a device that a pod of ours runs on. Of these, leaves that are
     lost already, so that the same event again moves nothing; then leaves of lowest priority; then free ones before
@@ -99,7 +99,7 @@ def _cells_above(state: State, leaf: int) -> list[int]:
 
 @entry_kernel
 def set_lost(t: TopologyArrays, s: Cells, lost: IntArray, healed: IntArray) -> None:
-    """Leaves are lost, or not lost any more, in canonical order; leaves of bad nodes stay bad.
+    """Leaves are lost, or not lost any more, in canonical order; leaves of bad nodes stay bad (rule 14.2).
 
     All are counted first, so that dooming meanwhile goes by the outcome. Cost O(leaves x (height + VCs)).
     """
@@ -131,7 +131,7 @@ def _count_lost(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
 
 @entry_kernel
 def exchange_doomed(t: TopologyArrays, s: Cells, node: int) -> None:
-    """Where leaves are lost: once the health of a node changed, give VCs free bad cells for doomed ones that are worse.
+    """Once a node's health changed: give VCs free bad cells for worse doomed ones, where leaves are lost (rule 14.5).
 
     Looked at are the cells above and below the node, levels top down: a free one may take the place of the worst doomed
     one that nobody uses, VCs ascending; a doomed one may have its place taken by the least bad free one. Below a level

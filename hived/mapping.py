@@ -1,7 +1,8 @@
 """From virtual cells to physical ones: which hardware stands behind a VC's placement (rules 7).
 
-Preassigned cells are placed by buddy allocation on the chain's free lists, one after the other. Cells below a bound
-cell are matched with the children of its physical cell. Free lists and claims are changed on the way and put back.
+Preassigned cells are placed by buddy allocation on the chain's free lists, one after the other (rules 7.2, 7.10). Cells
+below a bound cell are matched with the children of its physical cell. Free lists and claims are changed on the way and
+put back.
 """
 
 import numpy as np

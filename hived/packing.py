@@ -192,7 +192,7 @@ def place_group(
     t: TopologyArrays, s: Cells, view: int, priority: int, has_elastic: bool, sizes: IntArray, counts: LongArray,
     suggested: BoolArray, ignore_suggested: bool, leaves: IntArray,
 ) -> tuple[int, int]:  # fmt: skip
-    """Place a whole gang in a view: first without preempting anybody, then at its own priority (rule 6.6).
+    """Place a whole gang in a view: first without preempting anybody, then at its own priority (rules 6.6, 15.1).
 
     has_elastic : are there elastic groups? Then, between the two, it is tried to preempt nobody but them.
 

@@ -53,7 +53,7 @@ class Request(NamedTuple):
 
     @property
     def is_guaranteed(self) -> bool:
-        """Does it go through a VC?"""
+        """Does it go through a VC (rule 7.11)?"""
         return self.pod.spec.priority >= MIN_GUARANTEED_PRIORITY
 
     @property
@@ -106,7 +106,7 @@ def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
 
 
 def map_placement(state: State, request: Request, virtual: IntArray, within: int = NO_CELL) -> Placement | Wait:
-    """Put physical cells behind a placement in the VC, with lazy preemption where allowed (rules 7)."""
+    """Put physical cells behind a placement in the VC, with lazy preemption where allowed (rules 7, 7.9)."""
     pod = request.pod
     before = mark(state)
     lazy = lazy_groups_below(state, virtual)
@@ -133,7 +133,7 @@ def virtual_placement_text(state: State, virtual: IntArray) -> str:
 
 
 def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, packs: bool) -> Placement | Wait:
-    """Below one cell of the lowest level that has room, else anywhere; rather that than with victims."""
+    """Below one cell of the lowest level that has room, else anywhere; rather that than with victims (rule 13.2)."""
     before = mark(state)
     for with_victims in (False, True):
         for level in range(lowest, chain_of_view(state, view).top_level + 1):
@@ -149,7 +149,7 @@ def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, pack
 
 
 def _fit_within(state: State, request: Request, view: int, level: int, *, with_victims: bool) -> Placement | None:
-    """Below the cell of a level that has fewest free leaves and yet enough; at last where victims are.
+    """Below the cell of a level with fewest free leaves, but enough; at last with victims (rules 13.1, 13.3, 13.4).
 
     Preempting in the VC, cells with most free leaves come first: fewer have to leave. Of cells with equally many free,
     the one where fewest cells are broken comes first, as nobody else may be promised them. Cost O(cells of the level +
@@ -175,7 +175,7 @@ def _fit_within(state: State, request: Request, view: int, level: int, *, with_v
 
 
 def _attempts(state: State, request: Request) -> list[Attempt]:
-    """Without preempting in the VC; then, if there are lower priorities, elastic groups alone, then any (rule 6.6)."""
+    """Without preempting in the VC; then, if there are lower priorities, elastic groups, then any (rules 6.6, 15.1)."""
     priority = request.pod.spec.priority
     if priority <= MIN_GUARANTEED_PRIORITY:
         return [_WITHOUT_PREEMPTING]
@@ -184,7 +184,7 @@ def _attempts(state: State, request: Request) -> list[Attempt]:
 
 
 def _fit_packed(state: State, request: Request, view: int, level: int) -> Placement | None:
-    """Without victims below the cell of a level where fewest cells are broken; then where fewest leaves are free.
+    """Without victims, below the cell of a level with fewest broken cells, then fewest free leaves (rule 13.5).
 
     Of cells that nobody uses, and that would break as many cells above them, the first stands for all. Cost as
     `_fit_within`, and a mapping for each of `MOST_COMPARED` cells that have room.
@@ -255,7 +255,7 @@ def _broken_below(state: State, leaves: IntArray, level: int) -> int:
 
 
 def cells_of(state: State, request: Request, view: int, level: int) -> tuple[IntArray, IntArray]:
-    """The physical cells of a level that the group may be below, and how many leaves of each are free for it.
+    """The physical cells of a level that the group may be below, and their numbers of free leaves (rule 13.7).
 
     None if they are too small. Cells in opportunistic use are free for others. Lost leaves are not free.
     """
@@ -291,7 +291,7 @@ def _lost_among_free(state: State, chain_level: int, request: Request) -> LongAr
 
 
 def leaf_beside(state: State, spec: PodSpec) -> int:
-    """A leaf of the allocated group that the pod is to be beside; NO_CELL if there is none."""
+    """A leaf of the allocated group that the pod is to be beside; NO_CELL if there is none (rule 13.6)."""
     group = state.groups.get(spec.beside)
     if group is None or group.state is not GroupState.ALLOCATED:
         return NO_CELL

@@ -180,7 +180,7 @@ def _release_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, in
 
 @kernel
 def _next_cursor(cursor: int, own_level: int, listed_level: int) -> int:
-    """Levels are visited L+1 .. listed, then L, L-1 .. 1; 0 ends the visit."""
+    """Levels are visited L+1 .. listed, then L, L-1 .. 1 (rule 10.7); 0 ends the visit."""
     if cursor > own_level:
         return cursor + 1 if cursor < listed_level else own_level
     return cursor - 1

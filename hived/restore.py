@@ -1,4 +1,5 @@
-"""A group from the bind info of one of its pods: how every allocation is made, live and after a restart (rules 11).
+"""A group from the bind info of one of its pods: how every allocation is made, live and after a restart (rules 11,
+11.1).
 
 The bind info names physical leaves and the type of each leaf's preassigned cell; which virtual cells stand behind them
 is chosen here (rule 11.7). A group that no longer fits the configuration never fails: a leaf that is gone or taken is
@@ -31,8 +32,8 @@ _NEXT, _IS_LAZY, _CHOSEN, _RELEASED_IN = range(4)
 def restore_group(state: State, pod: PodRequest, bind_info: BindInfo) -> tuple[Group, list[str], list[str]]:
     """Create the allocated group that a pod's bind info describes; `check_bind_info` must have accepted it.
 
-    Returns the group, the names of groups that were lazily preempted, and of preemptors that were cancelled.
-    Cost O(leaves x height).
+    Returns the group, the names of lazily preempted groups, and of preemptors that were cancelled (rule 11.4). Cost
+    O(leaves x height).
     """
     known, order = canonical_order(bind_info)
     physical, levels = find_leaves(state, known)

@@ -77,8 +77,8 @@ def handle(state: State, event: Event) -> Decision:
     """Take in one event.
 
     Returns Bind, Preempt or Wait for `ScheduleRequested`, else Applied. Raises UserError if the pod asks for something
-    impossible or contradictory; nothing has changed then. Raises InvariantError if the state breaks its own rules; a
-    schedule request is taken back then, after a half-applied fact the state is not to be used any more.
+    impossible or contradictory; nothing has changed then (rule 5.12). Raises InvariantError if the state breaks its own
+    rules; a schedule request is taken back then, after a half-applied fact the state is not to be used any more.
     """
     match event:
         case ScheduleRequested():
@@ -116,7 +116,7 @@ def plan_together(
 
 
 def plan_in_turn(state: State, bundles: Sequence[Sequence[Asked]]) -> list[list[Decision] | UserError]:
-    """The decisions of `handle` in the Filtering phase for the pods of each bundle, which run together or not at all.
+    """The decisions of `handle` in the Filtering phase for bundles of pods, which run whole or not at all (rule 15.5).
     Each pod finds earlier pods that can run in place: pods of its own bundle, and of earlier bundles that can run as a
     whole. Of a bundle with a pod that is refused, the error. For gangs, and to ask without consequences: nothing
     changes, not even the order of the views. Cost O(cells) of copying, besides the searches.

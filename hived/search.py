@@ -36,7 +36,7 @@ def search(state: State, pod: PodRequest, suggested: BoolArray | None) -> Placem
 
 
 def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | Wait:
-    """As `search`, with a placement that the offer allows, wherever in the VC there is one.
+    """As `search`, with a placement that the offer allows, wherever in the VC there is one (rule 12.6).
 
     Costs some 20 us more than `search` if the reference's choice will do. Else also a few sweeps of each chain's cells,
     1 ms at 1,024 nodes, and tenths of a millisecond for each pod of a group.

@@ -7,6 +7,7 @@ has then checked it; the core checks again only input that would corrupt its arr
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# priorities (rule 2.4)
 OPPORTUNISTIC_PRIORITY = -1
 MIN_GUARANTEED_PRIORITY = 0
 MAX_GUARANTEED_PRIORITY = 1000
@@ -92,7 +93,7 @@ class GroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """A pod's scheduling spec with every default filled in (rule 2.2); empty text means "not given".
+    """A pod's scheduling spec with every default filled in (rules 2.2, 2.5); empty text means "not given".
 
     Beyond the reference: `within_cell` is a cell type, one cell of which all pods of the group shall be below; where
     that is not required, the lowest level from it upwards that has room. With `beside`, the name of a group that has

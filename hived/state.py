@@ -213,7 +213,7 @@ def empty_state(spec: ClusterSpec) -> State:
 
 
 def _fill_free_lists(topology: Topology, views: dict[str, IntArray]) -> None:
-    """Every top cell is free, in declaration order; every VC still has all its preassigned cells."""
+    """Every top cell is free, in declaration order (rule 3.1); every VC still has all its preassigned cells."""
     arrays = topology.arrays
     for chain, offset in enumerate(arrays.level_offset.tolist()):
         top = offset + int(arrays.top_level[chain])

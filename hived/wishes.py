@@ -135,7 +135,7 @@ def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) ->
 
 @kernel
 def rank_of(s: Cells, cell: int) -> int:
-    """The order of physical cells to take: fewest opportunistic leaves first, cells with lost leaves last.
+    """The order of physical cells to take: fewest opportunistic leaves first, cells with lost leaves last (rule 15.2).
 
     Opportunistic leaves of elastic groups count only between equals. Among cells with lost leaves, fewest lost leaves
     come first, then fewest opportunistic leaves of any group.
