@@ -1,12 +1,13 @@
 """Kubernetes nodes -> machines. A node is the mapping that the API server sends as JSON; any field may be absent."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from hived.errors import UserError
+from hived_config.access import Operator, Requirement
 from hived_config.generating.machines import (
     CPU_PRODUCT,
     NVIDIA_GPU,
@@ -28,6 +29,7 @@ PRODUCT_LABELS = {
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _REPLICAS = "nvidia.com/gpu.replicas"
 _MIG = re.compile(r"nvidia\.com/mig-.+")
+_OPERATORS = {"": Operator.EXISTS, "!": Operator.DOES_NOT_EXIST, "=": Operator.IN, "!=": Operator.NOT_IN}
 _TERM = re.compile(r"(!?)([A-Za-z0-9][\w./-]*)(?:(!=|==|=)([\w.-]*))?", re.ASCII)
 
 
@@ -75,11 +77,11 @@ def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = No
     for a selector that cannot be read.
     """
     reading = reading or Reading()
-    terms = parse_selector(reading.selector)
+    requirements = parse_selector(reading.selector)
     notes: _Notes = {note: [] for note in _Note}
     machines = []
     for node in sorted(nodes, key=lambda node: natural_key(name_of(node))):
-        if is_selected(labels_of(node), terms):
+        if all(each.holds(labels_of(node)) for each in requirements):
             machine = _machine(node, reading, notes)
             if machine is not None:
                 machines.append(machine)
@@ -134,25 +136,13 @@ def _machine(node: Mapping[str, Any], reading: Reading, notes: _Notes) -> Machin
     return Machine(name, product or resource, count, cpu, memory_mib, groups, resource=resource, node_labels=chosen_by)
 
 
-Term = tuple[str, str, bool, str]
-
-
-def parse_selector(text: str) -> list[Term]:
-    """The terms of a selector: key, operator ("" for "has the key"), whether negated, value. Raises UserError."""
-    terms = []
+def parse_selector(text: str) -> list[Requirement]:
+    """The requirements of a selector, all of which have to hold; KEY!=VALUE also without the key. Raises UserError."""
+    requirements = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _TERM.fullmatch(part)
         if match is None or (match[1] and match[3]):
             raise UserError(f"selector {part!r}: expected KEY, !KEY, KEY=VALUE or KEY!=VALUE")
-        operator = (match[3] or "").replace("==", "=")
-        terms.append((match[2], operator.lstrip("!"), bool(match[1]) or operator == "!=", match[4] or ""))
-    return terms
-
-
-def is_selected(labels: Mapping[str, str], terms: Sequence[Term]) -> bool:
-    """Whether labels fulfil every term; a label that is absent fulfils KEY!=VALUE, as with kubectl."""
-    for key, operator, is_negated, value in terms:
-        holds = labels.get(key) == value if operator else key in labels
-        if holds == is_negated:
-            return False
-    return True
+        operator = _OPERATORS[match[1] or (match[3] or "").replace("==", "=")]
+        requirements.append(Requirement(match[2], operator, (match[4],) if match[3] else ()))
+    return requirements
