@@ -12,9 +12,14 @@ from typing import Any
 
 import yaml
 
+from hived_config.document import PLAIN
 from hived_config.reader import FALSES, INT32_MAX, INT64_MAX, TRUES, Field, Reader, closest, describe, is_null, shorten
 
 Schema = dict[str, Any]
+
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
+_ALMOST_INTEGER = re.compile(r"\+?0*([0-9]{1,12})(\.0*)?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 
 _BOOLEAN_WORDS = sorted(word for word in TRUES | FALSES if word.lower() not in ("true", "false"))
 """YAML 1.1 takes these for booleans, and editors for text."""
@@ -89,7 +94,17 @@ class Integer(ValueKind):
         self.words = f"whole number, {f'from {minimum} to {maximum}' if is_bounded else f'at least {minimum}'}"
 
     def read(self, reader: Reader, node: yaml.Node) -> int | None:
-        return reader.integer(node, self.what, self.minimum, self.maximum)
+        if not isinstance(node, yaml.ScalarNode) or node.tag != PLAIN or not _INTEGER.fullmatch(node.value):
+            reader.note(node, describe(node), self.what, _integer_meant(node))
+            return None
+        # More digits than any bound has: Python refuses to convert thousands of them.
+        beyond = self.minimum - 1 if node.value[0] == "-" else self.maximum + 1
+        value = int(node.value) if len(node.value) <= 20 else beyond
+        if self.minimum <= value <= self.maximum:
+            return value
+        bound = f"at least {self.minimum}" if value < self.minimum else f"at most {self.maximum}"
+        reader.note(node, describe(node), f"{self.what}, {bound}")
+        return None
 
     def schema(self) -> Schema:
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
@@ -103,7 +118,10 @@ class Number(ValueKind):
     words = "number"
 
     def read(self, reader: Reader, node: yaml.Node) -> float:
-        return reader.number(node, self.what)
+        if isinstance(node, yaml.ScalarNode) and node.tag == PLAIN and _NUMBER.fullmatch(node.value):
+            return float(node.value)
+        reader.note(node, describe(node), self.what)
+        return 0.0
 
     def schema(self) -> Schema:
         return {"type": "number", "minimum": 0}
@@ -116,7 +134,12 @@ class Boolean(ValueKind):
     words = "`true` or `false`"
 
     def read(self, reader: Reader, node: yaml.Node) -> bool | None:
-        return reader.boolean(node, self.what)
+        if is_null(node):
+            return False
+        if isinstance(node, yaml.ScalarNode) and node.tag == PLAIN and node.value in TRUES | FALSES:
+            return node.value in TRUES
+        reader.note(node, describe(node), self.what)
+        return None
 
     def schema(self) -> Schema:
         return {"enum": [True, False, *_BOOLEAN_WORDS]}
@@ -310,6 +333,12 @@ def required(reader: Reader, parent: yaml.Node, nodes: Mapping[str, yaml.Node], 
         return kind.read(reader, nodes[name])
     reader.missing(parent, name, kind.what)
     return None
+
+
+def _integer_meant(node: yaml.Node) -> str:
+    """The integer that was probably meant, without quotes, fraction, sign or leading zeros; "" if none was."""
+    match = _ALMOST_INTEGER.fullmatch(node.value) if isinstance(node, yaml.ScalarNode) else None
+    return str(int(match[1])) if match else ""
 
 
 def as_written(value: Any) -> Any:

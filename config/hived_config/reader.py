@@ -26,9 +26,6 @@ MAX_MISTAKES = 1000
 MAX_MISSPELT = 100
 """Characters of a name that may be a misspelling of another one: comparing costs their product."""
 
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
-_ALMOST_INTEGER = re.compile(r"\+?0*([0-9]{1,12})(\.0*)?", re.ASCII)
-_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 _BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
 
 Field = tuple[str, yaml.Node, yaml.Node]
@@ -220,41 +217,6 @@ class Reader:
         if node is not None and (text != text.strip() or not text.isprintable()):
             self.note(node, shorten(text), f"{what}, printable and without blanks around it")
         return text
-
-    def integer(self, node: yaml.Node, what: str, minimum: int, maximum: int = INT32_MAX) -> int | None:
-        """A decimal integer within bounds; None after noting why it is not one."""
-        if not isinstance(node, yaml.ScalarNode) or node.tag != PLAIN or not _INTEGER.fullmatch(node.value):
-            self.note(node, describe(node), what, _integer_meant(node))
-            return None
-        # More digits than any bound has: Python refuses to convert thousands of them.
-        value = int(node.value) if len(node.value) <= 20 else (minimum - 1 if node.value[0] == "-" else maximum + 1)
-        if minimum <= value <= maximum:
-            return value
-        bound = f"at least {minimum}" if value < minimum else f"at most {maximum}"
-        self.note(node, describe(node), f"{what}, {bound}")
-        return None
-
-    def number(self, node: yaml.Node, what: str) -> float:
-        """A decimal number that is not negative; 0 after noting why it is not one."""
-        if isinstance(node, yaml.ScalarNode) and node.tag == PLAIN and _NUMBER.fullmatch(node.value):
-            return float(node.value)
-        self.note(node, describe(node), what)
-        return 0.0
-
-    def boolean(self, node: yaml.Node | None, what: str) -> bool | None:
-        """True or false in any of YAML's spellings, False if absent; None after noting why it is not one."""
-        if node is None or is_null(node):
-            return False
-        if isinstance(node, yaml.ScalarNode) and node.tag == PLAIN and node.value in TRUES | FALSES:
-            return node.value in TRUES
-        self.note(node, describe(node), what)
-        return None
-
-
-def _integer_meant(node: yaml.Node) -> str:
-    """The integer that was probably meant, without quotes, fraction, sign or leading zeros; "" if none was."""
-    match = _ALMOST_INTEGER.fullmatch(node.value) if isinstance(node, yaml.ScalarNode) else None
-    return str(int(match[1])) if match else ""
 
 
 def _paths(root: yaml.Node, prefix: str) -> Iterator[tuple[int, str]]:

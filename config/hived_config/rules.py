@@ -9,7 +9,7 @@ import yaml
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.access import AccessRules
 from hived_config.chains import CellTypes
-from hived_config.kinds import Choice, Given, Key, ListOf, MapOf, Schema, Text, ValueKind, name_text
+from hived_config.kinds import Choice, Given, Integer, Key, ListOf, MapOf, Schema, Text, ValueKind, name_text
 from hived_config.reader import Reader, closest, shorten
 from hived_config.skus import GPU_DEVICE_CLASS, GPU_RESOURCE, RESOURCE
 
@@ -44,12 +44,14 @@ class Priority(ValueKind):
         """The number; 0 after noting why it is neither."""
         if isinstance(node, yaml.ScalarNode) and node.value in _WORDS:
             return _WORDS[node.value]
-        return reader.integer(node, self.what, OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY) or 0
+        return _PRIORITY.read(reader, node) or 0
 
     def schema(self) -> Schema:
         """Either of them."""
-        number = {"type": "integer", "minimum": OPPORTUNISTIC_PRIORITY, "maximum": MAX_GUARANTEED_PRIORITY}
-        return {"anyOf": [{"enum": [*_WORDS]}, number]}
+        return {"anyOf": [{"enum": [*_WORDS]}, _PRIORITY.schema()]}
+
+
+_PRIORITY = Integer(Priority.what, OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY)
 
 
 _SCHEDULER_NAMES = ListOf(

@@ -29,7 +29,7 @@ from hived_config.generating.machines import (
     listed,
     quantity,
 )
-from hived_config.kinds import Integer, name_text, required
+from hived_config.kinds import Integer, Number, name_text, required
 from hived_config.reader import TRUES, Reader, closest, describe, is_null, shorten
 
 RESERVED_CPU = 1.0
@@ -104,7 +104,7 @@ def read_layout(
 def _read_sku(reader: Reader, node: yaml.Node) -> _Sku:
     fields = {name: value for name, _, value in reader.fields(node, _SKU)}
     cpus = {name: value for name, _, value in reader.fields(fields.get("cpu"), "CPUs (a mapping of vcore)")}
-    cpu = reader.number(cpus["vcore"], "a number of CPUs") if "vcore" in cpus else 0.0
+    cpu = Number("a number of CPUs").read(reader, cpus["vcore"]) if "vcore" in cpus else 0.0
     memory_mib = _read_memory(reader, fields["mem"]) if "mem" in fields else 0.0
     devices = fields.get("computing-device", fields.get("gpu"))
     if devices is None or is_null(devices):
