@@ -35,7 +35,7 @@ _MOST_FREE = (1 << _SPLIT) - 1
 _MOST_SPREAD = (1 << (_VICTIM - _SPREAD)) - 1
 
 
-class Alike(NamedTuple):
+class PodClass(NamedTuple):
     """Pods of a group of which each could take the place of any other."""
 
     size: int
@@ -45,7 +45,7 @@ class Alike(NamedTuple):
     slots: tuple[int, ...]
 
 
-def find_alike(members: tuple[MemberSpec, ...], offer: Offer) -> list[Alike]:
+def find_pod_classes(members: tuple[MemberSpec, ...], offer: Offer) -> list[PodClass]:
     """The classes of a group's pods, larger ones first. Cost O(pods x nodes), O(pods) if all have one row of memory."""
     limits = [rule.weight for rule in offer.rules if isinstance(rule, Limit)]
     spreads = [rule.counts for rule in offer.rules if isinstance(rule, Spread)]
@@ -64,7 +64,7 @@ def find_alike(members: tuple[MemberSpec, ...], offer: Offer) -> list[Alike]:
         key = (*part, *(keys(slot) for keys in row_of))
         classes.setdefault(key, []).append(slot)
         parts[key] = part
-    found = [Alike(*parts[key], tuple(slots)) for key, slots in classes.items()]
+    found = [PodClass(*parts[key], tuple(slots)) for key, slots in classes.items()]
     return sorted(found, key=lambda alike: (-alike.size, alike.slots))
 
 
@@ -125,7 +125,7 @@ class Assignment:
     """One search: rows for the pods of each class, or none."""
 
     def __init__(
-        self, capacity: Capacity, classes: list[Alike], offer: Offer, allowed: BoolArray, direct: BoolArray,
+        self, capacity: Capacity, classes: list[PodClass], offer: Offer, allowed: BoolArray, direct: BoolArray,
         tries: Budget,
     ) -> None:  # fmt: skip
         """Prepare a search.
@@ -253,14 +253,14 @@ class Assignment:
                     return False
         return True
 
-    def _fits(self, alike: Alike) -> LongArray:
+    def _fits(self, alike: PodClass) -> LongArray:
         """How many more pods of a kind each row has room for by itself."""
         known = self._known_fits.get(alike[:3])
         if known is None:
             known = self._known_fits[alike[:3]] = self._count_fits(alike)
         return known
 
-    def _count_fits(self, alike: Alike) -> LongArray:
+    def _count_fits(self, alike: PodClass) -> LongArray:
         capacity = self._capacity
         fits = np.where(capacity.reachable(), (capacity.room - capacity.demand) // alike.size, 0)
         for limit, weight in zip(self._limits, alike.weights, strict=True):

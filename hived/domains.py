@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hived.assignment import Alike, Budget
+from hived.assignment import Budget, PodClass
 from hived.capacity import Capacity
 from hived.events import Limit, Offer, Together
 from hived.topology import BoolArray, IntArray, LongArray
@@ -32,7 +32,7 @@ class _Bound(NamedTuple):
     weights: LongArray  # of each class
 
 
-class _Left(NamedTuple):
+class _Remaining(NamedTuple):
     """The room and limits that the domains chosen so far leave."""
 
     allowed: BoolArray  # shape (classes, rows)
@@ -43,7 +43,7 @@ class _Left(NamedTuple):
 class Domains:
     """The search for one mask of rows."""
 
-    def __init__(self, capacity: Capacity, classes: list[Alike], offer: Offer, budget: Budget) -> None:
+    def __init__(self, capacity: Capacity, classes: list[PodClass], offer: Offer, budget: Budget) -> None:
         self._capacity, self._classes, self._budget = capacity, classes, budget
         self._pods = np.array([len(alike.slots) for alike in classes])
         self._bounds: list[_Bound] = []
@@ -67,7 +67,7 @@ class Domains:
             yield allowed
             return
         self._budget.start()
-        left = _Left(allowed, self._room, np.zeros((len(self._bounds), len(self._classes)), np.bool_))
+        left = _Remaining(allowed, self._room, np.zeros((len(self._bounds), len(self._classes)), np.bool_))
         counts = [len(self._candidates(rule, left)) for rule in self._rules]
         if min(counts):
             order = sorted(range(len(counts)), key=counts.__getitem__)
@@ -84,7 +84,7 @@ class Domains:
         self._bounds.append(_Bound(domain[self._capacity.node], np.array(weights, np.int64)))
         self._room.append(np.append(room.astype(np.int64), 0))
 
-    def _choose(self, rules: list[_Rule], left: _Left) -> Iterator[BoolArray]:
+    def _choose(self, rules: list[_Rule], left: _Remaining) -> Iterator[BoolArray]:
         """The masks with a domain for each of the rules that are left."""
         if not rules:
             yield left.allowed
@@ -98,7 +98,7 @@ class Domains:
                 yield from self._choose(others, more)
             self._budget.count += 1
 
-    def _candidates(self, rule: _Rule, left: _Left) -> list[int]:
+    def _candidates(self, rule: _Rule, left: _Remaining) -> list[int]:
         """The domains that might have room for all pods of a rule, the one with most leaves to spare first."""
         allowed = left.allowed[rule.held].any(axis=0) & (rule.domain >= 0)
         count = len(left.room[rule.bound]) - 1
@@ -112,7 +112,7 @@ class Domains:
         order = np.argsort(taken - sums, kind="stable")
         return [int(domain) for domain in order if can[domain]]
 
-    def _fits(self, number: int, left: _Left) -> LongArray:
+    def _fits(self, number: int, left: _Remaining) -> LongArray:
         """How many pods of a class each row has room for, by itself."""
         fits: LongArray = self._capacity.room // self._classes[number].size
         for bound, room in zip(self._bounds[: self._limit_count], left.room, strict=False):
@@ -121,7 +121,7 @@ class Domains:
                 fits = np.minimum(fits, (np.maximum(room, 0) // weight)[bound.domain])
         return fits
 
-    def _keep_to(self, rule: _Rule, domain: int, left: _Left) -> _Left | None:
+    def _keep_to(self, rule: _Rule, domain: int, left: _Remaining) -> _Remaining | None:
         """The rest with a rule's pods in this domain, None if that is too little."""
         allowed = left.allowed & ((rule.domain == domain) | ~rule.held[:, None])
         room, is_counted = list(left.room), left.is_counted.copy()
@@ -139,4 +139,4 @@ class Domains:
                     is_counted[place, number] = True
                     if room[place][domains[0]] < 0:
                         return None
-        return _Left(allowed, room, is_counted)
+        return _Remaining(allowed, room, is_counted)

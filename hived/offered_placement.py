@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hived.assignment import Alike, Assignment, Place, Tries, find_alike
+from hived.assignment import Assignment, Place, PodClass, Tries, find_pod_classes
 from hived.capacity import ELASTIC, IDLE, LENT, LENT_ELASTIC, LOWER, Capacity
 from hived.domains import Domains
 from hived.errors import InvariantError, UserError
@@ -36,7 +36,7 @@ class Problem:
     request: Request
     view: int
     offer: Offer
-    classes: list[Alike]
+    classes: list[PodClass]
     tries: Tries
 
 
@@ -46,7 +46,7 @@ def fit_offered(state: State, request: Request, view: int, offer: Offer, tries: 
     Runs while the journal records; groups that are preempted lazily have left their VC afterwards. Cost O(cells of the
     chain) in sweeps of arrays, then that of `Domains.masks` and `Assignment.find` for each of the steps of preemption.
     """
-    problem = Problem(request, view, offer, find_alike(request.pod.spec.group.members, offer), tries)
+    problem = Problem(request, view, offer, find_pod_classes(request.pod.spec.group.members, offer), tries)
     priority = request.pod.spec.priority
     capacity = Capacity(state, view, priority)
     for rank in _ranks(state, request):

@@ -421,7 +421,7 @@ def test_pods_with_one_row_of_memory_are_alike_without_a_copy_of_it() -> None:
     row = np.ones(1 << 22, np.bool_)
     rows = np.broadcast_to(row, (64, len(row)))
     tracemalloc.start()
-    (alike,) = assignment.find_alike(pod("gang", members=((len(rows), 1),)).spec.group.members, Offer(rows, rows))
+    (alike,) = assignment.find_pod_classes(pod("gang", members=((len(rows), 1),)).spec.group.members, Offer(rows, rows))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(alike.slots) == len(rows)

@@ -8,7 +8,7 @@ import yaml
 from hived_config.chains import Chain
 from hived_config.generating.cells import PLACEHOLDER
 from hived_config.generating.naming import Names
-from hived_config.generating.node_places import Trees
+from hived_config.generating.node_places import NodeTrees
 from hived_config.generating.writing import NewCell
 
 Newcomer = tuple[tuple[str, ...], str]
@@ -16,7 +16,7 @@ Newcomer = tuple[tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class NewTrees:
     """New top cells; `placeholders` counts their nodes that do not exist, `left` names nodes that had no room."""
 
     cells: tuple[NewCell, ...]
@@ -27,7 +27,7 @@ class Grown:
 class Growth:
     """Makes top cells of the chains of a file; `names` are taken, so placeholders may not use them."""
 
-    def __init__(self, trees: Trees, names: Names) -> None:
+    def __init__(self, trees: NodeTrees, names: Names) -> None:
         self._names = names
         self._left: list[str] = []
         self._devices: dict[str, tuple[NewCell, ...]] = {}
@@ -35,20 +35,20 @@ class Growth:
             if place.chain.name not in self._devices:
                 self._devices[place.chain.name] = _copied(place.children)
 
-    def trees_for(self, chain: Chain, nodes: Sequence[Newcomer]) -> Grown:
+    def trees_for(self, chain: Chain, nodes: Sequence[Newcomer]) -> NewTrees:
         """As few trees as hold the nodes, with all nodes of one outermost group in one tree."""
         self._left = []
         cells = [self._tree(chain, 0, group, own) for group, own in _divided(chain, 0, nodes)]
         return self._grown(cells)
 
-    def placeholders_for(self, chain: Chain, count: int) -> Grown:
+    def placeholders_for(self, chain: Chain, count: int) -> NewTrees:
         """As many trees as have `count` nodes, none of which exists."""
         trees = -(-count // _node_count(chain, 0))
         return self._grown([self._tree(chain, 0, "", ()) for _ in range(trees)])
 
-    def _grown(self, cells: Sequence[NewCell]) -> Grown:
+    def _grown(self, cells: Sequence[NewCell]) -> NewTrees:
         names = [name for cell in cells for name in node_names(cell)]
-        return Grown(tuple(cells), sum(name.startswith(PLACEHOLDER) for name in names), tuple(self._left))
+        return NewTrees(tuple(cells), sum(name.startswith(PLACEHOLDER) for name in names), tuple(self._left))
 
     def _tree(self, chain: Chain, depth: int, group: str, nodes: Sequence[Newcomer], path: str = "") -> NewCell:
         """A cell at a depth with as many of the nodes as it has room for; the others are left."""

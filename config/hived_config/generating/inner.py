@@ -9,7 +9,7 @@ within one group of the next level; else it is left out.
 
 from collections.abc import Callable, Sequence
 
-from hived_config.generating.machines import Inner
+from hived_config.generating.machines import DeviceGroups
 from hived_config.generating.matrix import Matrix, is_nvlink
 
 LEVELS = ("SWITCH", "PCIE", "NVLINK", "SOCKET")
@@ -22,7 +22,7 @@ _ON_SOCKET = ("PIX", "PXB", "PHB", "NODE")
 Groups = list[list[int]]
 
 
-def inner_of(matrix: Matrix) -> tuple[Inner, list[str]]:
+def inner_of(matrix: Matrix) -> tuple[DeviceGroups, list[str]]:
     """The levels of a machine, lowest first, and which could not be kept and why."""
     count = len(matrix.links)
     notes: list[str] = []
@@ -56,7 +56,7 @@ def inner_of(matrix: Matrix) -> tuple[Inner, list[str]]:
         place = {gpu: min(group) for group in groups for gpu in group}
         order.sort(key=lambda gpu: place[gpu])  # stable: the groups of a lower level stay together
     sizes_by_level = tuple((name, len(groups[0])) for name, groups in kept)
-    return Inner(sizes_by_level, () if order == list(range(count)) else tuple(order)), notes
+    return DeviceGroups(sizes_by_level, () if order == list(range(count)) else tuple(order)), notes
 
 
 def _share_switch(matrix: Matrix, i: int, j: int, near: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Inner:
+class DeviceGroups:
     """How the devices of a machine are grouped below the node.
 
     `levels` are (name, devices of one such cell), lowest first, each size a multiple of the one before; `order` are the
@@ -50,7 +50,7 @@ class Machine:
     cpu: float = 0.0
     memory_mib: float = 0.0
     groups: tuple[str, ...] = ()
-    inner: Inner = Inner()
+    inner: DeviceGroups = DeviceGroups()
     resource: str = NVIDIA_GPU
     node_labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 

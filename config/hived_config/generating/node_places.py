@@ -51,7 +51,7 @@ class NodePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Trees:
+class NodeTrees:
     """The physical cells of a sound configuration.
 
     Attributes
@@ -79,7 +79,7 @@ class Trees:
             yield group.address
 
 
-def read_trees(text: str, file: str) -> Trees:
+def read_trees(text: str, file: str) -> NodeTrees:
     """The trees in the text of a sound configuration. Cost O(text + nodes)."""
     reader = open_configuration(text, file, lenient=True)
     physical = _value(reader, reader.root, "physicalCluster")
@@ -88,7 +88,7 @@ def read_trees(text: str, file: str) -> Trees:
     assert isinstance(cells, yaml.SequenceNode)
     chains: dict[str, Chain] = {}
     tops: dict[str, NodeGroup] = {}
-    walk = _Walk(reader)
+    walk = _TreeWalk(reader)
     for index, item in enumerate(cells.value):
         top_type = _value(reader, item, "cellType")
         assert isinstance(top_type, yaml.ScalarNode)
@@ -96,14 +96,14 @@ def read_trees(text: str, file: str) -> Trees:
         assert chain is not None
         chains.setdefault(chain.name, chain)
         walk.read(item, chain, 0, index, tops.setdefault(chain.name, NodeGroup("", None)))
-    return Trees(chains, tops, cells)
+    return NodeTrees(chains, tops, cells)
 
 
 def _value(reader: Reader, node: yaml.Node | None, key: str) -> yaml.Node | None:
     return next((value for name, _, value in reader.fields(node, "") if name == key), None)
 
 
-class _Walk:
+class _TreeWalk:
     """Reads cells; a scalar that an alias shares is nobody's to change."""
 
     def __init__(self, reader: Reader) -> None:

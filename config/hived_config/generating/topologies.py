@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from hived.errors import UserError
 from hived_config.generating.inner import inner_of
-from hived_config.generating.machines import FoundMachines, Inner, Machine, counted, in_order, listed
+from hived_config.generating.machines import DeviceGroups, FoundMachines, Machine, counted, in_order, listed
 from hived_config.generating.matrix import parse_matrix
 
 
@@ -16,7 +16,7 @@ class Topology:
 
     pattern: str
     file: str
-    inner: Inner
+    inner: DeviceGroups
     device_count: int
     notes: tuple[str, ...] = ()
 
@@ -38,7 +38,7 @@ def with_topologies(machines: Iterable[Machine], topologies: Sequence[Topology])
     A topology with another number of GPUs than the machine has devices does not apply to it.
     """
     notes = [note for topology in topologies for note in topology.notes]
-    inner: dict[str, Inner] = {}
+    inner: dict[str, DeviceGroups] = {}
     ordered = in_order(machines)
     for topology in topologies:
         covered = [machine for machine in ordered if machine.resource and topology.covers(machine)]

@@ -10,7 +10,7 @@ from hived.errors import UserError
 from hived.layout import build_topology
 from hived_config.access import Access
 from hived_config.generating.generate import Generated, generated
-from hived_config.generating.machines import Inner, Machine
+from hived_config.generating.machines import DeviceGroups, Machine
 from hived_config.generating.nodes import Reading, machines_of
 from hived_config.generating.shares import Shares
 from hived_config.loader import load_text
@@ -67,10 +67,10 @@ def test_names_are_in_natural_order() -> None:
 
 
 def test_the_file_is_pleasant_to_read() -> None:
-    inner = Inner((("SWITCH", 2),), (0, 2, 1, 3))
+    inner = DeviceGroups((("SWITCH", 2),), (0, 2, 1, 3))
     labels = {"nvidia.com/gpu.product": room.V100}
     machine = Machine("n1", room.V100, 4, 23.5, 90_000.9, ("rack 1",), inner, node_labels=labels)
-    smaller = replace(machine, name="10", cpu=20, inner=Inner(inner.levels), groups=("",))
+    smaller = replace(machine, name="10", cpu=20, inner=DeviceGroups(inner.levels), groups=("",))
     assert (
         generated([machine, smaller], ("rack",), source="a layout").text
         == """\
@@ -194,7 +194,7 @@ def test_names_that_look_like_values_are_in_quotes_wherever_they_stand() -> None
 
 
 def test_a_name_that_a_label_takes_is_not_given_twice() -> None:
-    inner = Inner((("SWITCH", 2),))
+    inner = DeviceGroups((("SWITCH", 2),))
     machines = [Machine(f"n{i}", "V100", 4, groups=("s", "s", "s"), inner=inner) for i in range(2)]
     made = generated(machines, ("a/switch", "b/switch", "node"))
     assert list(made.cluster.cell_types) == [

@@ -4,13 +4,13 @@ import pytest
 
 from hived_config.errors import ConfigError
 from hived_config.generating.inner import inner_of
-from hived_config.generating.machines import Inner, Machine
+from hived_config.generating.machines import DeviceGroups, Machine
 from hived_config.generating.matrix import parse_matrix
 from hived_config.generating.topologies import Topology, with_topologies
 from tests.config.generating import gpu_topologies as known
 
 
-def read(text: str) -> tuple[Inner, list[str]]:
+def read(text: str) -> tuple[DeviceGroups, list[str]]:
     return inner_of(parse_matrix(text, "f"))
 
 
@@ -41,7 +41,7 @@ def test_nvlink_without_adapters_leaves_only_what_the_affinity_tells() -> None:
 
 def test_groups_of_unequal_size_are_left_out_with_a_note() -> None:
     assert read(known.LOPSIDED) == (
-        Inner(),
+        DeviceGroups(),
         ["no SOCKET level: its groups are not of one size (GPU0+GPU1+GPU2, GPU3)"],
     )
     inner, notes = read(known.PASTED)
@@ -98,7 +98,7 @@ def test_a_topology_applies_to_machines_by_name_pattern_or_product() -> None:
     mesh = Topology.parse("dgx-*", known.CUBE_MESH, "mesh")
     switched = Topology.parse("A100", known.SWITCHED, "switched")
     found = with_topologies(machines, [mesh, switched])
-    assert [machine.inner for machine in found.machines] == [mesh.inner, switched.inner, Inner()]
+    assert [machine.inner for machine in found.machines] == [mesh.inner, switched.inner, DeviceGroups()]
 
 
 def test_a_topology_of_other_machines_does_not_apply_and_says_so() -> None:
