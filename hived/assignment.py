@@ -243,7 +243,7 @@ class Assignment:
         return bool(capacity.most(leaves) >= wanted)
 
     def _may_fit(self, own: list[int], fits: LongArray, wanted: int) -> bool:
-        """Could so many pods of one kind be placed, by bounds that heed what each rule and each opening leaves?"""
+        """Could so many pods of one kind be placed, by bounds that heed the room left by each rule and each opening?"""
         if self._capacity.most(fits) < wanted:
             return False
         for limit, weight in zip(self._limits, self._classes[own[0]].weights, strict=True):
@@ -294,7 +294,7 @@ class Assignment:
         return best
 
     def _keys(self, number: int) -> LongArray:
-        """A key for each row, without the part that depends on what is opened for it; rows that are out have no key."""
+        """A key for each row, without the part that depends on the opening for it; rows that are out have no key."""
         capacity, alike = self._capacity, self._classes[number]
         keys: LongArray = np.minimum(capacity.room - capacity.demand, _MOST_FREE)
         evicts = (capacity.idle - capacity.demand < alike.size) | ~self._direct[number]
@@ -320,7 +320,7 @@ class Assignment:
         return np.flatnonzero(same)
 
     def _find_likeness(self) -> npt.NDArray[np.int64]:
-        """A number for each row, equal for those that are alike as long as they are used alike."""
+        """A number for each row, equal for rows that are alike as long as they are used alike."""
         capacity = self._capacity
         columns: list[npt.NDArray[np.generic]] = [capacity.parent, capacity.idle, capacity.room, capacity.evicts]
         columns += [capacity.level, *self._allowed, *self._direct]

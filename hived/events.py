@@ -115,7 +115,7 @@ class PodDeleted:
 
 @dataclass(frozen=True, slots=True)
 class GroupSplit:
-    """The pods of an allocated group go on as groups of one pod: `pods[i]` has what was slot i. No cell moves.
+    """The pods of an allocated group go on as groups of one pod: `pods[i]` has the cells of slot i. No cell moves.
 
     The pod that brought the placement, or the stand-in for all of them, is gone unless it is one of `pods`.
     """

@@ -1,6 +1,6 @@
 """A place for a group that Kubernetes' offer allows, wherever in the VC and on the hardware it is, or none.
 
-The loss of others decides what is tried first, as in a search without an offer (rule 12.7): idle cells; cells lent to
+The loss of others decides the order of tries, as in a search without an offer (rule 12.7): idle cells; cells lent to
 opportunistic pods; cells of elastic groups of lower priority; cells of groups that go on outside of the VC, as few of
 them as will do; cells of all lower priorities. A wish to be near together is tried level by level within each of these.
 The leaves are found first; the virtual cells behind them follow, and a decision that is carried out finds them again.

@@ -1,4 +1,4 @@
-"""Does a placement keep to what Kubernetes offers each pod of a group, and to the rules between its pods?
+"""Does a placement keep to Kubernetes' offer for each pod of a group, and to the rules between its pods?
 
 `Limit` and `Together` ask only where all pods are in the end. `Spread` looks at every step; with one such rule the best
 order puts each pod into its emptiest domain first. It ends well exactly if the domains are near enough at the end.

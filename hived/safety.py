@@ -22,8 +22,8 @@ Why nothing less is enough. A cell of level l comes from the list of l or from a
 serves a claim cannot be split. Once the levels above are served, no more than `spare[l + 1] * children[l + 1]` cells
 can come from there.
 
-Why a mapping keeps it. A split of a listed cell of level m takes one from `spare[m]`: its children replace at level
-m - 1 exactly what the lost spare gave there. Taking a listed cell for a claim changes no spare, because list and claims
+Why a mapping keeps it. A split of a listed cell of level m takes one from `spare[m]`: its children replace at level m -
+1 exactly the share of the lost spare there. Taking a listed cell for a claim changes no spare, because list and claims
 of that level both lose one. So cells can be taken together if no level is split more often than it has spare
 (`keeps_safety`, rule 7.7). A release puts the cell and its claim back, and merging gives spare back. A valid
 configuration starts safe (rule 1.11). Only a replay or a doomed cell takes cells without asking; the chain is then
@@ -127,7 +127,7 @@ def is_damaged(before: LongArray, after: LongArray) -> bool:
 
 
 def claims_without_good_cells(state: State, chain: int) -> dict[int, int]:
-    """By level, how many claims cannot be met by good cells once those above are met, larger cells first.
+    """By level, how many claims cannot be met by good cells once the claims above are met, larger cells first.
 
     The formula with good free cells in place of all free ones; a level that is short gives the next one no spare.
     Claims that good cells cannot meet by themselves are doomed at once (rule 10.5), and are not among them.

@@ -68,7 +68,7 @@ def physical_placement(state: State, group: Group) -> dict[str, list[int]]:
 class CellStatus:
     """The visible facts of all cells at one moment; reading it does not block changes of the state.
 
-    Arrays are those of `state.Cells`, copied.
+    Arrays are copies from `state.Cells`.
     """
 
     topology: Topology

@@ -16,8 +16,8 @@ class NodeCell(NamedTuple):
     """A cell at node level. A node that is in several chains has several.
 
     `above` is the address of the cell above it, "" for none; `types` and `fan_out` go from its own type to the leaf
-    type; `devices` are those of its leaves, in tree order, as bytes of int32; `inner` are the addresses, within the
-    node, of the cells between.
+    type; `devices` are of its leaves, in tree order, as bytes of int32; `inner` are the addresses, within the node, of
+    the cells between.
     """
 
     chain: str

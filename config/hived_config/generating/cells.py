@@ -51,7 +51,7 @@ class Shape:
 class Cell:
     """A cell at node level or above; a node that does not exist yet is a placeholder.
 
-    `devices` are those of a node as its tree has them, () for 0, 1, 2 and so on.
+    `devices` are a node's in the order of its tree, () for 0, 1, 2 and so on.
     """
 
     shape: Shape

@@ -1,7 +1,7 @@
 """The text of a configuration, changed place by place: the rest stays as it is, character by character.
 
-Inside an OpenPAI file the configuration is a literal block (`config: |`): its lines are those of the file, indented.
-Places are offsets in the configuration's own text, and are moved to the file's.
+Inside an OpenPAI file the configuration is a literal block (`config: |`): its lines are in the file, indented. Places
+are offsets in the configuration's own text, and are moved to the file's.
 """
 
 import re

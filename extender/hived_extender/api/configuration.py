@@ -89,7 +89,7 @@ class ReportedGroups(msgspec.Struct, frozen=True):
 class ConfigReport(msgspec.Struct, frozen=True, rename="camel"):
     """The effects of a configuration, planned or done.
 
-    Where it `needs_allow_downgrade`, running work would lose what it is guaranteed, and `refusals` says so.
+    Where it `needs_allow_downgrade`, running work would lose guaranteed cells, and `refusals` says so.
     """
 
     base_version: int = 0

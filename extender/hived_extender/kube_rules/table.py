@@ -115,7 +115,7 @@ class NodeRules:
         return found
 
     def refusal(self, demands: Demands, name: str) -> str:
-        """Why this node cannot take such a pod however empty it is, "" if it can."""
+        """Why this node cannot take such a pod even if it were empty, "" if it can."""
         node = self.get(name)
         return NOT_THERE if node is None else static_refusal(demands, node)
 
@@ -209,7 +209,7 @@ class NodeRules:
         return np.where((number == ABSENT) | (number == has_none), -1, number).astype(np.int32)
 
     def _label(self, key: str) -> Column[str | None]:
-        """The column of a label, filled when it is asked about; those asked about last are kept."""
+        """The column of a label, filled when it is asked about; the latest ones are kept."""
         column = self._labels.get(key)
         if column is None:
             column = self._labels[key] = Column()

@@ -1,4 +1,4 @@
-"""The nodes of the configuration follow those of the cluster by themselves (`hived serve --sync-nodes`).
+"""The nodes of the configuration follow the cluster's by themselves (`hived serve --sync-nodes`).
 
 From time to time the leader looks at the nodes and brings the text in force up to date as `hived config sync` does. It
 pushes the result like anybody else. It agrees to nothing: where running work would be affected, it waits and looks

@@ -60,17 +60,12 @@ class Snapshot:
 class Store(Protocol):
     """Keeps the text for people and the versions that were in force."""
 
-    @property
-    def source(self) -> str:
-        """Its name in messages."""
-
-    @property
-    def downgrade_remedy(self) -> str:
-        """How to allow a text to lock out running guaranteed work, besides a push that says so."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other replicas read the same, so that only the leader writes, and pushes can be stored."""
+    source: str
+    """Its name in messages."""
+    downgrade_remedy: str
+    """How to allow a text to lock out running guaranteed work, besides a push that says so."""
+    is_shared: bool
+    """Whether other replicas read the same, so that only the leader writes, and pushes can be stored."""
 
     def read(self) -> Snapshot:
         """The content of the store now. Raises NoAnswer or UserError."""

@@ -1,9 +1,9 @@
 """The record of a run: every event that reached the core, as a scenario that `hived replay` repeats.
 
 A run is a chain of files `RUN-0001.jsonl`, `RUN-0002.jsonl`, ... beside a copy of its configuration, `RUN.yaml`. Only
-the first has the header, and a `new` line begins each term of leadership; the parts joined in order are one scenario.
-A part cannot stand alone, because free lists and reservations depend on the whole history. Pods are named by uid and
-their specs are written out with all defaults, so that a replay sees exactly what the core saw.
+the first has the header, and a `new` line begins each term of leadership; the parts joined in order are one scenario. A
+part cannot stand alone, because free lists and reservations depend on the whole history. Pods are named by uid and
+their specs are written out with all defaults, so that a replay sees exactly the core's input.
 
 While another configuration is taken up without a restart, the operations that build its state are written beside the
 run, as a `Draft`. The draft becomes the next part when that state replaces the old one, with a copy of its

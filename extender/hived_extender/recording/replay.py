@@ -51,9 +51,8 @@ _BESIDE = "beside"
 class Scheduler(Protocol):
     """A scheduler as a replay needs it; the methods raise UserError where an operation is refused."""
 
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        """All configured nodes, ascending."""
+    node_names: tuple[str, ...]
+    """All configured nodes, ascending."""
 
     def handle(self, event: Event) -> Decision:
         """Take one event in."""
