@@ -14,6 +14,7 @@ VCs and nodes are numbered in ascending order of their names, which makes index 
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -81,10 +82,7 @@ class Chain:
 
     def leaf_count(self, level: int) -> int:
         """Leaves below a cell of `level`."""
-        count = 1
-        for children in self.child_counts[1:level]:
-            count *= children
-        return count
+        return prod(self.child_counts[1:level])
 
 
 @dataclass(frozen=True, slots=True)

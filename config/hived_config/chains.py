@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import accumulate
+from operator import mul
 
 import yaml
 
@@ -64,18 +66,12 @@ class Chain:
     @cached_property
     def leaf_counts(self) -> tuple[int, ...]:
         """leaf_counts[d] == fan_out[d] * leaf_counts[d + 1], and 1 for a leaf."""
-        counts = [1]
-        for children in reversed(self.fan_out[:-1]):
-            counts.append(children * counts[-1])
-        return tuple(reversed(counts))
+        return tuple(accumulate(self.fan_out[-2::-1], mul, initial=1))[::-1]
 
     @cached_property
     def cell_counts(self) -> tuple[int, ...]:
         """cell_counts[d] == 1 + fan_out[d] * cell_counts[d + 1]: the cells of one tree rooted at depth d."""
-        counts = [1]
-        for children in reversed(self.fan_out[:-1]):
-            counts.append(1 + children * counts[-1])
-        return tuple(reversed(counts))
+        return tuple(accumulate(self.fan_out[-2::-1], lambda below, fan_out: 1 + fan_out * below, initial=1))[::-1]
 
     @cached_property
     def node_count(self) -> int:
@@ -85,10 +81,7 @@ class Chain:
     @cached_property
     def pair_count(self) -> int:
         """The sum of the squares of the numbers of children, over all cells of one tree."""
-        count = 0
-        for children in reversed(self.fan_out[:-1]):
-            count = children * (children + count)
-        return count
+        return reduce(lambda below, fan_out: fan_out * (fan_out + below), self.fan_out[-2::-1], 0)
 
     def level(self, depth: int) -> int:
         """The cell level at a depth; a leaf cell is level 1."""

@@ -107,8 +107,11 @@ class NodeRules:
         """Shape (node_count,): the nodes that could take such a pod if they were empty. Not to be changed."""
         found = self._masks.get(demands)
         if found is None:
-            rows = self._open_to(demands, self.node_count) & self._matching(demands, self.node_count)
-            found = self._masks[demands] = rows & self._large_enough(demands)
+            count, borne, wanted = self.node_count, demands.tolerations, demands.requests
+            found = self._gates.where(count, borne, lambda gate: not gate.refusal(borne))
+            found &= self._matching(demands, count)
+            found &= self._allocatable.where(count, wanted, lambda allocatable: fits_empty(demands, allocatable))
+            self._masks[demands] = found
             found.flags.writeable = False
             if len(self._masks) > _KEPT_MASKS:
                 self._masks.popitem(last=False)
@@ -118,15 +121,6 @@ class NodeRules:
         """Why this node cannot take such a pod even if it were empty, "" if it can."""
         node = self.get(name)
         return NOT_THERE if node is None else static_refusal(demands, node)
-
-    def _open_to(self, demands: Demands, row_count: int) -> Mask:
-        said = demands.tolerations
-        return self._gates.where(row_count, said, lambda gate: not gate.refusal(said))
-
-    def _large_enough(self, demands: Demands) -> Mask:
-        return self._allocatable.where(
-            self.node_count, demands.requests, lambda allocatable: fits_empty(demands, allocatable)
-        )
 
     def _matching(self, demands: Demands, row_count: int) -> Mask:
         found = self._are_there(row_count)
