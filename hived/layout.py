@@ -89,7 +89,7 @@ def _level_arrays(numbering: Forests) -> dict[str, IntArray]:
 
 
 def _name_nodes(numbering: Forests, per_cell: dict[str, IntArray]) -> tuple[tuple[str, ...], dict[str, IntArray]]:
-    """Number the nodes, give every cell at or below node level its node, every leaf its device index."""
+    """Number the nodes, give every cell at or below node level its node, every leaf its device index (rule 1.13)."""
     names: list[str] = []
     spans: list[tuple[int, int, int, int]] = []  # first name, first node cell, count, forest
     for i, chain in enumerate(numbering.chains):

@@ -209,7 +209,7 @@ def _leave_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
 
 @kernel
 def _enter_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """A bad cell was released: it and its bad descendants are free bad cells now, and unbound."""
+    """A bad cell was released: it and its bad descendants are free bad cells now, and unbound (rule 9.11)."""
     for level in range(t.level[cell], 0, -1):
         first, count = first_below(t, cell, level)
         for below in range(first, first + count):

@@ -22,7 +22,7 @@ from hived.virtual_leaves import choose_virtual
 
 
 def restore_reservation(state: State, pods: Sequence[PodRequest], bind_info: BindInfo) -> None:
-    """Create the preempting group that waits for the cells of `bind_info`, with these pods of it in this order.
+    """Create the preempting group that waits for the cells of `bind_info`, with these pods in this order (rule 8.11).
 
     Must run while the journal records; a UserError may come halfway, and the caller undoes. Cost O(leaves x height).
     """

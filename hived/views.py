@@ -92,7 +92,7 @@ def restore_order(s: Cells, saved: list[npt.NDArray[np.int64]]) -> None:
 
 @kernel
 def physical_of(t: TopologyArrays, s: Cells, cell: int) -> int:
-    """The physical cell behind a cell of a view, NO_CELL if it is virtual and unbound."""
+    """The physical cell behind a cell of a view, NO_CELL if it is virtual and unbound (rule 6.5)."""
     return cell if t.vc[cell] == NO_CELL else s.bound[cell]
 
 

@@ -41,7 +41,7 @@ class Suggestion(NamedTuple):
 def collect_wishes(
     t: TopologyArrays, s: Cells, virtual: IntArray, leaf_wish: IntArray, w: Wishes, tops: IntArray
 ) -> tuple[int, int]:
-    """Turn the virtual leaves that are not bound into wishes.
+    """Turn the virtual leaves that are not bound into wishes (rule 7.1).
 
     leaf_wish : out; the wish of each leaf, NO_WISH for leaves that are bound already
 
