@@ -56,7 +56,7 @@ def switch(
 ) -> float:
     """Replace the state with its successor between two requests; returns how long these had to wait, in seconds.
 
-    `finish` tells the successor the last differences from the holdings and the present state. It raises UserError, and
+    `finish` tells the successor the last differences of inputs and the present state. It raises UserError, and
     nothing else, to keep that.
     """
     service.check_leads()

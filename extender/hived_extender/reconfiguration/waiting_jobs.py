@@ -1,4 +1,4 @@
-"""The outlook of waiting jobs under a configuration: which could start, and which never will."""
+"""The prospects of waiting jobs under a configuration: which could start, and which never will."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -74,7 +74,7 @@ class Terms:
         self._cache.forget_readings()
 
     def switched(self, unaccounted: Mapping[str, UserError], *, are_other_nodes: bool) -> None:
-        """The core has got a state of another configuration, which was told of all holdings; `unaccounted` has the
+        """The core has got a state of another configuration, which was told of all inputs; `unaccounted` has the
         pods that it refused, by uid.
         """
         if self._cache.core is not None:

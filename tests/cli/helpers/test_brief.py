@@ -36,8 +36,8 @@ def test_changes_and_warnings_have_a_line_and_nothing_else_has(stream: io.String
     controller.log.info("job train: Completed")
     lines = [line.split(maxsplit=2)[2] for line in stream.getvalue().splitlines()]
     assert lines == [
-        "hived_extender.service.facts: bound pod=ns/p node=n0",
-        "hived_extender.service.facts: anything",
+        "hived_extender.service.cluster_cache: bound pod=ns/p node=n0",
+        "hived_extender.service.cluster_cache: anything",
         "hived_jobs.controller: job train: Completed",
     ]
 
