@@ -11,7 +11,7 @@ from hived.events import Phase
 from hived_cli.helpers.brief import CHANGES, Brief
 from hived_extender.kube import logs
 from hived_extender.kube.metrics import Metrics
-from hived_extender.service import cache
+from hived_extender.service import cluster_cache
 from hived_extender.service.decision_log import tell_decision
 from hived_jobs import controller
 from tests.places import ROOT
@@ -29,9 +29,9 @@ def stream() -> Iterator[io.StringIO]:
 
 
 def test_changes_and_warnings_have_a_line_and_nothing_else_has(stream: io.StringIO) -> None:
-    cache.log.info("bound", extra={"fields": {"pod": "ns/p", "node": "n0"}})
-    cache.log.info("pod gone", extra={"fields": {"pod": "ns/p"}})
-    cache.log.warning("anything")
+    cluster_cache.log.info("bound", extra={"fields": {"pod": "ns/p", "node": "n0"}})
+    cluster_cache.log.info("pod gone", extra={"fields": {"pod": "ns/p"}})
+    cluster_cache.log.warning("anything")
     tell_decision(Metrics(), "ns/p", None, Phase.FILTERING, Wait("no room"), 0.0)
     controller.log.info("job train: Completed")
     lines = [line.split(maxsplit=2)[2] for line in stream.getvalue().splitlines()]
