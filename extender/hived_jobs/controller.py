@@ -14,9 +14,9 @@ from types import TracebackType
 from hived.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.creation import create_again, delete_pods
-from hived_jobs.job_facts import JobFacts, Key, read_pod
+from hived_jobs.job_cache import JobCache, Key, read_pod
 from hived_jobs.policies import END_OF, Action, Phase, Reaction, TaskPod, decide, outcome
-from hived_jobs.records import Record, State
+from hived_jobs.records import JobState, Record
 from hived_jobs.submission import PlannedJob
 
 log = logging.getLogger(__name__)
@@ -42,23 +42,23 @@ class JobController:
         self._kube = kube
         self._only = only
         self._tell = tell
-        self._facts = JobFacts(kube, {namespace for namespace, _ in only or ()})
+        self._cache = JobCache(kube, {namespace for namespace, _ in only or ()})
         self._plans: dict[Key, tuple[str, PlannedJob]] = {}
         self._has_stopped = threading.Event()
         self._worker = threading.Thread(target=self._run, name="jobs", daemon=True)
 
     def start(self) -> None:
         """Begin to look after the jobs."""
-        self._facts.start()
+        self._cache.start()
         self._worker.start()
 
     def stop(self) -> None:
         """Do nothing more, and wait for what is under way."""
         self._has_stopped.set()
-        self._facts.stop()
+        self._cache.stop()
         if self._worker.ident is not None:
             self._worker.join(_JOIN_S)
-        self._facts.join()
+        self._cache.join()
 
     def __enter__(self) -> "JobController":
         self.start()
@@ -74,24 +74,24 @@ class JobController:
 
         The job was created before `start`: a later one counts as deleted until the watch has told of it.
         """
-        self._facts.wait(lambda: self._is_over(key), timeout_s)
-        record = self._facts.record(key)
+        self._cache.wait(lambda: self._is_over(key), timeout_s)
+        record = self._cache.record(key)
         return record.state.phase if record is not None and record.state.phase.is_final else None
 
     def _is_over(self, key: Key) -> bool:
-        record = self._facts.record(key)
-        return self._facts.is_gone(key) if record is None else record.state.phase.is_final
+        record = self._cache.record(key)
+        return self._cache.is_gone(key) if record is None else record.state.phase.is_final
 
     def _run(self) -> None:
-        while (keys := self._facts.take_due()) is not None:
+        while (keys := self._cache.take_due()) is not None:
             failed = [key for key in keys if not self._look_after(key)]
             if failed:
                 self._has_stopped.wait(RETRY_S)
-                self._facts.put_back(failed)
+                self._cache.put_back(failed)
 
     def _look_after(self, key: Key) -> bool:
         """Do what a job needs; False to try again."""
-        record, ended = self._facts.record(key), self._facts.take_ended(key)
+        record, ended = self._cache.record(key), self._cache.take_ended(key)
         try:
             if ended is not None:
                 self._remove_what_is_left(ended)
@@ -104,14 +104,14 @@ class JobController:
                 return True  # somebody else was faster: what they wrote comes by the watch
             log.warning("job %s/%s: %s; trying again", *key, error)
             if ended is not None:
-                self._facts.put_ended(ended)
+                self._cache.put_ended(ended)
             return False
         except Exception:  # a bug in one job's plan must not leave all others without care
             log.exception("job %s/%s cannot be looked after", *key)
         return True
 
     def _step(self, record: Record) -> None:
-        seen, state = self._facts.pods(record), record.state
+        seen, state = self._cache.pods(record), record.state
         if state.phase is Phase.RESTARTING:
             self._go_on_restarting(record, seen)
         elif state.phase is Phase.RUNNING:
@@ -135,7 +135,7 @@ class JobController:
             reason = f"{reaction.reason}, and its pods have been started again {limit} times already"
             return self._end(record, Phase.FAILED, reason, seen)
         going = {name: seen[name].uid if name in seen else "" for name in reaction.names}
-        state = State(Phase.RESTARTING, reaction.reason, record.state.retries + 1, going)
+        state = JobState(Phase.RESTARTING, reaction.reason, record.state.retries + 1, going)
         record = self._write(record, state)
         self._tell(f"job {record.name}: {reaction.reason}: {reaction.action.value} ({state.retries})")
         self._go_on_restarting(record, seen)
@@ -148,7 +148,7 @@ class JobController:
             return delete_pods(self._kube, record, old)
         due = self._tasks_due(record, {name: pod for name, pod in seen.items() if name not in going})
         self._create(record, [name for name in going if name in due])
-        self._write(record, State(Phase.RUNNING, record.state.reason, record.state.retries))
+        self._write(record, JobState(Phase.RUNNING, record.state.reason, record.state.retries))
 
     def _end(
         self,
@@ -159,7 +159,7 @@ class JobController:
         action: Action | None = None,
         removes: bool = True,
     ) -> None:
-        record = self._write(record, State(phase, reason, record.state.retries))
+        record = self._write(record, JobState(phase, reason, record.state.retries))
         self._tell(f"job {record.name}: {reason + ': ' if reason else ''}{phase.value}")
         if removes:
             is_all = action is Action.CLEAN_UP
@@ -171,7 +171,7 @@ class JobController:
 
     def _remove_what_is_left(self, record: Record) -> None:
         """The pods of a record that was deleted: a real API server collects them itself, which does no harm."""
-        found = self._facts.pods(record)
+        found = self._cache.pods(record)
         with suppress(UserError):  # what cannot be planned has not been created either
             for planned in self._plan(record).pods:  # the watch may be behind
                 pod = None if planned.name in found else read_pod(self._kube, record, planned.name)
@@ -183,9 +183,9 @@ class JobController:
         if left:
             self._tell(f"job {record.name} was deleted: {len(left)} pods are deleted with it")
 
-    def _write(self, record: Record, state: State) -> Record:
+    def _write(self, record: Record, state: JobState) -> Record:
         written = record.write(self._kube, state)
-        self._facts.take(written)
+        self._cache.take(written)
         return written
 
     def _plan(self, record: Record) -> PlannedJob:

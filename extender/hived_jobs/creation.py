@@ -9,9 +9,9 @@ from urllib.parse import quote
 from hived.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.companions import as_stored, has_all
-from hived_jobs.job_facts import read_pod
+from hived_jobs.job_cache import read_pod
 from hived_jobs.policies import Phase, TaskPod
-from hived_jobs.records import Record, State, create_record, record_of
+from hived_jobs.records import JobState, Record, create_record, record_of
 from hived_jobs.roles import JOB
 from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, priority_classes
 
@@ -85,7 +85,7 @@ def create_jobs(kube: KubeClient, submission: Submission, jobs: Sequence[Planned
                 creation.start(job, records[-1] if job.document is not None else None)
         for record in records:
             if record.state.phase is Phase.CREATING:
-                record.write(kube, State(Phase.RUNNING))
+                record.write(kube, JobState(Phase.RUNNING))
     return creation.created
 
 
@@ -101,11 +101,11 @@ def resume_job(kube: KubeClient, record: Record) -> Created:
         )
     job = replace(record.plan(), is_suspended=False)
     creation = _Creation(kube, record.namespace)
-    claimed = record.write(kube, State(Phase.CREATING))
+    claimed = record.write(kube, JobState(Phase.CREATING))
     try:
         with creation:
             creation.start(job, claimed, succeeded=_clear(kube, claimed, job))
-            claimed.write(kube, State(Phase.RUNNING))
+            claimed.write(kube, JobState(Phase.RUNNING))
     except BaseException:
         claimed.write(kube, record.state)
         raise

@@ -34,7 +34,7 @@ class Wishes(msgspec.Struct, rename="camel", omit_defaults=True):
     scheduler_name: str | None = None
 
 
-class State(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+class JobState(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     """Where a job stands.
 
     `retries` counts how often pods were started again by its policies. `going` has the pods that have to go before
@@ -56,7 +56,7 @@ class Record:
     kind: str
     document: str
     wishes: Wishes
-    state: State
+    state: JobState
     uid: str = ""
     version: str = ""
 
@@ -80,7 +80,7 @@ class Record:
             stored_document(self.document, f"ConfigMap {self.namespace}/{NAME_PREFIX}{self.name}"), submission
         )
 
-    def write(self, kube: KubeClient, state: State) -> "Record":
+    def write(self, kube: KubeClient, state: JobState) -> "Record":
         """Put another state in its place. Raises KubeError, a conflict if somebody else was faster."""
         return parse_record(kube.replace(self.path, _manifest(replace(self, state=state))))
 
@@ -90,7 +90,7 @@ def record_of(job: PlannedJob, submission: Submission, phase: Phase) -> Record:
     vc = job.virtual_cluster or None
     wishes = Wishes(submission.user, vc, submission.priority, submission.scheduler_name)
     document = msgspec.json.encode(job.document).decode()
-    return Record(job.namespace, job.name, job.kind, document, wishes, State(phase))
+    return Record(job.namespace, job.name, job.kind, document, wishes, JobState(phase))
 
 
 def create_record(kube: KubeClient, record: Record) -> Record:
@@ -133,7 +133,7 @@ def parse_record(manifest: Mapping[str, object]) -> Record:
             labels[KIND],
             data["job.json"],
             msgspec.json.decode(data["submission.json"], type=Wishes),
-            msgspec.json.decode(data["state.json"], type=State),
+            msgspec.json.decode(data["state.json"], type=JobState),
             one.metadata.uid,
             one.metadata.resource_version,
         )

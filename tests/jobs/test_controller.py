@@ -15,7 +15,7 @@ from hived_jobs.controller import JobController
 from hived_jobs.creation import create_jobs, resume_job
 from hived_jobs.kinds import plan_jobs
 from hived_jobs.policies import Phase
-from hived_jobs.records import State, read_record
+from hived_jobs.records import JobState, read_record
 from hived_jobs.submission import Submission
 from hived_lab.embedded.apiserver.server import ApiServer
 from tests.expecting import expect_soon
@@ -85,7 +85,7 @@ def uids(kube) -> dict[str, str]:
 
 def wait_ended(controller: JobController) -> Phase | None:
     """Wait for the end of a job that was created after the controller had begun."""
-    expect_soon(lambda: controller._facts.record(KEY) is not None)
+    expect_soon(lambda: controller._cache.record(KEY) is not None)
     return controller.wait_ended(KEY, DEADLINE_S)
 
 
@@ -95,18 +95,18 @@ def end_pod(kube, name: str, exit_code: int = 0) -> None:
     kube.patch(f"{pod_path('default', name)}/status", {"status": status})
 
 
-def state(kube) -> State:
+def state(kube) -> JobState:
     return read_record(kube, *KEY).state
 
 
 def is_idle(controller: JobController, kube) -> bool:
     """Whether a controller has seen the job and its pods as they are, and has nothing to do."""
-    facts = controller._facts
-    record = facts.record(KEY)
+    cache = controller._cache
+    record = cache.record(KEY)
     if record is None or record.state != state(kube):
         return False
-    seen = {name: pod.uid for name, pod in facts.pods(record).items()}
-    return seen == uids(kube) and not facts._due and bool(facts._changed._waiters)
+    seen = {name: pod.uid for name, pod in cache.pods(record).items()}
+    return seen == uids(kube) and not cache._due and bool(cache._changed._waiters)
 
 
 def has_been_replaced(kube, before: dict[str, str]) -> bool:
@@ -149,7 +149,7 @@ def test_an_aborted_job_can_be_resumed(kube, submit, controller):
     expect_soon(lambda: list(uids(kube)) == ["vc-worker-0"])
     failed = uids(kube)
     resume_job(kube, read_record(kube, *KEY))
-    expect_soon(lambda: len(controller._facts.pods(read_record(kube, *KEY))) == len(NAMES))
+    expect_soon(lambda: len(controller._cache.pods(read_record(kube, *KEY))) == len(NAMES))
     assert sorted(uids(kube)) == NAMES
     assert uids(kube)["vc-worker-0"] != failed["vc-worker-0"]
     assert state(kube).phase is Phase.RUNNING
@@ -170,21 +170,21 @@ def test_pods_that_have_succeeded_stay_when_an_aborted_job_is_resumed(kube, subm
 def test_a_job_whose_old_pods_do_not_go_stays_aborted(kube, submit, monkeypatch):
     monkeypatch.setattr(creation, "LEAVING_S", 0.0)
     submit(VOLCANO)
-    read_record(kube, *KEY).write(kube, State(Phase.ABORTED, "an accident"))
+    read_record(kube, *KEY).write(kube, JobState(Phase.ABORTED, "an accident"))
     before = uids(kube)
     with pytest.raises(UserError, match="vc-ps-0 is still being deleted; resume job vc when it is gone"):
         resume_job(kube, read_record(kube, *KEY))
-    assert state(kube) == State(Phase.ABORTED, "an accident")
+    assert state(kube) == JobState(Phase.ABORTED, "an accident")
     assert uids(kube) == before
 
 
 def test_a_job_whose_record_is_deleted_loses_its_pods(kube, submit, controller):
     submit(VOLCANO)
-    expect_soon(lambda: len(controller._facts._records) == 1)
+    expect_soon(lambda: len(controller._cache._records) == 1)
     kube.delete("/api/v1/namespaces/default/configmaps/hived-job-vc")
     expect_soon(lambda: uids(kube) == {})
     assert controller.wait_ended(KEY, DEADLINE_S) is None
-    expect_soon(lambda: controller._facts._pods == {})
+    expect_soon(lambda: controller._cache._pods == {})
 
 
 def test_pods_of_others_with_the_same_label_are_left_alone(kube, submit, controller):
@@ -204,7 +204,7 @@ def test_a_restart_that_was_interrupted_is_gone_on_with(kube, submit):
     submit(VOLCANO)
     before = uids(kube)
     record = read_record(kube, *KEY)
-    record.write(kube, State(Phase.RESTARTING, "somebody began", 1, dict(before)))
+    record.write(kube, JobState(Phase.RESTARTING, "somebody began", 1, dict(before)))
     kube.delete_pod("default", "vc-ps-0")
     with JobController(kube):
         expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
@@ -214,7 +214,7 @@ def test_a_restart_that_was_interrupted_is_gone_on_with(kube, submit):
 def test_nothing_is_done_before_all_pods_are_known(kube, submit, monkeypatch):
     submit(VOLCANO)
     before = uids(kube)
-    read_record(kube, *KEY).write(kube, State(Phase.RESTARTING, "somebody began", 1, dict(before)))
+    read_record(kube, *KEY).write(kube, JobState(Phase.RESTARTING, "somebody began", 1, dict(before)))
     may_list, list_objects = threading.Event(), kube.list_objects
 
     def list_late(path, *arguments, **options):
@@ -223,8 +223,8 @@ def test_nothing_is_done_before_all_pods_are_known(kube, submit, monkeypatch):
 
     monkeypatch.setattr(kube, "list_objects", list_late)
     with JobController(kube) as controller:
-        facts = controller._facts
-        expect_soon(lambda: KEY in facts._due and facts._changed._waiters)  # the worker leaves the job waiting
+        cache = controller._cache
+        expect_soon(lambda: KEY in cache._due and cache._changed._waiters)  # the worker leaves the job waiting
         may_list.set()
         monkeypatch.undo()
         expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
@@ -278,7 +278,7 @@ def test_a_job_that_was_not_asked_for_is_left_alone(kube, submit):
         kube.delete_pod("default", "vc-ps-0")
         expect_soon(lambda: is_idle(controller, kube))
     assert sorted(uids(kube)) == NAMES[1:]
-    assert state(kube) == State(Phase.RUNNING)
+    assert state(kube) == JobState(Phase.RUNNING)
 
 
 @pytest.mark.parametrize("action", ["RestartJob", "RestartTask", "RestartPod"])

@@ -1,4 +1,4 @@
-"""What is known of jobs: their records and pods, as two watches tell, and which jobs somebody has to look at."""
+"""A cache of jobs: their records and pods, as two watches report them, and the jobs that somebody has to look at."""
 
 import logging
 import threading
@@ -63,7 +63,7 @@ class JobPod(msgspec.Struct):
     status: _Status | None = None
 
 
-class JobFacts:
+class JobCache:
     """Follows records and pods, from `start` to `stop`.
 
     `namespaces` are those to follow: one, or the whole cluster if there are several or none.
