@@ -1,6 +1,8 @@
 """A job file of every kind that another controller has, for whoever submits them."""
 
 from hived_extender.pods.dialects.koordinator import PREFIX as GANG
+from hived_jobs.kinds import plan_jobs
+from hived_jobs.submission import PlannedPod, Submission
 
 TEMPLATE = """\
 template:
@@ -11,6 +13,12 @@ template:
       image: example/train
       resources: {limits: {nvidia.com/gpu: 2}}
 """
+
+
+def plan_file(file: str, submission: Submission) -> tuple[list[PlannedPod], list[str]]:
+    """All pods of a file that are to be created now, and its warnings."""
+    jobs, warnings = plan_jobs(file, submission)
+    return [pod for job in jobs for pod in job.first_pods()], warnings
 
 
 def template(container: str, indent: int, **changes: str) -> str:

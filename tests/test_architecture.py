@@ -89,7 +89,7 @@ CORE_EXCEPTIONS = {
 
 # Third-party packages that only these modules may import.
 ONLY_IN = {
-    "kubernetes": {"hived_extender.kube.client"},
+    "kubernetes": {"hived_extender.kube.endpoint"},
     "numba": {"hived.jit", "hived.linking", "hived.kernel_cache", "hived.blocks"},
     "llvmlite": {"hived.linking", "hived.kernel_cache", "hived.blocks"},
     "cryptography": {"hived_extender.deploy.certificates"},

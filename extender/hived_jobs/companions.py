@@ -33,16 +33,8 @@ KINDS = {
     "scheduling.x-k8s.io/v1alpha1": ("PodGroup",),
 }
 
-NAMES = ("Service (v1) and others that make no pods",)
 
-
-def matches(document: Document) -> bool:
-    """Whether a document is such an object."""
-    section = document.section()
-    return section.text("kind", "") in KINDS.get(section.text("apiVersion", ""), ())
-
-
-def plan_job(document: Document, submission: Submission) -> PlannedJob:
+def plan_object(document: Document, submission: Submission) -> PlannedJob:
     """No pods, and the object. Raises UserError, with file, line and place, for one that has no name."""
     root = document.section()
     metadata = root.section("metadata")

@@ -25,45 +25,17 @@ LEAVING_S = 60.0
 
 CHECK_S = 0.1
 
-_PLURALS = {
-    "Pod": "pods",
-    "Service": "services",
-    "ConfigMap": "configmaps",
-    "Secret": "secrets",
-    "ServiceAccount": "serviceaccounts",
-    "Role": "roles",
-    "RoleBinding": "rolebindings",
-    "PriorityClass": "priorityclasses",
-    "PodGroup": "podgroups",
-    "Workload": "workloads",
-    "Endpoints": "endpoints",
-    "EndpointSlice": "endpointslices",
-    "HorizontalPodAutoscaler": "horizontalpodautoscalers",
-    "Ingress": "ingresses",
-    "LimitRange": "limitranges",
-    "NetworkPolicy": "networkpolicies",
-    "PersistentVolumeClaim": "persistentvolumeclaims",
-    "PodDisruptionBudget": "poddisruptionbudgets",
-    "ResourceQuota": "resourcequotas",
-}
-_CLUSTER_WIDE = ("PriorityClass",)
+_IRREGULAR_PLURALS = {"Endpoints": "endpoints", "Ingress": "ingresses", "NetworkPolicy": "networkpolicies"}
 
 
 @dataclass(slots=True)
 class Created:
-    """What was created, as stored; what was there already, by kind and name; and how much was left out of what the
-    cluster does not know, by plural.
-    """
+    """The outcome: objects as stored, known ones by kind and name, counts of kinds unknown to the cluster by plural."""
 
     pods: list[Manifest] = field(default_factory=list)
     others: list[Manifest] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-
-
-def create_pods(kube: KubeClient, namespace: str, pods: Sequence[PlannedPod]) -> list[Manifest]:
-    """Create plain pods, as `create_jobs` does."""
-    return create_jobs(kube, Submission(user="", namespace=namespace), [PlannedJob(pods)]).pods
 
 
 def create_jobs(kube: KubeClient, submission: Submission, jobs: Sequence[PlannedJob]) -> Created:
@@ -92,7 +64,7 @@ def create_jobs(kube: KubeClient, submission: Submission, jobs: Sequence[Planned
 def resume_job(kube: KubeClient, record: Record) -> Created:
     """Create the pods of a job that was suspended or aborted, but those that have succeeded.
 
-    What else is left of an aborted job's pods goes first: it would be a reason to abort it again. Raises UserError for
+    Other pods of an aborted job are deleted first: each would be a reason to abort the job again. Raises UserError for
     a job that is neither, and for what the API server refuses; then the job stands as before.
     """
     if not record.state.phase.is_resumable:
@@ -153,7 +125,7 @@ def create_again(kube: KubeClient, record: Record, pods: Iterable[PlannedPod]) -
 
 
 class _Creation:
-    """Creates one thing after another, and deletes them again if it is left by an exception."""
+    """Creates one thing after another, and deletes all of them again if an exception ends it."""
 
     def __init__(self, kube: KubeClient, namespace: str) -> None:
         self.created = Created()
@@ -210,7 +182,7 @@ class _Creation:
             stored = self._kube.create(collection, manifest)
         except KubeError as error:
             if error.is_not_found:
-                self.created.left_out[_PLURALS[kind]] += 1
+                self.created.left_out[_plural(kind)] += 1
                 return
             if not error.is_conflict:
                 raise UserError(f"{what}: {error}", error.status) from error
@@ -284,15 +256,15 @@ class _Creation:
 
 
 def collection_of(namespace: str, manifest: Manifest) -> str:
-    """Where objects of this kind are created; `namespace` is for one that names none. Raises UserError."""
-    version, kind = manifest["apiVersion"], manifest["kind"]
-    if kind not in _PLURALS:
-        raise UserError(f"kind {kind} ({version}): expected one of {', '.join(_PLURALS)}")
+    """The path where objects of this kind, which has a namespace, are created; `namespace` is the default."""
+    version = manifest["apiVersion"]
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    if kind in _CLUSTER_WIDE:
-        return f"{base}/{_PLURALS[kind]}"
     where = quote(manifest["metadata"].get("namespace", namespace), safe="")
-    return f"{base}/namespaces/{where}/{_PLURALS[kind]}"
+    return f"{base}/namespaces/{where}/{_plural(manifest['kind'])}"
+
+
+def _plural(kind: str) -> str:
+    return _IRREGULAR_PLURALS.get(kind) or f"{kind.lower()}s"
 
 
 def _owned(manifest: Manifest, record: Record | None) -> Manifest:

@@ -9,8 +9,6 @@ from hived_jobs.policies import Action, Event, Policy, Rules
 from hived_jobs.roles import Role, add_env, read_job, read_role
 from hived_jobs.submission import PlannedJob, PlannedPod, Submission
 
-NAMES = ("ElasticJob (elastic.iml.github.io/v1alpha1)",)
-
 LABELS = "elasticjob.dlrover/"
 MASTER = "dlrover-master"
 
@@ -18,13 +16,7 @@ _RESTARTS = 3
 """DLRover's default for a failed pod."""
 
 
-def matches(document: Document) -> bool:
-    """Whether a document is one."""
-    root = document.section()
-    return root.text("apiVersion", "") == "elastic.iml.github.io/v1alpha1" and root.text("kind", "") == "ElasticJob"
-
-
-def plan_job(document: Document, submission: Submission) -> PlannedJob:
+def plan_elastic_job(document: Document, submission: Submission) -> PlannedJob:
     """The pods, role by role; none is created at first if the job is suspended. Raises UserError."""
     root = document.section()
     spec = root.section("spec")
@@ -83,7 +75,7 @@ def plan_job(document: Document, submission: Submission) -> PlannedJob:
 
 
 def _tell(pod: PlannedPod, job_name: str, role: Role, index: int, workers: int, strategy: str) -> None:
-    """What DLRover's agents read from their environment."""
+    """Set the variables that DLRover's agents read."""
     address = {f"{kind}_IP": {"valueFrom": {"fieldRef": {"fieldPath": f"status.{field}"}}}
                for kind, field in (("POD", "podIP"), ("NODE", "hostIP"))}  # fmt: skip
     env = {

@@ -70,8 +70,8 @@ class Document:
 class Section:
     """A mapping inside a document; an absent one reads as empty.
 
-    Every reader marks its key as known, and asking twice for a section gives the same one, so that `warn_unknown` on
-    the outermost section can report every key that nobody asked for.
+    Every reader marks its key as known, and a section is made once. So `warn_unknown` on the outermost section can
+    report every key that nobody asked for.
     """
 
     def __init__(self, document: Document, path: str, node: yaml.Node | None, key: yaml.Node | None = None) -> None:
@@ -195,7 +195,7 @@ class Section:
         return Document(file, Reader(file, roots[0], first_line, path), path, self._document.warnings).section()
 
     def plain(self, key: str) -> Any:
-        """What stands at `key`, as Kubernetes reads it; None if absent. Raises ConfigError for values without JSON."""
+        """The value at `key`, as Kubernetes reads it; None if absent. Raises ConfigError for values without JSON."""
         self._known.add(key)
         if key not in self:
             return None

@@ -1,39 +1,36 @@
-"""Every kind of job, one module each.
+"""The table of every kind of job, by apiVersion and kind. To take a new one, write a planner and name it here."""
 
-A kind's module has the names of its `NAMES`, and answers two questions: `matches(document)`, is this mine, and
-`plan_job(document, submission)`, what is it to become. To take a new kind, write its module and name it in `KINDS`.
-"""
-
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from hived_jobs import companions, dlrover, kubeflow, mpi, openpai, pod, volcano, workloads
 from hived_jobs.documents import Document, read_documents
-from hived_jobs.submission import PlannedJob, PlannedPod, Submission
+from hived_jobs.submission import PlannedJob, Submission
 
+Planner = Callable[[Document, Submission], PlannedJob]
+"""Makes a plan of a document. Raises UserError, with file, line and place."""
 
-class Kind(Protocol):
-    """What a module of this package offers."""
-
-    @property
-    def NAMES(self) -> tuple[str, ...]:  # a constant of the modules
-        """What it takes, as messages have it."""
-        ...
-
-    def matches(self, document: Document) -> bool:
-        """Whether the document is a job of this kind."""
-        ...
-
-    def plan_job(self, document: Document, submission: Submission) -> PlannedJob:
-        """What it stands for; raises UserError."""
-        ...
-
-
-KINDS: Sequence[Kind] = (openpai, pod, kubeflow, mpi, volcano, dlrover, workloads, companions)
+PLANNERS: Mapping[tuple[str, str], Planner] = {
+    ("v1", "Pod"): pod.plan_pod,
+    ("kubeflow.org/v1", "PyTorchJob"): kubeflow.plan_pytorch_job,
+    ("kubeflow.org/v1", "TFJob"): kubeflow.plan_tensorflow_job,
+    ("kubeflow.org/v1", "MPIJob"): mpi.plan_mpi_job,
+    ("kubeflow.org/v2beta1", "MPIJob"): mpi.plan_mpi_job,
+    ("batch.volcano.sh/v1alpha1", "Job"): volcano.plan_volcano_job,
+    ("elastic.iml.github.io/v1alpha1", "ElasticJob"): dlrover.plan_elastic_job,
+    ("batch/v1", "Job"): workloads.plan_plain_job,
+    ("apps/v1", "Deployment"): workloads.plan_deployment,
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): workloads.plan_jobset,
+}
+_VERSIONS = {
+    (kind, planner): ", ".join(version for (version, each), its in PLANNERS.items() if (each, its) == (kind, planner))
+    for (_, kind), planner in PLANNERS.items()
+}
+NAMES = ("OpenPAI job (protocolVersion: 2)", *(f"{kind} ({versions})" for (kind, _), versions in _VERSIONS.items()))
+"""The kinds of jobs as messages have them."""
 
 
 def plan_jobs(file: str, submission: Submission) -> tuple[list[PlannedJob], list[str]]:
-    """What every document of a file stands for, in order ("-": standard input), and warnings for the submitter.
+    """Plans of all documents of a file, in order ("-": standard input), and warnings for the submitter.
 
     Raises UserError, with file and line, for the first document that cannot be used.
     """
@@ -45,18 +42,16 @@ def plan_jobs(file: str, submission: Submission) -> tuple[list[PlannedJob], list
     return jobs, warnings
 
 
-def plan_file(file: str, submission: Submission) -> tuple[list[PlannedPod], list[str]]:
-    """All pods of a file that are to be created now, and the warnings of `plan_jobs`."""
-    jobs, warnings = plan_jobs(file, submission)
-    return [pod for job in jobs for pod in job.first_pods()], warnings
-
-
 def plan_document(document: Document, submission: Submission) -> PlannedJob:
-    """What one document stands for. Raises UserError."""
-    for kind in KINDS:
-        if kind.matches(document):
-            return kind.plan_job(document, submission)
+    """The plan of one document. Raises UserError."""
     root = document.section()
-    names = ", ".join(name for kind in KINDS for name in kind.NAMES)
-    found = f"{root.text('kind', '')} ({root.text('apiVersion', '')})" if "kind" in root else "no kind of job"
+    if "protocolVersion" in root and "kind" not in root:
+        return openpai.plan_openpai_job(document, submission)
+    version, kind = root.text("apiVersion", ""), root.text("kind", "")
+    if planner := PLANNERS.get((version, kind)):
+        return planner(document, submission)
+    if kind in companions.KINDS.get(version, ()):
+        return companions.plan_object(document, submission)
+    found = f"{kind} ({version})" if "kind" in root else "no kind of job"
+    names = ", ".join((*NAMES, "Service (v1) and others that make no pods"))
     raise root.refuse("", f"found {found}, expected one of: {names}; create others with kubectl")

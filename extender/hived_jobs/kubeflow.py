@@ -11,11 +11,9 @@ from hived_jobs.policies import Action, Event, Policy, Rules
 from hived_jobs.roles import Job, Role, add_env, gang_of, read_job, read_role
 from hived_jobs.submission import PlannedJob, Submission
 
-NAMES = ("PyTorchJob (kubeflow.org/v1)", "TFJob (kubeflow.org/v1)")
-
 LABELS = "training.kubeflow.org/"
 RETRYABLE_EXIT_CODES = (128, 255)
-"""What restartPolicy ExitCode takes for a machine's fault, to be tried again; lower ones are the program's."""
+"""The exit codes of machine faults, which restartPolicy ExitCode tries again; lower ones are the program's."""
 
 _RESTART_POLICIES = {"Always": "Always", "OnFailure": "OnFailure", "Never": "Never", "ExitCode": "Never"}
 _CLEAN = {"None": None, "Running": Action.COMPLETE_JOB, "All": Action.CLEAN_UP}
@@ -23,7 +21,7 @@ _CLEAN = {"None": None, "Running": Action.COMPLETE_JOB, "All": Action.CLEAN_UP}
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """What Kubeflow's jobs say of their run as a whole. `scheduling` is where the gang's words stand."""
+    """The policy of a Kubeflow job's run as a whole. `scheduling` is the section with the gang's keys."""
 
     scheduling: Section
     minimum: int | None
@@ -39,9 +37,7 @@ class RunPolicy:
         return self.scheduling, "queue"
 
     def fate(self, roles: Sequence[Role], deciding: str) -> dict[str, Any]:
-        """Fields of a plan: whether it waits to be resumed, when pods are started again, and what goes once the role
-        that decides has succeeded.
-        """
+        """Fields of a plan: suspension, restarts, and the clean-up once the role `deciding` has succeeded."""
         retries = tuple(
             Policy(Action.RESTART_POD, task=role.name, exit_codes=RETRYABLE_EXIT_CODES)
             for role in roles
@@ -49,19 +45,6 @@ class RunPolicy:
         )
         end = (Policy(self.clean, (Event.TASK_COMPLETED,), task=deciding),) if self.clean else ()
         return {"is_suspended": self.is_suspended, "rules": Rules(retries + end, self.max_retries)}
-
-
-def matches(document: Document) -> bool:
-    """Whether a document is one of the two."""
-    root = document.section()
-    return root.text("apiVersion", "") == "kubeflow.org/v1" and root.text("kind", "") in ("PyTorchJob", "TFJob")
-
-
-def plan_job(document: Document, submission: Submission) -> PlannedJob:
-    """The pods of a job, role by role, as one gang. Raises UserError, with file, line and place."""
-    return (_plan_pytorch if document.section().text("kind") == "PyTorchJob" else _plan_tensorflow)(
-        document, submission
-    )
 
 
 def read_run_policy(spec: Section) -> RunPolicy:
@@ -112,7 +95,7 @@ def read_roles(spec: Section, key: str, known: Sequence[str], default_restart: s
 
 
 def labels_of(job: Job, role: Role, index: int) -> dict[str, str]:
-    """What the operator writes onto a pod, and selects it by."""
+    """The labels that the operator writes onto a pod, and selects it by."""
     return {
         f"{LABELS}job-name": job.name,
         f"{LABELS}operator-name": f"{job.kind.lower()}-controller",
@@ -136,7 +119,8 @@ def with_gang(job: Job, policy: RunPolicy, roles: Sequence[Role]) -> Job:
     return replace(job, annotations=words, priority_class=policy.priority_class)
 
 
-def _plan_pytorch(document: Document, submission: Submission) -> PlannedJob:
+def plan_pytorch_job(document: Document, submission: Submission) -> PlannedJob:
+    """The pods, role by role, as one gang. Raises UserError, with file, line and place."""
     job, spec, policy = begin(document, submission)
     roles = read_roles(spec, "pytorchReplicaSpecs", ("Master", "Worker"), "OnFailure")
     job = with_gang(job, policy, roles)
@@ -198,7 +182,8 @@ def _torchrun(spec: Section, job: Job, common: Mapping[str, Any], world: int) ->
     return env
 
 
-def _plan_tensorflow(document: Document, submission: Submission) -> PlannedJob:
+def plan_tensorflow_job(document: Document, submission: Submission) -> PlannedJob:
+    """The pods, role by role, as one gang. Raises UserError, with file, line and place."""
     job, spec, policy = begin(document, submission)
     roles = read_roles(spec, "tfReplicaSpecs", ("Chief", "Master", "PS", "Worker", "Evaluator"), "Never")
     job = with_gang(job, policy, roles)

@@ -13,8 +13,6 @@ from hived_jobs.kubeflow import RunPolicy, begin, labels_of, read_roles, with_ga
 from hived_jobs.roles import Job, Role, add_env, mount
 from hived_jobs.submission import PlannedJob, PlannedPod, Submission
 
-NAMES = ("MPIJob (kubeflow.org/v1, kubeflow.org/v2beta1)",)
-
 KUBECTL_IMAGE = "mpioperator/kubectl-delivery:latest"
 """Brings kubectl into the launcher's pod: the image that the operator uses."""
 
@@ -28,14 +26,7 @@ exec /opt/kube/kubectl exec "$host" -- /bin/sh -c "$*"
 """
 
 
-def matches(document: Document) -> bool:
-    """Whether a document is an MPIJob."""
-    root = document.section()
-    versions = ("kubeflow.org/v1", "kubeflow.org/v2beta1")
-    return root.text("kind", "") == "MPIJob" and root.text("apiVersion", "") in versions
-
-
-def plan_job(document: Document, submission: Submission) -> PlannedJob:
+def plan_mpi_job(document: Document, submission: Submission) -> PlannedJob:
     """Launcher and workers as one gang. Raises UserError, with file, line and place."""
     job, spec, policy = begin(document, submission)
     has_ssh = job.root.text("apiVersion").endswith("v2beta1")

@@ -20,8 +20,6 @@ from hived_jobs.documents import Document, Section
 from hived_jobs.openpai_roles import MAX_INSTANCES, Job, TaskRole, known, near_roles, placed_roles
 from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, scheduling_annotation
 
-NAMES = ("OpenPAI job (protocolVersion: 2)",)
-
 COMPLETION = "openpai/completion"
 """Annotation that keeps a task role's completion rules for whoever watches the pods."""
 
@@ -31,13 +29,7 @@ _NAME_RULE = "at most 63 letters, digits, '-', '_' and '.', letters or digits at
 _PARAMETER = re.compile(r"<%\s*\$parameters\.([\w.-]+)\s*%>")
 
 
-def matches(document: Document) -> bool:
-    """Whether a document is a job of this kind: it has a protocolVersion and is no Kubernetes object."""
-    section = document.section()
-    return "protocolVersion" in section and "kind" not in section
-
-
-def plan_job(document: Document, submission: Submission) -> PlannedJob:
+def plan_openpai_job(document: Document, submission: Submission) -> PlannedJob:
     """The pods of a job, role by role in file order.
 
     Raises UserError with file, line and place for anything the job may not ask for; unknown keys become warnings.
@@ -175,7 +167,7 @@ def _fill_parameters(commands: str, parameters: Section, section: Section) -> st
 
 
 def _capacity(root: Section, job: Job, cluster: ClusterSpec) -> Capacity:
-    """What the job may draw on: its VC, or every cell of the cluster for an opportunistic job."""
+    """The cells that the job may use: those of its VC, for an opportunistic job those of the cluster."""
     try:
         capacity = vc_capacity(cluster, job.virtual_cluster)
     except UserError as error:

@@ -1,4 +1,4 @@
-"""What an OpenPAI job says for HiveD of its task roles: SKUs, pinned cells, gangs, and how near together they are.
+"""HiveD's part of an OpenPAI job: the SKUs, pinned cells, gangs and nearness of its task roles.
 
 OpenPAI has two forms of it, the second of which was made for HiveD's next version; keys of both may be mixed.
 """
@@ -35,7 +35,7 @@ class TaskRole:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all tasks of a job have in common."""
+    """The part that all tasks of a job share."""
 
     name: str
     user: str
@@ -51,7 +51,7 @@ class Job:
 
     @property
     def owner(self) -> str:
-        """Whose cells it draws on."""
+        """The owner of the cells that it uses, for messages."""
         return "the cluster" if self.is_opportunistic else f"VC {self.virtual_cluster}"
 
 
@@ -125,7 +125,7 @@ def _why_not_near(role: TaskRole, roles: list[TaskRole]) -> str:
 
 
 def _gang(section: Section) -> str:
-    """What OpenPAI calls a group of task roles."""
+    """OpenPAI's name of a group of task roles."""
     return f"taskRoleGroups/{'_'.join(section.texts('taskRoles'))}"
 
 

@@ -3,8 +3,8 @@
 A pod without a scheduling spec is read by the service, as if it had been applied: it may be in a gang of any dialect,
 which a spec of ours would end. The submitter's wishes are annotations beside what it says.
 
-The names that HiveD and this program act on (virtual cluster, cells, group, pod, namespace, scheduler) are kept letter
-by letter, whatever YAML would make of them; everything else means what it means to Kubernetes.
+Names of the virtual cluster, cells, group, pod, namespace and scheduler are kept letter by letter, where YAML might
+read a number. Everything else means the same as to Kubernetes.
 """
 
 import re
@@ -19,20 +19,12 @@ from hived_jobs.documents import Document, Section
 from hived_jobs.roles import Job, virtual_cluster_of
 from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, scheduling_annotation
 
-NAMES = ("Pod (v1)",)
-
 _GPU_RESOURCE = re.compile(r".+\..+/gpu")
 _NO_SCHEDULER = ("", "default-scheduler")
 _OLD_SPELLINGS = {"leafCellType": "gpuType", "leafCellNumber": "gpuNumber"}
 
 
-def matches(document: Document) -> bool:
-    """Whether a document is a Pod."""
-    section = document.section()
-    return section.text("apiVersion", "") == "v1" and section.text("kind", "") == "Pod"
-
-
-def plan_job(document: Document, submission: Submission) -> PlannedJob:
+def plan_pod(document: Document, submission: Submission) -> PlannedJob:
     """The pod with its scheduling spec, if it has one, complete.
 
     `--vc` and `--priority` win over the annotation; leafCellNumber, if missing, is the number of GPUs in the limits
@@ -117,7 +109,7 @@ def _scheduling_spec(
 
 
 def _written_spec(section: Section) -> dict[str, object]:
-    """What an annotation says, in today's spelling; keys that the scheduler does not know become warnings."""
+    """The spec of an annotation, in today's spelling; keys that the scheduler does not know become warnings."""
     readers: Mapping[str, Callable[[str], object]] = {
         "virtualCluster": lambda key: section.text(key, ""),
         "priority": lambda key: section.whole(key, None, OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY),

@@ -1,4 +1,4 @@
-"""What becomes of a job when its pods end or go: events, actions, and which of them a job asks for. Pure.
+"""Rules for the end or loss of a job's pods: events, actions, and the policies that join them. Pure.
 
 The words are those of Volcano, the only kind of job whose users write such policies; what the controllers of other
 kinds do by themselves is said in the same words. Decisions are taken from what is there, not from what happened, so
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Event(Enum):
-    """What a policy reacts to. TASK_FAILED is a pod of the task that failed, as nothing here restarts containers."""
+    """The events of policies. TASK_FAILED is a pod of the task that failed, as nothing here restarts containers."""
 
     ANY = "*"
     POD_FAILED = "PodFailed"
@@ -22,7 +22,7 @@ class Event(Enum):
 
 
 class Action(Enum):
-    """What a policy does. The last four end the job; unfinished pods are deleted, with CLEAN_UP finished ones too."""
+    """The actions of policies. The last four end the job; unfinished pods are deleted, with CLEAN_UP all of them."""
 
     RESTART_JOB = "RestartJob"
     RESTART_TASK = "RestartTask"
@@ -122,7 +122,7 @@ class TaskPod:
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """What to do, with which pods, by name, and for what reason.
+    """An action, the names of the pods that it is for, and the reason.
 
     Not `counts`: no policy asks for it, but pods that are gone are made again, as every controller does.
     """
@@ -134,7 +134,7 @@ class Reaction:
 
 
 def decide(rules: Rules, tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) -> Reaction | None:
-    """What a running job needs; None if nothing.
+    """The reaction that a running job needs; None if none.
 
     `tasks` has the task of every pod, by name, that shall be there; `seen` the pods that are.
     """

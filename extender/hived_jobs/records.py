@@ -1,7 +1,7 @@
 """A job as the cluster keeps it: a ConfigMap with the job's document, the submitter's wishes, and where it stands.
 
-It stands in for the object that the job's own controller would keep: whoever reads it can make the job's pods again,
-and everything made for the job names it as its owner, so that all of it goes when the ConfigMap is deleted.
+It stands in for the object of the job's own controller: the job's pods can be made again from it. Everything made for
+the job names it as its owner, so that all of it goes when the ConfigMap is deleted.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ NAME_PREFIX = "hived-job-"
 
 
 class Wishes(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What the submitter said beside the file."""
+    """The submitter's wishes beside the file."""
 
     user: str
     virtual_cluster: str | None = None

@@ -1,4 +1,4 @@
-"""What the pods of every kind of job are made from: a template, a role, and what the job says as a whole.
+"""The parts that pods of every kind of job are made from: a template, a role, and the job as a whole.
 
 A job of pods that start together says so in Koordinator's annotations, for a cluster may not have the PodGroup kinds
 that controllers use; a template that speaks of a gang in its own words keeps them and gets none of ours.
@@ -62,7 +62,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all pods of a job have in common.
+    """The part that all pods of a job share.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Job:
     def headless_service(
         self, name: str, selector: Mapping[str, str], ports: Sequence[Mapping[str, Any]] = (), is_early: bool = False
     ) -> Manifest:
-        """What gives the selected pods names in DNS; `is_early`: before they are ready."""
+        """A service that gives the selected pods names in DNS; `is_early`: before they are ready."""
         spec: Manifest = {"clusterIP": "None", "selector": dict(selector)}
         if ports:
             spec["ports"] = list(ports)
@@ -246,7 +246,7 @@ class _TemplateMetadata(msgspec.Struct):
 
 
 class _Template(msgspec.Struct):
-    """What is touched of a template; the API server judges the rest."""
+    """The part of a template that is read or changed here; the API server judges the rest."""
 
     spec: _TemplateSpec
     metadata: _TemplateMetadata | None = None

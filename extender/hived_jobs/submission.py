@@ -1,4 +1,4 @@
-"""What the submitter says beside the file, and what every pod of ours carries whatever it came from."""
+"""The submitter's wishes beside the file, and the plan that a document becomes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class PlannedPod:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """What one document stands for.
+    """The pods and objects that one document becomes.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class PlannedJob:
     is_suspended: bool = False
 
     def first_pods(self) -> Sequence[PlannedPod]:
-        """Those to create now; none of a job that is suspended."""
+        """The pods to create now; none of a job that is suspended."""
         return self.pods[: 0 if self.is_suspended else self.width]
 
 

@@ -1,8 +1,8 @@
 """YAML nodes -> plain values that JSON has.
 
-What a manifest says to Kubernetes is not ours to interpret, so `hostNetwork: yes` becomes a truth value and `port: 80`
-a number, by the rules of YAML 1.1. Keys stay as written, and so do dates, numbers
-in base 60 such as `12:30`, and `1e3`, which YAML 1.1 does not call a number.
+A manifest is for Kubernetes to interpret, so `hostNetwork: yes` becomes a truth value and `port: 80` a number, by the
+rules of YAML 1.1. Keys stay as written, and so do dates, numbers in base 60 such as `12:30`, and `1e3`, which YAML 1.1
+does not call a number.
 """
 
 from collections.abc import Callable, Mapping

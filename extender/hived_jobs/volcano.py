@@ -7,18 +7,9 @@ from hived_extender.pods.dialects import kueue
 from hived_extender.pods.dialects.volcano import TIER
 from hived_jobs.documents import Document, Section
 from hived_jobs.policies import Action, Event, Policy, Rules
-from hived_jobs.roles import (
-    Job,
-    Role,
-    gang_of,
-    mount,
-    read_job,
-    read_role,
-)
+from hived_jobs.roles import Job, Role, gang_of, mount, read_job, read_role
 from hived_jobs.submission import PlannedJob, PlannedPod, Submission
 from hived_jobs.volcano_plugins import Plugins, read_plugins
-
-NAMES = ("Job (batch.volcano.sh/v1alpha1)",)
 
 MAX_RETRIES = 3
 """Volcano's default of maxRetry."""
@@ -29,13 +20,7 @@ _OTHER_EVENTS = ("PodPending", "PodRunning", "Unknown", "OutOfSync", "CommandIss
 _OTHER_ACTIONS = ("RestartPartition", "ResumeJob", "SyncJob", "EnqueueJob", "SyncQueue", "OpenQueue", "CloseQueue")
 
 
-def matches(document: Document) -> bool:
-    """Whether a document is one."""
-    root = document.section()
-    return root.text("apiVersion", "") == "batch.volcano.sh/v1alpha1" and root.text("kind", "") == "Job"
-
-
-def plan_job(document: Document, submission: Submission) -> PlannedJob:
+def plan_volcano_job(document: Document, submission: Submission) -> PlannedJob:
     """The pods, task by task, as one gang with its tasks' minimums. Raises UserError, with file, line and place."""
     root = document.section()
     spec = root.section("spec")

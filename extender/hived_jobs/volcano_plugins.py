@@ -1,4 +1,4 @@
-"""What the plugins of a Volcano Job add to its pods: names to find each other by, keys, variables of frameworks."""
+"""The plugins of a Volcano Job add to its pods names in DNS, keys, and variables of frameworks."""
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ class Plugins:
                 add(spec, job, role, index, roles, self.options[name])
 
     def objects(self, job: Job, roles: Sequence[Role]) -> list[Manifest]:
-        """What the pods need beside them."""
+        """The services, host files and keys that go with the pods."""
         objects = []
         if "svc" in self.options:
             selector = {"volcano.sh/job-name": job.name, "volcano.sh/job-namespace": job.namespace}

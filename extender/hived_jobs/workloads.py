@@ -3,15 +3,13 @@
 None of them says that its pods start together: they do if the template carries a dialect's words for a gang.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hived_jobs.documents import Document, Section
 from hived_jobs.policies import Action, Event, Policy, Rules
 from hived_jobs.roles import MAX_PODS, Job, Role, add_env, read_job, read_role
 from hived_jobs.submission import PlannedJob, PlannedPod, Submission
-
-NAMES = ("Job (batch/v1)", "Deployment (apps/v1)", "JobSet (jobset.x-k8s.io/v1alpha2)")
 
 BACKOFF_LIMIT = 6
 """Kubernetes' default for a Job: how many failed pods are replaced."""
@@ -30,20 +28,9 @@ _JOB_UNUSED = {
 }
 
 
-def matches(document: Document) -> bool:
-    """Whether a document is one of the three."""
-    return _planner(document) is not None
-
-
-def plan_job(document: Document, submission: Submission) -> PlannedJob:
-    """The pods. Raises UserError, with file, line and place."""
-    planner = _planner(document)
-    assert planner is not None
-    job = read_job(document.section(), submission)
-    return planner(document, job, job.root.section("spec"))
-
-
-def _plan_plain_job(document: Document, job: Job, spec: Section) -> PlannedJob:
+def plan_plain_job(document: Document, submission: Submission) -> PlannedJob:
+    """The pods of a batch/v1 Job. Raises UserError, with file, line and place."""
+    job, spec = _begin(document, submission)
     spec.skip("selector", "manualSelector")
     is_suspended = spec.flag("suspend", False)
     role, parallelism, is_indexed = _read_job_spec(spec, "NonIndexed", job.name)
@@ -55,7 +42,9 @@ def _plan_plain_job(document: Document, job: Job, spec: Section) -> PlannedJob:
     return job.planned(document, pods, rules=_replacing(spec), width=parallelism, is_suspended=is_suspended)
 
 
-def _plan_deployment(document: Document, job: Job, spec: Section) -> PlannedJob:
+def plan_deployment(document: Document, submission: Submission) -> PlannedJob:
+    """The pods of a Deployment. Raises UserError, with file, line and place."""
+    job, spec = _begin(document, submission)
     spec.skip("selector")
     spec.warn_unused(
         strategy="a changed template is not rolled out",
@@ -71,7 +60,9 @@ def _plan_deployment(document: Document, job: Job, spec: Section) -> PlannedJob:
     return job.planned(document, pods, rules=Rules((Policy(Action.RESTART_POD, again),)))
 
 
-def _plan_jobset(document: Document, job: Job, spec: Section) -> PlannedJob:
+def plan_jobset(document: Document, submission: Submission) -> PlannedJob:
+    """The pods of a JobSet. Raises UserError, with file, line and place."""
+    job, spec = _begin(document, submission)
     spec.warn_unused(
         ttlSecondsAfterFinished="finished pods stay until somebody deletes them",
         startupPolicy="all jobs start at once",
@@ -130,6 +121,11 @@ def _plan_jobset(document: Document, job: Job, spec: Section) -> PlannedJob:
     )
 
 
+def _begin(document: Document, submission: Submission) -> tuple[Job, Section]:
+    job = read_job(document.section(), submission)
+    return job, job.root.section("spec")
+
+
 def _success_policy(spec: Section, names: list[str]) -> tuple[Policy, ...]:
     """When a set is complete before all its pods have ended."""
     success = spec.section("successPolicy")
@@ -177,15 +173,3 @@ def _job_pod(
 
 def _replacing(spec: Section) -> Rules:
     return Rules((Policy(Action.RESTART_POD, (Event.POD_FAILED,)),), spec.whole("backoffLimit", BACKOFF_LIMIT))
-
-
-_PLANNERS = {
-    ("batch/v1", "Job"): _plan_plain_job,
-    ("apps/v1", "Deployment"): _plan_deployment,
-    ("jobset.x-k8s.io/v1alpha2", "JobSet"): _plan_jobset,
-}
-
-
-def _planner(document: Document) -> Callable[[Document, Job, Section], PlannedJob] | None:
-    root = document.section()
-    return _PLANNERS.get((root.text("apiVersion", ""), root.text("kind", "")))

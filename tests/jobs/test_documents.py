@@ -14,8 +14,8 @@ from hived.errors import UserError
 from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.pods.asks import PRIORITY
 from hived_jobs.documents import read_documents
-from hived_jobs.kinds import plan_file
 from hived_jobs.submission import PlannedPod, Submission
+from tests.job_files import plan_file
 from tests.property.examples import examples
 
 JOB = """\

@@ -18,9 +18,9 @@ from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.pods.dialects.koordinator import PREFIX as GANG
 from hived_extender.pods.wire import Pod
 from hived_jobs.documents import stored_document
-from hived_jobs.kinds import KINDS, plan_document, plan_file, plan_jobs
+from hived_jobs.kinds import NAMES, plan_document, plan_jobs
 from hived_jobs.policies import Action, Event, Phase, TaskPod, decide
-from tests.job_files import ALL, DEPLOYMENT, ELASTIC, JOB_SET, MPI, PLAIN, PYTORCH, TENSORFLOW, VOLCANO
+from tests.job_files import ALL, DEPLOYMENT, ELASTIC, JOB_SET, MPI, PLAIN, PYTORCH, TENSORFLOW, VOLCANO, plan_file
 from tests.places import ROOT
 
 
@@ -374,7 +374,7 @@ def test_a_virtual_cluster_that_does_not_exist_is_refused(plan):
 PAGE = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [name for kind in KINDS for name in kind.NAMES])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_kind_is_documented(name):
     kind, _, group = name.partition(" (")
     assert f"{kind} ({group.split('/')[0]}" in PAGE or kind in ("OpenPAI job", "Pod")

@@ -7,8 +7,8 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
-from hived_jobs.kinds import plan_file
 from hived_jobs.submission import Submission
+from tests.job_files import plan_file
 from tests.places import SHARED
 
 LAB = SHARED / "lab"

@@ -14,8 +14,8 @@ from hived_extender.pods import dialects
 from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.wire import Pod
-from hived_jobs.kinds import plan_file
 from hived_jobs.submission import Submission
+from tests.job_files import plan_file
 
 POD = """\
 apiVersion: v1

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from hived_extender.kube.client import KubeError, Listing, WatchEvent
+from hived_extender.kube.answers import Listing, WatchEvent
+from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.versions import is_older
 

@@ -23,7 +23,8 @@ from hived_extender.http.callers import CALLER, GRANTED, Call
 from hived_extender.http.identities import AUTHENTICATED, Identity, identity_of
 from hived_extender.http.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from hived_extender.http.routes import ROUTES
-from hived_extender.kube.client import KubeClient, load_configuration
+from hived_extender.kube.client import KubeClient
+from hived_extender.kube.endpoint import load_configuration
 from tests.extender.http.secured import Files, ReviewServer, Secured, bearer, call_on
 from tests.extender.service.small_cluster import filter_body, preempt_body, wait_until
 

@@ -4,7 +4,7 @@ import queue
 from collections.abc import Iterator
 from typing import Any
 
-from hived_extender.kube.client import WatchEvent
+from hived_extender.kube.answers import WatchEvent
 
 
 class OpenWatch:

@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError, load_configuration
+from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError
+from hived_extender.kube.endpoint import load_configuration
 
 PATIENCE_S = 60.0
 

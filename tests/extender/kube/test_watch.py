@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hived_extender.kube import watch
-from hived_extender.kube.client import KubeError, Listing, WatchEvent
+from hived_extender.kube.answers import Listing, WatchEvent
+from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.watch import Reflector, Resource
 

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hived_extender.kube.client import NAMESPACES, KubeError, Listing, WatchEvent
+from hived_extender.kube.answers import Listing, WatchEvent
+from hived_extender.kube.client import NAMESPACES, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.namespaces import Namespace, Namespaces
 from tests.extender.kube.open_watch import OpenWatch

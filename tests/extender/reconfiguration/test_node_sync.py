@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.kube.client import NODES, KubeClient, Listing
+from hived_extender.kube.answers import Listing
+from hived_extender.kube.client import NODES, KubeClient
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.reconfiguration.node_sync import AUTHOR, NodeSync, NodeSyncing

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hived_extender.kube.client import KubeError, Listing, WatchEvent
+from hived_extender.kube.answers import Listing, WatchEvent
+from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.service.devices import following
 from hived_extender.service.devices.following import DeviceObjects
