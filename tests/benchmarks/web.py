@@ -15,7 +15,8 @@ from time import perf_counter_ns, sleep
 from typing import Any, Self
 
 from hived.specs import BindInfo, PodRequest
-from hived_extender.pods.annotations import SCHEDULING_SPEC, bind_annotations
+from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.pods.wire import ENABLE_LIMIT
 from tests.benchmarks.client import Connection, request_bytes
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text

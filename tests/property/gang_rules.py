@@ -8,7 +8,7 @@ from hived.errors import UserError
 from hived.scheduler import check_invariants
 from hived.specs import BindInfo
 from hived.state import GroupState
-from hived_extender.pods.annotations import bind_info
+from hived_extender.pods.bind_info import bind_info
 from hived_extender.pods.dialects.description import GangKey, MatchPolicy, ObjectRef
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone

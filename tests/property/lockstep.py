@@ -10,7 +10,8 @@ import yaml
 from hived.groups import bind_info_of_slot
 from hived.specs import ClusterSpec, PhysicalCellSpec
 from hived.state import GroupState, State
-from hived_extender.pods.annotations import BIND_INFO, bind_annotations, spec_fields
+from hived_extender.pods.annotations import BIND_INFO, spec_fields
+from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.recording.operations import Operation, decode_operation
 from hived_extender.recording.replay import CoreScheduler, Replay, Scheduler, StateDetail
 from hived_extender.recording.traces import Json

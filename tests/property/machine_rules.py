@@ -5,7 +5,8 @@ from collections import Counter
 from hived.scheduler import check_invariants
 from hived.specs import BindInfo
 from hived.state import GroupState
-from hived_extender.pods.annotations import BIND_INFO, bind_info
+from hived_extender.pods.annotations import BIND_INFO
+from hived_extender.pods.bind_info import bind_info
 from hived_extender.service import announcements, preemptions, rewrites, wakes
 from hived_extender.service.effects import (
     AnnotatePod,

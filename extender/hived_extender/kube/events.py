@@ -1,7 +1,7 @@
 """Events about pods, folded: the same message about the same pod counts up one event instead of adding another.
 
-An event's name follows from what it says about which pod. So another replica, or this process after a restart, counts
-up the event that is there already, and a creation whose answer was lost can be repeated.
+An event's name follows from its text and its pod. So another replica, or this process after a restart, counts up the
+event that is there already. A creation whose answer was lost can be repeated.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class NodeRef:
 
 
 class EventsApi(Protocol):
-    """What is asked of the API server; `kube.KubeClient` is one. Every method raises KubeError."""
+    """The calls to the API server; `kube.KubeClient` is one. Every method raises KubeError."""
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
         """Create an object in a collection."""

@@ -1,9 +1,9 @@
-"""Who leads: the holder of a Lease (coordination.k8s.io/v1) in the API server.
+"""The election of the leader: it holds a Lease (coordination.k8s.io/v1) in the API server.
 
 The leader writes its name and the time into the Lease every `RENEW_INTERVAL_S`. It trusts in the Lease for `TRUST` of
 its duration, counted from before the last successful write was sent, and leads no longer than that. The others count
-from when they last saw the Lease change, for all of its duration, so that they never begin before the leader has
-stopped. Each counts on its own clock, one that no clock adjustment moves; the times in the Lease are for people.
+all of its duration from when they last saw the Lease change. So they never begin before the leader has stopped. Each
+counts on its own clock, one that no clock adjustment moves; the times in the Lease are for people.
 
 That is exact only as long as processes are not paused. What a paused leader may still send when it wakes up is refused
 by the API server, see `binding`.
@@ -32,7 +32,7 @@ LATE = "the Lease was not renewed in time"
 
 
 class LeaseApi(Protocol):
-    """What is asked of the API server; `kube.KubeClient` is one. Everything raises KubeError."""
+    """The calls to the API server; `kube.KubeClient` is one. Everything raises KubeError."""
 
     def get(self, path: str, item_type: type[Any]) -> Any:
         """Read one object."""

@@ -75,7 +75,7 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # What the compiler of the kernels has to say at DEBUG is megabytes.
+    # The compiler of the kernels writes megabytes at DEBUG.
     for library in ("uvicorn", "numba"):
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(_is_no_advice)

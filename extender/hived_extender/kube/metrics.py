@@ -1,4 +1,4 @@
-"""What Prometheus reads from `/metrics`.
+"""The metrics that Prometheus reads from `/metrics`.
 
 Counters and histograms are touched as things happen; everything that can be read off the service's state is read when
 somebody asks, so that it cannot drift. Each service has a registry of its own. Label values come from fixed sets or

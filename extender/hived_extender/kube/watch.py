@@ -39,7 +39,7 @@ class OpenWatch(Protocol[T]):
 
 
 class WatchApi(Protocol):
-    """What a reflector asks of the API server; `kube.KubeClient` is one. Everything raises KubeError."""
+    """A reflector's calls to the API server; `kube.KubeClient` is one. Everything raises KubeError."""
 
     def list_objects(self, path: str, item_type: type[T], *, field_selector: str = "") -> Listing[T]:
         """Everything under a path."""
@@ -50,7 +50,7 @@ class WatchApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """What to follow, and whom to tell: all objects at once, one that exists now, one that is gone."""
+    """A path to follow, and callbacks: for all objects at once, one that exists now, one that is gone."""
 
     path: str
     item_type: type[T]

@@ -1,11 +1,12 @@
-"""What the admission webhook makes of pods that are created: their devices become HiveD's to give.
+"""The admission webhook: it changes pods that are created, so that their devices are HiveD's to give.
 
 A device plugin picks any free devices of the node for a pod that asks for its resource. So the resource is taken out of
-the pod, the counts are kept in an annotation, and the containers get the devices of the pod's cells by a variable that
-reads the annotation written when the pod is bound. Nothing happens beside the change of the pod: what cannot be changed
-soundly stays as it is, if need be with a warning to its creator. A second review changes nothing. Two kinds of pods are
-refused: those that ask for more than their namespace may have, and those of other schedulers that ask for a resource of
-which the configuration says so.
+the pod, and the counts are kept in an annotation. A variable of the containers reads the devices from the annotation
+that binding writes. Nothing happens beside the change of the pod: it stays as it is where a change would not be sound,
+if need be with a warning to its creator. A second review changes nothing.
+
+Two kinds of pods are refused: pods that ask for more than their namespace may have, and pods of other schedulers that
+ask for a resource with `foreignDevices: refuse`.
 """
 
 import base64
@@ -21,15 +22,16 @@ from hived.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
 from hived_extender.pods.amounts import is_positive
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
-from hived_extender.pods.asks import DEVICE_REQUESTS
+from hived_extender.pods.asks import DEVICE_REQUESTS, DeviceRequests
 from hived_extender.pods.device_refusals import Refusals
 from hived_extender.pods.dialects import describe, is_marked
 from hived_extender.pods.dialects.kinds import NoObjects
 from hived_extender.pods.permissions import LabelsOf, Permissions
+from hived_extender.pods.requests import most_at_once
 from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, encode
 
 VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "HIVED_VISIBLE_DEVICES")
-"""What containers with devices get. They are read from the pod's annotation when the container starts."""
+"""Variables of containers with devices. They are read from the pod's annotation when the container starts."""
 
 REVIEW_VERSION = "admission.k8s.io/v1"
 MAX_COUNT = 10**10 - 1
@@ -53,17 +55,6 @@ class Admitted:
     pod: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
     refusal: str = ""
-
-
-class DeviceRequests(msgspec.Struct):
-    """The content of the annotation `DEVICE_REQUESTS`.
-
-    `total` is as Kubernetes counts a pod, whose init containers end before the others begin.
-    """
-
-    resource: str
-    total: int
-    containers: dict[str, int]
 
 
 class Admission:
@@ -192,7 +183,7 @@ def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str,
 
 
 def _mistakes(pod: Pod) -> tuple[str, ...]:
-    """What is wrong with how a pod speaks of its gang: told now, its creator need not look for events."""
+    """Mistakes in how a pod names its gang: told now, its creator need not look for events."""
     try:
         describe(pod, NoObjects())  # whether the object that describes the gang exists does not matter yet
     except UserError as error:
@@ -230,7 +221,9 @@ def _isolated(
     """(the pod with the devices of its cells in place of any devices, what of it was replaced)."""
     # Another webhook may have added a container since the first time.
     counts = _saved_counts(view, resource) | counts
-    requests = DeviceRequests(resource, _total(view, counts), counts)
+    assert view.spec is not None  # else nobody has counted
+    total = most_at_once(view.spec, lambda each: [(resource, counts.get(each.name, 0))])[resource]
+    requests = DeviceRequests(resource, int(total), counts)
     annotations = dict(view.annotations) | {DEVICE_REQUESTS: encode(requests).decode()}
     spec, replaced = dict(pod["spec"]), list[str]()
     for key in CONTAINER_LISTS:
@@ -243,7 +236,7 @@ def _isolated(
 
 
 def _saved_counts(pod: Pod, resource: str) -> dict[str, int]:
-    """What `DEVICE_REQUESTS` says of the pod's containers, nothing if it is not sound: anybody may have written it."""
+    """The counts in `DEVICE_REQUESTS`, none if it is not sound: anybody may have written it."""
     try:
         saved = msgspec.json.decode(pod.annotations.get(DEVICE_REQUESTS, ""), type=DeviceRequests)
     except (ValueError, RecursionError):
@@ -252,19 +245,6 @@ def _saved_counts(pod: Pod, resource: str) -> dict[str, int]:
     names = {each.name for each in (*(spec.init_containers or ()), *(spec.containers or ()))} if spec else set()
     known = saved.containers.items() if saved.resource == resource else ()
     return {name: count for name, count in known if name in names and 0 < count <= MAX_COUNT}
-
-
-def _total(pod: Pod, counts: Mapping[str, int]) -> int:
-    """How many devices the pod needs at once if its containers need so many."""
-    spec = pod.spec
-    assert spec is not None  # else nobody has counted
-    beside = most = 0
-    for container in spec.init_containers or ():
-        count = counts.get(container.name, 0)
-        most = max(most, beside + count)
-        if container.restart_policy == "Always":
-            beside += count
-    return max(most, beside + sum(counts.get(container.name, 0) for container in spec.containers or ()))
 
 
 class _Variable(msgspec.Struct):

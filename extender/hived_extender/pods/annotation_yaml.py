@@ -73,6 +73,11 @@ def _yaml_error(text: str, problem: object) -> UserError:
     return UserError(f'Failed to unmarshal YAML "{shown}" to Object: {problem}')
 
 
+def has_old_spelling(text: str) -> bool:
+    """Is a key spelt as before HiveD knew of anything but GPUs? Then JSON is read as YAML, which knows both."""
+    return any(old in text for old in OLD_SPELLINGS)
+
+
 def check_size(text: str, limit: int) -> None:
     """Raise UserError if a text has more characters."""
     if len(text) > limit:
@@ -100,7 +105,7 @@ def read_yaml(text: str, limits: Limits = USUAL) -> Value:
 
 
 def convert(text: str, tree: Value, into: type[_T]) -> _T:
-    """What was read from `text` as a struct. Raises UserError where types differ."""
+    """A tree that was read from `text`, as a struct. Raises UserError where types differ."""
     try:
         return msgspec.convert(tree, into)
     except msgspec.ValidationError as error:

@@ -5,7 +5,7 @@ nothing is guessed. Leaf cells are counted by OpenPAI's rule: as many as cover d
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -16,7 +16,6 @@ from hived.errors import UserError
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, Access
 from hived_config.rules import PodRules
-from hived_extender.pods.amounts import amount
 from hived_extender.pods.annotations import MAX_COUNT, PREFIX
 from hived_extender.pods.capacity import (
     Capacity,
@@ -30,7 +29,8 @@ from hived_extender.pods.capacity import (
 from hived_extender.pods.dialects.description import Description, Within
 from hived_extender.pods.dialects.words import SHOWN_LENGTH
 from hived_extender.pods.priorities import parse_priority, priority_class_name
-from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, PodSpec
+from hived_extender.pods.requests import all_requested, own_requests, requested
+from hived_extender.pods.wire import ENABLE_LIMIT, Pod, PodSpec
 
 VIRTUAL_CLUSTER = PREFIX + "virtual-cluster"
 PRIORITY = PREFIX + "priority"
@@ -38,15 +38,12 @@ LEAF_CELL_TYPE = PREFIX + "leaf-cell-type"
 PINNED_CELL = PREFIX + "pinned-cell-id"
 
 DEVICE_REQUESTS = PREFIX + "device-requests"
-"""What a pod asked for before the admission webhook took the device resource away from its containers."""
+"""The devices of a pod whose containers name no resource of devices any more: the admission webhook took it away."""
 
 HOSTNAME = "kubernetes.io/hostname"
 
 NAMED = 8
 """Resources that a message names."""
-
-_OF_PODS = re.compile(r"cpu|memory|hugepages-.*")
-"""Resources that a pod may ask for as a whole; only containers ask for devices."""
 
 _ANY_GPU = re.compile(r"[^/]+/gpu")
 _OWN_CLASSES = {priority_class_name(each): each for each in range(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY + 1)}
@@ -59,7 +56,7 @@ def no_labels(namespace: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one pod of a dialect asks for, its gang left aside.
+    """The request of one pod of a dialect, its gang left aside.
 
     `leaf_cell_count` is 0 for a pod without devices: it takes no cells, but may belong to a gang. Empty text means that
     nothing was said. `job_cell` is the cell type of which a Job of a JobSet with exclusive placement needs one, "" if
@@ -102,11 +99,15 @@ class _Cells:
     pinned_cell_id: str = ""
 
 
-class _Devices(msgspec.Struct):
-    """Of the annotation DEVICE_REQUESTS."""
+class DeviceRequests(msgspec.Struct):
+    """The content of the annotation `DEVICE_REQUESTS`.
+
+    `total` is as Kubernetes counts a pod, whose init containers end before the others begin.
+    """
 
     resource: str
     total: int
+    containers: dict[str, int] = {}
 
 
 class Resolver:
@@ -135,7 +136,7 @@ class Resolver:
             self._levels.setdefault(HOSTNAME, node_types[0])
 
     def resolve(self, pod: Pod, description: Description | None) -> Ask:
-        """What a pod asks for; `description` is None if it is in no gang and wishes for nothing.
+        """The request of a pod; `description` is None if it is in no gang and wishes for nothing.
 
         Raises UserError, which says what to set, where the pod, its gang and the configuration leave that open.
         """
@@ -171,7 +172,7 @@ class Resolver:
     # ---- who
 
     def wish(self, pod: Pod, description: Description | None, *, has_unknown_objects: bool = False) -> Wish:
-        """Who a pod is; as `resolve`.
+        """The virtual cluster and the priority that a pod asks for, as `resolve` has them.
 
         With `has_unknown_objects` the pod names objects that are not known here: they may say its queue, or its
         PriorityClass if it has none itself.
@@ -257,7 +258,9 @@ class Resolver:
         return any(count > 0 for count in all_requested(pod, self._device_names(pod)).values())
 
     def _device_names(self, pod: Pod) -> set[str]:
-        names = {name for each in _containers(pod) for name in _own_requests(each)}
+        spec = pod.spec or PodSpec()
+        containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+        names = {name for each in containers for name in own_requests(each)}
         return {name for name in names if name in self._means or _ANY_GPU.fullmatch(name)}
 
     def _cells(self, pod: Pod, vc: str, priority: int, resource: str) -> _Cells:
@@ -349,69 +352,13 @@ class Resolver:
         return level
 
 
-def requested(pod: Pod, resource: str) -> float:
-    """How much of a resource Kubernetes sets aside for a pod; see `all_requested`."""
-    return all_requested(pod, {resource}).get(resource, 0.0)
-
-
-def all_requested(pod: Pod, names: Set[str]) -> dict[str, float]:
-    """How much of each of these resources Kubernetes sets aside for a pod: its overhead, and the pod's own request.
-    Without one, the sum of its containers counts; and where these name no request either, the pod's own limit.
-
-    Cost O(containers + resources that they name): both are the author's to choose.
-    """
-    spec = pod.spec or PodSpec()
-    found = _requested_by_containers(spec, names)
-    if spec.resources is not None:
-        limits = {name: limit for name, limit in (spec.resources.limits or {}).items() if name not in found}
-        said = limits | (spec.resources.requests or {})
-        found |= {name: amount(said[name]) for name in said.keys() & names if _OF_PODS.fullmatch(name)}
-    overhead = spec.overhead or {}
-    for name in overhead.keys() & names:
-        found[name] = found.get(name, 0.0) + amount(overhead[name])
-    return found
-
-
-def _requested_by_containers(spec: PodSpec, names: Set[str]) -> dict[str, float]:
-    """All containers that run at once, or an init container and those that run on beside it, if that is more."""
-    running: dict[str, float] = {}
-    peak: dict[str, float] = {}
-    for each in spec.init_containers or ():
-        for name, own in _amounts(each, names):
-            peak[name] = max(peak.get(name, 0.0), running.get(name, 0.0) + own)
-            if each.restart_policy == "Always":
-                running[name] = running.get(name, 0.0) + own
-    for each in spec.containers or ():
-        for name, own in _amounts(each, names):
-            running[name] = running.get(name, 0.0) + own
-    return {name: max(running.get(name, 0.0), peak.get(name, 0.0)) for name in running.keys() | peak.keys()}
-
-
-def _amounts(container: Container, names: Set[str]) -> Iterator[tuple[str, float]]:
-    """How much a container requests of each of these resources that it names."""
-    own = _own_requests(container)
-    return ((name, amount(own[name])) for name in own.keys() & names)
-
-
-def _own_requests(container: Container) -> dict[str, str | int | float]:
-    """What a container requests; a limit stands for a request that is missing."""
-    resources = container.resources
-    return {} if resources is None else (resources.limits or {}) | (resources.requests or {})
-
-
-def _containers(pod: Pod) -> Iterator[Container]:
-    spec = pod.spec or PodSpec()
-    yield from spec.containers or ()
-    yield from spec.init_containers or ()
-
-
 def _taken_away(pod: Pod) -> tuple[str, int] | None:
     """(resource, count) of the devices that the admission webhook found; None if there were none."""
     text = pod.annotations.get(DEVICE_REQUESTS)
     if text is None:
         return None
     try:
-        found = msgspec.json.decode(text, type=_Devices)
+        found = msgspec.json.decode(text, type=DeviceRequests)
     except (ValueError, RecursionError) as error:
         said = f"{DEVICE_REQUESTS} is {text[:SHOWN_LENGTH]!r}: {error}"
         raise UserError(f"{said}; the admission webhook writes it, remove it") from None
@@ -419,7 +366,7 @@ def _taken_away(pod: Pod) -> tuple[str, int] | None:
 
 
 def _said(pod: Pod, key: str) -> str:
-    """What the annotation or the label of this name says, "" if neither does."""
+    """The value of the annotation or the label of this name, "" if there is neither."""
     annotation, label = (values.get(key, "").strip() for values in (pod.annotations, pod.labels))
     if annotation and label and annotation != label:
         raise UserError(f"{key} is {annotation!r} as an annotation and {label!r} as a label; remove one of them")

@@ -1,4 +1,4 @@
-"""What a virtual cluster can hold, counted in SKUs (leaf cells), and how many of them a task needs.
+"""The capacity of a virtual cluster, counted in SKUs (leaf cells), and how many of them a task needs.
 
 Read from the configuration alone: submission checks a job before any pod exists. A SKU of a type that `skuTypes` does
 not describe counts as one GPU and says nothing of CPU and memory.
@@ -16,7 +16,7 @@ _UNDESCRIBED_SKU = SkuTypeSpec(gpu=1)
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one task asks for. Units: devices, cores, MiB."""
+    """The request of one task. Units: devices, cores, MiB."""
 
     gpu: int
     cpu: float

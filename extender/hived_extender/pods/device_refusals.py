@@ -5,7 +5,7 @@ import msgspec
 from hived.layout import build_topology
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules, names_for
-from hived_extender.pods.asks import requested
+from hived_extender.pods.requests import requested
 from hived_extender.pods.wire import Pod
 
 MIRROR = "kubernetes.io/config.mirror"

@@ -1,8 +1,8 @@
-"""What binding writes onto a pod that did not ask in HiveD's own words, for a restart to find the same picture.
+"""Annotations that binding adds to a pod that did not ask in HiveD's own words, so that a restart finds the same state.
 
-`pod-scheduling-spec` is what was made of its request: a group of its own. `pod-gang` names the pods that were decided
-together with it and have no confirmed binding yet: should the scheduler die now, the next one keeps their places, and
-no gang is left started in part. A pod with the latter is known not to have written the former itself.
+`pod-scheduling-spec` has its request as it was understood: a group of its own. `pod-gang` names the pods that were
+decided together with it and have no confirmed binding yet: should the scheduler die now, the next one keeps their
+places, and no gang is left started in part. A pod with the latter is known not to have written the former itself.
 """
 
 import zlib
@@ -14,7 +14,8 @@ import msgspec
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodPlacement, PodRequest, PodSpec
-from hived_extender.pods.annotations import PREFIX, SCHEDULING_SPEC, bind_annotations, spec_fields
+from hived_extender.pods.annotations import PREFIX, SCHEDULING_SPEC, spec_fields
+from hived_extender.pods.bind_info import bind_annotations
 
 POD_GANG = PREFIX + "pod-gang"
 
@@ -67,7 +68,7 @@ def promise(uid: str, info: BindInfo | None) -> Promise:
 
 
 def gang_annotations(request: PodRequest | None, gang: str, peers: Iterable[Promise]) -> dict[str, str]:
-    """What is written besides bind info. A list of peers that is too long is left out (a gang of several thousands)."""
+    """The annotations beside bind info. A list of peers that is too long is left out (a gang of several thousands)."""
     peers = list(peers)
     written = _Gang(gang, peers)
     text = _encoder.encode(written).decode()
@@ -79,7 +80,7 @@ def gang_annotations(request: PodRequest | None, gang: str, peers: Iterable[Prom
 
 
 def annotations_anew(request: PodRequest, info: BindInfo, gang: str | None, written: str) -> dict[str, str]:
-    """What binding would have written onto a pod whose mates are all bound, from what is known of it.
+    """The annotations that binding would have written onto a pod whose mates are all bound.
 
     `gang` is None for a pod that asks in our own words; it calls its group `written`, "" if it is a group of its own.
     """

@@ -1,4 +1,4 @@
-"""Which pods are ours, and what those ask for that do not speak HiveD's own words."""
+"""Which pods are ours, and the requests of those that do not use HiveD's own annotation."""
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
@@ -67,7 +67,7 @@ class Interpreter:
         return dialects.describe(pod, self._objects)
 
     def ask(self, pod: Pod, description: Description | None) -> Ask:
-        """What it asks for. Raises UserError, which says what to set, where that is open."""
+        """The request of a pod. Raises UserError, which says what to set, where that is open."""
         return self._resolver.resolve(pod, description)
 
     def check_access(self, namespace: str, virtual_cluster: str, priority: int) -> None:

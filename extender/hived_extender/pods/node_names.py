@@ -35,15 +35,15 @@ _names_decoder = msgspec.json.Decoder(list[str])
 class NodeNames:
     """Turns lists of node names, still JSON, into masks over the configured nodes.
 
-    kube-scheduler mostly sends the list of the call before (or, with a nominated node, one of two lists in turn), so
-    the last few are kept and recognised by their bytes.
+    kube-scheduler mostly sends the list of the call before, or one of two lists in turn. So the last few are kept and
+    recognised by their bytes.
     """
 
     def __init__(self, node_index: Mapping[str, int]) -> None:
         """`node_index` numbers the nodes from 0, in its own order. Cost O(nodes)."""
         self._node_index = node_index
         self._recent: deque[tuple[bytes, Mask | None]] = deque(maxlen=REMEMBERED_LISTS)
-        # What is no Unicode text, and so in no list either, is told apart too.
+        # Names that are no Unicode text are in no list, and told apart too.
         names = [name.encode("utf-8", "surrogatepass") + b'"' for name in node_index]
         self._words = np.frombuffer(b"".join(name + bytes(-len(name) % 8) for name in names), _LITTLE_ENDIAN_WORD)
         self._first = np.zeros(len(names) + 1, np.int32)
@@ -83,11 +83,6 @@ class NodeNames:
         """As `mask_of`, with all nodes spelled out."""
         mask = self.mask_of(names)
         return np.ones(len(self._node_index), np.bool_) if mask is None else mask
-
-    def contains(self, mask: Mask | None, node: str) -> bool:
-        """True if a mask includes a node."""
-        index = self._node_index.get(node)
-        return index is not None and (mask is None or bool(mask[index]))
 
 
 def _none_if_full(mask: Mask) -> Mask | None:

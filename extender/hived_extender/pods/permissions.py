@@ -1,7 +1,7 @@
 """May this pod have what it asks for? Answered when a pod is created, before hived has seen its gang.
 
-A pod may name a PodGroup whose queue or PriorityClass is not known here, and a namespace may be too new for its labels
-to be known. Such a pod passes unless it is refused either way: the scheduler asks again when it places it.
+The queue or PriorityClass of a PodGroup may not be known here, nor the labels of a new namespace. The pod passes then,
+unless it is refused either way: the scheduler asks again when it places it.
 """
 
 from collections.abc import Callable, Mapping

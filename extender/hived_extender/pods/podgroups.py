@@ -27,7 +27,7 @@ Object = dict[str, Any]
 
 
 class ObjectsApi(WatchApi, Protocol):
-    """What is asked of the API server; `kube.KubeClient` is one. Everything raises KubeError."""
+    """The calls to the API server; `kube.KubeClient` is one. Everything raises KubeError."""
 
     def get(self, path: str) -> Object:
         """One document."""
@@ -177,7 +177,7 @@ def _ref(kind: Kind, item: Object) -> ObjectRef:
 
 
 def _meaning(item: Object | None) -> object:
-    """What a dialect may read of an object, and which one it is."""
+    """The parts of an object that a dialect may read, and its identity."""
     if item is None:
         return None
     metadata = item["metadata"]

@@ -1,9 +1,9 @@
-"""What the annotations of a pod say, made out before anybody takes the lock.
+"""The annotations of a pod, read before anybody takes the lock.
 
 Whoever may create pods writes what stands there, so reading takes little time whatever the text. JSON, which hived and
 its tools write, takes microseconds. Other text is read as YAML, for a twentieth of a core at most; what may take longer
 than a millisecond, or comes too often, is read by a thread of its own, a namespace in turn. Until then the pod is not
-read yet. Outcomes are kept. What hived has signed is read at once: it is JSON. An error is a value here: it is
+read yet. Outcomes are kept. Signed annotations are read at once: they are JSON. An error is a value here: it is
 raised by whoever needs the answer.
 """
 
@@ -16,14 +16,8 @@ from typing import Any, TypeVar
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodSpec
-from hived_extender.pods.annotations import (
-    SCHEDULING_SPEC,
-    SPEC_LIMIT,
-    bind_info,
-    is_quickly_read,
-    read_json_spec,
-    read_spec,
-)
+from hived_extender.pods.annotations import SCHEDULING_SPEC, SPEC_LIMIT, is_quickly_read, read_json_spec, read_spec
+from hived_extender.pods.bind_info import bind_info
 from hived_extender.pods.gang_annotations import Promise, asks_in_own_words, peers_of, spec_text
 from hived_extender.pods.proofs import Proof, Prover
 from hived_extender.pods.wire import PodMetadata
@@ -46,10 +40,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one pod's annotations say.
+    """The annotations of one pod.
 
-    `spec` is what they ask for in our own words, with the group's name as written, and `text` what that was read from;
-    `is_own` is False where other words count. One that `is_pending` has not been read yet. `proof` is there
+    `spec` is the request in our own annotation, with the group's name as written, and `text` its source; `is_own` is
+    False where other words count. One that `is_pending` has not been read yet. `proof` is there
     if hived has bound the pod: then `place` says where it runs, and `peers` are the places that were decided together.
     """
 
@@ -89,7 +83,7 @@ class Texts:
         self._is_closing = False
 
     def read(self, meta: PodMetadata, *, node: str = "", pod: Any = None, payer: str = "") -> Reading:
-        """What the annotations of a pod on `node` say; `on_read` gets `pod` if that cannot be made out at once.
+        """The annotations of a pod on `node`; `on_read` gets `pod` if that cannot be made out at once.
 
         `payer` is whose time it takes to read YAML, "" for the pod's namespace.
 

@@ -69,7 +69,7 @@ class ContainerPort(msgspec.Struct, rename="camel"):
 
 
 class Container(msgspec.Struct, rename="camel"):
-    """What it asks for; an init container whose `restart_policy` is Always runs beside the others."""
+    """Its requests; an init container whose `restart_policy` is Always runs beside the others."""
 
     name: str = ""
     resources: Resources | None = None
@@ -87,7 +87,7 @@ class Toleration(msgspec.Struct, rename="camel"):
 
 
 class Taint(msgspec.Struct):
-    """What a node keeps pods away with that do not tolerate it."""
+    """A mark of a node that keeps pods away which do not tolerate it."""
 
     key: str = ""
     value: str | None = None
@@ -149,7 +149,7 @@ class PodStatus(msgspec.Struct):
 
 
 class AskedPod(msgspec.Struct):
-    """The pod that kube-scheduler asks about. What it is comes from the watch; `spec` helps if that knows nothing."""
+    """The pod that kube-scheduler asks about. The watch knows the pod; `spec` helps if it does not yet."""
 
     metadata: PodMetadata
     spec: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
@@ -260,7 +260,7 @@ class NodeCondition(msgspec.Struct):
 
 
 class NodeStatus(msgspec.Struct):
-    """What the kubelet reports; `allocatable` is what pods may use of each resource."""
+    """The status as the kubelet reports it; `allocatable` has the amounts that pods may use."""
 
     conditions: list[NodeCondition] | None = None
     allocatable: dict[str, str | int | float] | None = None

@@ -33,8 +33,26 @@ from hived.events import (
 from hived.specs import BindInfo, ClusterSpec, PodRequest
 from hived.split import split_bind_info
 from hived_extender.pods import annotations
-from hived_extender.recording import operations as ops
-from hived_extender.recording.operations import Operation, ScenarioError
+from hived_extender.pods.bind_info import bind_annotations, bind_info
+from hived_extender.recording.operations import (
+    AddBound,
+    AddNode,
+    AddNodes,
+    Delete,
+    DeleteNode,
+    Inspect,
+    LoseLeaves,
+    New,
+    OnePod,
+    Operation,
+    Plan,
+    Reserve,
+    Restart,
+    ScenarioError,
+    Schedule,
+    Split,
+    UpdateNode,
+)
 from hived_extender.recording.recorded_offer import from_text, suggestion_mask
 from hived_extender.recording.traces import Json, decision_result, diff_maps, error_result, hash_map
 
@@ -155,9 +173,7 @@ class Replay:
     def placed(self) -> dict[str, tuple[PodRequest, BindInfo]]:
         """The bound pods, by uid: each one's request, and its binding."""
         return {
-            pod: (_request(pod, texts), annotations.bind_info(texts))
-            for pod, texts in self._bound.items()
-            if pod in self._pods
+            pod: (_request(pod, texts), bind_info(texts)) for pod, texts in self._bound.items() if pod in self._pods
         }
 
     def waiting(self) -> list[PodRequest]:
@@ -251,7 +267,7 @@ class Replay:
 
     def _allocate(self, scheduler: Scheduler, pod: str, texts: dict[str, str]) -> None:
         request = _request(pod, texts)
-        info = annotations.bind_info(texts, request.label)
+        info = bind_info(texts, request.label)
         scheduler.handle(PodAllocated(request, info))
         self._pods[pod] = request
         self._bound[pod] = texts
@@ -272,20 +288,20 @@ class Replay:
         infos: list[BindInfo] = []
         for pod, texts in list(self._bound.items()):
             if _request(pod, texts).spec.group.name == operation.group:
-                infos = split_bind_info(annotations.bind_info(texts))
+                infos = split_bind_info(bind_info(texts))
                 self._bound.pop(pod)
                 self._pods.pop(pod, None)
         self._pods |= parts
         for one, info in zip(operation.pods, infos, strict=False):  # none if the pods are unknown by now
             spec = {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()}
-            self._bound[one.pod] = spec | annotations.bind_annotations(info)
+            self._bound[one.pod] = spec | bind_annotations(info)
         return {"kind": "ok"}
 
     def _reserve(self, scheduler: Scheduler, operation: ops.Reserve) -> Json:
         """The pods exist, whether or not they get their reservation again."""
         pods = _requests(operation.pods)
         self._pods |= pods
-        info = annotations.bind_info({annotations.BIND_INFO: operation.bind_info})
+        info = bind_info({annotations.BIND_INFO: operation.bind_info})
         scheduler.handle(GroupReserved(tuple(pods.values()), info))
         return {"kind": "ok"}
 
@@ -312,7 +328,7 @@ class Replay:
                 result["commit"] = error_result(error)
             else:
                 spec = {annotations.SCHEDULING_SPEC: text}
-                self._bound[operation.pod] = spec | annotations.bind_annotations(decision.bind_info)
+                self._bound[operation.pod] = spec | bind_annotations(decision.bind_info)
         return result
 
     def _delete(self, scheduler: Scheduler, pod: str) -> Json:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from hived.errors import UserError
 from hived.specs import BindInfo, PodRequest
 from hived.state import Group
-from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, bind_annotations, isolation_text
+from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION
+from hived_extender.pods.bind_info import bind_annotations, isolation_text
 from hived_extender.pods.gang_annotations import annotations_anew
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.proofs import Prover

@@ -31,7 +31,8 @@ from hived.scheduler import Asked, check_changed_request, handle, new_state, pla
 from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec
 from hived.state import CellState, Group, GroupState
 from hived.topology import NO_CELL
-from hived_extender.pods.annotations import BIND_INFO, bind_annotations
+from hived_extender.pods.annotations import BIND_INFO
+from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.recording.record import Draft, Operations, Recorder
 
 log = logging.getLogger(__name__)

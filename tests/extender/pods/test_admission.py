@@ -13,7 +13,8 @@ from hived_config.loader import load_text
 from hived_config.rules import Foreign, PodRules
 from hived_extender.pods.admission import VARIABLES, Admission, review
 from hived_extender.pods.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
-from hived_extender.pods.asks import DEVICE_REQUESTS, requested
+from hived_extender.pods.asks import DEVICE_REQUESTS
+from hived_extender.pods.requests import requested
 from hived_extender.pods.wire import ENABLE_LIMIT, Pod
 from hived_lab.embedded.apiserver.patches import json_patch
 

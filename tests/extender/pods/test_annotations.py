@@ -1,7 +1,6 @@
 """Pod annotations: what is read, what is refused and with which text, and that nothing at all can break the reader."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import yaml
@@ -9,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hived.errors import UserError
-from hived.specs import BindInfo, GroupSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
+from hived.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.pods import annotations as a
 from hived_extender.pods.annotation_yaml import USUAL
+from hived_extender.pods.bind_info import bind_info
 from tests.property.examples import examples
 
 MINIMAL = {"virtualCluster": "VC1", "leafCellNumber": 1}
@@ -27,24 +27,6 @@ def refusal(spec: str | dict[str, object]) -> str:
         read(spec)
     assert caught.value.code == 400
     return caught.value.message
-
-
-def bound(text: str, **more: str) -> BindInfo:
-    return a.bind_info({a.BIND_INFO: text, **{a.PREFIX + k.replace("_", "-"): v for k, v in more.items()}}, "p(ns/p)")
-
-
-def bind_refusal(text: str) -> str:
-    with pytest.raises(UserError) as caught:
-        bound(text)
-    return caught.value.message
-
-
-INFO = BindInfo(
-    "n1",
-    (0, 1),
-    "RACK",
-    ((PodPlacement("n1", (9,), ("NODE",)),), (PodPlacement("n1", (0, 1), ("NODE", "")),)),
-)
 
 
 class TestSpec:
@@ -206,86 +188,6 @@ class TestSpec:
         assert "nodes" in refusal("\n".join(lines))
 
 
-class TestBindInfo:
-    def test_what_is_written_is_read_back(self) -> None:
-        assert a.bind_info(a.bind_annotations(INFO)) == INFO
-
-    def test_the_written_annotations_have_the_known_keys(self) -> None:
-        written = a.bind_annotations(INFO)
-        assert written["hivedscheduler.microsoft.com/pod-leaf-cell-isolation"] == "0,1"
-        assert json.loads(written["hivedscheduler.microsoft.com/pod-bind-info"]) == {
-            "node": "n1",
-            "leafCellIsolation": [0, 1],
-            "cellChain": "RACK",
-            "affinityGroupBindInfo": [
-                {
-                    "podPlacements": [
-                        {"physicalNode": "n1", "physicalLeafCellIndices": [9], "preassignedCellTypes": ["NODE"]}
-                    ]
-                },
-                {
-                    "podPlacements": [
-                        {"physicalNode": "n1", "physicalLeafCellIndices": [0, 1], "preassignedCellTypes": ["NODE", ""]}
-                    ]
-                },
-            ],
-        }
-
-    def test_pods_of_a_group_share_the_placements_they_are_read_with(self) -> None:
-        other = BindInfo("n2", (3,), "RACK", INFO.members)
-        first, second = (a.bind_info(a.bind_annotations(info)) for info in (INFO, other))
-        assert first.members is second.members
-
-    def test_yaml_and_old_spellings_are_read(self) -> None:
-        text = (
-            "node: n1\ngpuIsolation: [0, 1]\ncellChain: RACK\naffinityGroupBindInfo:\n"
-            "- podPlacements:\n  - {physicalNode: n1, physicalGpuIndices: [9], preassignedCellTypes: [NODE]}\n"
-            '- podPlacements:\n  - {physicalNode: n1, physicalGpuIndices: [0, 1], preassignedCellTypes: [NODE, ""]}\n'
-        )
-        assert bound(text) == INFO
-
-    def test_members_are_put_in_ascending_size(self) -> None:
-        wire = json.loads(a.bind_annotations(INFO)[a.BIND_INFO])
-        wire["affinityGroupBindInfo"].reverse()
-        assert bound(json.dumps(wire)) == INFO
-
-    @pytest.mark.parametrize("key", ["pod_leaf_cell_isolation", "pod_gpu_isolation"])
-    def test_indices_missing_in_the_bind_info_come_from_the_isolation_annotation(self, key: str) -> None:
-        wire = json.loads(a.bind_annotations(INFO)[a.BIND_INFO])
-        del wire["leafCellIsolation"]
-        assert bound(json.dumps(wire), **{key: "0,1"}) == INFO
-
-    @pytest.mark.parametrize(
-        ("text", "problem"),
-        [
-            ("", "Pod does not contain or contains empty annotation: hivedscheduler.microsoft.com/pod-bind-info"),
-            ("{", "Failed to unmarshal YAML"),
-            ("null", "no members"),
-            ("node: n\naffinityGroupBindInfo: 5", "affinityGroupBindInfo: "),
-            ("node: n\nleafCellIsolation: [0]\naffinityGroupBindInfo: [{podPlacements: []}]", "member without pod"),
-            ("affinityGroupBindInfo: [{podPlacements: [{physicalNode: n}]}]", "pod placements of one member"),
-            (
-                "affinityGroupBindInfo: [{podPlacements: [{physicalNode: n, physicalLeafCellIndices: [0]}]}]",
-                "preassignedCellTypes and",
-            ),
-            (
-                "affinityGroupBindInfo: [{podPlacements: [{physicalNode: n, physicalLeafCellIndices: [0],"
-                " preassignedCellTypes: [N]}, {physicalNode: n, physicalLeafCellIndices: [1, 2],"
-                " preassignedCellTypes: [N, N]}]}]",
-                "pod placements of one member",
-            ),
-        ],
-    )
-    def test_what_says_nothing_useful_is_refused(self, text: str, problem: str) -> None:
-        assert bind_refusal(text).startswith(f"[p(ns/p)]: Invalid pod bind info: {problem}")
-
-    @pytest.mark.parametrize("field", ["node", "leafCellIsolation"])
-    def test_a_bind_info_without_node_or_indices_is_refused(self, field: str) -> None:
-        wire = json.loads(a.bind_annotations(INFO)[a.BIND_INFO])
-        del wire[field]
-        assert bind_refusal(json.dumps(wire)) == f"[p(ns/p)]: Invalid pod bind info: {field} is empty"
-
-
 KEYS = [
     "virtualCluster",
     "leafCellNumber",
@@ -317,80 +219,9 @@ def test_any_text_gives_a_value_or_a_user_error(text: str) -> None:
     annotations = {a.SCHEDULING_SPEC: text, a.BIND_INFO: text, a.LEAF_CELL_ISOLATION: text}
     for result_type, call in (
         (PodRequest, lambda: a.pod_request("u", "p", "ns", annotations)),
-        (BindInfo, lambda: a.bind_info(annotations)),
+        (BindInfo, lambda: bind_info(annotations)),
     ):
         try:
             assert isinstance(call(), result_type)
         except UserError as error:
             error.message.encode()
-
-
-AS_THE_REFERENCE_WRITES = """\
-node: n1
-leafCellIsolation:
-- 0
-- 1
-cellChain: RACK-1.V100
-affinityGroupBindInfo:
-- podPlacements:
-  - physicalNode: n1
-    physicalLeafCellIndices:
-    - 9
-    preassignedCellTypes:
-    - NODE
-- podPlacements:
-  - physicalNode: n1
-    physicalLeafCellIndices:
-    - 0
-    - 1
-    preassignedCellTypes:
-    - NODE
-    - ""
-"""
-
-lines = AS_THE_REFERENCE_WRITES.splitlines(keepends=True)
-changes = st.lists(
-    st.tuples(
-        st.integers(0, len(AS_THE_REFERENCE_WRITES)),
-        st.integers(0, 3),
-        st.text(alphabet="affinityGroupBindInfo:&*!|>'\"%@-,?# \n\tab01~<", max_size=3) | st.sampled_from(lines),
-    ),
-    max_size=3,
-)
-
-
-def outcome(text: str) -> object:
-    try:
-        return bound(text)
-    except UserError as error:
-        return error.message
-
-
-class TestGroupPartByItself:
-    """The group part of bind info in YAML is read once for all pods of the group, with the same outcome."""
-
-    @pytest.mark.parametrize("is_first", [False, True])
-    def test_it_is_read_by_itself_as_the_reference_writes_it(self, is_first: bool) -> None:
-        text = "".join(lines[5:] + lines[:5]) if is_first else AS_THE_REFERENCE_WRITES
-        assert bound(text) == replace(INFO, cell_chain="RACK-1.V100")
-        assert bound(text).members is bound(text.replace("node: n1", "node: n2", 1)).members
-        parts = a._parted(text)
-        assert parts is not None
-        assert parts[1] == "".join(lines[5:])
-
-    @pytest.mark.parametrize(
-        "change", ["node: *x", "node: 'n1'", "--- n1", "node: n1 # one", "affinityGroupBindInfo: []"]
-    )
-    def test_not_if_other_parts_are_more_than_plain(self, change: str) -> None:
-        assert a._parted(AS_THE_REFERENCE_WRITES.replace("node: n1", change, 1)) is None
-
-    @settings(max_examples=examples(500), deadline=None)
-    @given(changes)
-    def test_the_outcome_is_that_of_reading_all_of_it(self, edits: list[tuple[int, int, str]]) -> None:
-        text = AS_THE_REFERENCE_WRITES
-        for place, length, inserted in edits:
-            text = text[:place] + inserted + text[place + length :]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(a, "_parted", lambda _: None)
-            whole = outcome(text)
-        assert outcome(text) == whole

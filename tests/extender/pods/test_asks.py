@@ -12,9 +12,10 @@ from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, R
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
 from hived_extender.pods.annotations import PREFIX
-from hived_extender.pods.asks import Ask, Resolver, requested
+from hived_extender.pods.asks import Ask, Resolver
 from hived_extender.pods.capacity import Resources, skus_needed
 from hived_extender.pods.dialects.description import Description, Within
+from hived_extender.pods.requests import requested
 from hived_extender.pods.wire import Pod
 
 CLUSTER = load_text(

@@ -1,4 +1,4 @@
-"""What pods of other schedulers and job controllers say of their gangs, in one common description.
+"""Gangs as pods of other schedulers and job controllers describe them, in one common description.
 
 Adding a dialect: one module here with the parts of `Dialect`, its line in the table, and one table-driven test. Whoever
 has our own annotation is not asked.
@@ -41,7 +41,7 @@ class Dialect(Protocol):
     WAITING_S: float | None
 
     def describe(self, pod: Pod, _objects: Lookup, /) -> Description | None:
-        """What the dialect says of the pod, None if nothing. UserError if the pod or its object is no good."""
+        """The dialect's description of the pod, None if it has none. UserError if the pod or its object is no good."""
 
 
 DIALECTS: tuple[Dialect, ...] = (
@@ -82,10 +82,10 @@ def is_marked_by_author(pod: Pod) -> bool:
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:
-    """What all dialects say of the pod, None if it is marked by none.
+    """The description of the pod by all dialects, None if it is marked by none.
 
-    Raises UserError if two of them disagree, if a value is not what it should be, or if something is said of a gang
-    that has no name. `missing` only remains where nothing but the object that is not there could say the minimum.
+    Raises UserError if two of them disagree, a value is not valid, or something is said of a gang without a name.
+    `missing` only remains where nothing but the object that is not there could say the minimum.
     """
     if not is_marked(pod):
         return None

@@ -1,7 +1,7 @@
 """Labels that make a gang without any object: of ACK, and of scheduler-plugins before it had PodGroups.
 
-What they say of a gang beyond its name and minimum may stand on PodGroups and beside other dialects as well. The API
-server refuses JSON in labels, so that each of these keys is read among the annotations too.
+Their keys beyond name and minimum may stand on PodGroups and beside other dialects as well. The API server refuses JSON
+in labels, so that each of these keys is read among the annotations too.
 """
 
 from hived_extender.pods.dialects.description import Description, GangKey
@@ -36,7 +36,7 @@ def describe(pod: Pod, _objects: Lookup) -> Description | None:
 
 
 def options(labels: Words, annotations: Words) -> Description:
-    """What the labels and annotations of a pod or a PodGroup say of its gang."""
+    """The gang as labels and annotations of a pod or a PodGroup describe it, name and minimum left aside."""
     places = {"label": labels, "annotation": annotations}
     return Description(
         NAME,

@@ -1,7 +1,7 @@
-"""What a pod says of the gang that it belongs to, in the terms that all dialects share.
+"""A pod's description of its gang, in the terms that all dialects share.
 
 A dialect fills in what its own keys say and leaves the rest None; `merged` puts together what several dialects say of
-one pod. What is still None then has a default, which is the same for every dialect: see each field.
+one pod. A field that is still None then has a default, which is the same for every dialect: see each field.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,8 +15,8 @@ from hived.errors import UserError
 class MatchPolicy(Enum):
     """Which of a gang's pods count towards its minimum; the values are what users write.
 
-    ONLY_WAITING counts pods that have no node yet or have not begun to run, the next two those that run and those that
-    succeeded as well. ONCE_SATISFIED lets every pod of a gang that has started in by itself.
+    ONLY_WAITING counts pods that have no node yet or have not begun to run. The next two count running and succeeded
+    pods as well. ONCE_SATISFIED lets every pod of a gang that has started in by itself.
     """
 
     ONLY_WAITING = "only-waiting"
@@ -147,7 +147,7 @@ _NAMES = {
 
 
 def merged(descriptions: Iterable[Description]) -> Description | None:
-    """What several dialects say of one pod, None if none says anything. UserError where two of them disagree.
+    """One description of a pod from those of several dialects, None without any. UserError where two of them disagree.
 
     Their objects may differ, if only the objects say the same: the first is the source.
     """

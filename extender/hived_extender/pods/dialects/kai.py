@@ -14,7 +14,7 @@ WAITING_S: float | None = None
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:
-    """What the label and the annotations say."""
+    """The queue and the topology wish of the pod."""
     queue = Words("label ", pod.labels).read(QUEUE, name)
     within = wish(Words("annotation ", pod.annotations), REQUIRED, PREFERRED)
     return None if queue is None and within is None else Description(NAME, queue=queue, within=within)

@@ -27,7 +27,7 @@ WAITING_S: float | None = 600.0
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:
-    """What the annotations say, if there are any. UserError for a name without a minimum."""
+    """The gang of the annotations, if there are any. UserError for a name without a minimum."""
     if KEYS.isdisjoint(pod.annotations):
         return None
     labels, annotations = Words("label ", pod.labels), Words("annotation ", pod.annotations)
@@ -41,7 +41,7 @@ def describe(pod: Pod, _objects: Lookup) -> Description | None:
 
 
 def options(annotations: Words) -> Description:
-    """What the annotations of a pod or a PodGroup say of its gang, name and minimum left aside."""
+    """The gang as annotations of a pod or a PodGroup describe it, name and minimum left aside."""
     mode = annotations.read(MODE, one_of("Strict", "NonStrict"))
     return Description(
         NAME,

@@ -15,7 +15,7 @@ WAITING_S: float | None = None
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:
-    """What labels and annotations say; all pods of a group start together."""
+    """The gang and the topology wish of labels and annotations; all pods of a group start together."""
     annotations = Words("annotation ", pod.annotations)
     group = Words("label ", pod.labels).read(GROUP_NAME, name)
     total = annotations.read(TOTAL, count)

@@ -16,7 +16,7 @@ WAITING_S: float | None = None
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:
-    """What the PodGroup says that is the pod's `spec.schedulingGroup`."""
+    """The gang of the PodGroup that is the pod's `spec.schedulingGroup`."""
     group = pod.spec.scheduling_group.pod_group_name if pod.spec and pod.spec.scheduling_group else None
     if not group:
         return None

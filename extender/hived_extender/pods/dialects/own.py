@@ -18,7 +18,7 @@ WAITING_S: float | None = None
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:
-    """What the annotations say."""
+    """The task, the minimums of tasks and the topology wish of the annotations."""
     if KEYS.isdisjoint(pod.annotations):
         return None
     annotations = Words("annotation ", pod.annotations)

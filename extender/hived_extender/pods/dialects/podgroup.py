@@ -16,13 +16,13 @@ WAITING_S: float | None = 60.0
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:
-    """What the PodGroup says that the pod's label names."""
+    """The gang of the PodGroup that the pod's label names."""
     group = Words("label ", pod.labels).read(LABEL, name)
     return None if group is None else read(NAME, KIND, GangKey(pod.metadata.namespace, group), objects)
 
 
 def read(dialect: str, kind: Kind, gang: GangKey, objects: Lookup) -> Description:
-    """What a PodGroup of either kind says, the labels and annotations on it included."""
+    """The gang of a PodGroup of either kind, the labels and annotations on it included."""
     source = kind.ref(gang.namespace, gang.name)
     found = find(objects, source)
     if found is None:

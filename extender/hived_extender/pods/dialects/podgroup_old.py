@@ -15,7 +15,7 @@ WAITING_S: float | None = 60.0
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:
-    """What the PodGroup says that one of the labels names; none is needed where labels have the minimum too."""
+    """The gang of the PodGroup that one of the labels names; none is needed where labels have the minimum too."""
     labels = Words("label ", pod.labels)
     group = labels.read(PODGROUP_LABEL, name) or labels.read(GROUP_NAME, name)
     if group is None:

@@ -28,11 +28,11 @@ MADE = "podgroup-{}"
 """The name of a PodGroup of the controller; the uid in it is that of the pod's controlling owner, else of the pod."""
 
 TIER = "volcano-tier-{}"
-"""What a tier of its HyperNodes is called where a configuration says which cells are meant."""
+"""The name of a tier of its HyperNodes in a configuration, which says which cells are meant."""
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:
-    """What the annotations say and the PodGroup that they name; of what both say, the PodGroup's word counts."""
+    """The gang of the annotations and of the PodGroup that they name, which prevails."""
     if KEYS.isdisjoint(pod.annotations):
         return None
     words = Words("annotation ", pod.annotations)

@@ -155,7 +155,7 @@ def one_of(*values: str) -> Callable[[object], str]:
 
 
 def json(value: object, kind: type[T], expected: str) -> T:
-    """What JSON text says. Raises ValueError with `expected` if it is not of this type."""
+    """The content of JSON text. Raises ValueError with `expected` if it is not of this type."""
     try:
         return msgspec.json.decode(value if isinstance(value, str) else b"", type=kind)
     except (ValueError, RecursionError):

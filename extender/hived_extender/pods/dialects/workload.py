@@ -16,7 +16,7 @@ WAITING_S: float | None = None
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:
-    """What the Workload says that is the pod's `spec.workloadRef`."""
+    """The gang of the Workload that is the pod's `spec.workloadRef`."""
     wanted = pod.spec.workload_ref if pod.spec else None
     if wanted is None:
         return None

@@ -31,7 +31,7 @@ class _TaskGroup(msgspec.Struct, rename="camel"):
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:
-    """What the annotations say. UserError where a gang has no name."""
+    """The gang of the annotations. UserError where a gang has no name."""
     if KEYS.isdisjoint(pod.annotations):
         return None
     annotations = Words("annotation ", pod.annotations)

@@ -5,7 +5,7 @@ from math import ceil
 
 from hived_extender.pods.amounts import amount
 from hived_extender.pods.annotations import MAX_COUNT, PREFIX
-from hived_extender.pods.asks import all_requested
+from hived_extender.pods.requests import all_requested
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.devices.table import PodUse
 

@@ -15,7 +15,8 @@ from hived.errors import InvariantError, UserError
 from hived.events import Offer, Phase
 from hived.scheduler import Asked
 from hived.specs import GroupSpec, MemberSpec, PodRequest
-from hived_extender.pods.annotations import SCHEDULING_SPEC, bind_annotations
+from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.gang_annotations import gang_annotations, promise
 from hived_extender.pods.readings import as_asked
