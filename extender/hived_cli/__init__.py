@@ -1,8 +1,8 @@
 """The `hived` command: one file per command, each loaded only when it is asked for.
 
-`hived --help` and shell completion must answer at once, so the list of commands with its one-line summaries stands here
-and a command's module is imported when the command runs. A mistake of the user's and a refusal of a server, wherever
-they were found, end every command the same way: one clear message on stderr, exit code 1. A bug of ours is not hidden.
+`hived --help` and shell completion must answer at once. So the list of commands with its one-line summaries stands
+here, and a command's module is imported when the command runs. A mistake of the user and a refusal of a server end
+every command the same way: one clear message on stderr, exit code 1. A bug of ours is not hidden.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`hived certificates`: what TLS between kube-scheduler and the extender needs, as files or as Secrets."""
+"""`hived certificates`: certificates for TLS between kube-scheduler and the extender, as files or as Secrets."""
 
 import base64
 import os

@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 
 import click
-import msgspec
 
 from hived.errors import UserError
+from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.signals import stop_signal
 from hived_cli.helpers.tables import table
 from hived_extender.kube import logs
@@ -81,7 +81,7 @@ def command(
     report = TableReport(click.echo) if output == "table" else Report(click.echo if output == "text" else _say_nothing)
     results = run_all(experiments, report, LabCluster, _stay if keep else None)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode([result.as_json() for result in results])))
+        click.echo(as_json([result.as_json() for result in results]))
     if not all(result.is_passed for result in results):
         sys.exit(1)
 

@@ -4,8 +4,8 @@ from collections import Counter
 from itertools import groupby
 
 import click
-import msgspec
 
+from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import table
 from hived_extender.api.cells import AffinityGroup, Cell, LostDevices
@@ -167,7 +167,7 @@ def groups(inspector: Inspector, name: str | None, output: str) -> None:
 
 
 def _print_json(inspector: Inspector, path: str) -> None:
-    click.echo(msgspec.json.format(inspector.fetch(path)))
+    click.echo(as_json(inspector.fetch(path)))
 
 
 def _show(rows: str, note: str) -> None:
@@ -234,7 +234,7 @@ def _groups_by_node(found: list[AffinityGroup]) -> dict[str, list[str]]:
 
 
 def _preemptor(group: AffinityGroup) -> str:
-    """Who has its place in its VC, and since when; a group without one names itself if nobody knows who has it."""
+    """The group that has its place in its VC, and since when; a group names itself if nobody knows the other."""
     lazy = group.status.lazy_preemption_status
     if lazy is None:
         return "-"

@@ -90,7 +90,7 @@ def command(
       hived manifests --one-scheduler --kube-scheduler-image registry.k8s.io/kube-scheduler:v1.33.13
     """
     path = config or config_path(os.environ)
-    # What the file leaves to the environment comes from the pod's environment, not from this one.
+    # Settings that the file leaves open come from the pod's environment, not from this one.
     configuration = load(path, environ={"KUBECONFIG": os.devnull})
     _warn(configuration, path, scheduler_names, has_webhook=webhook is not None)
     _check_settings(configuration, path)

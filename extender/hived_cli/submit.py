@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-import msgspec
 
 from hived.errors import UserError
+from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.documents import as_yaml
 from hived_cli.helpers.forecasts import UNCHECKED, check_access, check_taken, print_forecasts
@@ -127,7 +127,7 @@ def _submission(
 
 
 def _planned(files: Sequence[str], submission: Submission) -> list[PlannedJob]:
-    """The jobs of all files; what is odd about them is told."""
+    """The jobs of all files; their warnings are printed."""
     jobs: list[PlannedJob] = []
     for file in files:
         planned, warnings = plan_jobs(file, submission)
@@ -163,7 +163,7 @@ def _echo(line: str) -> None:
 
 
 def _tell_of(job: PlannedJob, is_alone: bool) -> None:
-    """What happens to a job from now on; `is_alone`: nobody runs its policies."""
+    """Print what happens to a job from now on; `is_alone`: nobody runs its policies."""
     if job.document is None:
         return
     where = "" if job.namespace == "default" else f" -n {job.namespace}"
@@ -188,7 +188,8 @@ def _objects(jobs: Sequence[PlannedJob]) -> list[Manifest]:
 
 
 def _print(objects: Sequence[Manifest], output: str) -> None:
-    click.echo(_as_json(objects) if output == "json" else as_yaml(objects))
+    listing = {"apiVersion": "v1", "kind": "List", "items": objects}
+    click.echo(as_json(listing) if output == "json" else as_yaml(objects))
 
 
 def _find_configuration(config: str, kube: KubeClient | None, may_fail: bool) -> Configuration | None:
@@ -198,8 +199,3 @@ def _find_configuration(config: str, kube: KubeClient | None, may_fail: bool) ->
         if not may_fail:
             raise
         return find_configuration(config, None)
-
-
-def _as_json(objects: Sequence[Manifest]) -> str:
-    listing = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-    return msgspec.json.format(msgspec.json.encode(listing)).decode()

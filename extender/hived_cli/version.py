@@ -4,9 +4,9 @@ import platform
 from importlib.metadata import version
 
 import click
-import msgspec
 
 from hived import __version__
+from hived_cli.helpers.answers import as_json
 
 LIBRARIES = ("numpy", "numba", "flask", "uvicorn", "kubernetes")
 
@@ -24,7 +24,7 @@ def command(output: str) -> None:
     versions = {"hived": __version__, "python": platform.python_version()}
     versions |= {name: version(name) for name in LIBRARIES}
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(versions)))
+        click.echo(as_json(versions))
         return
     width = max(map(len, versions))
     for name, number in versions.items():

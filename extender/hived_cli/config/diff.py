@@ -1,13 +1,13 @@
 """`hived config diff`: how the text of a configuration differs from the one in force, or two versions."""
 
 import os
-from difflib import unified_diff
 from pathlib import Path
 
 import click
 
 from hived.errors import HivedError, InvariantError, UserError
 from hived_cli.config.helpers.files import Source, read_source
+from hived_cli.helpers.answers import difference
 from hived_cli.helpers.connecting import asks_service
 from hived_config.settings import config_path
 from hived_extender.client.config_client import ConfigClient
@@ -46,11 +46,10 @@ def command(inspector: Inspector, path: Path | None, versions: tuple[int, int] |
         raise
     except HivedError as error:
         raise Trouble(str(error)) from error
-    lines = list(unified_diff(old.text.splitlines(), new.text.splitlines(), old.file, new.file, lineterm=""))
     if old.text == new.text:
         return
-    for line in lines or ["the last line's end differs, or how lines end"]:
-        click.echo(_colored(line))
+    lines = "\n".join(difference(old.text, new.text, old.file, new.file))
+    click.echo(lines or "the last line's end differs, or how lines end")
     raise SystemExit(1)
 
 
@@ -68,9 +67,3 @@ def _default() -> Path:
     if not path.exists():
         raise UserError(f"no {click.format_filename(path)} here: name the file or folder to compare, or --versions A B")
     return path
-
-
-def _colored(line: str) -> str:
-    is_header = line.startswith(("+++", "---", "@@"))
-    color = {"+": "green", "-": "red"}.get(line[:1])
-    return click.style(line, bold=True) if is_header else click.style(line, fg=color)

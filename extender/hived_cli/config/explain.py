@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from hived_cli.config.helpers.access_tables import access_as_json, draw_access
 from hived_cli.config.helpers.division_tables import draw
 from hived_cli.config.helpers.files import find_file
-from hived_cli.config.helpers.report import format_option
+from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_config.division import DividedChain, divide
 from hived_config.document import read_text
@@ -48,14 +47,14 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
             "chains": [_as_json(chain, vcs) for chain in chains],
             "access": access_as_json(configuration.rules.access, vcs),
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)))
+        click.echo(as_json(answer))
     else:
         click.echo(draw(chains, vcs))
         click.echo("\n" + draw_access(configuration.rules.access, vcs))
 
 
 def _read(path: Path | None, inspector: Inspector) -> tuple[str, str]:
-    """What messages call the configuration, and its text."""
+    """The name of the configuration in messages, and its text."""
     if path is None:
         current = ConfigClient(inspector).current()
         return current.source, current.text

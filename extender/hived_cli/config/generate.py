@@ -1,83 +1,53 @@
 """`hived config generate`: a configuration from the machines that there are."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from hived.errors import UserError
-from hived_cli.config.helpers.machines import Connect, nodes_of, reads_machines, tell
+from hived_cli.config.helpers.machines import Machines, reads_machines, tell
+from hived_cli.helpers.answers import as_json
 from hived_config.document import read_text
 from hived_config.generating.generate import Generated, generated
 from hived_config.generating.layout import RESERVED_CPU, RESERVED_MEMORY_MIB, read_layout
-from hived_config.generating.machines import FoundMachines
-from hived_config.generating.nodes import Reading, machines_of
+from hived_config.generating.machines import Found
+from hived_config.generating.nodes import machines_of
 from hived_config.generating.shares import Shares
 from hived_config.generating.topologies import Topology, machines_of_topologies, with_topologies
 
 
 @click.command()
 @click.option(
-    "--layout",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    "--layout", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
     help="Machines of OpenPAI's layout.yaml, instead of a cluster's.",
-)
+)  # fmt: skip
 @click.option(
-    "--topology",
-    "topologies",
-    metavar="[NAME=]FILE",
-    multiple=True,
+    "--topology", "topologies", metavar="[NAME=]FILE", multiple=True,
     help="What `nvidia-smi topo -m` prints on all machines, or on those of a name, a pattern (dgx-*) or a product.",
-)
+)  # fmt: skip
 @click.option("--offline", is_flag=True, help="The machines are those that --topology NODE=FILE names; ask nobody.")
 @click.option("--product", metavar="NAME", default="GPU", show_default=True, help="What --offline machines have.")
 @click.option(
-    "--vc",
-    "shares",
-    metavar="NAME=SHARE",
-    multiple=True,
+    "--vc", "shares", metavar="NAME=SHARE", multiple=True,
     help="A virtual cluster and its share: all in percent, or all as weights.  [default: default=100%]",
-)
+)  # fmt: skip
 @click.option("--pad", is_flag=True, help="Fill groups up with placeholders, so that all of a level are of one size.")
 @click.option("--name", "names", metavar="PRODUCT=NAME", multiple=True, help="What leaf cells of a product are called.")
 @click.option("--name-prefix", metavar="TEXT", default="", help="What names of cell types begin with.")
 @click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
     help="Write to this file.  [default: standard output]",
-)
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace that file if it is there.")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["yaml", "json"]),
-    default="yaml",
-    show_default=True,
+    "--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True,
     help="A configuration, or JSON with it and the notes.",
-)
+)  # fmt: skip
 @reads_machines
-def command(
-    *,
-    layout: Path | None,
-    topologies: tuple[str, ...],
-    offline: bool,
-    product: str,
-    reading: Reading,
-    shares: tuple[str, ...],
-    pad: bool,
-    names: tuple[str, ...],
-    name_prefix: str,
-    output: Path | None,
-    force: bool,
-    form: str,
-    **cluster: Any,
-) -> None:
+def command(*, output: Path | None, force: bool, form: str, **source: Any) -> None:
     """Write a configuration from a cluster's nodes, OpenPAI's layout.yaml or `nvidia-smi topo -m`.
 
     Each product of devices becomes a leaf cell type, its nodes become cells, and --levels groups them by their labels.
@@ -97,40 +67,50 @@ def command(
       kubectl get nodes -o json | hived config generate --nodes - --selector pool=gpu
       hived config generate --offline --topology node-1=node-1.txt --topology node-2=node-2.txt --product A100
     """  # fmt: skip
-    parsed = [_topology(text) for text in topologies]
-    found, source = _found(parsed, layout, offline, product, reading, **cluster)
-    levels = () if offline else reading.levels
-    made = generated(found.machines, levels, Shares.parse(shares), pad, _names(names), name_prefix, source)
-    _write(replace(made, notes=(*found.notes, *made.notes)), output, force, form)
+    _write(_Options(**source).generated(), output, force, form)
 
 
-def _found(
-    topologies: Sequence[Topology],
-    layout: Path | None,
-    offline: bool,
-    product: str,
-    reading: Reading,
-    connect: Connect,
-    nodes_file: Path | None,
-    reserved: tuple[float | None, float | None],
-) -> tuple[FoundMachines, str]:
-    """The machines, and what they come from. Raises UsageError for more than one such thing, or none."""
-    if sum(map(bool, (layout, offline, nodes_file))) > 1:
-        raise click.UsageError("expected one of --layout, --nodes and --offline")
-    if offline:
-        if not topologies:
-            raise click.UsageError("--offline: expected machines by --topology NODE=FILE")
-        return machines_of_topologies(topologies, product), "nvidia-smi topo -m"
-    if layout is not None:
-        found, source = _of_layout(layout, reading, *reserved), "a layout of OpenPAI"
-    else:
-        found, source = machines_of(nodes_of(nodes_file, connect), reading), "a Kubernetes cluster"
-    inner = with_topologies(found.machines, topologies)
-    return FoundMachines(inner.machines, (*found.notes, *inner.notes)), source
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The options that say what is generated; names are those of the command line."""
+
+    layout: Path | None
+    topologies: tuple[str, ...]
+    offline: bool
+    product: str
+    shares: tuple[str, ...]
+    pad: bool
+    names: tuple[str, ...]
+    name_prefix: str
+    machines: Machines
+
+    def generated(self) -> Generated:
+        """The configuration. Raises UsageError for more than one source of machines, or none."""
+        found, source = self._found([_topology(text) for text in self.topologies])
+        levels = () if self.offline else self.machines.reading.levels
+        shares, names = Shares.parse(self.shares), _names(self.names)
+        made = generated(found.machines, levels, shares, self.pad, names, self.name_prefix, source)
+        return replace(made, notes=(*found.notes, *made.notes))
+
+    def _found(self, topologies: Sequence[Topology]) -> tuple[Found, str]:
+        """The machines, and their source for people."""
+        if sum(map(bool, (self.layout, self.offline, self.machines.nodes_file))) > 1:
+            raise click.UsageError("expected one of --layout, --nodes and --offline")
+        if self.offline:
+            if not topologies:
+                raise click.UsageError("--offline: expected machines by --topology NODE=FILE")
+            return machines_of_topologies(topologies, self.product), "nvidia-smi topo -m"
+        if self.layout is not None:
+            found, source = _of_layout(self.layout, self.machines), "a layout of OpenPAI"
+        else:
+            found, source = machines_of(self.machines.nodes(), self.machines.reading), "a Kubernetes cluster"
+        inner = with_topologies(found.machines, topologies)
+        return Found(inner.machines, (*found.notes, *inner.notes)), source
 
 
-def _of_layout(layout: Path, reading: Reading, cpu: float | None, memory_mib: float | None) -> FoundMachines:
-    file = click.format_filename(layout)
+def _of_layout(layout: Path, machines: Machines) -> Found:
+    file, reading = click.format_filename(layout), machines.reading
+    cpu, memory_mib = machines.reserved
     return read_layout(
         read_text(layout, file),
         file,
@@ -161,7 +141,7 @@ def _write(made: Generated, output: Path | None, force: bool, form: str) -> None
     text = made.text
     if form == "json":
         answer = {"text": text, "machines": made.machine_count, "notes": list(made.notes)}
-        text = msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"
+        text = as_json(answer).decode() + "\n"
     else:
         tell(made.notes)
     if output is None:

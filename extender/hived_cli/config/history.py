@@ -1,9 +1,8 @@
 """`hived config history`: which configurations were in force, and who pushed them."""
 
 import click
-import msgspec
 
-from hived_cli.config.helpers.report import format_option
+from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import table
 from hived_config.reader import printable
@@ -24,7 +23,7 @@ def command(inspector: Inspector, form: str) -> None:
       hived config history --format json | jq '.items[0].who'
     """
     if form == "json":
-        click.echo(msgspec.json.format(inspector.fetch(CONFIG_VERSIONS_PATH)).decode())
+        click.echo(as_json(inspector.fetch(CONFIG_VERSIONS_PATH)))
         return
     service = ConfigClient(inspector)
     current = service.current()

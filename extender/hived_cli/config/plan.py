@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import click
-import msgspec
 
 from hived_cli.config.helpers.answering import AnsweringCommand
 from hived_cli.config.helpers.files import read_sound_source, tell_mistakes
-from hived_cli.config.helpers.report import draw, format_option
+from hived_cli.config.helpers.report import draw
+from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_config.errors import ConfigError
 from hived_extender.api.configuration import ConfigReport
@@ -45,30 +45,23 @@ def command(inspector: Inspector, path: Path, record: Path | None, full: bool, f
         source = read_sound_source(path)
     except ConfigError as error:
         if form == "json":
-            _print_json(_refused(error))
+            click.echo(as_json(_refused(error)))
         tell_mistakes(error)
         raise SystemExit(1) from error
     if record is not None:
         report = plan_recorded(record, source.text, source.file)
     else:
         report = ConfigClient(inspector).plan(source.text, source.file)
-    tell_plan(report, form, full)
+    tell_plan(report, form == "json", full)
 
 
-def tell_plan(report: ConfigReport, form: str, full: bool = False) -> None:
+def tell_plan(report: ConfigReport, is_json: bool, full: bool = False) -> None:
     """Print a report, shortened unless `full`; exits with 2 if running work is affected, with 1 if it is refused."""
-    if form == "json":
-        _print_json(report)
-    else:
-        click.echo(draw(report, full=full))
+    click.echo(as_json(report) if is_json else draw(report, full=full))
     if report.is_refused:
         raise SystemExit(1)
     if report.affects_running:
         raise SystemExit(AFFECTED)
-
-
-def _print_json(report: ConfigReport) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
 
 
 def _refused(error: ConfigError) -> ConfigReport:

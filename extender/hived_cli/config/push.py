@@ -6,7 +6,7 @@ import click
 
 from hived.errors import UserError
 from hived_cli.config.helpers.files import read_sound_source, tell_mistakes
-from hived_cli.config.helpers.pushing import push_text, pushes
+from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
 from hived_cli.helpers.connecting import asks_service
 from hived_config.errors import ConfigError
 from hived_extender.client.inspection import Inspector
@@ -38,11 +38,7 @@ def command(
     part: str,
     path: Path | None,
     base_version: int | None,
-    cluster_id: str,
-    yes: bool,
-    message: str,
-    allow_downgrade: bool,
-    form: str,
+    pushing: PushOptions,
 ) -> None:
     """Bring a configuration into force: check it, show what it would do, ask, and wait until it is.
 
@@ -66,7 +62,4 @@ def command(
     except ConfigError as error:
         tell_mistakes(error)
         raise SystemExit(1) from error
-    push_text(
-        inspector, found.text, file=found.file, message=message, yes=yes, allow_downgrade=allow_downgrade,
-        cluster_id=cluster_id, base_version=base_version, form=form,
-    )  # fmt: skip
+    push_text(inspector, found.text, found.file, pushing, base_version)

@@ -3,7 +3,7 @@
 import click
 
 from hived.errors import UserError
-from hived_cli.config.helpers.pushing import push_text, pushes
+from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
 from hived_cli.helpers.connecting import asks_service
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
@@ -13,15 +13,7 @@ from hived_extender.client.inspection import Inspector
 @click.argument("version", type=int, required=False)
 @pushes
 @asks_service
-def command(
-    inspector: Inspector,
-    version: int | None,
-    cluster_id: str,
-    yes: bool,
-    message: str,
-    allow_downgrade: bool,
-    form: str,
-) -> None:
+def command(inspector: Inspector, version: int | None, pushing: PushOptions) -> None:
     """Bring an earlier version into force again, by default the one before.
 
     It becomes a new version, and is planned and asked about as any push is.
@@ -33,11 +25,8 @@ def command(
     """
     service = ConfigClient(inspector)
     number = _before(service) if version is None else version
-    push_text(
-        inspector, service.version(number).text, file=f"version {number}",
-        message=message or f"rollback to version {number}", yes=yes, allow_downgrade=allow_downgrade,
-        cluster_id=cluster_id, form=form,
-    )  # fmt: skip
+    file, message = f"version {number}", f"rollback to version {number}"
+    push_text(inspector, service.version(number).text, file, pushing, message=message)
 
 
 def _before(service: ConfigClient) -> int:

@@ -1,21 +1,17 @@
-"""`hived config schema`: what editors need to complete and check configurations while they are written."""
+"""`hived config schema`: the JSON schema by which editors complete and check configurations."""
 
 import click
-import msgspec
 
+from hived_cli.helpers.answers import as_json
 from hived_config.reference import as_markdown
 from hived_config.schema import SCHEMA
 
 
 @click.command("schema")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["json", "markdown"]),
-    default="json",
-    show_default=True,
+    "--format", "form", type=click.Choice(["json", "markdown"]), default="json", show_default=True,
     help="The JSON schema, or tables of its keys.",
-)
+)  # fmt: skip
 def command(form: str) -> None:
     """Print the JSON schema of configurations, for editors that check and complete YAML.
 
@@ -32,4 +28,4 @@ def command(form: str) -> None:
       hived config schema > hivedscheduler.schema.json
       hived config schema --format markdown
     """
-    click.echo(as_markdown() if form == "markdown" else msgspec.json.format(msgspec.json.encode(SCHEMA)))
+    click.echo(as_markdown() if form == "markdown" else as_json(SCHEMA))

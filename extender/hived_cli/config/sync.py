@@ -1,19 +1,17 @@
 """`hived config sync`: the nodes of a configuration follow those of the cluster."""
 
-from difflib import unified_diff
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 
 from hived.errors import HivedError, InvariantError
 from hived_cli.config.helpers.answering import AnsweringCommand
 from hived_cli.config.helpers.asking import ask
 from hived_cli.config.helpers.editing import replace_file
 from hived_cli.config.helpers.files import find_file
-from hived_cli.config.helpers.machines import Connect, Node, nodes_of, read_limits, reads_machines, tell
-from hived_cli.config.helpers.pushing import push_text, pushes
+from hived_cli.config.helpers.machines import Machines, Node, read_limits, reads_machines, tell
+from hived_cli.config.helpers.pushing import PushOptions, push_text, pushes
+from hived_cli.helpers.answers import as_json, difference
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.signals import stop_signal
 from hived_config.document import read_text
@@ -58,14 +56,9 @@ def command(
     limits: tuple[str, ...],
     dry_run: bool,
     watch: float | None,
-    connect: Connect,
-    nodes_file: Path | None,
-    reading: Reading,
-    reserved: tuple[float | None, float | None],
+    machines: Machines,
     inspector: Inspector,
-    form: str,
-    yes: bool,
-    **push_options: Any,
+    pushing: PushOptions,
 ) -> None:
     """Bring the nodes of a configuration up to date, and leave everything else in it as it is.
 
@@ -82,15 +75,14 @@ def command(
       hived config sync --max V100-NODE=32 --message 'the node group may have 32'
       hived config sync -f hivedscheduler.yaml --dry-run
     """  # fmt: skip
-    if watch is not None and not (yes or dry_run):
+    if watch is not None and not (pushing.yes or dry_run):
         raise click.UsageError("--watch: expected --yes, as there is nobody to ask")
-    syncing = _Syncing(reading, read_limits("--max", limits), dry_run, form, is_watch=watch is not None)
+    at_least = read_limits("--max", limits)
+    syncing = _Syncing(machines.reading, at_least, dry_run, pushing, is_watch=watch is not None)
 
     def look() -> bool:
-        nodes = nodes_of(nodes_file, connect)
-        if path is not None:
-            return syncing.sync_file(find_file(path), nodes, yes)
-        return syncing.sync_service(inspector, nodes, {**push_options, "yes": yes})
+        nodes = machines.nodes()
+        return syncing.sync_service(inspector, nodes) if path is None else syncing.sync_file(find_file(path), nodes)
 
     if watch is None:
         if look() and dry_run:
@@ -108,29 +100,31 @@ def command(
 
 
 class _Syncing:
-    """Syncs what it is given, and tells what is done; while watching, what has been told already is not told again."""
+    """Syncs configurations and prints the changes; while watching, nothing is printed twice."""
 
-    def __init__(self, reading: Reading, at_least: dict[str, int], dry_run: bool, form: str, is_watch: bool) -> None:
+    def __init__(
+        self, reading: Reading, at_least: dict[str, int], dry_run: bool, options: PushOptions, is_watch: bool
+    ) -> None:
         self._reading = reading
         self._at_least = at_least
         self._dry_run = dry_run
-        self._form = form
+        self._options = options
         self._is_watch = is_watch
         self._told: Synced | None = None
 
-    def sync_file(self, path: Path, nodes: list[Node], yes: bool) -> bool:
+    def sync_file(self, path: Path, nodes: list[Node]) -> bool:
         """Sync a file; returns whether there was something to do."""
         file = click.format_filename(path)
         text = read_text(path, file)
         result = synced(text, nodes, self._reading, file=file, at_least=self._at_least)
         self._show(text, result, file)
         if result.changes and not self._dry_run:
-            if not yes:
-                ask(f"Write {file}?", "written", self._form == "json")
+            if not self._options.yes:
+                ask(f"Write {file}?", "written", self._options.is_json)
             replace_file(path.resolve(), result.text)
         return bool(result.changes)
 
-    def sync_service(self, inspector: Inspector, nodes: list[Node], push_options: dict[str, Any]) -> bool:
+    def sync_service(self, inspector: Inspector, nodes: list[Node]) -> bool:
         """Sync what is in force in the service; returns whether there was something to do."""
         current = ConfigClient(inspector).current()
         file = f"version {current.version}"
@@ -138,16 +132,8 @@ class _Syncing:
         is_push = bool(result.changes) and not self._dry_run
         self._show(current.text, result, file, is_push)
         if is_push:
-            message = push_options.pop("message") or f"sync of nodes: {'; '.join(result.changes[:3])}"
-            push_text(
-                inspector,
-                result.text,
-                file=file,
-                message=message,
-                base_version=current.version,
-                form=self._form,
-                **push_options,
-            )
+            message = f"sync of nodes: {'; '.join(result.changes[:3])}"
+            push_text(inspector, result.text, file, self._options, current.version, message)
         return bool(result.changes)
 
     def _show(self, text: str, result: Synced, file: str, is_push: bool = False) -> None:
@@ -155,16 +141,13 @@ class _Syncing:
         if self._is_watch and result == self._told:
             return
         is_first, self._told = self._told is None, result
-        if self._form == "json" and not is_push:
+        to_stderr = self._options.is_json
+        if to_stderr and not is_push:
             answer = {"changed": bool(result.changes), "changes": list(result.changes), "notes": list(result.notes)}
-            click.echo(msgspec.json.format(msgspec.json.encode(answer)))
+            click.echo(as_json(answer))
             return
-        to_stderr = self._form == "json"
-        lines = unified_diff(text.splitlines(), result.text.splitlines(), file, f"{file}, synced", n=1, lineterm="")
-        for line in lines:
-            click.echo(click.style(line, fg={"+": "green", "-": "red"}.get(line[:1])), err=to_stderr)
-        for change in result.changes:
-            click.echo(change, err=to_stderr)
+        for line in (*difference(text, result.text, file, f"{file}, synced", context=1), *result.changes):
+            click.echo(line, err=to_stderr)
         if not result.changes and is_first:
             outcome = "nothing to change" if result.notes else "all nodes are up to date"
             click.echo(f"{file}: {outcome}", err=to_stderr)

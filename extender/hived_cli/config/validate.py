@@ -3,9 +3,9 @@
 from typing import Any
 
 import click
-import msgspec
 
 from hived.specs import ClusterSpec
+from hived_cli.helpers.answers import as_json, format_option
 from hived_config.errors import ConfigError, Mistake
 from hived_config.loader import load
 
@@ -13,14 +13,7 @@ from hived_config.loader import load
 @click.command("validate")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--lenient", is_flag=True, help="Unknown keys are warnings, not mistakes.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the answer.",
-)
+@format_option
 def command(files: tuple[str, ...], lenient: bool, form: str) -> None:
     """List every mistake in scheduler configurations, each with its place and what was expected.
 
@@ -37,7 +30,7 @@ def command(files: tuple[str, ...], lenient: bool, form: str) -> None:
     is_valid = all(cluster is not None for _, cluster, _ in checked)
     if form == "json":
         answer = {"valid": is_valid, "files": [_report(*each) for each in checked]}
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)))
+        click.echo(as_json(answer))
     else:
         for each in checked:
             _print(*each)
@@ -57,13 +50,7 @@ def _check(file: str, lenient: bool) -> tuple[ClusterSpec | None, tuple[Mistake,
 def _report(file: str, cluster: ClusterSpec | None, noted: tuple[Mistake, ...]) -> dict[str, Any]:
     def listed(is_warning: bool) -> list[dict[str, Any]]:
         return [
-            {
-                "line": mistake.line,
-                "path": mistake.path,
-                "found": mistake.found,
-                "expected": mistake.expected,
-                "suggestion": mistake.suggestion,
-            }
+            {key: getattr(mistake, key) for key in ("line", "path", "found", "expected", "suggestion")}
             for mistake in noted
             if mistake.is_warning == is_warning
         ]

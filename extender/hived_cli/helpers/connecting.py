@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from hived.errors import UserError
+from hived_cli.helpers.answers import with_options
 from hived_extender.client import inspection
 from hived_extender.client.inspection import Credentials, Inspector
 from hived_extender.kube.client import KubeClient, KubeError
@@ -42,9 +43,7 @@ def asks_api_server(function: Callable[..., None]) -> Callable[..., None]:
 
         function(connect=connect, **options)
 
-    for option in reversed(_OPTIONS):
-        ask = option(ask)
-    return ask
+    return with_options(ask, _OPTIONS)
 
 
 def _connect(api_server: str, kubeconfig: str, may_fail: bool) -> KubeClient | None:
@@ -92,6 +91,4 @@ def asks_service(function: Callable[..., None]) -> Callable[..., None]:
         credentials = Credentials(**{name: options.pop(name) for name in names})
         function(inspector=Inspector(server, credentials), **options)
 
-    for option in reversed(SERVICE_OPTIONS):
-        ask = option(ask)
-    return ask
+    return with_options(ask, SERVICE_OPTIONS)

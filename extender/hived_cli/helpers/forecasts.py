@@ -1,4 +1,4 @@
-"""What a running service says of pods before they are created: where each would run, or that it takes them at all."""
+"""A running service asked about pods before they are created: where each would run, or whether it takes them."""
 
 from collections.abc import Sequence
 

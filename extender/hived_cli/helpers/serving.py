@@ -98,14 +98,14 @@ class ServeOptions:
         return self.config or config_path(os.environ)
 
     def security(self) -> Security:
-        """Who may call."""
+        """The certificates, and the rules of who may call."""
         tls = None
         if self.tls_cert_file and self.tls_private_key_file:
             tls = ServerTls(self.tls_cert_file, self.tls_private_key_file, self.client_ca_file)
         return Security(tls, self.allowed_client_name, self.authorize)
 
     def lease(self) -> LeaseName | None:
-        """What replicas agree by; the identity is the pod, or the machine, with a part that no earlier process had."""
+        """The Lease of the replicas; the identity is the pod or the machine, and a part that no earlier process had."""
         if not self.leader_elect:
             return None
         identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}"

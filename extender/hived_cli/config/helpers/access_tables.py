@@ -1,4 +1,4 @@
-"""Who may use which virtual cluster, as text and as JSON."""
+"""The namespaces that may use each virtual cluster, as text and as JSON."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -78,7 +78,7 @@ def _type(level: DividedLevel) -> str:
 
 
 def _column(chain: DividedChain, vc: str | None) -> list[str]:
-    """What one virtual cluster has of each level, or what is spare, then leaves and share."""
+    """The cells of one virtual cluster at each level, or the spare ones, then leaves and share."""
     if vc is None:
         cells = [str(level.spare or NOTHING) for level in chain.levels]
         leaves = chain.spare_leaf_count

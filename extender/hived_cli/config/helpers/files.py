@@ -12,7 +12,7 @@ from hived_config.loader import load_text
 from hived_config.openpai import inner_text, open_configuration
 
 FILE_NAMES = ("services-configuration.yaml", "service-configuration.yaml", "hivedscheduler.yaml")
-"""What a folder may have: OpenPAI's file under either of its names, or what `hived config pull -o` writes there."""
+"""The files of a folder: OpenPAI's under either of its names, or the one of `hived config pull -o`."""
 
 PULLED = FILE_NAMES[-1]
 
@@ -43,7 +43,7 @@ def find_file(path: Path) -> Path:
 def read_source(path: Path) -> Source:
     """The text of a file, or of the one in a folder. Raises UserError if there is none, or it is no configuration.
 
-    What is none may be OpenPAI's file without the scheduler's part, and has passwords that nobody should see.
+    A file without a configuration may be OpenPAI's, with passwords that nobody should see.
     """
     found = find_file(path)
     file = _shown(found)

@@ -1,7 +1,8 @@
-"""How `generate` and `sync` learn of machines: the options that say so, and reading what they name."""
+"""The machines of `generate` and `sync`: the options that name them, and reading them."""
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 import yaml
 
 from hived.errors import UserError
+from hived_cli.helpers.answers import with_options
 from hived_cli.helpers.connecting import asks_api_server
 from hived_config.document import read_stream, read_text
 from hived_config.generating.machines import quantity
@@ -40,35 +42,44 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def reads_machines(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of where nodes are and how they are read.
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """The place of nodes, a file or else the API server, and how they are read; `reserved` is CPUs and MiB if given."""
 
-    The command gets `nodes_file`, `connect`, a `reading`, and as `reserved` CPUs and MiB, None where not given.
-    """
+    nodes_file: Path | None
+    connect: Connect
+    reading: Reading
+    reserved: tuple[float | None, float | None]
+
+    def nodes(self) -> list[Node]:
+        """The nodes. Raises UserError or KubeError if they cannot be read."""
+        if self.nodes_file is not None:
+            return _nodes_in(self.nodes_file)
+        kube = self.connect()
+        assert kube is not None  # only a connect that may fail gives none
+        try:
+            listing: Listing[Node] = kube.list_objects(NODES, dict)
+            return listing.items
+        finally:
+            kube.close()
+
+
+def reads_machines(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the place of nodes and of how they are read; the command gets them as `machines`."""
 
     @wraps(function)
     def ask(
-        nodes: Path | None,
-        levels: tuple[str, ...],
-        resources: tuple[str, ...],
-        product_label: str,
-        selector: str,
-        with_cpus: bool,
-        reserve_cpu: str | None,
-        reserve_memory: str | None,
-        **options: Any,
+        nodes: Path | None, connect: Connect, reserve_cpu: str | None, reserve_memory: str | None, **options: Any
     ) -> None:
-        parse_selector(selector)
+        parse_selector(options["selector"])
         cpu, memory = _amount("--reserve-cpu", reserve_cpu), _amount("--reserve-memory", reserve_memory)
         memory_mib = None if memory is None else memory / 2**20
-        reading = Reading(
-            levels, resources or Reading().resources, product_label, selector, cpu or 0.0, memory_mib or 0.0, with_cpus
-        )
-        function(nodes_file=nodes, reading=reading, reserved=(cpu, memory_mib), **options)
+        given = {name: options.pop(name) for name in ("levels", "resources", "product_label", "selector", "with_cpus")}
+        given["resources"] = given["resources"] or Reading().resources
+        reading = Reading(**given, reserved_cpu=cpu or 0.0, reserved_memory_mib=memory_mib or 0.0)
+        function(machines=Machines(nodes, connect, reading, (cpu, memory_mib)), **options)
 
-    for option in reversed(_OPTIONS):
-        ask = option(ask)
-    return asks_api_server(ask)
+    return asks_api_server(with_options(ask, _OPTIONS))
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -94,19 +105,6 @@ def _amount(option: str, text: str | None) -> float | None:
     if value is None:
         raise UserError(f"{option} {text!r}: expected a quantity, such as 2, 500m or 4Gi")
     return value
-
-
-def nodes_of(nodes_file: Path | None, connect: Connect) -> list[Node]:
-    """The nodes of a file, or else of the cluster. Raises UserError or KubeError if there is no telling."""
-    if nodes_file is not None:
-        return _nodes_in(nodes_file)
-    kube = connect()
-    assert kube is not None  # only a connect that may fail gives none
-    try:
-        listing: Listing[Node] = kube.list_objects(NODES, dict)
-        return listing.items
-    finally:
-        kube.close()
 
 
 def _nodes_in(path: Path) -> list[Node]:

@@ -2,13 +2,17 @@
 
 import getpass
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
 
 import click
 import msgspec
 
 from hived.errors import UserError
 from hived_cli.config.helpers.asking import ask
-from hived_cli.config.helpers.report import draw, format_option
+from hived_cli.config.helpers.report import draw
+from hived_cli.helpers.answers import as_json, format_option, with_options
 from hived_config.reader import printable
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigPushResult, ConfigReport
 from hived_extender.client.config_client import ConfigClient, PushAnswer
@@ -26,74 +30,79 @@ _OPTIONS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PushOptions:
+    """The options of commands that push.
+
+    With `is_json`, only the service's answer goes to stdout; the plan and the question go to stderr.
+    """
+
+    cluster_id: str
+    yes: bool
+    message: str
+    allow_downgrade: bool
+    is_json: bool
+
+
 def pushes(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of commands that push: `cluster_id`, `yes`, `message`, `allow_downgrade` and `form`."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+    """Add the options of commands that push; the command gets them as `pushing`."""
+
+    @wraps(function)
+    def push(cluster_id: str, yes: bool, message: str, allow_downgrade: bool, form: str, **options: Any) -> None:
+        function(pushing=PushOptions(cluster_id, yes, message, allow_downgrade, form == "json"), **options)
+
+    return with_options(push, _OPTIONS)
 
 
 def push_text(
-    inspector: Inspector,
-    text: str,
-    *,
-    file: str,
-    message: str,
-    yes: bool,
-    allow_downgrade: bool,
-    cluster_id: str,
-    base_version: int | None = None,
-    form: str = "text",
+    inspector: Inspector, text: str, file: str, pushing: PushOptions, base_version: int | None = None, message: str = ""
 ) -> None:
     """Show what a configuration would do, ask, bring it into force and say which version it is.
 
     Parameters
     ----------
-    file : what messages call the text
+    file : the name of the text in messages
     base_version : the version that the text was made from; None for the one in force
-    form : with "json", only the service's answer goes to stdout; the plan and the question go to stderr
+    message : for the history, where the options have none
 
     Where running work would be affected otherwise than was agreed to, it is asked again; with `yes`, tried again.
     Raises UserError if it is refused, or another version came first. Exits with 1 if somebody says no.
     """
     service = ConfigClient(inspector)
     current = service.current()
-    _refuse_target(current, cluster_id)
+    _refuse_target(current, pushing.cluster_id)
     base = current.version if base_version is None else base_version
     if current.version < base:
         raise UserError(f"there is no version {base} yet, version {current.version} is in force: nothing was pushed")
     if current.version != base:
         raise _conflict(current, base)
-    names_cluster = bool(cluster_id) and not current.cluster_id
+    names_cluster = bool(pushing.cluster_id) and not current.cluster_id
     if text == current.text and current.refused is None and not names_cluster:
-        _tell(form, ConfigPushResult(current.version), f"Nothing to do: identical to version {current.version}")
+        _tell(pushing, ConfigPushResult(current.version), f"Nothing to do: identical to version {current.version}")
         return
-    pushing = _Pushing(service, yes, allow_downgrade, form)
-    pushing.run(ConfigPushArgs(text, file, message, _login_name(), base, {}, allow_downgrade, cluster_id))
+    why = pushing.message or message
+    push = ConfigPushArgs(text, file, why, _login_name(), base, {}, pushing.allow_downgrade, pushing.cluster_id)
+    _Pushing(service, pushing).run(push)
 
 
 class _Pushing:
     """One push, as often as it takes."""
 
-    def __init__(self, service: ConfigClient, yes: bool, allow_downgrade: bool, form: str) -> None:
+    def __init__(self, service: ConfigClient, options: PushOptions) -> None:
         self._service = service
-        self._yes = yes
-        self._allow_downgrade = allow_downgrade
-        self._form = form
+        self._options = options
 
     def run(self, push: ConfigPushArgs) -> None:
         plan = self._service.plan(push.text, push.file)
         tries = 0
-        while not self._yes or tries < TRIES:
+        while not self._options.yes or tries < TRIES:
             tries += 1
             self._agree(plan, push.base_version)
             click.echo("waiting until it is in force ...", err=True)
             answer = self._service.push(msgspec.structs.replace(push, agreed=plan.verdicts))
             if answer.version:
-                _tell(
-                    self._form, ConfigPushResult(answer.version, answer.plan), f"version {answer.version} is in force"
-                )
-                return
+                result = ConfigPushResult(answer.version, answer.plan)
+                return _tell(self._options, result, f"version {answer.version} is in force")
             plan = self._next_plan(answer, push.base_version)
             click.echo(f"{answer.message}\n", err=True)
         raise UserError(f"what runs changed {TRIES} times while this was pushed, and nothing was: push again later")
@@ -105,13 +114,13 @@ class _Pushing:
         self._show(plan)
         if plan.is_refused:
             raise UserError("refused: nothing was pushed")
-        if plan.needs_allow_downgrade and not self._allow_downgrade:
+        if plan.needs_allow_downgrade and not self._options.allow_downgrade:
             raise UserError(
                 "running work would lose what it is guaranteed: nothing was pushed; if that is meant, push with "
                 "--allow-downgrade"
             )
-        if not self._yes:
-            ask("Push this?", "pushed", self._form == "json")
+        if not self._options.yes:
+            ask("Push this?", "pushed", self._options.is_json)
 
     def _next_plan(self, answer: PushAnswer, base: int) -> ConfigReport:
         """The plan of a push that met something else than was planned. Raises UserError if it was refused."""
@@ -126,7 +135,7 @@ class _Pushing:
         raise UserError(f"nothing was pushed: {answer.message}")
 
     def _show(self, plan: ConfigReport) -> None:
-        click.echo(draw(plan), err=self._form == "json")
+        click.echo(draw(plan), err=self._options.is_json)
 
 
 def _refuse_target(current: Config, cluster_id: str) -> None:
@@ -156,5 +165,5 @@ def _login_name() -> str:
         return ""
 
 
-def _tell(form: str, answer: ConfigPushResult, text: str) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode() if form == "json" else text)
+def _tell(options: PushOptions, answer: ConfigPushResult, text: str) -> None:
+    click.echo(as_json(answer) if options.is_json else text)

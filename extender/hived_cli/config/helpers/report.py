@@ -22,11 +22,6 @@ GROUP_VERDICTS = {
     "restored": "get their place in their virtual cluster back",
 }
 WAITING_VERDICTS = {"neverStarts": "can never start", "couldStart": "could start", "waits": "keep waiting"}
-format_option = click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="Form of the answer.",
-)  # fmt: skip
-
 HARMLESS = ("preemptionCancelled", "restored")
 
 
@@ -172,7 +167,7 @@ def _counted(count: CellCount) -> str:
 
 
 def _levels(shapes: Iterable[Shape]) -> str:
-    """What changes at each level of a chain, by the names of its types alone."""
+    """The changes at each level of a chain, by the names of its types alone."""
     return ", ".join(f"{each.cell_type.rpartition('.')[2]} {each.old:,} -> {each.new:,}" for each in shapes)
 
 
