@@ -12,7 +12,7 @@ TOGETHER_S = 2
 
 
 def failures(step: Step, observer: Observer, moment: Moment) -> list[str]:
-    """What is not as the step expects it, one line per difference; empty if all is as expected."""
+    """The differences from the expectation of a step, a line for each."""
     found = [text for job, state in step.jobs.items() for text in _job_failures(job, state, observer, moment)]
     if step.bad_nodes is not None:
         bad = sorted(node.name for node in moment.nodes if node.is_bad)

@@ -1,4 +1,4 @@
-"""What an experiment is: `experiment.yaml` as typed values, and where experiments are found.
+"""Experiments: `experiment.yaml` as typed values, and where experiments are found.
 
 A misspelt key is a mistake, not a check that is silently left out.
 """
@@ -42,7 +42,7 @@ class Creation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is expected of a job; what is not given is not looked at.
+    """The expected state of a job; a field that is not given is not checked.
 
     `running`, `waiting`, `done`, `evicted` count pods. Its running pods are on no other nodes than `nodes`, and on
     `node_count` of them. `reason` is part of what every waiting pod is told. `cells` counts the leaf cells that its
@@ -71,10 +71,11 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One step: exactly one of the actions, or an expectation.
 
-    `finish` and `delete` name a job or one of its pods (`A`, `A0`), `resubmit` and `resume` a job, `fail`, `recover`,
-    `cordon`, `uncordon`, `delete_node` and `return_node` a node, `reconfigure` a configuration with which the service
-    is started again. `expect` says in words what `jobs`, `bad_nodes` and `podgroups` (the phase of each) say to the
-    runner, `because` why it must be so; it has to come true within `within_s` seconds and stay so for `hold_s`.
+    `finish` and `delete` name a job or one of its pods (`A`, `A0`), `resubmit` and `resume` a job. `fail`, `recover`,
+    `cordon`, `uncordon`, `delete_node` and `return_node` name a node. `reconfigure` names a configuration, with which
+    the service is started again. `expect` says in words what `jobs`, `bad_nodes` and `podgroups` (the phase of each)
+    say to the runner, `because` why it must be so; it has to come true within `within_s` seconds and stay so for
+    `hold_s`.
     """
 
     submit: Submission | None = None

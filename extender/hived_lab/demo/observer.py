@@ -32,7 +32,7 @@ class ShownPod(Pod):
 
     @property
     def waiting_reason(self) -> str:
-        """What a pod that could not be placed is told: by the service, or before it says a word by kube-scheduler."""
+        """The reason why a pod could not be placed: the service's, before it has one kube-scheduler's."""
         told = (self.condition(kind) for kind in (CONDITION_TYPE, "PodScheduled"))
         return next((one.message for one in told if one is not None and one.status == "False" and one.message), "")
 
@@ -45,7 +45,7 @@ VERBS = {
     EVICTED: ("is evicted", "are evicted"),
     DELETED: ("is deleted", "are deleted"),
 }
-"""What a state is called for one pod, or a job as a whole, and for several pods."""
+"""The words for a state of one pod, or of a job as a whole, and of several pods."""
 _PHASES = {"Pending": STARTING, "Running": RUNNING, "Succeeded": DONE, "Failed": DONE}
 
 

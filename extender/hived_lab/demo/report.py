@@ -1,7 +1,7 @@
-"""What an experiment looks like on a terminal of 100 columns: what was asked, what was expected, what happened.
+"""An experiment on a terminal of 100 columns: the request, the expectation, and a picture of what happened.
 
-What happened is a picture with one row per moment that changed and one character per GPU: the letter of the job that
-holds it, in lower case if it may be taken away at any time; `.` free, `x` on a bad node, `~` reserved.
+The picture has one row per moment that changed and one character per GPU: the letter of the job that holds it, in lower
+case if it may be taken away at any time; `.` free, `x` on a bad node, `~` reserved.
 """
 
 import re
@@ -180,7 +180,7 @@ class Report:
         self._shown_bad = bad
 
     def _pod_news(self, moment: Moment, observer: Observer) -> Iterator[str]:
-        """What became of pods since the last row: `A runs`, `B0 B1 are done`, `B2 waits: insufficient capacity ...`."""
+        """The changes of pods since the last row: `A runs`, `B0 B1 are done`, `B2 waits: insufficient capacity ...`."""
         news: dict[tuple[str, str, str], list[str]] = {}
         for pod in observer.pods:
             is_settled = pod.state != WAITING or (pod.reason and moment.at_s - pod.reason_since_s >= SETTLED_S)

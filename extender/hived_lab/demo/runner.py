@@ -23,7 +23,7 @@ LOOK_INTERVAL_S = 0.1
 
 
 class Cluster(Protocol):
-    """What an experiment needs of a running embedded cluster."""
+    """The parts of a running embedded cluster that an experiment needs."""
 
     @property
     def kube(self) -> KubeClient:

@@ -26,7 +26,7 @@ USER = "lab"
 
 
 class Workload:
-    """What an experiment runs on one cluster, as a context manager: it looks after jobs in their controllers' place.
+    """The jobs of an experiment on one cluster, as a context manager: it looks after jobs in their controllers' place.
 
     A job is called by its letter, one of its pods by that and its place in the job: `A0`.
     """
@@ -138,13 +138,8 @@ def _group_of(name: str, namespace: str, annotations: Mapping[str, str]) -> str:
     return written if BIND_INFO in annotations else qualified(namespace, written)  # HiveD has bound it
 
 
-def _own_request(name: str, namespace: str, annotations: Mapping[str, str]) -> PodRequest | None:
-    """What a pod asks for in HiveD's own words, None if it uses others'."""
-    return pod_request("", name, namespace, annotations) if SCHEDULING_SPEC in annotations else None
-
-
 def _describe(jobs: list[PlannedJob]) -> str:
-    """What a file asks for, in a few words: `2 tasks of 1 GPU as a gang, VC vision, prod`, or `TFJob, 5 pods`."""
+    """The request of a file, in a few words: `2 tasks of 1 GPU as a gang, VC vision, prod`, or `TFJob, 5 pods`."""
     pods = [pod for job in jobs for pod in job.pods]
     own = [_request(pod) for pod in pods]
     requests = [one.spec for one in own if one is not None]
@@ -168,4 +163,6 @@ def _describe(jobs: list[PlannedJob]) -> str:
 
 
 def _request(pod: PlannedPod) -> PodRequest | None:
-    return _own_request(pod.name, NAMESPACE, pod.manifest["metadata"].get("annotations") or {})
+    """The request of a pod in HiveD's own annotation, None if it uses others."""
+    annotations = pod.manifest["metadata"].get("annotations") or {}
+    return pod_request("", pod.name, NAMESPACE, annotations) if SCHEDULING_SPEC in annotations else None

@@ -1,4 +1,4 @@
-"""What the scheduler loop knows by itself: the cluster as last seen, nodes a pod may use, pods it could displace."""
+"""The cluster as the scheduler loop last saw it: the nodes that a pod may use, the pods that it could displace."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

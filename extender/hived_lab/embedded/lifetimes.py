@@ -15,8 +15,8 @@ from hived.errors import UserError
 from hived_extender.kube_rules.demands import Toleration
 from hived_extender.kube_rules.nodes import Taint
 from hived_lab.embedded.apiserver import models
+from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import set_condition, timestamp
-from hived_lab.embedded.apiserver.models import Body
 
 PREFIX = "embedded.hived/"
 RUN_SECONDS = PREFIX + "run-seconds"
@@ -28,7 +28,7 @@ _POD_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "Contain
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """What the annotations of a pod ask for; `run_s` is infinite for a pod that runs until it is deleted."""
+    """The lifetime that annotations of a pod ask for; `run_s` is infinite for a pod that runs until it is deleted."""
 
     run_s: float
     exit_code: int

@@ -21,8 +21,9 @@ from typing import cast
 from hived.errors import UserError
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.apiserver import models
+from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import micro_timestamp, set_condition, timestamp
-from hived_lab.embedded.apiserver.models import Body, DeleteOptions, Preconditions
+from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions
 from hived_lab.embedded.apiserver.registry import Registry
 from hived_lab.embedded.apiserver.resources import LEASES, NODES, PODS, ResourceType
 from hived_lab.embedded.apiserver.statuses import ApiError

@@ -1,36 +1,29 @@
 """The scheduler loop of the embedded cluster: it treats the extender as kube-scheduler does.
 
 One thread takes pod after pod from the queue: own feasibility, then the filter verb, then, on a thread of its own, the
-bind verb. If no node is left, it calls the preempt verb, whose victims it deletes. Three more threads watch nodes, pods
-and namespaces. The extender is asked about every pod, and says itself which are none of its own. The loop serves every
-pod, whatever its `schedulerName`: no other scheduler is there.
+bind verb. If no node is left, it calls the preempt verb, whose victims it deletes. `following` keeps the view and the
+queue up to date. The extender is asked about every pod, and says itself which are none of its own. The loop serves
+every pod, whatever its `schedulerName`: no other scheduler is there.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from hived.errors import UserError
-from hived_extender.kube.client import LIVE_PODS, NAMESPACES, NODES, PODS, KubeClient, KubeError, pod_path
+from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
-from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.watch import Reflector, Resource
-from hived_extender.pods.namespaces import NAMESPACE_NAME
 from hived_extender.pods.wire import PodCondition
 from hived_lab.embedded.apiserver.kinds import set_condition
 from hived_lab.embedded.bindings import Bindings
 from hived_lab.embedded.extender_client import ExtenderClient, ExtenderError, Filtered
-from hived_lab.embedded.feasibility import ClusterView, SeenNode, SeenPod, explain
-from hived_lab.embedded.scheduling_queue import Pace, SchedulingQueue
+from hived_lab.embedded.feasibility import SeenPod, explain
+from hived_lab.embedded.following import Following
+from hived_lab.embedded.scheduling_queue import Pace
 
 DEFAULT_EXTENDER_TIMEOUT_S = 60.0
 COMPONENT = "default-scheduler"
-_JOIN_S = 2.0
-
-Body = Mapping[str, Any]
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -46,33 +39,21 @@ class Scheduler:
         self._bindings = Bindings(lambda: ExtenderClient(extender_url, extender_timeout_s))
         self._events = EventRecorder(kube, COMPONENT)
         self._stop = threading.Event()
-        # Guards the view and the queue; never held during a call.
-        self._changed = threading.Condition()
-        self._cluster = ClusterView()
-        self._queue = SchedulingQueue(pace)
-        self._failures: dict[str, str] = {}  # by uid; each is told as a warning once
-        self._reflectors: list[Reflector[dict[str, Any]]] = []
+        self._following = Following(kube, pace)
+        self._changed = self._following.changed
+        self._cluster = self._following.cluster
+        self._queue = self._following.queue
         self._worker = threading.Thread(target=self._run, name="embedded-scheduler", daemon=True)
 
     def start(self) -> None:
         """Read the cluster, then follow it and schedule."""
-        metrics = Metrics()
-        nodes = Resource(NODES, dict, self._sync_nodes, self._node_seen, self._node_gone)
-        pods = Resource(PODS, dict, self._sync_pods, self._pod_seen, self._pod_gone, LIVE_PODS)
-        namespaces = Resource(NAMESPACES, dict, self._sync_namespaces, self._namespace_seen, self._namespace_gone)
-        self._reflectors = [Reflector(self._kube, resource, metrics) for resource in (namespaces, nodes, pods)]
-        listed = [reflector.relist() for reflector in self._reflectors]
-        for reflector in self._reflectors:
-            reflector.start()
-        for done in listed:
-            done.wait()
+        self._following.start()
         self._worker.start()
 
     def stop(self) -> None:
         """Let go of the pod in hand and stop; the watches end with their next event, at the latest with the client."""
         self._stop.set()
-        for reflector in self._reflectors:
-            reflector.stop()
+        self._following.stop()
         self._extender.abort()
         self._bindings.abort()
         with self._changed:
@@ -82,97 +63,7 @@ class Scheduler:
 
     def join(self) -> None:
         """Wait a moment for the watches to end."""
-        for reflector in self._reflectors:
-            reflector.join(_JOIN_S)
-
-    # What the watches report
-
-    def _sync_nodes(self, bodies: list[dict[str, Any]]) -> None:
-        with self._changed:
-            names = {body["metadata"]["name"] for body in bodies}
-            for name in self._cluster.nodes.keys() - names:
-                del self._cluster.nodes[name]
-        for body in bodies:
-            self._node_seen(body)
-
-    def _node_seen(self, body: Body) -> None:
-        node = _read(lambda: SeenNode.read(body))
-        if node is None:
-            return
-        with self._changed:
-            known = self._cluster.nodes.get(node.name)
-            self._cluster.nodes[node.name] = node
-            if known != node:
-                self._wake_all()
-
-    def _node_gone(self, body: Body) -> None:
-        with self._changed:
-            self._cluster.nodes.pop(body["metadata"]["name"], None)
-            self._wake_all()
-
-    def _sync_pods(self, bodies: list[dict[str, Any]]) -> None:
-        uids = {body["metadata"]["uid"] for body in bodies}
-        with self._changed:
-            gone = [uid for uid in self._cluster.pods if uid not in uids]
-        for uid in gone:
-            self._forget(uid)
-        for body in bodies:
-            self._pod_seen(body)
-
-    def _pod_seen(self, body: Body) -> None:
-        pod = _read(lambda: SeenPod.read(body))
-        if pod is None:
-            return
-        with self._changed:
-            known = self._cluster.put_pod(pod)
-            if pod.node and (known is None or _is_new_to_others(pod, known)):
-                self._wake_choosy()
-            if not pod.is_schedulable:
-                self._queue.remove(pod.uid)
-            elif not self._cluster.is_assumed(pod.uid):
-                if pod.uid not in self._queue:
-                    self._queue.add(pod.uid, pod.priority)
-                elif known is None or pod.differs_besides_status(known):
-                    self._queue.wake(pod.uid, time.monotonic())
-                self._changed.notify_all()
-
-    def _pod_gone(self, body: Body) -> None:
-        self._forget(body["metadata"]["uid"])
-
-    def _forget(self, uid: str) -> None:
-        self._failures.pop(uid, None)
-        with self._changed:
-            self._cluster.remove_pod(uid)
-            self._queue.remove(uid)
-            self._wake_all()
-
-    def _wake_all(self) -> None:
-        self._queue.wake_all(time.monotonic())
-        self._changed.notify_all()
-
-    def _wake_choosy(self) -> None:
-        """A pod runs, leaves or has other labels: that may help those whose rules look at others."""
-        for uid in self._cluster.choosy_pods():
-            self._queue.wake(uid, time.monotonic())
-        self._changed.notify_all()
-
-    def _sync_namespaces(self, bodies: list[dict[str, Any]]) -> None:
-        with self._changed:
-            self._cluster.namespace_labels.clear()
-        for body in bodies:
-            self._namespace_seen(body)
-
-    def _namespace_seen(self, body: Body) -> None:
-        name = body["metadata"]["name"]
-        with self._changed:
-            self._cluster.namespace_labels[name] = {NAMESPACE_NAME: name, **body["metadata"].get("labels", {})}
-            self._wake_choosy()
-
-    def _namespace_gone(self, body: Body) -> None:
-        with self._changed:
-            self._cluster.namespace_labels.pop(body["metadata"]["name"], None)
-
-    # The loop
+        self._following.join()
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -217,8 +108,8 @@ class Scheduler:
         self._report_failure(pod, "Unschedulable", explain(nodes, reasons))
 
     def _failed(self, pod: SeenPod, error: Exception) -> None:
-        is_told = self._failures.get(pod.uid) == str(error)
-        self._failures[pod.uid] = str(error)
+        is_told = self._following.failures.get(pod.uid) == str(error)
+        self._following.failures[pod.uid] = str(error)
         log.log(logging.INFO if is_told else logging.WARNING, "scheduling %s failed: %s", pod.label, error)
         self._later(self._queue.defer, pod)
         self._report_failure(pod, "SchedulerError", str(error))
@@ -244,7 +135,7 @@ class Scheduler:
             except ExtenderError as error:
                 with self._changed:
                     self._cluster.take_back(pod.uid)
-                    self._wake_all()
+                    self._following.wake_all()
                 self._failed(pod, error)
                 return
             with self._changed:
@@ -293,8 +184,6 @@ class Scheduler:
         if pod.nominated_node != node:
             self._patch_status(pod, {"nominatedNodeName": node or None})
 
-    # What becomes known of it
-
     def _later(self, how: Callable[[str, float], None], pod: SeenPod) -> None:
         with self._changed:
             how(pod.uid, time.monotonic())
@@ -327,17 +216,3 @@ class Scheduler:
         meta = pod.view.metadata
         body = {"metadata": {"uid": meta.uid}, "status": status}
         self._kube.patch_lists(f"{pod_path(meta.namespace, meta.name)}/status", body)
-
-
-def _is_new_to_others(pod: SeenPod, known: SeenPod) -> bool:
-    """Tell whether a pod that has a node may mean something else to rules between pods than before."""
-    return (pod.node, pod.is_terminating, pod.view.labels) != (known.node, known.is_terminating, known.view.labels)
-
-
-def _read(read: Callable[[], T]) -> T | None:
-    """Return what `read` makes of an object, None (and a log entry) if it is not what it should be."""
-    try:
-        return read()
-    except UserError as error:
-        log.error("an object is left out: %s", error)
-        return None

@@ -4,8 +4,8 @@
                                  --defer->  back-off
 
 As in kube-scheduler: the highest Kubernetes priority first, then first come first served. A pod that failed waits for
-an event that could help it, and after its n-th failure at least `initial * 2^(n-1)` seconds, at most `longest`. An
-event that comes while a pod is in flight counts for it too. Times are seconds of any one clock; nothing reads it here.
+an event that could help it. Its n-th failure costs at least `initial * 2^(n-1)` seconds, at most `longest`. An event
+that comes while a pod is in flight counts for it too. Times are seconds of any one clock; nothing reads it here.
 """
 
 import heapq

@@ -10,9 +10,9 @@ import re
 
 from hived_extender.http.bodies import ClientGoneError, Receive, Scope, Send, TooLargeError, read_body
 from hived_lab.embedded.apiserver import statuses
-from hived_lab.embedded.apiserver.models import encode
-from hived_lab.embedded.apiserver.requests import JSON, Request
-from hived_lab.embedded.apiserver.rest import Response, Rest
+from hived_lab.embedded.apiserver.bodies import encode
+from hived_lab.embedded.apiserver.requests import JSON, Request, Response
+from hived_lab.embedded.apiserver.rest import Rest
 from hived_lab.embedded.apiserver.statuses import ApiError
 from hived_lab.embedded.apiserver.watching import Watch
 

@@ -1,4 +1,4 @@
-"""What clients ask before they ask for objects: versions, groups, resources, and the OpenAPI document.
+"""The answers that clients need before they ask for objects: versions, groups, resources, and OpenAPI.
 
 The OpenAPI document says which paths, verbs and parameters exist, which is what kubectl needs to send
 `fieldValidation`; it has no schemas of the objects.
@@ -6,13 +6,8 @@ The OpenAPI document says which paths, verbs and parameters exist, which is what
 
 from functools import cache
 
-from hived_lab.embedded.apiserver.models import Body
-from hived_lab.embedded.apiserver.resources import (
-    EVICTION_GROUP_VERSION,
-    RESOURCES,
-    VERBS,
-    ResourceType,
-)
+from hived_lab.embedded.apiserver.bodies import Body
+from hived_lab.embedded.apiserver.resources import EVICTION_GROUP_VERSION, RESOURCES, VERBS, ResourceType
 
 VERSION: Body = {
     "major": "1",
@@ -37,17 +32,9 @@ _UNSERVED_BUDGETS: Body = {
 _NAMED_VERBS = {"get": "get", "put": "update", "patch": "patch", "delete": "delete"}
 _COLLECTION_VERBS = {"get": "list", "post": "create", "delete": "deletecollection"}
 _LIST_PARAMETERS = (
-    "allowWatchBookmarks",
-    "continue",
-    "fieldSelector",
-    "labelSelector",
-    "limit",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "sendInitialEvents",
-    "timeoutSeconds",
-    "watch",
-)
+    "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
+    "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch",
+)  # fmt: skip
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 _DELETE_PARAMETERS = ("dryRun", "gracePeriodSeconds", "propagationPolicy")
 
@@ -164,7 +151,7 @@ def _operations(resource: ResourceType, verbs: dict[str, str]) -> Body:
 
 def _operation(resource: ResourceType, method: str, action: str) -> Body:
     names = {"list": _LIST_PARAMETERS, "get": (), "delete": _DELETE_PARAMETERS, "deletecollection": _DELETE_PARAMETERS}
-    operation: Body = {
+    return {
         "operationId": f"{action}{resource.kind}{resource.group.partition('.')[0]}{resource.version}",
         "parameters": [
             {"name": name, "in": "query", "schema": {"type": "string"}} for name in names.get(action, _WRITE_PARAMETERS)
@@ -177,4 +164,3 @@ def _operation(resource: ResourceType, method: str, action: str) -> Body:
             "kind": resource.kind,
         },
     }
-    return operation

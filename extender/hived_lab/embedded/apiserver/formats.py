@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from hived_lab.embedded.apiserver import statuses, tables
-from hived_lab.embedded.apiserver.models import Body, encode
+from hived_lab.embedded.apiserver.bodies import Body, encode
 from hived_lab.embedded.apiserver.requests import Request
 from hived_lab.embedded.apiserver.resources import ResourceType
 from hived_lab.embedded.apiserver.store import Change, ChangeType, Key, Revision, watch_frame

@@ -1,4 +1,4 @@
-"""What each kind demands: defaults, rules, selectable fields, and how it is deleted. Pods have a file of their own."""
+"""The rules of each kind: defaults, validation, selectable fields, deletion. Pods have a file of their own."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
 from hived_lab.embedded.apiserver import models
-from hived_lab.embedded.apiserver.models import Body, KubeObject
+from hived_lab.embedded.apiserver.bodies import Body
+from hived_lab.embedded.apiserver.models import KubeObject
 from hived_lab.embedded.apiserver.statuses import Cause
 from hived_lab.embedded.apiserver.store import Revision
 
@@ -62,11 +63,10 @@ def set_condition(status: Body, condition: Body) -> Body:
 class Strategy:
     """The rules of a kind that has none of its own; subclasses say what differs."""
 
-    field_names: frozenset[str] = frozenset({"metadata.name", "metadata.namespace"})
     has_label_name = False
 
     def fields(self, view: KubeObject) -> dict[str, str]:
-        """Return what field selectors see."""
+        """Return the fields that selectors see, the same ones for every object of the kind."""
         return {"metadata.name": view.metadata.name, "metadata.namespace": view.metadata.namespace}
 
     def default(self, body: Body) -> Body:
@@ -105,8 +105,6 @@ class StatusStrategy(Strategy):
 class NodeStrategy(StatusStrategy):
     """Nodes: created with their status, as kubelets do, and scheduled upon by it."""
 
-    field_names = Strategy.field_names | {"spec.unschedulable"}
-
     def fields(self, view: KubeObject) -> dict[str, str]:
         node = cast(models.Node, view)
         return {**super().fields(view), "spec.unschedulable": "true" if node.spec.unschedulable else "false"}
@@ -133,7 +131,6 @@ class NodeStrategy(StatusStrategy):
 class NamespaceStrategy(StatusStrategy):
     """Namespaces: Active from the start."""
 
-    field_names = Strategy.field_names | {"status.phase"}
     has_label_name = True
 
     def fields(self, view: KubeObject) -> dict[str, str]:
@@ -145,20 +142,6 @@ class NamespaceStrategy(StatusStrategy):
 
 class EventStrategy(Strategy):
     """Events: found by the object that they are about, in whose namespace they live."""
-
-    field_names = Strategy.field_names | {
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    }
 
     def fields(self, view: KubeObject) -> dict[str, str]:
         event = cast(models.Event, view)

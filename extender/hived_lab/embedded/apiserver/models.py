@@ -4,17 +4,13 @@ An object is kept as the JSON it was sent as, with all its fields. Converting it
 field that some code reads, so that nothing behind the door has to; fields that nobody reads are kept and ignored.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from hived_extender.kube_rules.demands import AffinitySpec, SpreadSpec
-from hived_lab.embedded.apiserver.statuses import bad_request
 
-Body = dict[str, Any]
 Quantity = str | int | float
-
-MAX_DEPTH = 64
 
 
 class Model(msgspec.Struct, rename="camel", kw_only=True):
@@ -31,7 +27,7 @@ class OwnerReference(Model):
 
 
 class ObjectMeta(Model):
-    """What all objects have."""
+    """The metadata of every object."""
 
     name: str = ""
     generate_name: str = ""
@@ -48,7 +44,7 @@ class ObjectMeta(Model):
 
 
 class KubeObject(Model):
-    """What every kind has; the concrete kinds add the rest."""
+    """The fields of every kind; the concrete kinds add the rest."""
 
     api_version: str = ""
     kind: str = ""
@@ -66,7 +62,7 @@ class Condition(Model):
 
 
 class ResourceRequirements(Model):
-    """What a container asks for."""
+    """The resources of a container."""
 
     limits: dict[str, Quantity] = {}
     requests: dict[str, Quantity] = {}
@@ -122,7 +118,7 @@ class SchedulingGroup(Model):
 
 
 class PodSpec(Model):
-    """What a pod shall be."""
+    """The pod as it was asked for."""
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -205,7 +201,7 @@ class Taint(Model):
 
 
 class NodeSpec(Model):
-    """What is wanted of a node."""
+    """The node as it was asked for."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
@@ -228,7 +224,7 @@ class NodeInfo(Model):
 
 
 class NodeStatus(Model):
-    """What a node reports."""
+    """The status that a node reports."""
 
     conditions: list[Condition] = []
     capacity: dict[str, Quantity] = {}
@@ -257,7 +253,7 @@ class ObjectReference(Model):
 
 
 class EventSource(Model):
-    """Who wrote an event."""
+    """The writer of an event."""
 
     component: str = ""
     host: str = ""
@@ -287,7 +283,7 @@ class Event(KubeObject):
 
 
 class LeaseSpec(Model):
-    """Who holds a lease, and until when."""
+    """The holder of a lease, and its times."""
 
     holder_identity: str = ""
     lease_duration_seconds: int | None = None
@@ -392,50 +388,3 @@ class Eviction(KubeObject):
     """policy/v1 Eviction: sent to delete a pod politely, never stored."""
 
     delete_options: DeleteOptions = msgspec.field(default_factory=DeleteOptions)
-
-
-View = TypeVar("View", bound=Model)
-
-
-def decode(text: bytes) -> Any:
-    """Return the JSON value in `text`; ApiError (400) if it is not JSON or nests deeper than MAX_DEPTH."""
-    try:
-        value = msgspec.json.decode(text)
-    except (ValueError, RecursionError) as error:
-        raise bad_request(f"the body is not valid JSON: {error}") from error
-    if _is_deeper_than(value, MAX_DEPTH):
-        raise bad_request(f"the body nests deeper than {MAX_DEPTH} levels")
-    return value
-
-
-def encode(value: Any) -> bytes:
-    """Return `value` as JSON; ApiError (400) if it holds a number that JSON clients could not read back."""
-    try:
-        return msgspec.json.encode(value)
-    except (OverflowError, UnicodeEncodeError, msgspec.MsgspecError) as error:
-        raise bad_request(f"the object cannot be stored: {error}") from error
-
-
-def view_of(body: Any, model: type[View]) -> View:
-    """Return `body` as a `model`; ApiError (400) naming the first field of a wrong type."""
-    try:
-        return msgspec.convert(body, model)
-    except msgspec.ValidationError as error:
-        raise bad_request(f"the object cannot be read as {model.__name__}: {error}") from error
-
-
-def without_nulls(value: Any) -> Any:
-    """Return a copy of `value` without null members: to Kubernetes null and absent are the same."""
-    if isinstance(value, dict):
-        return {key: without_nulls(member) for key, member in value.items() if member is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    return value
-
-
-def _is_deeper_than(value: Any, depth: int) -> bool:
-    if isinstance(value, dict):
-        return depth == 0 or any(_is_deeper_than(member, depth - 1) for member in value.values())
-    if isinstance(value, list):
-        return depth == 0 or any(_is_deeper_than(item, depth - 1) for item in value)
-    return False

@@ -14,7 +14,7 @@ from hived_extender.pods.proofs import PROOF
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.service.writes.binding import RETRY_ANNOTATION
 from hived_lab.embedded.apiserver import statuses
-from hived_lab.embedded.apiserver.models import Body
+from hived_lab.embedded.apiserver.bodies import Body
 
 WRITTEN_BY_HIVED = (
     BIND_INFO,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from hived_lab.embedded.apiserver import models
+from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import (
     Lookup,
     StatusStrategy,
@@ -11,7 +12,7 @@ from hived_lab.embedded.apiserver.kinds import (
     set_condition,
     with_text_quantities,
 )
-from hived_lab.embedded.apiserver.models import Body, KubeObject
+from hived_lab.embedded.apiserver.models import KubeObject
 from hived_lab.embedded.apiserver.statuses import Cause, conflict, forbidden
 from hived_lab.embedded.apiserver.store import Revision
 from hived_lab.embedded.apiserver.validation import is_dns_label
@@ -35,16 +36,6 @@ _MUTABLE_SPEC_FIELDS = ("activeDeadlineSeconds", "tolerations", "schedulingGates
 
 class PodStrategy(StatusStrategy):
     """Pods: defaults, admission by priority class, a spec that hardly changes, graceful deletion."""
-
-    field_names = StatusStrategy.field_names | {
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "status.phase",
-        "status.podIP",
-        "status.nominatedNodeName",
-    }
 
     def fields(self, view: KubeObject) -> dict[str, str]:
         pod = cast(models.Pod, view)
@@ -115,8 +106,8 @@ def _fixed_part(spec: Body) -> Body:
 def bound(revision: Revision, binding: models.Binding) -> Body:
     """Return the pod bound to the node of `binding`, which also hands over its annotations and labels.
 
-    Raises ApiError (409) if the pod already has a node (even that one), is being deleted, has a scheduling gate, or is
-    another pod, or another version of it, than the binding means.
+    Raises ApiError (409) if the pod already has a node (even that one), is being deleted, or has a scheduling gate. It
+    is raised as well if the binding is for another pod or version.
     """
     pod, name = cast(models.Pod, revision.view), revision.key.name
     if binding.metadata.uid and binding.metadata.uid != pod.metadata.uid:

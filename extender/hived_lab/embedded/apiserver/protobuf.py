@@ -3,8 +3,8 @@
 `kubectl create namespace|configmap|priorityclass` and the evictions of `kubectl drain` do not fall back to JSON. Only
 these kinds can be read; answers are always JSON, which those commands accept.
 
-A body is the magic number, then an envelope `Unknown {typeMeta = 1 {apiVersion = 1, kind = 2}, raw = 2}` whose `raw`
-holds the object. A field outside the tables below is refused, never dropped.
+A body is the magic number, then an envelope `Unknown {typeMeta = 1 {apiVersion = 1, kind = 2}, raw = 2}`. Its `raw`
+is the object. A field outside the tables below is refused, never dropped.
 """
 
 import base64
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from hived_lab.embedded.apiserver.models import Body
+from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.statuses import ApiError, bad_request, unsupported_media_type
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"

@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from hived_lab.embedded.apiserver import models, pods, statuses
+from hived_lab.embedded.apiserver.bodies import Body, view_of
 from hived_lab.embedded.apiserver.kinds import PERMANENT_NAMESPACES, SYSTEM_PRIORITY_CLASSES, timestamp
-from hived_lab.embedded.apiserver.models import Body, DeleteOptions, view_of
+from hived_lab.embedded.apiserver.models import DeleteOptions
 from hived_lab.embedded.apiserver.resources import (
     CORE_EVENTS,
     NAMESPACES,

@@ -1,11 +1,11 @@
-"""Reading a request: its path, parameters and media types."""
+"""A request, read: its path, parameters, media types and the object in it; and the form of an answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote
 
 from hived_lab.embedded.apiserver import models, protobuf, statuses
-from hived_lab.embedded.apiserver.models import Body, decode, view_of, without_nulls
+from hived_lab.embedded.apiserver.bodies import Body, decode, view_of, without_nulls
 from hived_lab.embedded.apiserver.resources import RESOURCES, ResourceType
 from hived_lab.embedded.apiserver.statuses import Cause
 
@@ -13,6 +13,16 @@ JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _JSON_TYPES = (JSON, "application/*", "*/*")
 _PROPAGATION_POLICIES = ("", "Background", "Foreground", "Orphan")
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One whole HTTP answer."""
+
+    code: int
+    content: bytes
+    content_type: str = JSON
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +101,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names; `namespace` is None for all namespaces, `name` empty for the collection."""
+    """The target of a path; `namespace` is None for all namespaces, `name` empty for the collection."""
 
     resource: ResourceType
     namespace: str | None
@@ -145,6 +155,38 @@ def require_kind(body: Body, api_version: str, kind: str) -> None:
         if given != expected:
             message = f"the {field_name} in the data ({given}) does not match the expected {field_name} ({expected})"
             raise statuses.bad_request(message)
+
+
+def read_resource(request: Request, resource: ResourceType) -> Body:
+    """Return the object in the body as it is stored; ApiError: 400 if it is none of this kind, 415."""
+    body = read_body(request)
+    require_kind(body, resource.api_version, resource.kind)
+    body = resource.wire.from_wire(body) if resource.wire else body
+    view_of(body, resource.view)
+    return body
+
+
+def in_namespace(target: Target, body: Body) -> Body:
+    """Return an object with the namespace of the path; ApiError (400) if it names another one."""
+    meta = body.get("metadata", {})
+    if not target.resource.is_namespaced:
+        return body
+    given = meta.get("namespace") or target.namespace
+    if given != target.namespace:
+        raise statuses.bad_request(
+            f"the namespace of the object ({given}) is not that of the path ({target.namespace})"
+        )
+    return {**body, "metadata": {**meta, "namespace": target.namespace}}
+
+
+def named(target: Target, body: Body) -> Body:
+    """Return an object with the namespace of the path; ApiError (400) if that or its name is another one."""
+    view_of(body, target.resource.view)
+    body = in_namespace(target, body)
+    meta = body.get("metadata", {})
+    if meta.get("name", target.name) != target.name:
+        raise statuses.bad_request(f"the name of the object ({meta['name']}) is not that of the path ({target.name})")
+    return body
 
 
 def read_delete_options(request: Request) -> models.DeleteOptions:

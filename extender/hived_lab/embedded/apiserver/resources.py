@@ -1,9 +1,10 @@
 """The table of everything served: one row per resource, from which paths, discovery and OpenAPI follow."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hived_lab.embedded.apiserver import models, tables
+from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import (
     ConfigMapStrategy,
     EventStrategy,
@@ -14,7 +15,7 @@ from hived_lab.embedded.apiserver.kinds import (
     StatusStrategy,
     Strategy,
 )
-from hived_lab.embedded.apiserver.models import Body, KubeObject
+from hived_lab.embedded.apiserver.models import KubeObject
 from hived_lab.embedded.apiserver.pods import PodStrategy
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -78,8 +79,6 @@ class ResourceType:
         return self.storage or self.label
 
 
-_STATUS_VERBS = ("get", "patch", "update")
-
 # events.k8s.io/v1 name -> core/v1 name; everything else is the same in both.
 _EVENT_FIELDS = {
     "note": "message",
@@ -102,90 +101,43 @@ def _event_from_wire(body: Body) -> Body:
     return {**{_EVENT_FIELDS.get(key, key): value for key, value in body.items()}, "apiVersion": "v1"}
 
 
-_EVENT_STRATEGY = EventStrategy()
+def _status(kind: str, group: str = "", version: str = "v1") -> Subresource:
+    return Subresource("status", kind, ("get", "patch", "update"), group, version)
+
 
 NAMESPACES = ResourceType(
-    "",
-    "v1",
-    "namespaces",
-    "Namespace",
-    models.Namespace,
-    NamespaceStrategy(),
-    tables.NAMESPACE,
-    is_namespaced=False,
-    short_names=("ns",),
-    subresources=(Subresource("status", "Namespace", _STATUS_VERBS),),
-)
+    "", "v1", "namespaces", "Namespace", models.Namespace, NamespaceStrategy(), tables.NAMESPACE, is_namespaced=False,
+    short_names=("ns",), subresources=(_status("Namespace"),),
+)  # fmt: skip
 NODES = ResourceType(
-    "",
-    "v1",
-    "nodes",
-    "Node",
-    models.Node,
-    NodeStrategy(),
-    tables.NODE,
-    is_namespaced=False,
-    short_names=("no",),
-    subresources=(Subresource("status", "Node", _STATUS_VERBS),),
-)
+    "", "v1", "nodes", "Node", models.Node, NodeStrategy(), tables.NODE, is_namespaced=False, short_names=("no",),
+    subresources=(_status("Node"),),
+)  # fmt: skip
 PODS = ResourceType(
-    "",
-    "v1",
-    "pods",
-    "Pod",
-    models.Pod,
-    PodStrategy(),
-    tables.POD,
-    short_names=("po",),
-    categories=("all",),
+    "", "v1", "pods", "Pod", models.Pod, PodStrategy(), tables.POD, short_names=("po",), categories=("all",),
     subresources=(
-        Subresource("status", "Pod", _STATUS_VERBS),
+        _status("Pod"),
         Subresource("binding", "Binding", ("create",)),
         Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
         Subresource("log", "Pod", ("get",)),
     ),
-)
+)  # fmt: skip
 CONFIG_MAPS = ResourceType(
-    "",
-    "v1",
-    "configmaps",
-    "ConfigMap",
-    models.ConfigMap,
-    ConfigMapStrategy(),
-    tables.CONFIG_MAP,
-    short_names=("cm",),
+    "", "v1", "configmaps", "ConfigMap", models.ConfigMap, ConfigMapStrategy(), tables.CONFIG_MAP, short_names=("cm",)
 )
 CORE_EVENTS = ResourceType(
-    "", "v1", "events", "Event", models.Event, _EVENT_STRATEGY, tables.EVENT, short_names=("ev",), storage="events"
+    "", "v1", "events", "Event", models.Event, EventStrategy(), tables.EVENT, short_names=("ev",), storage="events"
 )
-EVENTS = ResourceType(
-    "events.k8s.io",
-    "v1",
-    "events",
-    "Event",
-    models.Event,
-    _EVENT_STRATEGY,
-    tables.EVENT,
-    short_names=("ev",),
-    storage="events",
-    wire=Wire(_event_to_wire, _event_from_wire),
-)
+EVENTS = replace(CORE_EVENTS, group="events.k8s.io", wire=Wire(_event_to_wire, _event_from_wire))
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease", models.Lease, LeaseStrategy(), tables.LEASE)
 PRIORITY_CLASSES = ResourceType(
-    "scheduling.k8s.io",
-    "v1",
-    "priorityclasses",
-    "PriorityClass",
-    models.PriorityClass,
-    PriorityClassStrategy(),
-    tables.PRIORITY_CLASS,
-    is_namespaced=False,
-    short_names=("pc",),
-)
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", models.PriorityClass, PriorityClassStrategy(),
+    tables.PRIORITY_CLASS, is_namespaced=False, short_names=("pc",),
+)  # fmt: skip
 
 
 def _gang_object(group: str, version: str, kind: str, view: type[KubeObject], printer: tables.Printer) -> ResourceType:
-    status = Subresource("status", kind, _STATUS_VERBS, group, version)
+    status = _status(kind, group, version)
     plural = f"{kind.lower()}s"
     return ResourceType(group, version, plural, kind, view, StatusStrategy(), printer, subresources=(status,))
 

@@ -99,7 +99,7 @@ class ApiServer:
     def call(self, work: Callable[[], Result]) -> Result:
         """Run `work` on the server's event loop, from another thread, and return what it returns.
 
-        The registry may only be used there. What `work` raises is raised here.
+        The registry may only be used there. An exception of `work` is raised here.
         """
         done: Future[Result] = Future()
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from hived_lab.embedded.apiserver.models import Body, KubeObject, encode
+from hived_lab.embedded.apiserver.bodies import Body, encode
+from hived_lab.embedded.apiserver.models import KubeObject
 from hived_lab.embedded.apiserver.statuses import expired
 
 DEFAULT_HISTORY_LIMIT = 2_000
@@ -41,7 +42,7 @@ class Revision:
 
 
 class ChangeType(Enum):
-    """What happened to an object."""
+    """The kinds of changes."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"

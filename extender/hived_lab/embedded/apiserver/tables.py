@@ -1,4 +1,4 @@
-"""What `kubectl get` prints: objects as rows of a `Table`, with the columns of the real API server."""
+"""The tables of `kubectl get`: objects as rows of a `Table`, with the columns of the real API server."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -7,26 +7,17 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from hived_lab.embedded.apiserver import models
-from hived_lab.embedded.apiserver.models import Body, KubeObject
+from hived_lab.embedded.apiserver.bodies import Body
+from hived_lab.embedded.apiserver.models import KubeObject
 
 Cells = list[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column; those of a priority above 0 are printed with `-o wide` only."""
-
-    name: str
-    type: str = "string"
-    priority: int = 0
-    format: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Printer:
     """The columns of one kind and how to fill them from a view."""
 
-    columns: tuple[Column, ...]
+    columns: list[Body]
     cells: Callable[[Any], Cells]
 
 
@@ -39,16 +30,7 @@ def table(printer: Printer, objects: Iterable[tuple[KubeObject, Body]], include:
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
-        "columnDefinitions": [
-            {
-                "name": column.name,
-                "type": column.type,
-                "format": column.format,
-                "description": column.name,
-                "priority": column.priority,
-            }
-            for column in printer.columns
-        ],
+        "columnDefinitions": printer.columns,
         "rows": [_row(printer, view, body, include) for view, body in objects],
     }
 
@@ -101,10 +83,6 @@ def duration(seconds: float) -> str:
 
 def _two(major: int, major_unit: str, minor: int, minor_unit: str) -> str:
     return f"{major}{major_unit}" + (f"{minor}{minor_unit}" if minor else "")
-
-
-_NAME = Column("Name", format="name")
-_AGE = Column("Age")
 
 
 def _or_none(text: str) -> str:
@@ -229,78 +207,40 @@ def _namespace_cells(view: KubeObject) -> Cells:
     return [namespace.metadata.name, namespace.status.phase, age(namespace.metadata.creation_timestamp)]
 
 
-POD = Printer(
-    (
-        _NAME,
-        Column("Ready"),
-        Column("Status"),
-        Column("Restarts"),
-        _AGE,
-        Column("IP", priority=1),
-        Column("Node", priority=1),
-        Column("Nominated Node", priority=1),
-        Column("Readiness Gates", priority=1),
-    ),
-    _pod_cells,
-)
+def _columns(plain: str, wide: str = "") -> list[Body]:
+    """Columns from their names, each with its type after a colon if that is no string; `wide` ones are for -o wide."""
+    columns: list[Body] = []
+    for priority, names in enumerate((plain, wide)):
+        for text in filter(None, names.split(", ")):
+            name, _, kind = text.partition(":")
+            form = "name" if name == "Name" else ""
+            column = {"name": name, "type": kind or "string", "format": form, "description": name, "priority": priority}
+            columns.append(column)
+    return columns
+
+
+POD = Printer(_columns("Name, Ready, Status, Restarts, Age", "IP, Node, Nominated Node, Readiness Gates"), _pod_cells)
 NODE = Printer(
-    (
-        _NAME,
-        Column("Status"),
-        Column("Roles"),
-        _AGE,
-        Column("Version"),
-        Column("Internal-IP", priority=1),
-        Column("External-IP", priority=1),
-        Column("OS-Image", priority=1),
-        Column("Kernel-Version", priority=1),
-        Column("Container-Runtime", priority=1),
+    _columns(
+        "Name, Status, Roles, Age, Version", "Internal-IP, External-IP, OS-Image, Kernel-Version, Container-Runtime"
     ),
     _node_cells,
 )
 EVENT = Printer(
-    (
-        Column("Last Seen"),
-        Column("Type"),
-        Column("Reason"),
-        Column("Object"),
-        Column("Message"),
-        Column("Subobject", priority=1),
-        Column("Source", priority=1),
-        Column("First Seen", priority=1),
-        Column("Count", "integer", 1),
-        Column("Name", priority=1, format="name"),
-    ),
+    _columns("Last Seen, Type, Reason, Object, Message", "Subobject, Source, First Seen, Count:integer, Name"),
     _event_cells,
 )
-LEASE = Printer((_NAME, Column("Holder"), _AGE), _lease_cells)
-CONFIG_MAP = Printer((_NAME, Column("Data", "integer"), _AGE), _config_map_cells)
+LEASE = Printer(_columns("Name, Holder, Age"), _lease_cells)
+CONFIG_MAP = Printer(_columns("Name, Data:integer, Age"), _config_map_cells)
 PRIORITY_CLASS = Printer(
-    (_NAME, Column("Value", "integer"), Column("Global-Default", "boolean"), _AGE, Column("PreemptionPolicy")),
-    _priority_class_cells,
+    _columns("Name, Value:integer, Global-Default:boolean, Age, PreemptionPolicy"), _priority_class_cells
 )
 POD_GROUP = Printer(
-    (
-        _NAME,
-        Column("Phase"),
-        Column("MinMember", "integer"),
-        Column("Running", "integer"),
-        Column("Succeeded", "integer"),
-        Column("Failed", "integer"),
-        _AGE,
-    ),
+    _columns("Name, Phase, MinMember:integer, Running:integer, Succeeded:integer, Failed:integer, Age"),
     _pod_group_cells,
 )
 VOLCANO_POD_GROUP = Printer(
-    (
-        _NAME,
-        Column("Status"),
-        Column("minMember", "integer"),
-        Column("Runnings", "integer"),
-        _AGE,
-        Column("Queue", priority=1),
-    ),
-    _volcano_group_cells,
+    _columns("Name, Status, minMember:integer, Runnings:integer, Age", "Queue"), _volcano_group_cells
 )
-PLAIN = Printer((_NAME, _AGE), _plain_cells)
-NAMESPACE = Printer((_NAME, Column("Status"), _AGE), _namespace_cells)
+PLAIN = Printer(_columns("Name, Age"), _plain_cells)
+NAMESPACE = Printer(_columns("Name, Status, Age"), _namespace_cells)

@@ -7,7 +7,8 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from hived_lab.embedded.apiserver import models
-from hived_lab.embedded.apiserver.models import Body, Model, ObjectMeta
+from hived_lab.embedded.apiserver.bodies import Body
+from hived_lab.embedded.apiserver.models import Model, ObjectMeta
 from hived_lab.embedded.apiserver.statuses import Cause
 
 MAX_ANNOTATION_BYTES = 256 * 1024

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from hived_lab.embedded.apiserver.models import encode
+from hived_lab.embedded.apiserver.bodies import encode
 from hived_lab.embedded.apiserver.statuses import ApiError
 from hived_lab.embedded.apiserver.store import Change, ChangeType, Collection, Revision, watch_frame
 

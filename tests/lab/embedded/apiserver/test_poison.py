@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hived_lab.embedded.apiserver.registry import Registry
-from hived_lab.embedded.apiserver.requests import TABLE, Request
+from hived_lab.embedded.apiserver.requests import TABLE, Request, Response
 from hived_lab.embedded.apiserver.resources import PODS, RESOURCES, ResourceType
-from hived_lab.embedded.apiserver.rest import Response, Rest
+from hived_lab.embedded.apiserver.rest import Rest
 from hived_lab.embedded.apiserver.store import Store
 from tests.lab.embedded.helpers import PATIENCE_S, Http, binding, pod
 from tests.property.examples import examples

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from hived_lab.embedded.apiserver import tables
-from hived_lab.embedded.apiserver.models import Node, Pod, view_of
+from hived_lab.embedded.apiserver.bodies import view_of
+from hived_lab.embedded.apiserver.models import Node, Pod
 
 
 @pytest.mark.parametrize(
