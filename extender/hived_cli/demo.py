@@ -31,18 +31,14 @@ STORIES = ("lab", "dialects")
 @click.option("--list", "is_list", is_flag=True, help="List the experiments and run none.")
 @click.option("--keep", is_flag=True, help="Keep the last cluster up for exploration until Ctrl-C.")
 @click.option(
-    "--from",
-    "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    "--from", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of experiments.  [default: those that come with hived]",
-)
+)  # fmt: skip
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="Write the cluster's log to this file.")
 @click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "table", "json"]),
+    "-o", "--output", type=click.Choice(["text", "table", "json"]),
     help="Form of the answer.  [default: text for the lab, table for dialects]",
-)
+)  # fmt: skip
 def command(
     *,
     story: str,

@@ -34,11 +34,9 @@ LEFT_OVER = """\
 @click.option("-n", "--namespace", default=NAMESPACE, show_default=True, help="Namespace; is created.")
 @click.option("--image", default="", help="hived's image, with tag or digest.  [default: hived of this version]")
 @click.option(
-    "--kube-scheduler-image",
-    "scheduler_image",
-    default="",
+    "--kube-scheduler-image", "scheduler_image", default="",
     help="Take the version of your cluster.  [default: of config/deploy]",
-)
+)  # fmt: skip
 @click.option("--replicas", type=click.IntRange(1, 9), help="Of hived.  [default: the overlay's]")
 @click.option(
     "--scheduler-name", "scheduler_names", multiple=True, metavar="NAME",

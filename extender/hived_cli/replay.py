@@ -22,27 +22,19 @@ PROGRESS_INTERVAL_S = 2.0
     "scenarios", metavar="SCENARIO...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path)
 )
 @click.option(
-    "--configs",
-    required=True,
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    "--configs", required=True, metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of the configurations that the scenarios name.",
-)
+)  # fmt: skip
 @click.option(
-    "--out",
-    required=True,
-    metavar="PATH",
-    type=click.Path(path_type=Path),
+    "--out", required=True, metavar="PATH", type=click.Path(path_type=Path),
     help="The trace; a folder, made if missing, if there are several scenarios.",
-)
+)  # fmt: skip
 @click.option("--check", is_flag=True, help="Check every invariant of the core after each operation.")
 @click.option(
-    "--state",
-    type=click.Choice([detail.value for detail in StateDetail]),
-    default=StateDetail.FULL.value,
+    "--state", type=click.Choice([detail.value for detail in StateDetail]), default=StateDetail.FULL.value,
     show_default=True,
     help="How much state a record carries: what changed, only hashes, or nothing.",
-)
+)  # fmt: skip
 def command(scenarios: tuple[Path, ...], configs: Path, out: Path, check: bool, state: str) -> None:
     """Feed a log of operations to the scheduler core and write one record per operation.
 

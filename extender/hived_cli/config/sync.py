@@ -26,27 +26,18 @@ OUTDATED = 2
 
 @click.command(cls=AnsweringCommand)
 @click.option(
-    "-f",
-    "path",
-    metavar="FILE|DIR",
-    type=click.Path(path_type=Path, exists=True),
+    "-f", "path", metavar="FILE|DIR", type=click.Path(path_type=Path, exists=True),
     help="Change this file, instead of what is in force in the service.",
-)
+)  # fmt: skip
 @click.option(
-    "--max",
-    "limits",
-    metavar="TYPE=N",
-    multiple=True,
+    "--max", "limits", metavar="TYPE=N", multiple=True,
     help="Placeholders for nodes to come, until there are N places for nodes of a cell type.",
-)
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would change; exit code 2 if something would.")
 @click.option(
-    "--watch",
-    metavar="SECONDS",
-    type=click.FloatRange(min=1),
-    default=None,
+    "--watch", metavar="SECONDS", type=click.FloatRange(min=1), default=None,
     help="Stay, and look again so often; needs --yes.",
-)
+)  # fmt: skip
 @reads_machines
 @asks_service
 @pushes

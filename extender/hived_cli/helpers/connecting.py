@@ -17,16 +17,13 @@ from hived_extender.kube.client import KubeClient, KubeError
 
 _OPTIONS = (
     click.option(
-        "--kubeconfig",
-        envvar="KUBECONFIG",
-        show_envvar=True,
-        default="",
+        "--kubeconfig", envvar="KUBECONFIG", show_envvar=True, default="",
         help="How to reach the API server.  [default: ~/.kube/config, else the pod's own account]",
     ),
     click.option(
         "--api-server", envvar="KUBE_APISERVER_ADDRESS", show_envvar=True, default="", help="Address of the API server."
     ),
-)
+)  # fmt: skip
 
 
 def asks_api_server(function: Callable[..., None]) -> Callable[..., None]:
@@ -64,11 +61,7 @@ def _file_option(name: str, help_text: str) -> Callable[[Callable[..., Any]], Ca
 
 SERVICE_OPTIONS = (
     click.option(
-        "--server",
-        envvar="HIVED_SERVER",
-        default=inspection.DEFAULT_SERVER,
-        show_default=True,
-        show_envvar=True,
+        "--server", envvar="HIVED_SERVER", default=inspection.DEFAULT_SERVER, show_default=True, show_envvar=True,
         help="Address of the service.",
     ),
     click.option(
