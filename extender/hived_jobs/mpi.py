@@ -113,10 +113,7 @@ def _with_ssh(
             "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": "-o ConnectionAttempts=10",
             "I_MPI_PERHOST": str(slots),
         },
-        "MPICH": {
-            "HYDRA_HOST_FILE": f"{_MPI_FOLDER}/hostfile",
-            "HYDRA_LAUNCH_EXTRA_ARGS": "-o ConnectionAttempts=10",
-        },
+        "MPICH": {"HYDRA_HOST_FILE": f"{_MPI_FOLDER}/hostfile", "HYDRA_LAUNCH_EXTRA_ARGS": "-o ConnectionAttempts=10"},
     }[kind]
     items = [
         {"key": "ssh-privatekey", "path": "id_rsa"},

@@ -64,19 +64,10 @@ def pod_name(job: Job, role: Role, index: int) -> str:
 
 
 def _pod(
-    job: Job,
-    spec: Section,
-    role: Role,
-    index: int,
-    roles: Sequence[Role],
-    plugins: Plugins,
-    volumes: Mapping[str, str],
+    job: Job, spec: Section, role: Role, index: int, roles: Sequence[Role], plugins: Plugins, volumes: Mapping[str, str]
 ) -> PlannedPod:
     said = {"volcano.sh/job-name": job.name, "volcano.sh/task-spec": role.name, "volcano.sh/task-index": str(index)}
-    labels = said | {
-        "volcano.sh/job-namespace": job.namespace,
-        "volcano.sh/queue-name": spec.text("queue", "default"),
-    }
+    labels = said | {"volcano.sh/job-namespace": job.namespace, "volcano.sh/queue-name": spec.text("queue", "default")}
     pod = job.pod(role, pod_name(job, role, index), labels, said)
     for path, claim in volumes.items():
         mount(pod.manifest["spec"], f"{claim}-volume", path, {"persistentVolumeClaim": {"claimName": claim}})

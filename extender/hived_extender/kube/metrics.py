@@ -54,9 +54,7 @@ class Metrics:
             "hived_binds", "Bindings written to the API server, by origin and outcome.", ["origin", "outcome"]
         )
         self.evictions = counter(
-            "hived_evictions",
-            "Victims of a preemption, by what became of an attempt to make them leave.",
-            ["outcome"],
+            "hived_evictions", "Victims of a preemption, by what became of an attempt to make them leave.", ["outcome"]
         )
         self.forced_bindings = counter("hived_forced_bindings", "Pods that were bound without kube-scheduler.")
         self.refused_places = counter(

@@ -44,10 +44,7 @@ OLD_SPELLINGS = {
     "physicalGpuIndices": "physicalLeafCellIndices",
 }
 _INTEGERS = frozenset({"priority", "leafCellNumber", "podNumber", "leafCellIsolation", "physicalLeafCellIndices"})
-_FLAGS = {
-    **dict.fromkeys(("y", "yes", "true", "on"), True),
-    **dict.fromkeys(("n", "no", "false", "off"), False),
-}
+_FLAGS = {**dict.fromkeys(("y", "yes", "true", "on"), True), **dict.fromkeys(("n", "no", "false", "off"), False)}
 _FLAG_KEYS = frozenset({"gangReleaseEnable", "lazyPreemptionEnable", "ignoreK8sSuggestedNodes", "elastic"})
 
 

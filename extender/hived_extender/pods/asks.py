@@ -152,9 +152,7 @@ class Resolver:
         topology = description.job_part.topology if description and description.job_part else ""
         job_cell = self._levels.get(topology, topology)
         asked = Resources(
-            device_count,
-            min(requested(pod, "cpu"), MAX_COUNT),
-            min(requested(pod, "memory") / 2**20, MAX_COUNT),
+            device_count, min(requested(pod, "cpu"), MAX_COUNT), min(requested(pod, "memory") / 2**20, MAX_COUNT)
         )
         leaf_cell_count = min(skus_needed(asked, sku(self._cluster, cells.leaf_types)), MAX_COUNT)
         return Ask(

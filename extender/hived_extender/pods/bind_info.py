@@ -66,10 +66,7 @@ def bind_annotations(info: BindInfo) -> dict[str, str]:
     wire = _BindInfo(
         info.node, list(info.leaf_cell_indices), info.cell_chain, _encode_members(_ByIdentity(info.members))
     )
-    return {
-        LEAF_CELL_ISOLATION: isolation_text(info),
-        BIND_INFO: _encoder.encode(wire).decode(),
-    }
+    return {LEAF_CELL_ISOLATION: isolation_text(info), BIND_INFO: _encoder.encode(wire).decode()}
 
 
 def isolation_text(info: BindInfo) -> str:

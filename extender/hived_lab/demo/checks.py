@@ -66,12 +66,7 @@ def _job_failures(job: str, expected: JobState, observer: Observer, moment: Mome
 
 
 def _count_failures(job: str, expected: JobState, pods: list[PodHistory]) -> Iterator[str]:
-    counts = {
-        RUNNING: expected.running,
-        WAITING: expected.waiting,
-        DONE: expected.done,
-        EVICTED: expected.evicted,
-    }
+    counts = {RUNNING: expected.running, WAITING: expected.waiting, DONE: expected.done, EVICTED: expected.evicted}
     for state, count in counts.items():
         found = sum(pod.state == state for pod in pods)
         if count is not None and found != count:

@@ -92,13 +92,7 @@ class _Run:
     """One experiment under way."""
 
     def __init__(
-        self,
-        loaded: Loaded,
-        report: Report,
-        cluster: Cluster,
-        patience: float,
-        observer: Observer,
-        workload: Workload,
+        self, loaded: Loaded, report: Report, cluster: Cluster, patience: float, observer: Observer, workload: Workload
     ) -> None:
         self.checks: list[Check] = []
         self._folder = loaded.folder

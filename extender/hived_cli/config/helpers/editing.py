@@ -38,13 +38,7 @@ def edits(function: Callable[..., Edit]) -> Callable[..., None]:
     """Make a command of a function that says what to edit: it shows what that does, asks, and does it."""
 
     @wraps(function)
-    def run(
-        inspector: Inspector,
-        path: Path | None,
-        dry_run: bool,
-        pushing: PushOptions,
-        **arguments: Any,
-    ) -> None:
+    def run(inspector: Inspector, path: Path | None, dry_run: bool, pushing: PushOptions, **arguments: Any) -> None:
         edit = function(**arguments)
         if path is not None:
             if pushing.message or pushing.cluster_id or pushing.allow_downgrade:

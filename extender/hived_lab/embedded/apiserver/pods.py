@@ -5,13 +5,7 @@ from typing import Any, cast
 
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
-from hived_lab.embedded.apiserver.kinds import (
-    Lookup,
-    StatusStrategy,
-    is_quantity,
-    set_condition,
-    with_text_quantities,
-)
+from hived_lab.embedded.apiserver.kinds import Lookup, StatusStrategy, is_quantity, set_condition, with_text_quantities
 from hived_lab.embedded.apiserver.models import KubeObject
 from hived_lab.embedded.apiserver.statuses import Cause, conflict, forbidden
 from hived_lab.embedded.apiserver.store import Revision
@@ -129,12 +123,7 @@ def bound(revision: Revision, binding: models.Binding) -> Body:
         if given:
             metadata[field] = {**metadata.get(field, {}), **given}
     status = set_condition(body.get("status", {}), {"type": "PodScheduled", "status": "True"})
-    return {
-        **body,
-        "metadata": metadata,
-        "spec": {**body["spec"], "nodeName": binding.target.name},
-        "status": status,
-    }
+    return {**body, "metadata": metadata, "spec": {**body["spec"], "nodeName": binding.target.name}, "status": status}
 
 
 def marked_for_eviction(body: Body) -> Body:
