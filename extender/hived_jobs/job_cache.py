@@ -13,6 +13,7 @@ from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.versions import is_older
 from hived_extender.kube.watch import Reflector, Resource
+from hived_extender.pods.wire import PodMetadata
 from hived_jobs.policies import TaskPod
 from hived_jobs.records import KIND, Record, parse_record
 from hived_jobs.roles import JOB
@@ -43,23 +44,10 @@ class _Status(msgspec.Struct, rename="camel"):
     container_statuses: list[_ContainerStatus] | None = None
 
 
-class _Owner(msgspec.Struct):
-    uid: str = ""
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str
-    uid: str
-    labels: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
-    owner_references: list[_Owner] | None = None
-
-
 class JobPod(msgspec.Struct):
     """A pod, as far as its job is concerned."""
 
-    metadata: _Metadata
+    metadata: PodMetadata
     status: _Status | None = None
 
 
@@ -249,7 +237,7 @@ def read_pod(kube: KubeClient, record: Record, name: str) -> TaskPod | None:
 
 def belongs(pod: JobPod, record: Record) -> bool:
     """Whether a pod was made for this very job, not for an earlier one of its name, nor by others."""
-    return any(owner.uid == record.uid for owner in pod.metadata.owner_references or ())
+    return any(owner.uid == record.uid for owner in pod.metadata.owners or ())
 
 
 def as_seen(pod: JobPod) -> TaskPod:

@@ -252,19 +252,19 @@ class _Template(msgspec.Struct):
     metadata: _TemplateMetadata | None = None
 
 
-def read_role(section: Section, name: str, replicas: int | None = 1, template: str = "template", **more: Any) -> Role:
+def read_role(section: Section, name: str, replicas: int | None = 1, **more: Any) -> Role:
     """A role from where its template stands, as many pods as `replicas` says there, else the number given.
 
     Raises UserError if the template has no containers.
     """
-    plain = section.plain(template)
+    plain = section.plain("template")
     try:
         spec = msgspec.convert(plain, _Template).spec
     except msgspec.ValidationError as error:
-        raise section.refuse(template, f"expected a pod template: {error}") from error
+        raise section.refuse("template", f"expected a pod template: {error}") from error
     scheduler = spec.scheduler_name
     if scheduler in _OTHER_SCHEDULERS:
-        section.warn(template, f"schedulerName {scheduler} would not be served by hived; another one takes its place")
+        section.warn("template", f"schedulerName {scheduler} would not be served by hived; another one takes its place")
     count = section.whole("replicas", replicas, maximum=MAX_PODS) if replicas is not None else 1
     return Role(_label(name), count, plain, section, **more)
 
@@ -329,12 +329,11 @@ def add_env(spec: Manifest, env: Mapping[str, Any], containers: str = "") -> Non
                 known.append({"name": name, **(value if isinstance(value, dict) else {"value": str(value)})})
 
 
-def mount(spec: Manifest, name: str, path: str, source: Mapping[str, Any], is_read_only: bool = False) -> None:
+def mount(spec: Manifest, name: str, path: str, source: Mapping[str, Any]) -> None:
     """Add a volume and mount it in every container."""
     spec["volumes"] = [*(spec.get("volumes") or ()), {"name": name, **source}]
     for container in [*spec["containers"], *(spec.get("initContainers") or ())]:
-        one = {"name": name, "mountPath": path, **({"readOnly": True} if is_read_only else {})}
-        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), one]
+        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), {"name": name, "mountPath": path}]
 
 
 def _stored_form(document: Document, job: Job) -> Manifest:

@@ -18,6 +18,7 @@ from hived_extender.pods.dialects import podgroup
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.embedded.lifetimes import RUN_SECONDS
+from tests.lab.embedded.helpers import fail_node, recover_node
 from tests.property.choices import Choices, Seeded
 from tests.storm.documents import Document, nodes, types, vcs
 
@@ -170,13 +171,13 @@ class Traffic:
         """Few nodes are bad at a time."""
         time.sleep(5 * PAUSE_S)
         if self._bad and choices.chance(60):
-            self._cluster.recover_node(self._bad.pop(0))
+            recover_node(self._cluster, self._bad.pop(0))
             return
         healthy = [found.cell["cellAddress"] for found in nodes(self.document)]
         node = choices.pick(healthy) if healthy else ""
         if node and node not in self._bad and len(self._bad) < 3:
             with suppress(KubeError):
-                self._cluster.fail_node(node)
+                fail_node(self._cluster, node)
                 self._bad.append(node)
 
 

@@ -51,6 +51,8 @@ class Connections:
         self._options = {name: value for name, value in options.items() if self._is_tls or name == "socket_options"}
         self._most_idle = most_idle
         self._idle: list[HTTPConnection] = []  # the one that was used last is at the end
+        self._busy: set[HTTPConnection | None] = set()
+        self._is_aborted = False
 
     def call(
         self,
@@ -67,6 +69,9 @@ class Connections:
         connection: HTTPConnection | None = None
         try:
             connection = self._take() or self._connect(connect_timeout_s)
+            self._busy.add(connection)
+            if self._is_aborted:
+                raise ConnectionAbortedError("no more calls are wanted")
             reply, is_kept = _exchange(connection, request, read_timeout_s)
         except BaseException as error:
             if connection is not None:
@@ -74,6 +79,8 @@ class Connections:
             if isinstance(error, OSError | HttpParserError | urllib3.exceptions.HTTPError):
                 raise BrokenError(str(error) or type(error).__name__) from error
             raise
+        finally:
+            self._busy.discard(connection)
         if is_kept and len(self._idle) < self._most_idle:
             self._idle.append(connection)
         else:
@@ -85,6 +92,13 @@ class Connections:
         with suppress(IndexError):
             while True:
                 self._idle.pop().close()
+
+    def abort(self) -> None:
+        """End all calls under way, which fail, and let every later one fail."""
+        self._is_aborted = True
+        for connection in tuple(self._busy):
+            with suppress(OSError, AttributeError):  # a call that ends by itself has no socket any more
+                connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
 
     def _request(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])

@@ -7,21 +7,20 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from urllib.parse import quote
 
 import yaml
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
-from hived_extender.kube.client import NODES, KubeClient
+from hived_extender.kube.client import KubeClient
 from hived_extender.pods.namespaces import NAMESPACE_NAME
 from hived_lab.embedded.apiserver.resources import NAMESPACES
 from hived_lab.embedded.apiserver.rest import PodAdmission
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.apiserver.store import Key
 from hived_lab.embedded.machines import NO_RULES, machines_of
-from hived_lab.embedded.nodes import READY, Nodes, Timing
+from hived_lab.embedded.nodes import Nodes, Timing
 from hived_lab.embedded.scheduler import Scheduler
 from hived_lab.embedded.scheduling_queue import Pace
 
@@ -37,12 +36,9 @@ class EmbeddedCluster:
     ----------
     spec : the configuration; each of its nodes becomes a Ready node
     rules : which devices nodes have, and the labels that pods choose them by
-    extender_url : if given, `start` starts the scheduler loop too; else `start_scheduler` does
     api_port : port of the API server on 127.0.0.1; 0 chooses a free one
     kubeconfig_path : where to write the kubeconfig; by default a file in a temporary folder that `stop` removes
-    pace : how the scheduler loop retries; `Pace()` is as slow as kube-scheduler
-    timing : heartbeats of the nodes
-    admit_pod : what to make of pods that are created; nothing by default
+    admit_pod : changes pods that are created; by default none
     """
 
     def __init__(
@@ -50,21 +46,16 @@ class EmbeddedCluster:
         spec: ClusterSpec,
         *,
         rules: PodRules = NO_RULES,
-        extender_url: str | None = None,
         api_port: int = 0,
         kubeconfig_path: Path | None = None,
-        pace: Pace = LIVELY,
-        timing: Timing | None = None,
         admit_pod: PodAdmission | None = None,
     ) -> None:
         self._machines = machines_of(spec, rules)
-        self._extender_url = extender_url
-        self._pace = pace
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._kubeconfig_path = kubeconfig_path
         self._hived_token = secrets.token_urlsafe()
         self._server = ApiServer(api_port, admit_pod=admit_pod, hived_token=self._hived_token)
-        self._nodes = Nodes(self._server.registry, timing or Timing())
+        self._nodes = Nodes(self._server.registry, Timing())
         self._scheduler: Scheduler | None = None
         self._scheduler_kube: KubeClient | None = None
 
@@ -101,8 +92,6 @@ class EmbeddedCluster:
         self._server.start()
         self._server.call(lambda: self._nodes.register(self._machines))
         self._server.spawn(self._nodes.run)
-        if self._extender_url is not None:
-            self.start_scheduler(self._extender_url)
 
     def start_scheduler(self, extender_url: str) -> None:
         """Start the scheduler loop with the extender at `extender_url`; a loop that runs already is stopped first.
@@ -111,7 +100,7 @@ class EmbeddedCluster:
         """
         self.stop_scheduler()
         self._scheduler_kube = KubeClient.connect(self.api_url)
-        self._scheduler = Scheduler(self._scheduler_kube, extender_url, self._pace)
+        self._scheduler = Scheduler(self._scheduler_kube, extender_url, LIVELY)
         self._scheduler.start()
 
     def add_machines(self, spec: ClusterSpec, rules: PodRules = NO_RULES) -> None:
@@ -121,14 +110,6 @@ class EmbeddedCluster:
             if machine.name not in known:
                 self._server.call(partial(self._nodes.register, [machine]))
                 self._machines.append(machine)
-
-    def fail_node(self, name: str) -> None:
-        """Make a node report that it is not Ready. Raises KubeError if there is no such node."""
-        self._annotate_node(name, "false")
-
-    def recover_node(self, name: str) -> None:
-        """Take back `fail_node`. Raises KubeError if there is no such node."""
-        self._annotate_node(name, None)
 
     def stop(self) -> None:
         """Stop everything; harmless when repeated."""
@@ -158,13 +139,6 @@ class EmbeddedCluster:
                 self._scheduler_kube.close()
             self._scheduler.join()
             self._scheduler = self._scheduler_kube = None
-
-    def _annotate_node(self, name: str, ready: str | None) -> None:
-        kube = KubeClient.connect(self.api_url)
-        try:
-            kube.patch(f"{NODES}/{quote(name, safe='')}", {"metadata": {"annotations": {READY: ready}}})
-        finally:
-            kube.close()
 
     def _write_kubeconfigs(self) -> None:
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="hived-embedded-")

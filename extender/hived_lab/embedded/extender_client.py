@@ -1,9 +1,6 @@
-"""Calling an extender as kube-scheduler does: one keep-alive connection, one call after another."""
+"""Calling an extender as kube-scheduler does, over connections that are kept."""
 
-import http.client
-import socket
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -12,9 +9,13 @@ import msgspec
 
 from hived.errors import HivedError, UserError
 from hived_extender.api.paths import BIND_PATH, FILTER_PATH, PREEMPT_PATH
+from hived_extender.kube.connections import BrokenError, Connections
 from hived_extender.pods.wire import BindResult, PreemptResult, encode
 
-_STALE_CONNECTION = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
+MOST_CALLS = 256
+"""At once, as many as there are bindings under way."""
+
+_HEADERS = {"Content-Type": "application/json"}
 
 T = TypeVar("T")
 Body = Mapping[str, Any]
@@ -41,15 +42,14 @@ class Filtered:
 
 
 class ExtenderClient:
-    """A connection to the extender at `url`; to be used from one thread, `abort` from any."""
+    """Calls to the extender at `url`; thread-safe."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise UserError(f"the extender's address must be http://HOST:PORT, not {url!r}")
-        self._prefix = parts.path.rstrip("/")
-        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
-        self._is_aborted = False
+        self._connections = Connections(url, {}, most_idle=MOST_CALLS)
+        self._timeout_s = timeout_s
 
     def filter(self, pod: Body, nodes: list[str]) -> Filtered:
         """Ask which of `nodes` can take `pod`. Raises ExtenderError."""
@@ -85,38 +85,23 @@ class ExtenderClient:
             raise ExtenderError(answer.error)
 
     def abort(self) -> None:
-        """End the call under way, which fails, and let every later one fail."""
-        self._is_aborted = True
-        sock = self._connection.sock
-        if sock is not None:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        """End all calls under way, which fail, and let every later one fail."""
+        self._connections.abort()
 
     def _call(self, path: str, arguments: Body, answer_type: type[T]) -> T:
-        body = encode(arguments)
+        timeout_s = self._timeout_s
         try:
-            status, answer = self._post(path, body)
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise ExtenderError(f"no answer from the extender to {path}: {error!r}") from error
-        if status != 200:
-            raise ExtenderError(f"the extender answered {path} with {status}: {answer[:500].decode(errors='replace')}")
+            reply = self._connections.call(
+                "POST", path, _HEADERS, encode(arguments), connect_timeout_s=timeout_s, read_timeout_s=timeout_s
+            )
+        except BrokenError as error:
+            cause = error.__cause__
+            reason = (cause and cause.__cause__) or cause  # urllib3's own text names an address in memory
+            raise ExtenderError(f"no answer from the extender to {path}: {reason!r}") from error
+        if reply.status != 200:
+            text = reply.body[:500].decode(errors="replace")
+            raise ExtenderError(f"the extender answered {path} with {reply.status}: {text}")
         try:
-            return msgspec.json.decode(answer, type=answer_type)
+            return msgspec.json.decode(reply.body, type=answer_type)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ExtenderError(f"the extender's answer to {path} cannot be read: {error}") from error
-
-    def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        try:
-            return self._send(path, body)
-        except _STALE_CONNECTION:
-            # The server may close an idle connection at the very moment it is used again; every verb can be repeated.
-            self._connection.close()
-            return self._send(path, body)
-
-    def _send(self, path: str, body: bytes) -> tuple[int, bytes]:
-        if self._is_aborted:
-            raise ConnectionAbortedError("no more calls are wanted")
-        self._connection.request("POST", self._prefix + path, body, {"Content-Type": "application/json"})
-        with self._connection.getresponse() as response:
-            return response.status, response.read()

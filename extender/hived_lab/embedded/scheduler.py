@@ -10,14 +10,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
+from hived_extender.kube.logs import tell_failure
 from hived_extender.pods.wire import PodCondition
 from hived_lab.embedded.apiserver.kinds import set_condition
-from hived_lab.embedded.bindings import Bindings
-from hived_lab.embedded.extender_client import ExtenderClient, ExtenderError, Filtered
+from hived_lab.embedded.extender_client import MOST_CALLS, ExtenderClient, ExtenderError, Filtered
 from hived_lab.embedded.feasibility import SeenPod, explain
 from hived_lab.embedded.following import Following
 from hived_lab.embedded.scheduling_queue import Pace
@@ -36,7 +37,7 @@ class Scheduler:
     ) -> None:
         self._kube = kube
         self._extender = ExtenderClient(extender_url, extender_timeout_s)
-        self._bindings = Bindings(lambda: ExtenderClient(extender_url, extender_timeout_s))
+        self._bindings = ThreadPoolExecutor(MOST_CALLS, "embedded-bind")  # an extender may hold one back
         self._events = EventRecorder(kube, COMPONENT)
         self._stop = threading.Event()
         self._following = Following(kube, pace)
@@ -55,11 +56,11 @@ class Scheduler:
         self._stop.set()
         self._following.stop()
         self._extender.abort()
-        self._bindings.abort()
         with self._changed:
             self._changed.notify_all()
         if self._worker.ident is not None:
             self._worker.join()
+        self._bindings.shutdown(wait=True, cancel_futures=True)
 
     def join(self) -> None:
         """Wait a moment for the watches to end."""
@@ -129,9 +130,9 @@ class Scheduler:
         with self._changed:
             self._cluster.assume(pod, node)
 
-        def bind(extender: ExtenderClient) -> None:
+        def bind() -> None:
             try:
-                extender.bind(meta.namespace, meta.name, meta.uid, node)
+                self._extender.bind(meta.namespace, meta.name, meta.uid, node)
             except ExtenderError as error:
                 with self._changed:
                     self._cluster.take_back(pod.uid)
@@ -142,7 +143,7 @@ class Scheduler:
                 self._queue.remove(pod.uid)
             self._tell(pod, NORMAL, "Scheduled", f"Successfully assigned {pod.label} to {node}")
 
-        self._bindings.begin(bind)
+        self._bindings.submit(bind).add_done_callback(tell_failure)
 
     def _preempt(self, pod: SeenPod, nodes: list[str]) -> None:
         """Make room for `pod` on one of these nodes, if the extender names victims there, and nominate it."""

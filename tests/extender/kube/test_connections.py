@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -123,6 +124,23 @@ def test_a_server_that_says_nothing_is_waited_for_no_longer_than_told() -> None:
         to = Connections(f"http://127.0.0.1:{silent.getsockname()[1]}", {}, most_idle=4)
         with pytest.raises(BrokenError, match="timed out"):
             call(to, read_timeout_s=0.1)
+
+
+def test_an_abort_ends_the_call_under_way() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        to = Connections(f"http://127.0.0.1:{silent.getsockname()[1]}", {}, most_idle=4)
+        with ThreadPoolExecutor() as threads:
+            calling = threads.submit(call, to)
+            silent.accept()[0].recv(1024)
+            to.abort()
+            assert isinstance(calling.exception(WAIT_S), BrokenError)
+
+
+def test_no_call_begins_after_an_abort(server: Server) -> None:
+    to = connections(server)
+    to.abort()
+    with pytest.raises(BrokenError, match="no more calls are wanted"):
+        call(to)
 
 
 @pytest.mark.parametrize(

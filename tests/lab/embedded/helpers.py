@@ -7,7 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
+from hived_extender.kube.client import NODES, KubeClient
 from hived_lab.embedded.apiserver.server import ApiServer
+from hived_lab.embedded.cluster import EmbeddedCluster
+from hived_lab.embedded.nodes import READY
 
 JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -129,3 +132,21 @@ def binding(name: str, node: str, **metadata: Any) -> dict[str, Any]:
     """Return a binding of the pod `name`."""
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **metadata}, "target": target}
+
+
+def fail_node(cluster: EmbeddedCluster, name: str) -> None:
+    """Make a node report that it is not Ready."""
+    _say_ready(cluster, name, "false")
+
+
+def recover_node(cluster: EmbeddedCluster, name: str) -> None:
+    """Take back `fail_node`."""
+    _say_ready(cluster, name, None)
+
+
+def _say_ready(cluster: EmbeddedCluster, name: str, ready: str | None) -> None:
+    kube = KubeClient.connect(cluster.api_url)
+    try:
+        kube.patch(f"{NODES}/{name}", {"metadata": {"annotations": {READY: ready}}})
+    finally:
+        kube.close()

@@ -21,7 +21,7 @@ from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.embedded.nodes import READY
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
-from tests.lab.embedded.helpers import PATIENCE_S, Http, pod
+from tests.lab.embedded.helpers import PATIENCE_S, Http, fail_node, pod, recover_node
 
 SPEC = ClusterSpec({"NODE": CellTypeSpec("NODE", "GPU", 4, True)}, (PhysicalCellSpec("NODE", "node-a"),), {})
 
@@ -97,12 +97,12 @@ def test_a_node_fails_and_recovers_on_demand() -> None:
             conditions = kube.get(f"{NODES}/node-a")["status"]["conditions"]
             return str(next(one["status"] for one in conditions if one["type"] == "Ready"))
 
-        cluster.fail_node("node-a")
+        fail_node(cluster, "node-a")
         expect_soon(lambda: ready() == "False")
-        cluster.recover_node("node-a")
+        recover_node(cluster, "node-a")
         expect_soon(lambda: ready() == "True")
         with pytest.raises(KubeError):
-            cluster.fail_node("nobody")
+            fail_node(cluster, "nobody")
 
 
 CONFIG = """
@@ -193,14 +193,14 @@ def test_a_gang_without_room_waits_and_starts_when_there_is_some(http: Http) -> 
 
 
 def test_a_failed_node_takes_no_new_work_until_it_recovers(running: Embedded, http: Http) -> None:
-    running.cluster.fail_node("node-b")
+    fail_node(running.cluster, "node-b")
     expect_soon(lambda: http.ok("GET", f"{NODES}/node-b")["status"]["conditions"][-1]["status"] == "False")
     names = submit(http, "wide", 2, 2)
     submit(http, "plain", 1, 1)
     expect_soon(lambda: phases(http, ["plain-0"]) == ["Running"])
     assert phases(http, names) == ["Pending"] * 2
     http.ok("DELETE", f"{PODS}/plain-0")
-    running.cluster.recover_node("node-b")
+    recover_node(running.cluster, "node-b")
     expect_soon(lambda: phases(http, names) == ["Running"] * 2)
 
 

@@ -32,13 +32,11 @@ from hived_extender.pods.wire import Pod, PodSpec
 class Dialect(Protocol):
     """A module of this folder.
 
-    `KEYS` are the labels and annotations without which it has nothing to say, `WAITING_S` the waiting time of a gang
-    that has none itself.
+    `KEYS` are the labels and annotations without which it has nothing to say.
     """
 
     NAME: str
     KEYS: frozenset[str]
-    WAITING_S: float | None
 
     def describe(self, pod: Pod, _objects: Lookup, /) -> Description | None:
         """The dialect's description of the pod, None if it has none. UserError if the pod or its object is no good."""
@@ -60,7 +58,8 @@ DIALECTS: tuple[Dialect, ...] = (
 KINDS = (podgroup.KIND, podgroup_old.KIND, volcano.KIND, native_podgroup.KIND, workload.KIND)
 
 _KEYS = frozenset().union(*(dialect.KEYS for dialect in DIALECTS))
-_WAITING_S = {dialect.NAME: dialect.WAITING_S for dialect in DIALECTS}
+_WAITING_S = {dialect.NAME: dialect.WAITING_S for dialect in (koordinator, podgroup, podgroup_old)}
+"""The waiting time of a gang that has none itself, by dialect; the others have none."""
 
 
 def is_marked(pod: Pod) -> bool:
@@ -94,7 +93,7 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
     result = merged(said)
     if result is not None and result.missing and result.minimum is not None:
         result = merged(replace(each, source=None, missing=None) if each.missing else each for each in said)
-    return None if result is None else _completed(pod, result, [_WAITING_S[each.dialect] for each in said])
+    return None if result is None else _completed(pod, result, [_WAITING_S.get(each.dialect) for each in said])
 
 
 def objects_of(pod: Pod) -> frozenset[ObjectRef]:

@@ -15,7 +15,6 @@ MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"
 GROUPS = "pod-group.scheduling.sigs.k8s.io/groups"
 MATCH_POLICY = "pod-group.scheduling.sigs.k8s.io/match-policy"
 KEYS = frozenset({GROUP_NAME, MIN_AVAILABLE, GROUPS, MATCH_POLICY})
-WAITING_S: float | None = None
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:

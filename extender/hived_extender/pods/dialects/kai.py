@@ -10,7 +10,6 @@ QUEUE = "kai.scheduler/queue"
 REQUIRED = "kai.scheduler/topology-required-placement"
 PREFERRED = "kai.scheduler/topology-preferred-placement"
 KEYS = frozenset({QUEUE, REQUIRED, PREFERRED})
-WAITING_S: float | None = None
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:

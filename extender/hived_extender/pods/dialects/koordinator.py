@@ -23,7 +23,7 @@ GROUPS = PREFIX + "groups"
 MATCH_POLICY = PREFIX + "match-policy"
 PODGROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 KEYS = frozenset({GANG_NAME, MINIMUM, TOTAL, WAITING_TIME, MODE, GROUPS, MATCH_POLICY})
-WAITING_S: float | None = 600.0
+WAITING_S = 600.0
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:

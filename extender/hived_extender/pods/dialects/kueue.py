@@ -11,7 +11,6 @@ TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 KEYS = frozenset({GROUP_NAME, TOTAL, REQUIRED, PREFERRED})
-WAITING_S: float | None = None
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:

@@ -12,7 +12,6 @@ from hived_extender.pods.wire import Pod
 NAME = "PodGroup (scheduling.k8s.io)"
 KIND = Kind("scheduling.k8s.io", "podgroups", ("v1beta1", "v1alpha3", "v1alpha2"))
 KEYS: frozenset[str] = frozenset()
-WAITING_S: float | None = None
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:

@@ -14,7 +14,6 @@ WITHIN_CELL = PREFIX + "within-cell"
 TASK = PREFIX + "task"
 TASK_MINIMUMS = PREFIX + "task-minimums"
 KEYS = frozenset({WITHIN_CELL, TASK, TASK_MINIMUMS})
-WAITING_S: float | None = None
 
 
 def describe(pod: Pod, _objects: Lookup) -> Description | None:

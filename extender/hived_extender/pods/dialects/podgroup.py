@@ -12,7 +12,7 @@ NAME = "PodGroup (scheduling.x-k8s.io)"
 LABEL = "scheduling.x-k8s.io/pod-group"
 KIND = Kind("scheduling.x-k8s.io", "podgroups", ("v1alpha1",))
 KEYS = frozenset({LABEL})
-WAITING_S: float | None = 60.0
+WAITING_S = 60.0
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:

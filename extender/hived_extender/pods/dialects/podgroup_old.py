@@ -11,7 +11,7 @@ from hived_extender.pods.wire import Pod
 NAME = "PodGroup (scheduling.sigs.k8s.io)"
 KIND = Kind("scheduling.sigs.k8s.io", "podgroups", ("v1alpha1",))
 KEYS = frozenset({PODGROUP_LABEL, GROUP_NAME})
-WAITING_S: float | None = 60.0
+WAITING_S = 60.0
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:

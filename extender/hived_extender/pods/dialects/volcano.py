@@ -19,7 +19,6 @@ TASK = "volcano.sh/task-spec"
 KIND = Kind("scheduling.volcano.sh", "podgroups", ("v1beta1",))
 SCHEDULER = "volcano"
 KEYS = frozenset({*GROUP_NAMES, MINIMUM, QUEUE, TASK})
-WAITING_S: float | None = None
 
 DEFAULT_QUEUE = "default"
 """Stands on every PodGroup that names no queue, so it says nothing."""

@@ -12,7 +12,6 @@ from hived_extender.pods.wire import Pod
 NAME = "Workload"
 KIND = Kind("scheduling.k8s.io", "workloads", ("v1alpha1",))
 KEYS: frozenset[str] = frozenset()
-WAITING_S: float | None = None
 
 
 def describe(pod: Pod, objects: Lookup) -> Description | None:

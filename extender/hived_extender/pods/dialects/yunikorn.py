@@ -22,7 +22,6 @@ TASK_GROUPS = "yunikorn.apache.org/task-groups"
 APPLICATION = "yunikorn.apache.org/app-id"
 OLD_APPLICATION = "applicationId"
 KEYS = frozenset({TASK_GROUP, TASK_GROUPS})
-WAITING_S: float | None = None
 
 
 class _TaskGroup(msgspec.Struct, rename="camel"):

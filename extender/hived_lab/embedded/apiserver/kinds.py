@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
@@ -17,6 +17,9 @@ TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 PERMANENT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 _QUANTITY = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?", re.ASCII)
+
+
+View = TypeVar("View", bound=KubeObject)
 
 
 class Lookup(Protocol):
@@ -60,12 +63,12 @@ def set_condition(status: Body, condition: Body) -> Body:
     return {**status, "conditions": conditions}
 
 
-class Strategy:
+class Strategy(Generic[View]):
     """The rules of a kind that has none of its own; subclasses say what differs."""
 
     has_label_name = False
 
-    def fields(self, view: KubeObject) -> dict[str, str]:
+    def fields(self, view: View) -> dict[str, str]:
         """Return the fields that selectors see, the same ones for every object of the kind."""
         return {"metadata.name": view.metadata.name, "metadata.namespace": view.metadata.namespace}
 
@@ -81,7 +84,7 @@ class Strategy:
         """Return an updated object with what an update of the main resource does not touch taken from `old`."""
         return new
 
-    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
+    def causes(self, view: View, old: View | None) -> Iterator[Cause]:
         """Yield the rules of the kind that `view` breaks; `old` is the object it replaces, if any."""
         yield from ()
 
@@ -89,12 +92,12 @@ class Strategy:
         """Yield what an update of the main resource changes though it may not."""
         yield from ()
 
-    def grace_s(self, view: KubeObject, requested: int | None) -> int:
+    def grace_s(self, view: View, requested: int | None) -> int:
         """Return how many seconds a deletion waits for a node to stop the object; 0 removes it at once."""
         return 0
 
 
-class StatusStrategy(Strategy):
+class StatusStrategy(Strategy[View]):
     """A kind whose status is written through the subresource alone."""
 
     def carry_over(self, old: Body, new: Body) -> Body:
@@ -102,12 +105,11 @@ class StatusStrategy(Strategy):
         return {**kept, "status": old["status"]} if "status" in old else kept
 
 
-class NodeStrategy(StatusStrategy):
+class NodeStrategy(StatusStrategy[models.Node]):
     """Nodes: created with their status, as kubelets do, and scheduled upon by it."""
 
-    def fields(self, view: KubeObject) -> dict[str, str]:
-        node = cast(models.Node, view)
-        return {**super().fields(view), "spec.unschedulable": "true" if node.spec.unschedulable else "false"}
+    def fields(self, node: models.Node) -> dict[str, str]:
+        return {**super().fields(node), "spec.unschedulable": "true" if node.spec.unschedulable else "false"}
 
     def default(self, body: Body) -> Body:
         status = dict(body.get("status", {}))
@@ -116,8 +118,7 @@ class NodeStrategy(StatusStrategy):
                 status[field] = with_text_quantities(status[field])
         return {**body, "spec": body.get("spec", {}), "status": status}
 
-    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
-        node = cast(models.Node, view)
+    def causes(self, node: models.Node, old: models.Node | None) -> Iterator[Cause]:
         for index, taint in enumerate(node.spec.taints):
             if taint.effect not in TAINT_EFFECTS:
                 message = f"Unsupported value: {taint.effect!r}"
@@ -128,26 +129,25 @@ class NodeStrategy(StatusStrategy):
                     yield Cause(f"status.{field}[{name}]", f"Invalid value: {value!r}: not a quantity")
 
 
-class NamespaceStrategy(StatusStrategy):
+class NamespaceStrategy(StatusStrategy[models.Namespace]):
     """Namespaces: Active from the start."""
 
     has_label_name = True
 
-    def fields(self, view: KubeObject) -> dict[str, str]:
-        return {**super().fields(view), "status.phase": cast(models.Namespace, view).status.phase}
+    def fields(self, view: models.Namespace) -> dict[str, str]:
+        return {**super().fields(view), "status.phase": view.status.phase}
 
     def admit(self, body: Body, lookup: Lookup) -> Body:
         return {**body, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
 
 
-class EventStrategy(Strategy):
+class EventStrategy(Strategy[models.Event]):
     """Events: found by the object that they are about, in whose namespace they live."""
 
-    def fields(self, view: KubeObject) -> dict[str, str]:
-        event = cast(models.Event, view)
+    def fields(self, event: models.Event) -> dict[str, str]:
         about = event.involved_object
         return {
-            **super().fields(view),
+            **super().fields(event),
             "involvedObject.kind": about.kind,
             "involvedObject.namespace": about.namespace,
             "involvedObject.name": about.name,
@@ -161,31 +161,29 @@ class EventStrategy(Strategy):
             "type": event.type,
         }
 
-    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
-        event = cast(models.Event, view)
+    def causes(self, event: models.Event, old: models.Event | None) -> Iterator[Cause]:
         namespace, about = event.metadata.namespace, event.involved_object.namespace
         if namespace != (about or "default"):
             yield Cause("involvedObject.namespace", f"Invalid value: {about!r}: does not match event.namespace")
 
 
-class LeaseStrategy(Strategy):
+class LeaseStrategy(Strategy[models.Lease]):
     """Leases: durations and transitions are not negative."""
 
-    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
-        spec = cast(models.Lease, view).spec
+    def causes(self, view: models.Lease, old: models.Lease | None) -> Iterator[Cause]:
+        spec = view.spec
         if spec.lease_duration_seconds is not None and spec.lease_duration_seconds <= 0:
             yield Cause("spec.leaseDurationSeconds", "Invalid value: must be greater than 0")
         if spec.lease_transitions < 0:
             yield Cause("spec.leaseTransitions", "Invalid value: must be greater than or equal to 0")
 
 
-class ConfigMapStrategy(Strategy):
+class ConfigMapStrategy(Strategy[models.ConfigMap]):
     """Config maps: keys are file names, and data may be sealed."""
 
     _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
-    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
-        config_map, before = cast(models.ConfigMap, view), cast(models.ConfigMap | None, old)
+    def causes(self, config_map: models.ConfigMap, before: models.ConfigMap | None) -> Iterator[Cause]:
         for key in [*config_map.data, *config_map.binary_data]:
             if not self._KEY.fullmatch(key):
                 yield Cause(f"data[{key}]", f"Invalid value: {key!r}: not a valid config key")
@@ -199,22 +197,21 @@ def _is_same_data(one: models.ConfigMap, other: models.ConfigMap) -> bool:
     return (one.data, one.binary_data, one.immutable) == (other.data, other.binary_data, other.immutable)
 
 
-class PriorityClassStrategy(Strategy):
+class PriorityClassStrategy(Strategy[models.PriorityClass]):
     """Priority classes: a value for ever, below those of the system."""
 
     def default(self, body: Body) -> Body:
         return {"preemptionPolicy": "PreemptLowerPriority", "value": 0, **body}
 
-    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
-        priority_class, before = cast(models.PriorityClass, view), cast(models.PriorityClass | None, old)
-        name, value = priority_class.metadata.name, priority_class.value
+    def causes(self, view: models.PriorityClass, old: models.PriorityClass | None) -> Iterator[Cause]:
+        name, value = view.metadata.name, view.value
         if value > HIGHEST_USER_PRIORITY and SYSTEM_PRIORITY_CLASSES.get(name) != value:
             yield Cause(
                 "value", f"Forbidden: maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
             )
         if value < -(2**31):
             yield Cause("value", f"Invalid value: {value}: must fit in 32 bits")
-        if priority_class.preemption_policy not in ("PreemptLowerPriority", "Never"):
-            yield Cause("preemptionPolicy", f"Unsupported value: {priority_class.preemption_policy!r}")
-        if before is not None and before.value != value:
+        if view.preemption_policy not in ("PreemptLowerPriority", "Never"):
+            yield Cause("preemptionPolicy", f"Unsupported value: {view.preemption_policy!r}")
+        if old is not None and old.value != value:
             yield Cause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")

@@ -6,7 +6,6 @@ from typing import Any, cast
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import Lookup, StatusStrategy, is_quantity, set_condition, with_text_quantities
-from hived_lab.embedded.apiserver.models import KubeObject
 from hived_lab.embedded.apiserver.statuses import Cause, conflict, forbidden
 from hived_lab.embedded.apiserver.store import Revision
 from hived_lab.embedded.apiserver.validation import is_dns_label
@@ -28,13 +27,12 @@ _ADMITTED_FIELDS = ("priority", "preemptionPolicy", "priorityClassName")
 _MUTABLE_SPEC_FIELDS = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds")
 
 
-class PodStrategy(StatusStrategy):
+class PodStrategy(StatusStrategy[models.Pod]):
     """Pods: defaults, admission by priority class, a spec that hardly changes, graceful deletion."""
 
-    def fields(self, view: KubeObject) -> dict[str, str]:
-        pod = cast(models.Pod, view)
+    def fields(self, pod: models.Pod) -> dict[str, str]:
         return {
-            **super().fields(view),
+            **super().fields(pod),
             "spec.nodeName": pod.spec.node_name,
             "spec.restartPolicy": pod.spec.restart_policy,
             "spec.schedulerName": pod.spec.scheduler_name,
@@ -61,8 +59,8 @@ class PodStrategy(StatusStrategy):
         admitted = {field: old["spec"][field] for field in _ADMITTED_FIELDS if field in old["spec"]}
         return {**kept, "spec": {**admitted, **kept["spec"]}}
 
-    def causes(self, view: KubeObject, old: KubeObject | None) -> Iterator[Cause]:
-        spec = cast(models.Pod, view).spec
+    def causes(self, view: models.Pod, old: models.Pod | None) -> Iterator[Cause]:
+        spec = view.spec
         if not spec.containers:
             yield Cause("spec.containers", "Required value", "FieldValueRequired")
         if spec.restart_policy not in ("Always", "OnFailure", "Never"):
@@ -81,9 +79,8 @@ class PodStrategy(StatusStrategy):
             message = f"Forbidden: pod updates may not change fields other than {allowed}"
             yield Cause("spec", message, "FieldValueForbidden")
 
-    def grace_s(self, view: KubeObject, requested: int | None) -> int:
+    def grace_s(self, pod: models.Pod, requested: int | None) -> int:
         """As requested, else as the pod asks; nothing to wait for when no node runs it (any more)."""
-        pod = cast(models.Pod, view)
         if not pod.spec.node_name or pod.is_finished:
             return 0
         return pod.spec.termination_grace_period_seconds if requested is None else max(0, requested)

@@ -24,71 +24,41 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """`kind` is text, number, flag, bytes, time, a message of `_MESSAGES`, or "map of text" and "map of bytes"."""
+    """`kind` is text, number, flag, bytes, time, a message of `_MESSAGES`, map-of-text or map-of-bytes."""
 
     name: str
-    kind: str = "text"
-    is_list: bool = False
+    kind: str
+    is_list: bool
 
 
-_META = _Field("metadata", "ObjectMeta")
-_MESSAGES: dict[str, dict[int, _Field]] = {
-    "Unknown": {
-        1: _Field("typeMeta", "TypeMeta"),
-        2: _Field("raw", "raw"),
-        3: _Field("contentEncoding"),
-        4: _Field("contentType"),
-    },
-    "TypeMeta": {1: _Field("apiVersion"), 2: _Field("kind")},
-    "ObjectMeta": {
-        1: _Field("name"),
-        2: _Field("generateName"),
-        3: _Field("namespace"),
-        4: _Field("selfLink"),
-        5: _Field("uid"),
-        6: _Field("resourceVersion"),
-        7: _Field("generation", "number"),
-        8: _Field("creationTimestamp", "time"),
-        9: _Field("deletionTimestamp", "time"),
-        10: _Field("deletionGracePeriodSeconds", "number"),
-        11: _Field("labels", "map of text"),
-        12: _Field("annotations", "map of text"),
-        13: _Field("ownerReferences", "OwnerReference", True),
-        14: _Field("finalizers", is_list=True),
-    },
-    "OwnerReference": {
-        1: _Field("kind"),
-        3: _Field("name"),
-        4: _Field("uid"),
-        5: _Field("apiVersion"),
-        6: _Field("controller", "flag"),
-        7: _Field("blockOwnerDeletion", "flag"),
-    },
-    "Namespace": {1: _META, 2: _Field("spec", "NamespaceSpec"), 3: _Field("status", "NamespaceStatus")},
-    "NamespaceSpec": {1: _Field("finalizers", is_list=True)},
-    "NamespaceStatus": {1: _Field("phase")},
-    "ConfigMap": {
-        1: _META,
-        2: _Field("data", "map of text"),
-        3: _Field("binaryData", "map of bytes"),
-        4: _Field("immutable", "flag"),
-    },
-    "PriorityClass": {
-        1: _META,
-        2: _Field("value", "number"),
-        3: _Field("globalDefault", "flag"),
-        4: _Field("description"),
-        5: _Field("preemptionPolicy"),
-    },
-    "Eviction": {1: _META, 2: _Field("deleteOptions", "DeleteOptions")},
-    "DeleteOptions": {
-        1: _Field("gracePeriodSeconds", "number"),
-        2: _Field("preconditions", "Preconditions"),
-        3: _Field("orphanDependents", "flag"),
-        4: _Field("propagationPolicy"),
-        5: _Field("dryRun", is_list=True),
-    },
-    "Preconditions": {1: _Field("uid"), 2: _Field("resourceVersion")},
+def _numbered(fields: str) -> dict[int, _Field]:
+    """Fields by number, from 1: "name", "name:kind", "name*" for a list, "-" for a number that is not used."""
+    found = {}
+    for number, text in enumerate(fields.split(), 1):
+        name, _, kind = text.removesuffix("*").partition(":")
+        found[number] = _Field(name, kind or "text", text.endswith("*"))
+    return {number: field for number, field in found.items() if field.name != "-"}
+
+
+_MESSAGES = {
+    "Unknown": _numbered("typeMeta:TypeMeta raw:raw contentEncoding contentType"),
+    "TypeMeta": _numbered("apiVersion kind"),
+    "ObjectMeta": _numbered(
+        "name generateName namespace selfLink uid resourceVersion generation:number creationTimestamp:time "
+        "deletionTimestamp:time deletionGracePeriodSeconds:number labels:map-of-text annotations:map-of-text "
+        "ownerReferences:OwnerReference* finalizers*"
+    ),
+    "OwnerReference": _numbered("kind - name uid apiVersion controller:flag blockOwnerDeletion:flag"),
+    "Namespace": _numbered("metadata:ObjectMeta spec:NamespaceSpec status:NamespaceStatus"),
+    "NamespaceSpec": _numbered("finalizers*"),
+    "NamespaceStatus": _numbered("phase"),
+    "ConfigMap": _numbered("metadata:ObjectMeta data:map-of-text binaryData:map-of-bytes immutable:flag"),
+    "PriorityClass": _numbered("metadata:ObjectMeta value:number globalDefault:flag description preemptionPolicy"),
+    "Eviction": _numbered("metadata:ObjectMeta deleteOptions:DeleteOptions"),
+    "DeleteOptions": _numbered(
+        "gracePeriodSeconds:number preconditions:Preconditions orphanDependents:flag propagationPolicy dryRun*"
+    ),
+    "Preconditions": _numbered("uid resourceVersion"),
 }
 _TOP_LEVEL = ("Namespace", "ConfigMap", "PriorityClass", "Eviction", "DeleteOptions")
 
@@ -111,8 +81,8 @@ def _message(name: str, data: bytes) -> Body:
         field = _MESSAGES[name].get(number)
         if field is None or (wire_type == _VARINT) != (field.kind in ("number", "flag")):
             raise unsupported_media_type(f"field {number} of {name} cannot be read from {MEDIA_TYPE}, send JSON")
-        if field.kind.startswith("map of "):
-            key, entry = _map_entry(value, field.kind.removeprefix("map of "))
+        if field.kind.startswith("map-of-"):
+            key, entry = _map_entry(value, field.kind.removeprefix("map-of-"))
             found.setdefault(field.name, {})[key] = entry
         elif field.is_list:
             found.setdefault(field.name, []).append(_value(field.kind, value))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hived_lab.embedded.apiserver import models, tables
 from hived_lab.embedded.apiserver.bodies import Body
@@ -49,7 +50,7 @@ class ResourceType:
     plural: str
     kind: str
     view: type[KubeObject]
-    strategy: Strategy
+    strategy: Strategy[Any]
     printer: tables.Printer
     is_namespaced: bool = True
     short_names: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
@@ -89,8 +89,7 @@ def _or_none(text: str) -> str:
     return text or "<none>"
 
 
-def _pod_cells(view: KubeObject) -> Cells:
-    pod = cast(models.Pod, view)
+def _pod_cells(pod: models.Pod) -> Cells:
     containers = pod.status.container_statuses
     ready = f"{sum(one.ready for one in containers)}/{len(pod.spec.containers)}"
     restarts = str(sum(one.restart_count for one in containers))
@@ -115,8 +114,7 @@ def _pod_state(pod: models.Pod) -> str:
     return pod.status.reason or pod.status.phase or "Unknown"
 
 
-def _node_cells(view: KubeObject) -> Cells:
-    node = cast(models.Node, view)
+def _node_cells(node: models.Node) -> Cells:
     ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "Unknown")
     states = (
         ["Ready" if ready == "True" else "NotReady"] if ready != "Unknown" or node.status.conditions else ["Unknown"]
@@ -141,8 +139,7 @@ def _node_cells(view: KubeObject) -> Cells:
     ]
 
 
-def _event_cells(view: KubeObject) -> Cells:
-    event = cast(models.Event, view)
+def _event_cells(event: models.Event) -> Cells:
     about = event.involved_object
     first = event.first_timestamp or event.event_time
     last = event.series.last_observed_time if event.series else event.last_timestamp or first
@@ -162,19 +159,16 @@ def _event_cells(view: KubeObject) -> Cells:
     ]
 
 
-def _lease_cells(view: KubeObject) -> Cells:
-    lease = cast(models.Lease, view)
+def _lease_cells(lease: models.Lease) -> Cells:
     return [lease.metadata.name, lease.spec.holder_identity, age(lease.metadata.creation_timestamp)]
 
 
-def _config_map_cells(view: KubeObject) -> Cells:
-    config_map = cast(models.ConfigMap, view)
+def _config_map_cells(config_map: models.ConfigMap) -> Cells:
     count = len(config_map.data) + len(config_map.binary_data)
     return [config_map.metadata.name, count, age(config_map.metadata.creation_timestamp)]
 
 
-def _priority_class_cells(view: KubeObject) -> Cells:
-    one = cast(models.PriorityClass, view)
+def _priority_class_cells(one: models.PriorityClass) -> Cells:
     return [
         one.metadata.name,
         one.value,
@@ -184,15 +178,13 @@ def _priority_class_cells(view: KubeObject) -> Cells:
     ]
 
 
-def _pod_group_cells(view: KubeObject) -> Cells:
-    group = cast(models.PodGroup, view)
+def _pod_group_cells(group: models.PodGroup) -> Cells:
     status = group.status
     counts = [group.spec.min_member, status.running, status.succeeded, status.failed]
     return [group.metadata.name, status.phase, *counts, age(group.metadata.creation_timestamp)]
 
 
-def _volcano_group_cells(view: KubeObject) -> Cells:
-    group = cast(models.PodGroup, view)
+def _volcano_group_cells(group: models.PodGroup) -> Cells:
     counts = [group.spec.min_member, group.status.running]
     since = age(group.metadata.creation_timestamp)
     return [group.metadata.name, group.status.phase, *counts, since, group.spec.queue]
@@ -202,8 +194,7 @@ def _plain_cells(view: KubeObject) -> Cells:
     return [view.metadata.name, age(view.metadata.creation_timestamp)]
 
 
-def _namespace_cells(view: KubeObject) -> Cells:
-    namespace = cast(models.Namespace, view)
+def _namespace_cells(namespace: models.Namespace) -> Cells:
     return [namespace.metadata.name, namespace.status.phase, age(namespace.metadata.creation_timestamp)]
 
 
