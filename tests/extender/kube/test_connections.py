@@ -137,6 +137,7 @@ def test_an_abort_ends_the_call_under_way() -> None:
 
 
 def test_no_call_begins_after_an_abort(server: Server) -> None:
+    server.scripts = [[OK]]
     to = connections(server)
     to.abort()
     with pytest.raises(BrokenError, match="no more calls are wanted"):
