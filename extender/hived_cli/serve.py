@@ -199,10 +199,6 @@ def _serve_embedded(options: ServeOptions, config: Path, syncing: NodeSyncing | 
         _serve_until(stop, running.extender)
 
 
-def _introduce(running: Embedded) -> None:
-    click.echo(_introduction(running.cluster.api_url, str(running.cluster.kubeconfig), running.extender.url))
-
-
 def _serve_until(stop: threading.Event, extender: Extender) -> None:
     """Serve until told to stop; a server that ends by itself is a failure."""
     is_settled = False
@@ -214,12 +210,13 @@ def _serve_until(stop: threading.Event, extender: Extender) -> None:
             is_settled = True
 
 
-def _introduction(api_url: str, kubeconfig: str, extender_url: str) -> str:
-    return f"""\
+def _introduce(running: Embedded) -> None:
+    kubeconfig, extender_url = running.cluster.kubeconfig, running.extender.url
+    click.echo(f"""\
 An embedded cluster is running. Pods that are created now wait until hived is ready: a few seconds, or about a minute
 if its kernels have to be compiled, which is done once after an installation.
 
-  API server   {api_url}
+  API server   {running.cluster.api_url}
   extender     {extender_url}
   kubeconfig   {kubeconfig}
 
@@ -234,4 +231,4 @@ Try, in another terminal:
   curl {extender_url}/v1/inspect/clusterstatus
 
 Ctrl-C ends it.
-"""
+""")

@@ -12,13 +12,7 @@ from hived_jobs.submission import PlannedJob, Submission
 
 KINDS = {
     "v1": (
-        "ConfigMap",
-        "Endpoints",
-        "LimitRange",
-        "PersistentVolumeClaim",
-        "ResourceQuota",
-        "Secret",
-        "Service",
+        "ConfigMap", "Endpoints", "LimitRange", "PersistentVolumeClaim", "ResourceQuota", "Secret", "Service",
         "ServiceAccount",
     ),
     "autoscaling/v2": ("HorizontalPodAutoscaler",),
@@ -31,7 +25,7 @@ KINDS = {
     "scheduling.sigs.k8s.io/v1alpha1": ("PodGroup",),
     "scheduling.volcano.sh/v1beta1": ("PodGroup",),
     "scheduling.x-k8s.io/v1alpha1": ("PodGroup",),
-}
+}  # fmt: skip
 
 
 def plan_object(document: Document, submission: Submission) -> PlannedJob:

@@ -9,7 +9,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from types import TracebackType
 
 from hived.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError
@@ -64,9 +63,7 @@ class JobController:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def wait_ended(self, key: Key, timeout_s: float | None = None) -> Phase | None:

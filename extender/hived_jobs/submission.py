@@ -85,17 +85,6 @@ class Submission:
         return self.scheduler_name or f"hivedscheduler-ds-{virtual_cluster.lower()}"
 
 
-def _priority_class(priority: int) -> Manifest:
-    """The PriorityClass object of that name."""
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": priority_class_name(priority)},
-        "value": priority,
-        "description": f"Pods of HiveD priority {priority}",
-    }
-
-
 def priority_classes(pods: Sequence[PlannedPod]) -> list[Manifest]:
     """The PriorityClasses of ours that these pods name, each once, highest first."""
     named = {
@@ -103,7 +92,16 @@ def priority_classes(pods: Sequence[PlannedPod]) -> list[Manifest]:
         for pod in pods
         if pod.priority is not None and pod.manifest["spec"].get("priorityClassName") == pod.priority_class_name
     }
-    return [_priority_class(priority) for priority in sorted(named, reverse=True)]
+    return [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": priority_class_name(priority)},
+            "value": priority,
+            "description": f"Pods of HiveD priority {priority}",
+        }
+        for priority in sorted(named, reverse=True)
+    ]
 
 
 def scheduling_annotation(spec: Mapping[str, object]) -> dict[str, str]:

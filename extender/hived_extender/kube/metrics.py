@@ -98,6 +98,23 @@ class Metrics:
         return generate_latest(self.registry)
 
 
+_GAUGES = (
+    ("hived_pods", "pods", ("state",), "Pods of ours, by state."),
+    ("hived_groups", "groups", ("state",), "Affinity groups, by state."),
+    ("hived_leaf_cells", "leaf_cells", ("vc", "use"), "Leaf cells of each virtual cluster, by use."),
+    ("hived_short_leaf_cells", "short_leaf_cells", ("vc",),
+     "Leaf cells of each virtual cluster's guarantee that are bad."),
+    ("hived_shared_short_cells", "shared_short_cells", ("chain", "cell_type"),
+     "Cells that virtual clusters are promised together and that cannot be had, by chain and cell type."),
+    ("hived_lost_devices", "lost_devices", ("resource", "reason"),
+     "Devices of configured nodes that cannot be had, by resource and reason: missing, pod, claim."),
+    ("hived_bad_nodes", "bad_node_count", (), "Configured nodes that are not healthy."),
+    ("hived_ready", "is_ready", (), "1 while this replica leads and answers."),
+    ("hived_healthy", "is_healthy", (), "0 after an internal error."),
+)  # fmt: skip
+"""Name, field of `Gauges`, labels and help."""
+
+
 class _GaugeCollector(Collector):
     def __init__(self, read_gauges: Callable[[], Gauges]) -> None:
         self._read_gauges = read_gauges
@@ -109,42 +126,12 @@ class _GaugeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """One family per field of `Gauges`, and the build."""
         gauges = self._read_gauges()
-        yield _family("hived_pods", "Pods of ours, by state.", ["state"], gauges.pods)
-        yield _family("hived_groups", "Affinity groups, by state.", ["state"], gauges.groups)
-        yield _family(
-            "hived_leaf_cells", "Leaf cells of each virtual cluster, by use.", ["vc", "use"], gauges.leaf_cells
-        )
-        yield _family(
-            "hived_short_leaf_cells",
-            "Leaf cells of each virtual cluster's guarantee that are bad.",
-            ["vc"],
-            gauges.short_leaf_cells,
-        )
-        yield _family(
-            "hived_shared_short_cells",
-            "Cells that virtual clusters are promised together and that cannot be had, by chain and cell type.",
-            ["chain", "cell_type"],
-            gauges.shared_short_cells,
-        )
-        yield _family(
-            "hived_lost_devices",
-            "Devices of configured nodes that cannot be had, by resource and reason: missing, pod, claim.",
-            ["resource", "reason"],
-            gauges.lost_devices,
-        )
-        yield _family("hived_bad_nodes", "Configured nodes that are not healthy.", [], {"": gauges.bad_node_count})
-        yield _family("hived_ready", "1 while this replica leads and answers.", [], {"": int(gauges.is_ready)})
-        yield _family("hived_healthy", "0 after an internal error.", [], {"": int(gauges.is_healthy)})
+        for name, field, labels, text in _GAUGES:
+            family = GaugeMetricFamily(name, text, labels=labels)
+            values = getattr(gauges, field)
+            for value, count in values.items() if labels else [((), int(values))]:
+                family.add_metric([value] if isinstance(value, str) else value, count)
+            yield family
         build = GaugeMetricFamily("hived_build_info", "Always 1.", labels=["version", "python", "numpy"])
         build.add_metric([__version__, platform.python_version(), numpy.__version__], 1)
         yield build
-
-
-def _family(
-    name: str, text: str, labels: list[str], values: Mapping[str, int] | Mapping[tuple[str, str], int]
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for value, count in values.items():
-        named = [value] if isinstance(value, str) else value
-        family.add_metric(named if labels else [], count)
-    return family

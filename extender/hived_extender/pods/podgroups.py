@@ -9,11 +9,11 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from hived_extender.kube.client import KubeError
+from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.watch import Reflector, Resource, WatchApi
+from hived_extender.kube.watch import Reflector, Resource
 from hived_extender.pods.dialects import KINDS
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.dialects.kinds import Kind
@@ -26,17 +26,10 @@ RETRY_S = 5.0
 Object = dict[str, Any]
 
 
-class ObjectsApi(WatchApi, Protocol):
-    """The calls to the API server; `kube.KubeClient` is one. Everything raises KubeError."""
-
-    def get(self, path: str) -> Object:
-        """One document."""
-
-
 class Objects:
     """See the module. Any thread may read at any time; nothing is there before `start`."""
 
-    def __init__(self, kube: ObjectsApi, metrics: Metrics) -> None:
+    def __init__(self, kube: KubeClient, metrics: Metrics) -> None:
         self._kube = kube
         self._metrics = metrics
         self._on_change: Callable[[ObjectRef], None] = lambda ref: None

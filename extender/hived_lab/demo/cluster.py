@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import urlsplit
 
 from hived.errors import UserError
@@ -39,9 +38,7 @@ class LabCluster:
             self._cluster_stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cluster_stack.close()
 
     @property

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 import yaml
 
@@ -42,9 +41,7 @@ class Workload:
     def __enter__(self) -> "Workload":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._controller is not None:
             self._controller.stop()
 

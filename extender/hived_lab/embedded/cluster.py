@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 import yaml
 
@@ -126,9 +125,7 @@ class EmbeddedCluster:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop_scheduler(self) -> None:

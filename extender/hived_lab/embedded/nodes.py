@@ -33,8 +33,12 @@ from hived_lab.embedded.machines import ENABLE_CAPACITY, POD_LIMIT, Machine
 
 READY = PREFIX + "ready"
 LEASE_NAMESPACE = "kube-node-lease"
-_KUBELET_VERSION = "v1.32.0+hived"
 _LEASES_PER_SLICE = 100
+_NODE_INFO = {
+    "machineID": "", "systemUUID": "", "bootID": "", "kubeletVersion": "v1.32.0+hived", "kubeProxyVersion": "",
+    "osImage": "embedded", "kernelVersion": "embedded", "containerRuntimeVersion": "embedded://1",
+    "operatingSystem": "linux", "architecture": "amd64",
+}  # fmt: skip
 _DEFAULT_CAPACITY = {"cpu": "64", "memory": "256Gi", "pods": str(POD_LIMIT), ENABLE_LIMIT: str(ENABLE_CAPACITY)}
 
 log = logging.getLogger(__name__)
@@ -145,7 +149,7 @@ class Nodes:
         old = revision.body.get("status", {})
         status = {"capacity": _DEFAULT_CAPACITY, **old}
         status.setdefault("allocatable", status["capacity"])
-        status.setdefault("nodeInfo", _node_info())
+        status.setdefault("nodeInfo", _NODE_INFO)
         if "addresses" not in status:
             ip = self._next_address("172.16")
             status["addresses"] = [
@@ -293,21 +297,6 @@ def _node_conditions(wish: str) -> list[Body]:
     else:
         ready = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
     return [*conditions, {"type": "Ready", **ready}]
-
-
-def _node_info() -> Body:
-    return {
-        "machineID": "",
-        "systemUUID": "",
-        "bootID": "",
-        "kubeletVersion": _KUBELET_VERSION,
-        "kubeProxyVersion": "",
-        "osImage": "embedded",
-        "kernelVersion": "embedded",
-        "containerRuntimeVersion": "embedded://1",
-        "operatingSystem": "linux",
-        "architecture": "amd64",
-    }
 
 
 def _lease(node: Revision) -> Body:

@@ -3,7 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
@@ -145,16 +148,9 @@ class EventStrategy(Strategy[models.Event]):
     """Events: found by the object that they are about, in whose namespace they live."""
 
     def fields(self, event: models.Event) -> dict[str, str]:
-        about = event.involved_object
         return {
             **super().fields(event),
-            "involvedObject.kind": about.kind,
-            "involvedObject.namespace": about.namespace,
-            "involvedObject.name": about.name,
-            "involvedObject.uid": about.uid,
-            "involvedObject.apiVersion": about.api_version,
-            "involvedObject.resourceVersion": about.resource_version,
-            "involvedObject.fieldPath": about.field_path,
+            **{f"involvedObject.{key}": value for key, value in msgspec.to_builtins(event.involved_object).items()},
             "reason": event.reason,
             "reportingComponent": event.reporting_component,
             "source": event.source.component,
@@ -182,6 +178,7 @@ class ConfigMapStrategy(Strategy[models.ConfigMap]):
     """Config maps: keys are file names, and data may be sealed."""
 
     _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+    _DATA = attrgetter("data", "binary_data", "immutable")
 
     def causes(self, config_map: models.ConfigMap, before: models.ConfigMap | None) -> Iterator[Cause]:
         for key in [*config_map.data, *config_map.binary_data]:
@@ -189,12 +186,8 @@ class ConfigMapStrategy(Strategy[models.ConfigMap]):
                 yield Cause(f"data[{key}]", f"Invalid value: {key!r}: not a valid config key")
         for key in config_map.data.keys() & config_map.binary_data.keys():
             yield Cause(f"data[{key}]", f"Invalid value: {key!r}: duplicate of key present in binaryData")
-        if before is not None and before.immutable and not _is_same_data(config_map, before):
+        if before is not None and before.immutable and self._DATA(config_map) != self._DATA(before):
             yield Cause("data", "Forbidden: field is immutable when `immutable` is set", "FieldValueForbidden")
-
-
-def _is_same_data(one: models.ConfigMap, other: models.ConfigMap) -> bool:
-    return (one.data, one.binary_data, one.immutable) == (other.data, other.binary_data, other.immutable)
 
 
 class PriorityClassStrategy(Strategy[models.PriorityClass]):

@@ -159,45 +159,6 @@ def _event_cells(event: models.Event) -> Cells:
     ]
 
 
-def _lease_cells(lease: models.Lease) -> Cells:
-    return [lease.metadata.name, lease.spec.holder_identity, age(lease.metadata.creation_timestamp)]
-
-
-def _config_map_cells(config_map: models.ConfigMap) -> Cells:
-    count = len(config_map.data) + len(config_map.binary_data)
-    return [config_map.metadata.name, count, age(config_map.metadata.creation_timestamp)]
-
-
-def _priority_class_cells(one: models.PriorityClass) -> Cells:
-    return [
-        one.metadata.name,
-        one.value,
-        one.global_default,
-        age(one.metadata.creation_timestamp),
-        one.preemption_policy,
-    ]
-
-
-def _pod_group_cells(group: models.PodGroup) -> Cells:
-    status = group.status
-    counts = [group.spec.min_member, status.running, status.succeeded, status.failed]
-    return [group.metadata.name, status.phase, *counts, age(group.metadata.creation_timestamp)]
-
-
-def _volcano_group_cells(group: models.PodGroup) -> Cells:
-    counts = [group.spec.min_member, group.status.running]
-    since = age(group.metadata.creation_timestamp)
-    return [group.metadata.name, group.status.phase, *counts, since, group.spec.queue]
-
-
-def _plain_cells(view: KubeObject) -> Cells:
-    return [view.metadata.name, age(view.metadata.creation_timestamp)]
-
-
-def _namespace_cells(namespace: models.Namespace) -> Cells:
-    return [namespace.metadata.name, namespace.status.phase, age(namespace.metadata.creation_timestamp)]
-
-
 def _columns(plain: str, wide: str = "") -> list[Body]:
     """Columns from their names, each with its type after a colon if that is no string; `wide` ones are for -o wide."""
     columns: list[Body] = []
@@ -221,17 +182,42 @@ EVENT = Printer(
     _columns("Last Seen, Type, Reason, Object, Message", "Subobject, Source, First Seen, Count:integer, Name"),
     _event_cells,
 )
-LEASE = Printer(_columns("Name, Holder, Age"), _lease_cells)
-CONFIG_MAP = Printer(_columns("Name, Data:integer, Age"), _config_map_cells)
-PRIORITY_CLASS = Printer(
-    _columns("Name, Value:integer, Global-Default:boolean, Age, PreemptionPolicy"), _priority_class_cells
+
+
+def _table(*columns: tuple[str, Callable[[Any], Any]], wide: str = "") -> Printer:
+    """A printer of columns, each with the function from a view to its cell; those named in `wide` are for -o wide."""
+    plain = [name for name, _ in columns if name.partition(":")[0] != wide]
+    return Printer(_columns(", ".join(plain), wide), lambda view: [cell(view) for _, cell in columns])
+
+
+_NAME = ("Name", lambda one: one.metadata.name)
+_AGE = ("Age", lambda one: age(one.metadata.creation_timestamp))
+PLAIN = _table(_NAME, _AGE)
+NAMESPACE = _table(_NAME, ("Status", lambda one: one.status.phase), _AGE)
+LEASE = _table(_NAME, ("Holder", lambda one: one.spec.holder_identity), _AGE)
+CONFIG_MAP = _table(_NAME, ("Data:integer", lambda one: len(one.data) + len(one.binary_data)), _AGE)
+PRIORITY_CLASS = _table(
+    _NAME,
+    ("Value:integer", lambda one: one.value),
+    ("Global-Default:boolean", lambda one: one.global_default),
+    _AGE,
+    ("PreemptionPolicy", lambda one: one.preemption_policy),
 )
-POD_GROUP = Printer(
-    _columns("Name, Phase, MinMember:integer, Running:integer, Succeeded:integer, Failed:integer, Age"),
-    _pod_group_cells,
+POD_GROUP = _table(
+    _NAME,
+    ("Phase", lambda one: one.status.phase),
+    ("MinMember:integer", lambda one: one.spec.min_member),
+    ("Running:integer", lambda one: one.status.running),
+    ("Succeeded:integer", lambda one: one.status.succeeded),
+    ("Failed:integer", lambda one: one.status.failed),
+    _AGE,
 )
-VOLCANO_POD_GROUP = Printer(
-    _columns("Name, Status, minMember:integer, Runnings:integer, Age", "Queue"), _volcano_group_cells
+VOLCANO_POD_GROUP = _table(
+    _NAME,
+    ("Status", lambda one: one.status.phase),
+    ("minMember:integer", lambda one: one.spec.min_member),
+    ("Runnings:integer", lambda one: one.status.running),
+    _AGE,
+    ("Queue", lambda one: one.spec.queue),
+    wide="Queue",
 )
-PLAIN = Printer(_columns("Name, Age"), _plain_cells)
-NAMESPACE = Printer(_columns("Name, Status, Age"), _namespace_cells)

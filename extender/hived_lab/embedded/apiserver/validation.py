@@ -23,19 +23,22 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Every field of these objects is read by a view.
+_WHOLE = (
+    models.Pod, models.WorkloadRef, models.SchedulingGroup, models.Toleration, models.Node, models.Lease,
+    models.ConfigMap, models.PriorityClass, models.PodGroup,
+)  # fmt: skip
 # Fields that Kubernetes knows in these objects and that no view reads. Objects that are not listed may have any field.
 _UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
+    **dict.fromkeys(_WHOLE, frozenset()),
     ObjectMeta: frozenset({"generation", "managedFields", "selfLink"}),
     models.OwnerReference: frozenset({"apiVersion", "blockOwnerDeletion"}),
-    models.Pod: frozenset(),
     models.PodSpec: _names(
         "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks "
         "ephemeralContainers hostAliases hostIPC hostPID hostUsers hostname hostnameOverride "
         "imagePullSecrets os readinessGates runtimeClassName securityContext serviceAccount "
         "setHostnameAsFQDN shareProcessNamespace subdomain"
     ),
-    models.WorkloadRef: frozenset(),
-    models.SchedulingGroup: frozenset(),
     models.Container: _names(
         "args command env envFrom imagePullPolicy lifecycle livenessProbe readinessProbe resizePolicy "
         "restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath "
@@ -43,16 +46,10 @@ _UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
     ),
     models.ResourceRequirements: frozenset({"claims"}),
     models.ContainerPort: frozenset({"name"}),
-    models.Toleration: frozenset(),
-    models.Node: frozenset(),
     models.Taint: frozenset({"timeAdded"}),
     models.NodeSpec: frozenset({"configSource", "externalID", "podCIDR", "podCIDRs", "providerID"}),
     models.Event: frozenset({"action", "related", "reportingInstance"}),
-    models.Lease: frozenset(),
     models.LeaseSpec: frozenset({"preferredHolder", "strategy"}),
-    models.ConfigMap: frozenset(),
-    models.PriorityClass: frozenset(),
-    models.PodGroup: frozenset(),
     models.PodGroupSpec: frozenset({"minResources", "networkTopology", "subGroupPolicy"}),
     models.GangObject: frozenset({"status"}),
     models.Namespace: frozenset({"spec"}),
