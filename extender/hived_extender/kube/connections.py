@@ -1,8 +1,8 @@
 """Kept connections to one HTTP server, for small calls that are made often.
 
-urllib3 makes the connections, with all that belongs to TLS. What goes over them is written and read here: a request is
-one write, an answer is parsed in C. A call costs a quarter of the CPU that urllib3 takes for it, nearly all of which is
-Python around the two. Nothing is sent twice: who calls knows whether a call can be repeated.
+urllib3 makes the connections, with all that belongs to TLS. Requests and answers are written and read here: a request
+is one write, an answer is parsed in C. A call costs a quarter of the CPU that urllib3 takes for it, nearly all of which
+is Python around the two. Nothing is sent twice: the caller knows whether a call can be repeated.
 """
 
 import socket

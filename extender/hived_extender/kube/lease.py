@@ -5,8 +5,8 @@ its duration, counted from before the last successful write was sent, and leads 
 all of its duration from when they last saw the Lease change. So they never begin before the leader has stopped. Each
 counts on its own clock, one that no clock adjustment moves; the times in the Lease are for people.
 
-That is exact only as long as processes are not paused. What a paused leader may still send when it wakes up is refused
-by the API server, see `binding`.
+That is exact only as long as processes are not paused. The API server refuses the writes of a leader that wakes up from
+a pause, see `binding`.
 """
 
 import logging

@@ -6,9 +6,9 @@ import pytest
 
 from hived.errors import UserError
 from hived_config.loader import load_cluster
-from hived_jobs.kinds import plan_file
 from hived_jobs.submission import Submission
 from hived_lab.demo.experiment import JobState, Loaded, Step, experiments_folder, load_experiments
+from tests.job_files import plan_file
 from tests.places import ROOT
 
 TEXT = """\
