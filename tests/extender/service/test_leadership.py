@@ -46,7 +46,7 @@ class Line(KubeClient):
 
     def with_timeout(self, request_timeout_s: float) -> KubeClient:
         """Another one with the same troubles."""
-        other = Line(self._configuration, request_timeout_s=request_timeout_s)
+        other = Line(self._endpoint.configuration, request_timeout_s=request_timeout_s)
         other.origin = self
         return other
 
