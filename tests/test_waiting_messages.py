@@ -24,8 +24,8 @@ SERVICE = (
 MODULES = (
     *sorted((PACKAGE / "pods" / "dialects").glob("*.py")),
     *sorted((PACKAGE / "service" / "gangs").glob("*.py")),
-    *(PACKAGE / "pods" / f"{name}.py" for name in ("annotation_yaml", "annotations", "asks", "gang_annotations")),
-    *(PACKAGE / "pods" / f"{name}.py" for name in ("interpreter", "readings")),
+    *(PACKAGE / "pods" / f"{name}.py" for name in ("annotation_yaml", "annotations", "asks", "bind_info")),
+    *(PACKAGE / "pods" / f"{name}.py" for name in ("gang_annotations", "interpreter", "readings")),
     *(PACKAGE / "service" / f"{name}.py" for name in SERVICE),
     ROOT / "config" / "hived_config" / "access.py",
     PACKAGE / "service" / "devices" / "guarantees.py",

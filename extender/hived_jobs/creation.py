@@ -25,7 +25,10 @@ LEAVING_S = 60.0
 
 CHECK_S = 0.1
 
-_IRREGULAR_PLURALS = {"Endpoints": "endpoints", "Ingress": "ingresses", "NetworkPolicy": "networkpolicies"}
+_IRREGULAR_PLURALS = {
+    "Endpoints": "endpoints", "Ingress": "ingresses", "NetworkPolicy": "networkpolicies",
+    "PriorityClass": "priorityclasses",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -256,9 +259,11 @@ class _Creation:
 
 
 def collection_of(namespace: str, manifest: Manifest) -> str:
-    """The path where objects of this kind, which has a namespace, are created; `namespace` is the default."""
+    """The path where objects of this kind are created; `namespace` is for one that names none."""
     version = manifest["apiVersion"]
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    if manifest["kind"] == "PriorityClass":
+        return PRIORITY_CLASSES
     where = quote(manifest["metadata"].get("namespace", namespace), safe="")
     return f"{base}/namespaces/{where}/{_plural(manifest['kind'])}"
 
