@@ -19,6 +19,11 @@ def test_each_kind_is_kept_as_it_is_and_has_a_place_in_its_namespace(kind, versi
     assert "/namespaces/default/" in collection_of("", manifest)
 
 
+def test_a_priority_class_is_in_no_namespace() -> None:
+    manifest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
+    assert collection_of("lab", manifest) == "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
 def test_a_namespace_that_is_written_stays(write, submission):
     [job], _ = plan_jobs(write("{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: lab}}"), submission)
     assert job.objects[0]["metadata"]["namespace"] == "lab"
