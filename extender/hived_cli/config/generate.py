@@ -13,7 +13,7 @@ from hived_cli.helpers.answers import as_json
 from hived_config.document import read_text
 from hived_config.generating.generate import Generated, generated
 from hived_config.generating.layout import RESERVED_CPU, RESERVED_MEMORY_MIB, read_layout
-from hived_config.generating.machines import Found
+from hived_config.generating.machines import FoundMachines
 from hived_config.generating.nodes import machines_of
 from hived_config.generating.shares import Shares
 from hived_config.generating.topologies import Topology, machines_of_topologies, with_topologies
@@ -92,7 +92,7 @@ class _Options:
         made = generated(found.machines, levels, shares, self.pad, names, self.name_prefix, source)
         return replace(made, notes=(*found.notes, *made.notes))
 
-    def _found(self, topologies: Sequence[Topology]) -> tuple[Found, str]:
+    def _found(self, topologies: Sequence[Topology]) -> tuple[FoundMachines, str]:
         """The machines, and their source for people."""
         if sum(map(bool, (self.layout, self.offline, self.machines.nodes_file))) > 1:
             raise click.UsageError("expected one of --layout, --nodes and --offline")
@@ -105,10 +105,10 @@ class _Options:
         else:
             found, source = machines_of(self.machines.nodes(), self.machines.reading), "a Kubernetes cluster"
         inner = with_topologies(found.machines, topologies)
-        return Found(inner.machines, (*found.notes, *inner.notes)), source
+        return FoundMachines(inner.machines, (*found.notes, *inner.notes)), source
 
 
-def _of_layout(layout: Path, machines: Machines) -> Found:
+def _of_layout(layout: Path, machines: Machines) -> FoundMachines:
     file, reading = click.format_filename(layout), machines.reading
     cpu, memory_mib = machines.reserved
     return read_layout(

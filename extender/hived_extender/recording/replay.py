@@ -34,25 +34,8 @@ from hived.specs import BindInfo, ClusterSpec, PodRequest
 from hived.split import split_bind_info
 from hived_extender.pods import annotations
 from hived_extender.pods.bind_info import bind_annotations, bind_info
-from hived_extender.recording.operations import (
-    AddBound,
-    AddNode,
-    AddNodes,
-    Delete,
-    DeleteNode,
-    Inspect,
-    LoseLeaves,
-    New,
-    OnePod,
-    Operation,
-    Plan,
-    Reserve,
-    Restart,
-    ScenarioError,
-    Schedule,
-    Split,
-    UpdateNode,
-)
+from hived_extender.recording import operations as ops
+from hived_extender.recording.operations import Operation, ScenarioError
 from hived_extender.recording.recorded_offer import from_text, suggestion_mask
 from hived_extender.recording.traces import Json, decision_result, diff_maps, error_result, hash_map
 
