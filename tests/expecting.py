@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def expect_soon(look: Callable[[], T], within_s: float = PATIENCE_S, every_s: float = 0.01) -> T:
-    """What `look` returns as soon as that is true; fails when it is not in time."""
+    """The result of `look` as soon as that is true; fails when it is not in time."""
     until = time.monotonic() + within_s
     while not (found := look()):
         assert time.monotonic() < until, f"still {found!r} after {within_s:g} s"

@@ -53,7 +53,7 @@ def pod(
 
 
 def variable(name: str = "HIVED_VISIBLE_DEVICES", annotation: str = LEAF_CELL_ISOLATION) -> list[Json]:
-    """What the webhook gives to a container."""
+    """The variables that the webhook gives to a container."""
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}}]
 
 

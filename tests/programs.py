@@ -13,8 +13,8 @@ HIVED = [sys.executable, "-c", "from hived_cli import main; main(prog_name='hive
 def hived(*words: str, **options: Any) -> Iterator["subprocess.Popen[str]"]:
     """The command `hived` with these words, until the end; `options` are those of `Popen`.
 
-    A program that still runs then is killed. The end of a `Popen` by itself would wait for it, and so for ever if the
-    test fails before it has told the program to stop.
+    A program that still runs then is killed. The end of a `Popen` by itself would wait for it: for ever, if the test
+    fails before it has told the program to stop.
     """
     with subprocess.Popen([*HIVED, *words], text=True, **options) as process:
         try:

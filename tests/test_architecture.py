@@ -1,6 +1,6 @@
-"""Who may import whom, read from the sources with `ast`: nothing here runs the code it judges.
+"""Allowed imports, read from the sources with `ast`: nothing here runs the code it judges.
 
-The tables say what is allowed; a new module has to take its place in them.
+The tables list them; a new module has to take its place in them.
 """
 
 import ast

@@ -45,7 +45,7 @@ def locks() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def wanted() -> dict[str, list[Requirement]]:
-    """What pyproject.toml asks for."""
+    """The requirements in pyproject.toml."""
     found: dict[str, list[Requirement]] = dependencies.roots(dependencies._pyproject(ROOT))
     return found
 
@@ -248,7 +248,7 @@ HOLE = {
 
 
 def check_version(version: str, **options: Any) -> Any:
-    """What is found about a version of a package with a hole."""
+    """The findings about a version of a package with a hole."""
     known = {"date": TODAY.isoformat(), "advisories": [HOLE]} | options.pop("known", {})
     return dependencies.check_advisories({"some": Pin("some", version)}, known, options.get("accepted", {}), TODAY)
 

@@ -1,4 +1,4 @@
-"""What can be set is documented, with its default."""
+"""Every setting is documented, with its default."""
 
 import json
 import re

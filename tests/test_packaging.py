@@ -1,7 +1,7 @@
 """The wheel works by itself: it is installed into an empty environment by the very script that the Dockerfile runs.
 
-There may be no network here, so the libraries that hived depends on are those of the environment that runs the tests,
-made visible to the empty one by a path file. Path files are not followed from there, so this checkout, which the
+There may be no network here. So the libraries that hived depends on are those of the environment that runs the tests;
+a path file makes them visible to the empty one. Path files are not followed from there, so this checkout, which the
 development environment knows by one, stays invisible: hived itself can only come from the wheel.
 """
 
@@ -42,7 +42,7 @@ def site_packages(root: Path) -> Path:
 
 
 def run(image: Path, *command: str) -> str:
-    """What a command of the image prints, with the environment of the image and somewhere else than the checkout."""
+    """The output of a command of the image, with the environment of the image and somewhere else than the checkout."""
     environ = {"PATH": f"{image}/bin:/usr/bin:/bin", "NUMBA_CPU_NAME": "generic", "NUMBA_CACHE_DIR": f"{image}/kernels"}
     return subprocess.run(command, cwd=image, env=environ, check=True, stdout=subprocess.PIPE, text=True).stdout
 

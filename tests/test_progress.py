@@ -28,7 +28,7 @@ def test_slow():
 
 
 def lines_of(folder: Path, *options: str, is_compiling: bool = False, every_s: float = 0.2) -> list[str]:
-    """What pytest prints into a pipe about a quick and a slow test."""
+    """The output of pytest into a pipe about a quick and a slow test."""
     (folder / "conftest.py").write_text(CONFTEST.format(is_compiling=is_compiling, every_s=every_s))
     (folder / "test_some.py").write_text(TESTS)
     plugins = ["-p", "xdist", "-p", "no:cacheprovider"]

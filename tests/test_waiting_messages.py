@@ -51,7 +51,7 @@ WORDS = 3
 
 
 def texts(tree: ast.Module) -> Iterator[str]:
-    """What is said in a module, {} for what is filled in; no docstrings, logs, or errors of ours."""
+    """The messages in a module, {} for each filled-in part; no docstrings, logs, or errors of ours."""
     silent: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr):  # a docstring, or a call whose value nobody uses
@@ -81,7 +81,7 @@ def _text(node: ast.AST) -> str:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """What a message looks like on the page."""
+    """A message as it looks on the page."""
     text = re.sub(r"^(\[\{\}\]: |\{\}\s*)", "", text.strip())  # whom it is about
     return re.compile(".*?".join(re.escape(part) for part in text.split("{}")))
 

@@ -1,4 +1,4 @@
-"""What every attack has in common: what it is run with, and what came of it."""
+"""The parts that every attack shares: its means, and its outcome."""
 
 import statistics
 import sys
@@ -42,7 +42,7 @@ class Latency:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of an attack. `let_in`, `faults` and `missed` are empty where hived stood firm."""
+    """The outcome of an attack. `let_in`, `faults` and `missed` are empty where hived stood firm."""
 
     tried: int = 0
     refused: int = 0
@@ -91,7 +91,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What an attack is run with: a seed, a scale, a folder of its own, and how to tell of progress."""
+    """The means of an attack: a seed, a scale, a folder of its own, and how to tell of progress."""
 
     seed: int
     scale: float

@@ -25,7 +25,6 @@ CALLERS = 30
 PLANNER = "planner"
 MOST_TEXT = MIB - 1024
 
-NEST = 20_000
 HOSTILE_UNITS = (
     "a,", "[", "{a: ", "- ", "- - ", "a: &a [*a]\n",
     "? ", "&a ", "*a ", "!!str ", "'", '"\\u0041"', "|\n", "# \n", "\t",

@@ -117,7 +117,7 @@ def _read(run: Run, outcome: Outcome) -> None:
 
 
 def _live(outcome: Outcome, small: SmallCluster, body: Json, pod: Pod) -> Iterator[bool]:
-    """What happens to a pod: seen, asked about, seen again. Whether each went well."""
+    """A pod is seen, asked about and seen again; returns whether each went well."""
     small.kube.add(body)
     yield _attempt(outcome, "pod_seen", body, lambda: small.service.pod_seen(pod))
     asked = json.dumps({"Pod": body, "Nodes": None, "NodeNames": NODES}).encode()

@@ -66,7 +66,7 @@ QUANTITY = re.compile(r"\+?([0-9]+|[0-9]+\.[0-9]+)([eE][0-9]{1,2}|[munkMGTPE]|[K
 TAKEN_PARTS = frozenset(
     {"priority", "priorityClassName", "resources", "schedulingGroup", "workloadRef", "resourceClaims"}
 )
-"""What the API server decides about itself, or knows by other names in some versions."""
+"""Fields that the API server decides itself, or knows by other names in some versions."""
 
 
 class Hostile:

@@ -51,7 +51,7 @@ class Prober:
             time.sleep(self._plan["interval_s"])
 
     def taken(self) -> dict[str, Any]:
-        """What has happened since the last time."""
+        """All that has happened since the last time."""
         with self._lock:
             seen = {"spent": self._spent, "failures": self._failures}
             self._spent, self._failures = [], []

@@ -1,8 +1,8 @@
 """Tenants of a real API server, who may write pods of their own namespace only, and try for cells of others.
 
-Nothing that they write gives them cells of another virtual cluster, a priority or a use that their namespace does not
-have, or a place in the group of others. The victim's guaranteed pods start all the same. Once with hived alone, and
-once with the admission webhook and the policies that `hived manifests` prints.
+Nothing that they write gives them cells of another virtual cluster or a place in the group of others. Nor does it
+give a priority or a use that their namespace does not have. The victim's guaranteed pods start all the same.
+Once with hived alone, and once with the admission webhook and the policies that `hived manifests` prints.
 """
 
 import itertools
@@ -188,7 +188,7 @@ class _Tenants:
     # -- what is tried
 
     def _forbidden_wishes(self, gang: Json) -> None:
-        """What hived's own annotations ask for, though the namespace may not have it."""
+        """The service's own annotations ask for more than the namespace may have."""
         wishes: dict[str, Json] = {
             "another VC": {"vc": OTHER_VC, "gpus": 1, "priority": 1000},
             "another VC, of the lowest priority": {"vc": OTHER_VC, "gpus": 1, "priority": 0},

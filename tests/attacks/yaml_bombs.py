@@ -1,6 +1,6 @@
 """Annotations that take long to read: thousands of pods with large YAML, bound pods among them, and one that changes.
 
-The p99 of honest filter calls is at most twice that alone, or twice that beside harmless pods of the same size, which
+The p99 of honest filter calls is at most twice that alone, or twice that beside harmless pods of the same size. Those
 cost the machine as much. Health checks are answered at once. A take-over beside poisoned pods ends within 5 s, and each
 change of one pod that is patched in a loop costs a bounded time.
 """

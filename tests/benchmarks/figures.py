@@ -1,4 +1,4 @@
-"""What was measured, as it travels from the measuring process to the table and to the JSON file."""
+"""The measured figures, as they travel from the measuring process to the table and to the JSON file."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the figures depend on besides the code: machine, versions, commit, and who else was running."""
+"""The figures depend on more than the code: machine, versions, commit, and who else was running."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What a process uses, by the kernel's own count."""
+"""The resources that a process uses, by the kernel's own count."""
 
 from pathlib import Path
 

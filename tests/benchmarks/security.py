@@ -1,4 +1,4 @@
-"""What TLS and the gate cost a filter call: `python -m tests.benchmarks.security`.
+"""The cost of TLS and the gate to a filter call: `python -m tests.benchmarks.security`.
 
 Each server is a process of its own with a small cluster; one keep-alive connection asks again and again for a pod whose
 node is decided, so that the difference is in the transport. The names of 1,000 nodes come with each call, as from a

@@ -1,4 +1,4 @@
-"""What filter calls notice of 16 bindings that wait for a slow API server: `python -m tests.benchmarks.slow_binds`.
+"""The effect on filter calls of 16 bindings that wait for a slow API server: `python -m tests.benchmarks.slow_binds`.
 
 The service is a process of its own; its API server, in this process, takes a second for every binding. Filter calls are
 timed without and with 16 bind calls under way all the time, in turns, so that a busy machine slows both alike.

@@ -1,7 +1,7 @@
-"""How long requests wait while another configuration comes into force: filter calls in a loop beside one change after
-another, on a cluster that is four fifths full, once of 8-GPU pods and once of 1-GPU pods.
+"""How long requests wait while another configuration comes into force.
 
-Each change takes a rack from one virtual cluster and gives it to another, or takes that back.
+Filter calls run in a loop beside one change after another. The cluster is four fifths full, once of 8-GPU pods and
+once of 1-GPU pods. Each change takes a rack from one virtual cluster and gives it to another, or takes that back.
 """
 
 import threading

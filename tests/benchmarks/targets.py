@@ -1,4 +1,4 @@
-"""What the scheduler is to reach at each size, and what HiveD's own implementation in Go took.
+"""The goals at each size, and the times of HiveD's own implementation in Go.
 
 HiveD was measured with the same workload on the same kind of machine. Timings decide no test: a target that is missed
 is named, nothing fails.

@@ -1,4 +1,4 @@
-"""What tests of commands about jobs share with those of jobs."""
+"""Fixtures that tests of commands about jobs share with those of jobs."""
 
 from tests.jobs.conftest import write
 

@@ -387,7 +387,7 @@ def pod_names(kube) -> list[str]:
 
 @pytest.fixture
 def records(kube) -> Iterator[None]:
-    """What jobs leave in the cluster is gone afterwards."""
+    """Nothing that jobs leave in the cluster is there afterwards."""
     yield
     for one in kube.list_objects("/api/v1/configmaps", dict).items:
         kube.delete(f"/api/v1/namespaces/{one['metadata']['namespace']}/configmaps/{one['metadata']['name']}")

@@ -1,4 +1,4 @@
-"""What the configuration tests share: a small file without mistakes, and reading text instead of files."""
+"""Shared by the configuration tests: a small file without mistakes, and reading text instead of files."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may use which virtual cluster: from the text of a configuration to an answer for one pod."""
+"""The right to use a virtual cluster: from the text of a configuration to an answer for one pod."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What two configurations differ in, and that nothing differs where they mean the same."""
+"""Differences of two configurations are found, and none where they mean the same."""
 
 import time
 from pathlib import Path
@@ -41,7 +41,7 @@ def between(old: str, new: str) -> Changes:
 
 
 def after(old: str, new: str) -> Changes:
-    """What differs from the sound file once one place in it is changed."""
+    """The differences from the sound file once one place in it is changed."""
     return between(SOUND, changed(old, new))
 
 

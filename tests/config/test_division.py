@@ -1,4 +1,4 @@
-"""What each VC has of a chain and what is spare, by hand for small clusters and by sums for any."""
+"""The share of each VC in a chain and the spare cells, by hand for small clusters and by sums for any."""
 
 import pytest
 from hypothesis import given, settings

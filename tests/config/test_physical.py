@@ -1,4 +1,4 @@
-"""What no two physical cells may share: nodes, devices, addresses."""
+"""No two physical cells may share nodes, devices, addresses."""
 
 import pytest
 

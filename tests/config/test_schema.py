@@ -28,7 +28,7 @@ VALIDATOR = Draft7Validator(SCHEMA)
 
 
 def instance(node: yaml.Node) -> Any:
-    """What an editor makes of a document: YAML 1.2, in which `no` and `12:30:45` are text."""
+    """A document as an editor reads it: YAML 1.2, in which `no` and `12:30:45` are text."""
     if isinstance(node, yaml.SequenceNode):
         return [instance(item) for item in node.value]
     if isinstance(node, yaml.MappingNode):
@@ -47,7 +47,7 @@ def instance(node: yaml.Node) -> Any:
 
 
 def faults(text: str) -> list[str]:
-    """What the schema has against a document."""
+    """The objections of the schema to a document."""
     errors = sorted(VALIDATOR.iter_errors(instance(compose(text, "f"))), key=lambda error: list(map(str, error.path)))
     return [f"{error.json_path}: {error.message}" for error in errors]
 

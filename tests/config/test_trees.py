@@ -15,7 +15,7 @@ def node_with(children: str) -> str:
 
 
 def node_spec(children: str) -> PhysicalCellSpec:
-    """What is read of node n0 with these children."""
+    """Node n0 with these children, as it is read."""
     return cluster_of(node_with(children)).physical_cells[0].children[0]
 
 

@@ -1,8 +1,8 @@
 """Every way in which a group could be placed, one after the other: slow, and complete in an obvious way.
 
-For each pod every set of leaves of one node is tried, below a preassigned cell that is there, or below a new one of
-each level that the VC has. Whether the VC may have them so is not worked out here: the pod is allocated as after a
-restart, and the core says whether it keeps its place in the VC and whether VC safety still holds. Cells that somebody
+For each pod every set of leaves of one node is tried: below a preassigned cell that is there, or below a new one of
+each level that the VC has. Whether the VC may have them so is not worked out here. The pod is allocated as after a
+restart; the core says whether it keeps its place in the VC, and whether VC safety still holds. Cells that somebody
 reserves are left out.
 """
 

@@ -1,7 +1,7 @@
 """Events that no honest cluster sends: made-up bind info, stale bindings, pods of other groups, odd masks.
 
-`python -m tests.core.hostile SEED ...` plays one run per seed and prints a digest of every decision, the whole memory
-and the order of the views, so that processes can be compared.
+`python -m tests.core.hostile SEED ...` plays one run per seed, so that processes can be compared. It prints a digest
+of every decision, the whole memory and the order of the views.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What a bind info may say, and which cells it names (rules 2.10, 2.11, 11.3)."""
+"""The valid contents of a bind info, and the cells that it names (rules 2.10, 2.11, 11.3)."""
 
 import random
 

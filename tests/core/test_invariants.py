@@ -518,7 +518,7 @@ def test_a_rule_that_is_broken_is_named_with_the_cell_or_group(what: str) -> Non
 
 
 def test_a_strained_chain_may_lack_cells_for_its_vcs() -> None:
-    """What a replay after a reconfiguration leaves behind (rule 4.4)."""
+    """Leftovers of a replay after a reconfiguration (rule 4.4)."""
     state = promised_too_much()
     state.cells.strained[0] = 1
     assert broken_rule(state) is None

@@ -1,4 +1,4 @@
-"""What the decorators make of a function."""
+"""The function that the decorators make of another."""
 
 from typing import Any
 

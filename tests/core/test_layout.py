@@ -1,4 +1,4 @@
-"""What a configuration must not say, because it would corrupt the arrays; and the smallest and the oddest that work."""
+"""Configurations that would corrupt the arrays are refused; the smallest and the oddest valid ones work."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""What would be decided of several pods at once, without deciding it."""
+"""The decision on several pods at once can be asked for without taking it."""
 
 from random import Random
 

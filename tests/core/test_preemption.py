@@ -442,7 +442,7 @@ def test_a_later_pod_of_a_lazily_preempted_group_is_bound_without_preassigned_ce
 
 @pytest.mark.parametrize("named", [("ghost",), ("firm", "ghost")])
 def test_only_groups_that_left_their_vc_are_reported(named: tuple[str, ...]) -> None:
-    """What the event names is not echoed: unknown groups, and groups of a pod whose own group is known."""
+    """Names in the event are not echoed: unknown groups, and groups of a pod whose own group is known."""
     state = healthy_state(rack_cluster())
     firm = pod("firm", members=((2, 2),))
     info = run(state, firm).bind_info

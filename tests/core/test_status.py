@@ -1,4 +1,4 @@
-"""What people see, letter by letter (rules 16.2, 16.3)."""
+"""The views for people, letter by letter (rules 16.2, 16.3)."""
 
 import json
 

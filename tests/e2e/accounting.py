@@ -1,4 +1,4 @@
-"""What a control plane and our service spend: CPU of each process, and writes of each program by kind."""
+"""The spending of a control plane and of our service: CPU of each process, and writes of each program by kind."""
 
 import os
 from collections import Counter

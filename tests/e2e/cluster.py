@@ -26,7 +26,7 @@ from tests.e2e.scheduling import scheduler_configuration
 from tests.e2e.service_proxy import ServiceProxy
 
 SYNCHRONOUS_PREEMPTION = "--feature-gates=SchedulerAsyncPreemption=false"
-"""What docs/preemption.md asks for where kube-scheduler deletes the victims."""
+"""The setting that docs/preemption.md asks for where kube-scheduler deletes the victims."""
 
 READY_S = 180.0
 """Two replicas may have to compile their kernels, at the same time."""
@@ -39,9 +39,9 @@ T = TypeVar("T")
 class RealCluster:
     """The nodes of a configuration, our service and kube-scheduler, on a control plane that may serve others later.
 
-    Both have the accounts and the rights of an installation, and nothing more. As a context manager: pods and nodes
-    that an earlier experiment left are deleted, all is ready when it is entered, and service and scheduler have ended
-    when it is left; pods and nodes stay.
+    Both have the accounts and the rights of an installation, and nothing more. Entering it deletes the pods and
+    nodes that an earlier experiment left, and waits until all is ready. Leaving it ends service and scheduler; pods and
+    nodes stay.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def store_config_map(kube: KubeClient, file: Path, namespace: str, name: str) ->
 
 
 def _standing(port: int) -> str:
-    """What a replica answers to readiness probes; "" for none."""
+    """The answer of a replica to readiness probes; "" for none."""
     try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=PROBE_S):
             return " is ready"

@@ -1,4 +1,4 @@
-"""What cleans up when the tests are killed: a process that waits for their end, ends theirs and removes their folders.
+"""Cleans up when the tests are killed: a process that waits for their end, ends theirs and removes their folders.
 
 The tests tell it pids and folders through a pipe, which breaks when they are gone, in whatever way. Pids are those of
 children that have not been waited for, so they cannot be anybody else's meanwhile. The program imports none of ours.

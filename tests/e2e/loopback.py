@@ -41,7 +41,7 @@ class LoopbackServer:
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What `work` returns once the loop has done it."""
+        """The result of `work` once the loop has done it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -1,8 +1,8 @@
 """Machines of a control plane: creating their nodes, and taking one off the network.
 
 kwok plays the kubelets, but one that is gone it cannot play. So this watches the nodes: one whose annotation
-`embedded.hived/ready` is `unknown` loses the label by which kwok knows its nodes, and from then on nothing on it
-starts, ends or stops; only a `run-seconds` that had begun before runs out. Its conditions become Unknown at once, as
+`embedded.hived/ready` is `unknown` loses the label by which kwok knows its nodes. From then on nothing on it starts,
+ends or stops; only a `run-seconds` that had begun before runs out. Its conditions become Unknown at once, as
 the node controller would write after its grace period. When the annotation goes, kwok takes the node back.
 """
 

@@ -1,9 +1,9 @@
 """An observer of its own, directly at the API server: which pod holds which device from when to when, and which unduly.
 
-It knows nothing of cells: a pod holds (node, device) for every device in its isolation annotation, from the moment that
-it has a node until it has completed or is gone. Events of one resource come in the order in which they were stored, so
-two holders of a device at one moment cannot be missed. Only after an API server was away something may have happened
-unseen; then the list tells which pod holds which device now.
+It knows nothing of cells: a pod holds (node, device) for every device in its isolation annotation. That begins when
+it has a node and ends when it has completed or is gone. Events of one resource come in the order in which they were
+stored, so two holders of a device at one moment cannot be missed. Only after an API server was away something may
+have happened unseen; then the list tells which pod holds which device now.
 """
 
 import contextlib
@@ -101,7 +101,7 @@ class Seen:
 
     @property
     def conditions(self) -> list[Json]:
-        """Those of its status."""
+        """The conditions of its status."""
         return self.pod["status"].get("conditions") or []
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """A Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, kwok, kube-scheduler.
 
-Every part is a real program with a client certificate of its own, TLS and RBAC are on. Each is a `Process` that can be
-stopped, killed, frozen and started again on the same port with the same data, which is what failure tests are made of.
+Every part is a real program with a client certificate of its own, TLS and RBAC are on. Each is a `Process` that
+failure tests can stop, kill, freeze and start again on the same port with the same data.
 """
 
 import contextlib

@@ -20,7 +20,7 @@ PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 CREATORS = 8
 
 BUSY_S = 5.0
-"""What is promised within two seconds, where the machine runs a whole cluster besides."""
+"""Time for everything that is promised within two seconds, where the machine runs a whole cluster besides."""
 
 Json = dict[str, Any]
 

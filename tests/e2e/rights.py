@@ -22,7 +22,7 @@ def grant_rights(plane: ControlPlane, overlay: str = "ha") -> None:
 
 
 def service_kubeconfig(plane: ControlPlane) -> Path:
-    """What our service in an installation knows the API server by. Raises KubeError before `grant_rights`."""
+    """The kubeconfig of our service in an installation. Raises KubeError before `grant_rights`."""
     return plane.service_account_kubeconfig(NAMESPACE, HIVED)
 
 

@@ -25,10 +25,10 @@ def scheduler_configuration(
 ) -> str:
     """The shipped configuration for an extender at `extender_url`, as YAML.
 
-    Its profile stands once for each virtual cluster, under the name that submitted pods ask for, and if it `is_shared`
-    by all of them once more for pods that name none, and once under each name of `others`. No leader is elected among
-    one. `tls` is the extender's tlsConfig, for an address with https. `product` is the checkout that ships it, if not
-    this one.
+    Its profile stands once for each virtual cluster, under the name that submitted pods ask for, and once under each
+    name of `others`. If it `is_shared` by all of them, it stands once more for pods that name none. No leader is
+    elected among one. `tls` is the extender's tlsConfig, for an address with https. `product` is the checkout that
+    ships it, if not this one.
     """
     document = yaml.safe_load(((product or CHECKOUT) / SHIPPED).read_text())
     document["leaderElection"] = {"leaderElect": False}

@@ -1,4 +1,4 @@
-"""What replicas and kubectl make of the configuration in a ConfigMap."""
+"""Replicas and kubectl handle the configuration in a ConfigMap."""
 
 import stat
 import threading
@@ -131,7 +131,7 @@ def test_a_version_that_was_written_counts_although_the_leader_dies_of_it(
 
 
 def refusal(url: str, file: Path) -> str:
-    """What a push that comes to nothing is told."""
+    """The answer to a push that comes to nothing."""
     try:
         return str(push(url, file))
     except UserError as error:

@@ -1,4 +1,4 @@
-"""What people are told of a pod on a real API server, and that telling it does not make kube-scheduler try for ever."""
+"""Events tell people of a pod on a real API server, and do not make kube-scheduler try for ever."""
 
 import re
 import time

@@ -37,7 +37,7 @@ def succeeds(call: Callable[[], object]) -> bool:
 
 @pytest.fixture
 def followed(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Objects, list[ObjectRef]]]:
-    """What the account of our service is told of gang objects; no kind is installed before or after."""
+    """The answer to our service's account when it lists gang objects; no kind is installed before or after."""
     monkeypatch.setattr(objects, "LOOK_INTERVAL_S", 0.2)
     grant_rights(plane)
     kube, told = KubeClient.connect(kubeconfig=str(service_kubeconfig(plane))), list[ObjectRef]()

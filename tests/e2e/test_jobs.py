@@ -34,7 +34,7 @@ def kube(plane: ControlPlane) -> Iterator[KubeClient]:
 
 
 def made(kube: KubeClient, plural: str) -> list[Json]:
-    """What there is of jobs."""
+    """The jobs that there are."""
     listed = kube.list_objects(f"/api/v1/namespaces/{NAMESPACE}/{plural}", dict).items
     return [one for one in listed if JOB in (one["metadata"].get("labels") or {})]
 

@@ -103,7 +103,7 @@ def run(kube: KubeClient, *pods: Json) -> dict[str, str]:
 
 
 def reason(kube: KubeClient, name: str) -> str:
-    """What the pod's condition says of its cells."""
+    """The message of the pod's condition about its cells."""
     conditions = kube.get(pod_path("default", name))["status"].get("conditions") or ()
     return next((one["message"] for one in conditions if one["type"].endswith("CellsAllocated")), "")
 

@@ -19,10 +19,10 @@ EXPERIMENTS = [*load_experiments(experiments_folder()), *SCENARIOS]
 
 
 ASKED_AGAIN_SOON = "--pod-max-in-unschedulable-pods-duration=5s"
-"""What docs/install.md offers for pods with the limit that wait for a node: 1.37 does not ask about them by itself."""
+"""Offered by docs/install.md for pods with the limit that wait for a node: 1.37 does not ask about them by itself."""
 
 PREEMPTING = ("opportunistic", "opportunistic-evicted", "gang-preemption")
-"""Those in which kube-scheduler can find the victims: of lower Kubernetes priority, with what the preemptor lacks."""
+"""Kube-scheduler can find their victims: of lower Kubernetes priority, with what the preemptor lacks."""
 
 
 def run(plane: ControlPlane, loaded: Loaded, preemption_by: str) -> Result:

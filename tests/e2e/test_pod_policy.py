@@ -1,4 +1,4 @@
-"""What tenants cannot write onto pods, on a real API server: the cases of the embedded one, and each policy's state."""
+"""The policies of pods on a real API server: the cases of the embedded one, and each policy's state."""
 
 from collections.abc import Iterator
 from typing import Any

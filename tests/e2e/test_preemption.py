@@ -125,7 +125,7 @@ def test_kube_scheduler_clears_eight_nodes_where_kubernetes_priorities_agree(
 def test_kube_scheduler_makes_nobody_leave_of_its_own_accord_where_it_sees_no_reason(
     plane: ControlPlane, tmp_path: Path, kubernetes_priority: int, requests: Json
 ) -> None:
-    """What docs/preemption.md says of `preemptionBy: kube-scheduler`, and why it is not the default."""
+    """As docs/preemption.md describes `preemptionBy: kube-scheduler`, and why it is not the default."""
     with RealCluster(plane, configuration(tmp_path, {"a": 1}), preemption_by="kube-scheduler") as cluster:
         run(cluster.kube, "low", priority=1, requests=requests)
         urgent = submit(cluster.kube, "high", priority=5, kubernetes_priority=kubernetes_priority, requests=requests)

@@ -37,7 +37,6 @@ LEASE_S = 120
 """Kubelets that give a sign of life every few seconds would be most of what a thousand nodes do to this machine."""
 
 GANG = Gang("wide", 64, 8)
-GANG_REPEATS = 3
 MIXED_VC, GANG_VC = "mixed", "wide"
 HIVED = "hived"
 
@@ -60,7 +59,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is measured: how many nodes, and of which pods."""
+    """The measured cluster: how many nodes, and which pods."""
 
     nodes: int
     pods: int

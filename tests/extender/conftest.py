@@ -1,4 +1,4 @@
-"""What tests of several replicas share."""
+"""Fixtures that tests of several replicas share."""
 
 import pytest
 

@@ -2,7 +2,7 @@
 
 Each size takes a process of its own, with kernels as plain Python (NUMBA_DISABLE_JIT=1); all are forked from one that
 has imported everything. The cluster is the benchmark's, and so that sizes can be compared, it is in the same situation
-at each: beta and gamma are full, alpha has half of its pools full and the rest empty, and views are in order unless an
+at each: beta and gamma are full, alpha has half of its pools full and the rest empty. Views are in order unless an
 operation is about their not being so. Of operations that are done more than once, the most that one took is kept.
 """
 

@@ -9,7 +9,7 @@ from tests.growth.work import Work, counted
 
 
 class Meter:
-    """What operations took, in `work`; `packages` are counted besides the core."""
+    """The cost of operations, in `work`; `packages` are counted besides the core."""
 
     def __init__(self, *packages: ModuleType) -> None:
         self.work: dict[str, Work] = {}

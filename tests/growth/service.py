@@ -208,7 +208,7 @@ class ServiceCount(Meter):
         self.filter("filter after a preemption", pod, self.list, b"gpu-node-")
 
     def looking(self) -> None:
-        """Those who only look."""
+        """Questions of people who only look."""
         group = next(iter(self.state.groups))
         for name, handler in (
             ("health", routes.health), ("readiness", routes.readiness), ("metrics", routes.metrics_text),
@@ -243,12 +243,12 @@ def seen(pod: PodRequest, bind_info: BindInfo | None = None) -> Pod:
 
 
 def filter_body(pod: PodRequest, names: bytes) -> bytes:
-    """What kube-scheduler sends."""
+    """The body that kube-scheduler sends."""
     return b'{"Pod":%s,"Nodes":null,"NodeNames":%s}' % (pod_text(pod).encode(), names)
 
 
 def call(service: Service, handler: Handler, body: bytes, name: str = "") -> bytes:
-    """What a path answers. Raises RuntimeError if that is an error."""
+    """The answer of a path. Raises RuntimeError if that is an error."""
     reply = routes.answer(handler, Backend(service), Question(body, name))
     text = reply.body if isinstance(reply.body, bytes) else b"".join(reply.body)
     if reply.status != 200 or (b'"Error"' in text and b'"Error":""' not in text):

@@ -1,4 +1,4 @@
-"""What an operation costs in a cluster of four times the size, in work, not in time.
+"""The cost of an operation in a cluster of four times the size, in work, not in time.
 
 Nothing is allowed to grow with the cluster except what `PASSES` and `LINEAR` name. `work.py` says what is
 counted, `count.py` and `service.py` have what is done.
@@ -28,7 +28,7 @@ LINEAR = {
 """Must grow no faster than the cluster."""
 
 JOURNAL = {"allocated": 12 * INITIAL_JOURNAL_LENGTH}
-"""What a new state spends at any size, and what would leave room for quadratic growth if it counted."""
+"""A new state spends this at any size; if it counted, it would leave room for quadratic growth."""
 
 NAMES: dict[str, float] = {"allocated": 18}
 """The request has the names of all nodes; a copy is compared with the lists before."""

@@ -1,4 +1,4 @@
-"""What becomes of a job when its pods end or go: decided from what is there."""
+"""The end of a job whose pods end or go is decided from the objects that are there."""
 
 import pytest
 

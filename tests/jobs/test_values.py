@@ -1,4 +1,4 @@
-"""What a manifest says to Kubernetes has the type that YAML 1.1 gives it."""
+"""Kubernetes gets values of a manifest with the type that YAML 1.1 gives them."""
 
 import json
 

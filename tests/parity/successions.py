@@ -82,7 +82,7 @@ def restarts(folder: Path, name: str) -> Iterator[Restarted]:
 
 
 def recorded_verdicts(restarted: Restarted) -> dict[str, str]:
-    """What has become of each group that a pod of was listed, read off the groups before and after it."""
+    """The fate of each group of which a pod was listed, read off the groups before and after it."""
     found = {
         name: _verdict(restarted.before[name], restarted.after[2].get(name)) for name in sorted(restarted.survivors())
     }
@@ -90,7 +90,7 @@ def recorded_verdicts(restarted: Restarted) -> dict[str, str]:
 
 
 def told_verdicts(restarted: Restarted, successor: Successor) -> dict[str, str]:
-    """What a plan says of these groups."""
+    """The verdicts of a plan on these groups."""
     affected = Verdicts(successor).affected(restarted.present.state)
     survivors = restarted.survivors()
     return {one.name: one.verdict.value for one in affected if one.name in survivors}

@@ -16,7 +16,7 @@ from tests.parity.successions import Restarted, recorded_verdicts, restarts, tol
 RECORDED = Path(__file__).parent / "recorded"
 SHARED = places.SHARED / "parity"
 FOLDERS = [SHARED, SHARED / "robust"] if SHARED.is_dir() else [RECORDED]
-"""What is recorded here is a part of what is in the shared folder."""
+"""The recorded decisions here are a part of those in the shared folder."""
 
 
 def names(folder: Path) -> list[str]:

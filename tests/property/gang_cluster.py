@@ -153,7 +153,7 @@ class Replica:
         self._try_backlog()
 
     def timers(self, parts: Collection[str] = DEADLINES) -> list[TimerKey]:
-        """What it would look at when time is up, the earliest first."""
+        """The pods that it would look at when time is up, the earliest first."""
         valid = self.service.machine._outbox.timers._valid
         return sorted((key for key in valid if key[0] in parts), key=lambda key: valid[key][::-1])
 

@@ -1,4 +1,4 @@
-"""What must hold of gangs, whatever happens, in terms of pods, devices and what their authors asked for."""
+"""Rules that hold of gangs, whatever happens, in terms of pods, devices and their authors' demands."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
@@ -30,7 +30,7 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True)
 class Picture:
-    """What a leader has: the places of pods, what it would say of those that wait, and which bound pods say where the
+    """The knowledge of a leader: places of pods, answers for waiting ones, and which bound pods say where the
     others of their gang are to be.
     """
 
@@ -116,7 +116,7 @@ class Rules:
         return sorted(unbound & placed(leader))
 
     def _lack(self, leader: Replica, namespace: str, gang: Gang, before: set[str], after: set[str]) -> str:
-        """What a gang lacks of what it asks for; "" if nothing."""
+        """The part of its demand that a gang lacks; "" if nothing."""
         of_gang = [
             record
             for record in records(leader)
@@ -244,8 +244,8 @@ class Rules:
     def check_successor(self, leader: Replica, before: Picture) -> None:
         """A new leader has every pod where it was, and the rest of a gang of which one pod was bound.
 
-        A pod that was refused at its place after its mates were bound may be there once more, also if it has been given
-        another since, of which nothing is written: they still say so.
+        A pod that was refused at its place after its mates were bound may be there once more: they still say so. It may
+        have been given another since, of which nothing is written.
         """
         after = picture(leader)
         bound = written(self._api).keys() | {

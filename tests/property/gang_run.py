@@ -18,7 +18,7 @@ OPERATIONS = {
     "end": 8, "leave": 6, "delete": 6, "replace": 5, "ungate": 3, "break_node": 1, "repair_node": 4, "take_over": 3,
     "restart": 3, "forget_object": 1, "overdue": 2, "taint": 2, "untaint": 4, "refuse": 6, "let_in": 8,
 }  # fmt: skip
-"""What may happen, and how often."""
+"""The events that may happen, and how often."""
 
 FICKLE = {
     "create": 20, "describe": 12, "ungate": 4, "ask": 24, "turn": 3, "bind": 12, "refuse": 14, "let_in": 12, "taint": 2,
@@ -103,7 +103,7 @@ class GangRun:
         return str(ref)
 
     def forget_object(self) -> str:
-        """Such an object is deleted."""
+        """An object of a gang is deleted."""
         if not self.objects:
             return ""
         ref = self.choices.pick(sorted(self.objects))
@@ -255,8 +255,8 @@ class GangRun:
         """Nothing more comes from outside, nodes are good and refused to nobody, and all that was begun is ended.
 
         First kube-scheduler asks about new pods alone, and those that it was woken for. Nobody may be left who could
-        start, as `gang_rules` counts, or has a place and is not bound, and asking about everybody once more must not
-        start anybody.
+        start, as `gang_rules` counts, or has a place and is not bound. Asking about everybody once more must not start
+        anybody.
         """
         for name, is_healthy in list(self.scheduler.nodes.items()):
             if not is_healthy:

@@ -61,7 +61,7 @@ class LockStep:
         return results["core"]
 
     def reservations(self) -> list[Op]:
-        """What would reserve again the cells that groups reserve now, in the core, in the order they were reserved."""
+        """Events that would reserve again the cells that groups reserve now in the core, in their order."""
         core = self._schedulers.get("core")
         return reservations(core.state) if isinstance(core, CoreScheduler) else []
 

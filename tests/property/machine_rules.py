@@ -1,4 +1,4 @@
-"""What has to hold of the machine after every stimulus, and when everything has come to rest."""
+"""Rules that hold of the machine after every stimulus, and when everything has come to rest."""
 
 from collections import Counter
 

@@ -64,7 +64,7 @@ class MachineRun(Surroundings):
         self._answers: dict[str, str] = {}
 
     def __str__(self) -> str:
-        """What happened."""
+        """The log of the run."""
         return "\n".join(self.log)
 
     def step(self, operations: Mapping[str, int] = OPERATIONS) -> None:

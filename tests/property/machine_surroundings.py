@@ -1,4 +1,4 @@
-"""What is around the machine alone: an API server, nodes, and time; and how everything comes to rest.
+"""The surroundings of the machine alone: an API server, nodes, and time; and how everything comes to rest.
 
 Effects wait until they are carried out, and what came of them waits until it is told, so that anything may happen in
 between. What is carried out changes the API server, whose news the machines hear in order.

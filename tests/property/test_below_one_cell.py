@@ -1,4 +1,4 @@
-"""What a gang that has to be below one cell is promised, on random clusters, judged without the oracle.
+"""The promise to a gang that has to be below one cell, on random clusters, judged without the oracle.
 
 Sound: it is below one cell of that type. Complete: where the ordinary search finds room on the nodes of such a cell, it
 finds room too. So the ordinary search, with the nodes of one cell after the other suggested, is the judge.

@@ -50,7 +50,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a cluster comes to: see `Expected`."""
+    """The expected end of a cluster: see `Expected`."""
 
     nodes: dict[str, str | None] = {}
     vcs: dict[str, str | None] = {}
@@ -58,7 +58,7 @@ class Rest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Expected(Rest, frozen=True, forbid_unknown_fields=True):
-    """What one change does.
+    """The effects of one change.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ class CaseCluster(Protocol):
         """Stop the service and start it again; pods, nodes and the ConfigMap stay."""
 
     def memory(self) -> bytes:
-        """What the core has in memory, b"" where that cannot be seen."""
+        """The memory of the core, b"" where that cannot be seen."""
 
 
 def create_config_map(kube: KubeClient, text: str) -> None:

@@ -141,7 +141,7 @@ class Runner:
         return answer
 
     def _check_actual(self, plan: ConfigReport, expected: Expected, before: View, after: View) -> None:
-        """What has become of each group is what was planned, and nobody's pods were touched."""
+        """Each group fares as planned, and nobody's pods were touched."""
         found = verdicts(before.groups, after.groups)
         assert found == {written(name): verdict for name, verdict in plan.verdicts.items()}
         assert plan.groups.unaffected == len(before.groups) - len(found)
@@ -200,7 +200,7 @@ class Runner:
 
 
 def merged_view(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """What is there after a change: None stands for what is gone."""
+    """The state after a change: None stands for a group that is gone."""
     return {name: value for name, value in {**before, **change}.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""What becomes of running work when the configuration changes, on an embedded cluster, case by case."""
+"""The fate of running work when the configuration changes, on an embedded cluster, case by case."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a cluster looks like from outside, in the words of the cases."""
+"""A cluster as it looks from outside, in the words of the cases."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ def allocated(view: View) -> dict[str, GroupView]:
 
 
 def verdicts(before: Mapping[str, GroupView], after: Mapping[str, GroupView]) -> dict[str, str]:
-    """What has become of each group that was there, in the words of a plan; nothing of those that go on as before."""
+    """The fate of each group that was there, in the words of a plan; nothing of those that go on as before."""
     found = {name: _verdict(group, after.get(name)) for name, group in before.items()}
     return {name: verdict.value for name, verdict in found.items() if verdict is not None}
 

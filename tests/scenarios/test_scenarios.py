@@ -74,9 +74,7 @@ def schedule_op(pod: str, step: Json) -> Json:
     if "group" in step:
         members = [{"podNumber": pods, "leafCellNumber": gpus} for gpus, pods in step["members"].items()]
         spec["affinityGroup"] = {"name": step["group"], "members": members}
-    unknown = (
-        step.keys() - names.keys() - EXPECTATIONS - {"schedule", "group", "members", "suggested", "phase", "commit"}
-    )
+    unknown = step.keys() - names.keys() - EXPECTATIONS - OTHER_KEYS
     assert not unknown, f"unknown keys {unknown} in {step}"
     return {
         "op": "schedule",

@@ -56,7 +56,7 @@ class BusyCluster:
                     busy._kube.close()
 
     def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
-        """What the service answers."""
+        """The answer of the service."""
         return call(self._running.extender.url, method, path, body)
 
     def ok(self, method: str, path: str, body: bytes | None = None) -> Json:

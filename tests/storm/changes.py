@@ -79,7 +79,7 @@ def _promise_less(choices: Choices, document: Document) -> None:
 
 
 def _move_promise(choices: Choices, document: Document) -> None:
-    """What one VC is promised goes to another."""
+    """A part of one VC's promise goes to another."""
     names = sorted(vcs(document))
     giving = [name for name in names if vcs(document)[name].get("virtualCells")]
     if giving:

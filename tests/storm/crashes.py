@@ -211,7 +211,7 @@ class KilledService:
         return known[now]
 
     def rebuilt(self, text: str) -> Mapping[str, Json]:
-        """What a service shows that begins with this configuration and the pods there are, by path."""
+        """The answers of a service that begins with this configuration and the pods there are, by path."""
         configuration = load_text(text, "crashes.yaml")
         service = Service(configuration.cluster, FakeKube(), rules=configuration.rules, serves_every_name=True)
         try:

@@ -18,7 +18,7 @@ Spoil = Callable[[Choices, Document], str]
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is sent to the service, and the status codes that it may answer with."""
+    """A request to the service, and the status codes that it may answer with."""
 
     name: str
     body: bytes

@@ -1,4 +1,4 @@
-"""What must hold of the pods in the API server and of the service's state, whatever was pushed."""
+"""Rules that hold of the pods in the API server and of the service's state, whatever was pushed."""
 
 from collections.abc import Container, Iterable, Mapping, Set
 from typing import Any
@@ -36,7 +36,7 @@ def places(pods: Iterable[Json]) -> dict[str, Place]:
 
 
 def devices_of(pod: Json) -> tuple[int, ...]:
-    """Those that are written onto a pod."""
+    """The leaves that are written onto a pod."""
     text = pod["metadata"].get("annotations", {}).get(LEAF_CELL_ISOLATION, "")
     return tuple(int(device) for device in text.split(",") if device)
 

@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Tally:
-    """What has happened."""
+    """The events so far."""
 
     pushed: int = 0
     calm: int = 0
@@ -134,7 +134,7 @@ class Storm:
         raise Broken(f"{MOST_TRIES} plans were outdated before they could be pushed")
 
     def _check_outcome(self, plan: Json, outcome: Json, *, is_calm: bool) -> None:
-        """What was agreed to is what the answer says and what has happened, for all groups that were still there."""
+        """The agreed verdicts are those of the answer and the true ones, for all groups that were still there."""
         happened = self._busy.switches.verdicts()
         there = self._busy.switches.before.keys()
         for what, report in (("planned", plan), ("answered", outcome)):

@@ -1,5 +1,6 @@
-"""What a switch did to each group, found out without asking the code that says so: the groups as the inspect API shows
-them at the moment before and the moment after, both while the service's lock is held.
+"""The effect of a switch on each group, found out without asking the code that says so.
+
+The inspect API shows the groups at the moment before and the moment after, both while the service's lock is held.
 """
 
 import time
@@ -27,7 +28,7 @@ def groups_of(state: State) -> Groups:
 
 
 def verdict_of(before: Json, after: Json | None) -> str:
-    """What has become of a group; "" if it goes on as before."""
+    """The fate of a group; "" if it goes on as before."""
     if before["state"] == "Preempting":
         is_kept = after is not None and after["state"] == "Preempting"
         return "" if is_kept else Verdict.PREEMPTION_CANCELLED.value

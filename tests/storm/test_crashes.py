@@ -56,7 +56,7 @@ class Reached:
         return shown["version"], shown["text"]
 
     def stored(self) -> Stored:
-        """What the ConfigMap says, asked for directly."""
+        """The contents of the ConfigMap, asked for directly."""
         return ConfigMapStore(self._kube, NAMESPACE, NAME, Metrics()).read().stored
 
     def edit(self, text: str) -> None:

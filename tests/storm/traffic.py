@@ -1,4 +1,4 @@
-"""What goes on in a cluster while its configuration changes: pods come and end, nodes fail and come back.
+"""Traffic in a cluster while its configuration changes: pods come and end, nodes fail and come back.
 
 Everything through the API server, from threads of its own; the embedded scheduler loop asks the service as
 kube-scheduler does. How threads interleave is not repeatable, what they choose from is.

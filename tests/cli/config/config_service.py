@@ -59,7 +59,7 @@ class Service:
     cluster_id: str = ""
     refused: Json | None = None
     meanwhile: Callable[["Service"], tuple[int, Any] | None] = lambda service: None
-    """What happens right before a push; an answer, if the push is to have that one; status 0 is none at all."""
+    """An action right before a push, and the answer that the push is to get; status 0 is none at all."""
     pushes: list[Json] = field(default_factory=list)
     requests: list[tuple[str, bytes]] = field(default_factory=list)
     whys: list[tuple[str, str]] = field(default_factory=lambda: [("", "")])

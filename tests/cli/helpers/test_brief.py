@@ -1,4 +1,4 @@
-"""What `hived serve --embedded` logs unless it is asked for more."""
+"""The log of `hived serve --embedded` unless it is asked for more."""
 
 import io
 import logging
@@ -19,7 +19,7 @@ from tests.places import ROOT
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """What a brief log says."""
+    """The lines of a brief log."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     stream = io.StringIO()

@@ -1,4 +1,4 @@
-"""What `nvidia-smi topo -m` prints on machines of several kinds, written for these tests."""
+"""The output of `nvidia-smi topo -m` on machines of several kinds, written for these tests."""
 
 LEGEND = """
 Legend:

@@ -28,7 +28,7 @@ def changes(before: str, after: str) -> list[str]:
 
 
 def edited(virtual_clusters: str, name: str, **cells: int) -> str:
-    """What `set_vc` makes of these virtual clusters; a dot of a path is `__`."""
+    """The text that `set_vc` makes of these virtual clusters; a dot of a path is `__`."""
     text = HARDWARE + virtual_clusters
     result = set_vc(text, name, {cell_type.replace("__", "."): count for cell_type, count in cells.items()})
     assert result.startswith(HARDWARE)

@@ -99,7 +99,7 @@ def split(cluster: Cluster, name: str, pods: Sequence[PodRequest]) -> None:
 
 
 def planned_cells(pairs: Pairs) -> set[Cell]:
-    """What 5h protects: the virtual leaves with their ancestors, and the physical cells of their preassigned cells."""
+    """Protected by 5h: the virtual leaves with their ancestors, and the physical cells of their preassigned cells."""
     plan: set[Cell] = set()
     for leaf, virtual in pairs:
         if virtual is None:

@@ -1,4 +1,4 @@
-"""What people see: the state maps and the JSON shapes (rules 16.2, 16.3)."""
+"""The views for people: the state maps and the JSON shapes (rules 16.2, 16.3)."""
 
 from collections import defaultdict
 

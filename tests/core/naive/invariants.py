@@ -1,4 +1,4 @@
-"""What must hold after every event (rule 4.6)."""
+"""Invariants that must hold after every event (rule 4.6)."""
 
 from hived.errors import InvariantError
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY

@@ -178,8 +178,8 @@ def relaxed_split(
 ) -> Mapping | None:
     """Rule 7.6; the cells split stay split in `free`, whether or not the root fits.
 
-    Stricter than the reference: it ends at a level without spare cells, because splitting a cell from above it down to
-    the root's level would split one of that level too.
+    Stricter than the reference: it ends at a level without spare cells. Splitting a cell from above it down to the
+    root's level would split one of that level too.
     """
     if any(count < 0 for count in spare.values()):
         return None

@@ -10,7 +10,7 @@ ALLOCATED, PREEMPTING, BEING_PREEMPTED = "Allocated", "Preempting", "BeingPreemp
 
 
 class Cell:
-    """What physical and virtual cells share: a place in a tree, a state, and a binding to the other kind."""
+    """The common part of physical and virtual cells: a place in a tree, a state, and a binding to the other kind."""
 
     def __init__(self, chain: str, level: int, cell_type: str, address: str) -> None:
         self.chain = chain
@@ -188,7 +188,7 @@ class Group:
         return PodPlacement(leaves[0].node, tuple(leaf.index for leaf in leaves), types), chain
 
     def bind_info(self, size: int, slot: int) -> BindInfo:
-        """What the pod in this slot is bound with."""
+        """The bind info of the pod in this slot."""
         members = tuple(
             tuple(self.placement_of(s, i)[0] for i in range(len(self.physical[s]))) for s in sorted(self.physical)
         )

@@ -68,7 +68,7 @@ def place(
 
 
 def attempts(priority: int) -> list[Attempt]:
-    """Whose leaf cells may be taken: nobody's, those of elastic groups, those of all groups of lower priority."""
+    """Users whose leaf cells may be taken: nobody's, those of elastic groups, those of all groups of lower priority."""
     if priority <= MIN_GUARANTEED_PRIORITY:
         return [Attempt(OPPORTUNISTIC_PRIORITY)]
     return [Attempt(OPPORTUNISTIC_PRIORITY), Attempt(priority, only_elastic=True), Attempt(priority)]

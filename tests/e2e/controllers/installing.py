@@ -200,7 +200,7 @@ def _secret(controller: Controller, pair: KeyPair, authority: Authority) -> Json
 
 
 def _take_for_mounted(stack: contextlib.ExitStack) -> None:
-    """Who makes certificates waits for the file of this name, wherever else it reads them from."""
+    """The maker of certificates waits for a file of this name, wherever else it reads them from."""
     awaited = Path("/tmp") / CERTIFICATES / "tls.crt"
     if not awaited.exists():
         awaited.parent.mkdir(parents=True, exist_ok=True)

@@ -25,16 +25,16 @@ SCHEDULER = "hived"
 NODE_GPUS = 4
 
 COMES_S = 120.0
-"""What is to come has come by then, on a machine that does much else: controllers try again after seconds."""
+"""Whatever is to come has come by then, on a machine that does much else: controllers try again after seconds."""
 
 TOGETHER_S = 10.0
 """All pods of a gang have their nodes so long after the first one at the latest."""
 
 STAYS_S = 3.0
-"""What has not happened for so long, with all pods looked at, does not happen."""
+"""After so long, with all pods looked at, nothing more is going to happen."""
 
 FORCED_NAMES = ("volcano", "scheduler-plugins")
-"""What KubeRay writes into pods as schedulerName, whatever their template says."""
+"""KubeRay writes this into pods as schedulerName, whatever their template says."""
 
 CONFIGURATION = {
     "schedulerNames": [SCHEDULER, *FORCED_NAMES],
@@ -111,7 +111,7 @@ class Racks:
         return sorted(found, key=lambda one: one.name)
 
     def bound(self, prefix: str) -> list[Seen]:
-        """Those of them that have a node."""
+        """The pods among them that have a node."""
         return [one for one in self.pods(prefix) if one.node]
 
     def racks_of(self, prefix: str) -> set[str]:
@@ -152,7 +152,7 @@ class Racks:
         return self.observer.violations
 
     def report(self) -> str:
-        """What there is, for people."""
+        """Everything that there is, for people."""
         return f"{self.observer.report()}\nused: {sorted(self.used())}\nviolations: {self.observer.violations}"
 
     def given(self) -> set[str]:

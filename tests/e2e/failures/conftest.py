@@ -15,7 +15,7 @@ SEED_COUNT = int(os.environ.get("HIVED_E2E_SEEDS", "1"))
 
 @dataclass
 class Results:
-    """What runs that went well have measured, by version and failure, and how long each took."""
+    """The measurements of runs that went well, by version and failure, and how long each took."""
 
     rows: dict[tuple[str, str], list[tuple[Measured, float]]] = field(default_factory=dict)
 

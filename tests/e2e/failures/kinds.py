@@ -1,4 +1,4 @@
-"""What fails, one function each: it disturbs a cluster at work, and returns when that is over."""
+"""Kinds of failures, one function each: it disturbs a cluster at work, and returns when that is over."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What the leader shows, against what a new process makes of the nodes and pods that the API server has now."""
+"""Compares the leader with a new process that reads the nodes and pods that the API server has now."""
 
 import json
 import urllib.request

@@ -46,7 +46,7 @@ OVER_S = 8.0
 
 @dataclass(slots=True)
 class Measured:
-    """What a run took, in seconds: from each failure until a replica led, and until a pod that could run was bound."""
+    """A run's times, in seconds: from each failure until a replica led, and until a pod that could run was bound."""
 
     led_s: list[float] = field(default_factory=list)
     bound_s: list[float] = field(default_factory=list)
@@ -192,7 +192,7 @@ class WorkingCluster:
         return is_still and not moving and self.jobs.has_arrived()
 
     def wait(self, look: Callable[[], T], timeout_s: float) -> T:
-        """What `look` finds as soon as that is something, or when time is up."""
+        """The result of `look` as soon as that is something, or when time is up."""
         until = time.monotonic() + timeout_s
         while not (found := look()) and time.monotonic() < until:
             time.sleep(0.05)

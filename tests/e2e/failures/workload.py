@@ -149,7 +149,7 @@ class JobController:
             return list(self._jobs)
 
     def unfinished(self) -> list[str]:
-        """What is still to be done, with what its pods are about, for a message."""
+        """The work that is still to be done, with the state of its pods, for a message."""
         seen = self._observer.named()
         return [
             f"{job.group} ({job.vc}, priority {job.priority}): "

@@ -59,7 +59,7 @@ class Replay:
 
 
 def violations(notes: Iterable[Seen], shares: Mapping[str, int]) -> list[str]:
-    """What may never be, in words; `shares` is how many nodes are promised to each virtual cluster."""
+    """Violations, in words; `shares` is how many nodes are promised to each virtual cluster."""
     replay = Replay()
     found: list[str] = []
     for seen in notes:

@@ -1,4 +1,4 @@
-"""What the observer keeps of nodes and pods: each version that the API server stored, as a small value.
+"""The observer's record of nodes and pods: each version that the API server stored, as a small value.
 
 `version` is the resourceVersion, which is one order for all objects of a control plane; `at` is when the observer heard
 of it, in seconds. A version that `is_listed` came with a list: there may have been others before it.

@@ -124,7 +124,7 @@ def storage_class() -> Json:
 
 
 def claim(name: str) -> Json:
-    """What a pod wants a volume by."""
+    """The claim by which a pod wants a volume."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

@@ -117,6 +117,6 @@ class _Watcher:
 
 
 def forced_bindings(kube: KubeClient) -> list[str]:
-    """What events say of pods that were bound without kube-scheduler."""
+    """Events about pods that were bound without kube-scheduler."""
     found = kube.list_objects(EVENTS, dict[str, Any], field_selector="reason=ForcedBinding").items
     return [f"{one['involvedObject']['name']} was bound by force: {one.get('message', '')}" for one in found]

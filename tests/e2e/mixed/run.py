@@ -28,7 +28,7 @@ END_S = 300.0
 
 @dataclass
 class Outcome:
-    """What a run has found. `left` are pods of ours that wait although nothing is in their way any more."""
+    """The findings of a run. `left` are pods of ours that wait although nothing is in their way any more."""
 
     violations: list[str] = field(default_factory=list)
     waits: list[str] = field(default_factory=list)

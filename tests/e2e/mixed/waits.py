@@ -1,8 +1,8 @@
 """Pods that wait beside a place that both kube-scheduler and their virtual cluster's share allow.
 
-Only plain cases are judged, so that whatever is found is a mistake: a single pod without volumes, and a whole node that
-is empty, offers all its devices, is Ready and has no taint that the pod does not tolerate. A guaranteed pod has a claim
-to such a node if its VC has a cell that none of its pods uses, even if all missing nodes were missing from its share.
+Only plain cases are judged, so that whatever is found is a mistake: a single pod without volumes, and a whole node.
+That node is empty, offers all its devices, is Ready and has no taint that the pod does not tolerate. A guaranteed pod
+has a claim to it if its VC has a cell that none of its pods uses. All missing nodes count as missing from its share.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What happens to the cluster, drawn with a seed: jobs come, nodes are tainted, lose devices, and are used by others.
+"""Disturbances of the cluster, drawn with a seed: jobs come, nodes are tainted, lose devices, and are used by others.
 
 Everything that is done is undone after some seconds. Which things happen, to whom and in which order follows from the
 seed; when they happen is up to the machine. An API server that is away gets the same call again until it answers.

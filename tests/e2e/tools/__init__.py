@@ -1,8 +1,8 @@
 """Programs of a real control plane, built once from pinned Go modules into a cache folder; etcd is Debian's package.
 
 A folder beside this file is a Go module whose `go.mod` pins what is built and whose `tools.go` names it. The cache is
-`$XDG_CACHE_HOME/hived/e2e` (`~/.cache` by default), one folder per module and digest of what decides its content, so
-that a change of a pin builds anew and everything else is a look-up.
+`$XDG_CACHE_HOME/hived/e2e` (`~/.cache` by default), one folder per module and digest of what decides its content. So a
+change of a pin builds anew, and everything else is a look-up.
 """
 
 import hashlib
@@ -120,7 +120,7 @@ def _version_flags(version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Go:
-    """What to build of one module: programs, and the packages that they are made of."""
+    """The targets of one module: programs, and the packages that they are made of."""
 
     module: str
     commands: dict[str, str]

@@ -1,4 +1,4 @@
-"""What a client sends: through proxies, after redirects, and for names with dots."""
+"""Requests of a client: through proxies, after redirects, and for names with dots."""
 
 import threading
 from collections.abc import Iterator

@@ -36,7 +36,7 @@ NAMES = [*FOLDERS, *COMMANDS]
 
 
 def manifests(*options: str, config: str = "racks.yaml") -> list[Document]:
-    """What `hived manifests` prints with these options for a sample cluster."""
+    """The output of `hived manifests` with these options for a sample cluster."""
     result = CliRunner().invoke(main, ["manifests", "--config", str(SAMPLES / config), *options])
     assert result.exit_code == 0, result.output
     return list(yaml.load_all(result.stdout, yaml.CSafeLoader))

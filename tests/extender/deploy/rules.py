@@ -1,6 +1,6 @@
-"""What manifests must not do, as rules over their objects: in the manner of kube-linter and kubesec, for this product.
+"""Prohibitions for manifests, as rules over their objects: in the manner of kube-linter and kubesec, for this product.
 
-A rule takes all objects of an installation and yields what is wrong. `RULES` has every function here that is a rule;
+A rule takes all objects of an installation and yields its findings. `RULES` has every function here that is a rule;
 test_rules.py shows for each of them a change that it notices.
 """
 

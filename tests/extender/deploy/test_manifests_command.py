@@ -36,7 +36,7 @@ def write(tmp_path: Path, first: str = "one", second: str = "two", more: str = "
 
 
 def refusal(config: str, *options: str) -> str:
-    """What is said of options that cannot be used."""
+    """The message about options that cannot be used."""
     result = CliRunner().invoke(main, ["manifests", "--config", config, *options])
     assert result.exit_code == 1
     assert not result.stdout

@@ -1,4 +1,4 @@
-"""What stands in config/deploy agrees with the program, with the documentation, and with itself."""
+"""The files in config/deploy agree with the program, with the documentation, and with itself."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who may call what: every path with every method, in the real server behind TLS and in Flask alone."""
+"""The rights of callers: every path with every method, in the real server behind TLS and in Flask alone."""
 
 import threading
 import time
@@ -224,7 +224,7 @@ def turned_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 class TestMemory:
-    """What is remembered, and for how long."""
+    """Answers are remembered, for a time."""
 
     def test_a_grant_is_asked_for_once_and_again_when_it_is_old(
         self, secured: Secured, reviews: ReviewServer, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Who may push over HTTP: the routes behind the gate, with reviews, with a loopback address, with neither."""
+"""The right to push over HTTP: the routes behind the gate, with reviews, with a loopback address, with neither."""
 
 import json
 from collections.abc import Iterator, Mapping

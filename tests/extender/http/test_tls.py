@@ -166,7 +166,7 @@ class TestRenewal:
 
 
 class TestMisbehaviour:
-    """What holds nobody else up."""
+    """Connections that misbehave hold nobody else up."""
 
     def test_plain_http_gets_no_answer(self, secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
         with socket.create_connection(("127.0.0.1", secured.port), timeout=PATIENCE_S) as plain:

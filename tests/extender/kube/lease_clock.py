@@ -106,7 +106,7 @@ class SteppedClock:
 
 @dataclass(frozen=True)
 class _Wait:
-    """What a thread waits for, and until when."""
+    """The event that a thread waits for, and until when."""
 
     until: float
     is_so: Callable[[], object]

@@ -1,4 +1,4 @@
-"""Who leads, with real electors and a real (embedded) API server between them, whatever happens on the way."""
+"""One replica leads, with real electors and a real (embedded) API server between them, whatever happens on the way."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""What is read of pods."""
+"""The demands that are read of pods."""
 
 import time
 from typing import Any

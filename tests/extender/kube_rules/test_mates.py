@@ -1,4 +1,4 @@
-"""What the pods of one gang do to each other, in the words of the core."""
+"""The effects of the pods of one gang on each other, in the words of the core."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the pods on nodes request of them."""
+"""The requests of the pods that are on nodes."""
 
 import tracemalloc
 from typing import Any

@@ -1,4 +1,4 @@
-"""What labels meet which selectors."""
+"""Labels meet selectors, or do not."""
 
 import pytest
 

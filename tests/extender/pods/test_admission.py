@@ -1,4 +1,4 @@
-"""What the admission webhook makes of a pod: cases in, JSON Patch out."""
+"""The patch of the admission webhook for a pod: cases in, JSON Patch out."""
 
 import base64
 import copy

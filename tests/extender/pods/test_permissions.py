@@ -61,7 +61,7 @@ def own(vc: str, priority: int, **more: Any) -> Any:
 
 
 def refusal(admission: Admission, given: Any, namespace: str) -> str:
-    """What the API server is told, "" if the pod is let in."""
+    """The refusal that the API server is told, "" if the pod is let in."""
     request = {"uid": "u", "operation": "CREATE", "namespace": namespace, "object": given}
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     answer = json.loads(review(admission, json.dumps(body).encode()))["response"]

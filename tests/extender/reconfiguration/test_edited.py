@@ -57,7 +57,7 @@ class Edited:
         wait_until(lambda: self.kube.get(pod_path("default", name))["spec"].get("nodeName"))
 
     def place_of(self, name: str) -> Json:
-        """What the service says of the pod's group."""
+        """The service's answer about the pod's group."""
         group: Json = self.extender.service.reader.affinity_group(f"default/{name}")
         return group["status"]
 

@@ -88,7 +88,7 @@ class Replicas:
         return stack.enter_context(start_extender(name, self.lines[number], listen="127.0.0.1:0", lease=lease))
 
     def stored_versions(self) -> list[int]:
-        """Those that the ConfigMap has, the oldest first."""
+        """The versions that the ConfigMap has, the oldest first."""
         stored = decode(self.kube.get(f"{CONFIG_MAPS}/{NAME}"))
         return [each.version for each in stored.versions]
 

@@ -1,4 +1,4 @@
-"""What is stored and what is in force stay the same, whatever happens between the commit and the switch."""
+"""The stored version and the one in force stay the same, whatever happens between the commit and the switch."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What becomes of groups in cases that only many random changes came upon."""
+"""Verdicts on groups in cases that only many random changes came upon."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a ConfigMap holds: versions packed and read back, what does not fit, what cannot be read."""
+"""The contents of a ConfigMap: versions packed and read back, too large ones, unreadable ones."""
 
 import base64
 import lzma

@@ -110,7 +110,7 @@ class Driver:
 
 @pytest.fixture
 def decided(monkeypatch: pytest.MonkeyPatch) -> list[tuple[State, Any]]:
-    """What is decided from now on, as a trace shows it, with the core that did; messages name pods differently there.
+    """The decisions from now on, as a trace shows it, with the core that did; messages name pods differently there.
 
     Services of earlier tests may still try their waiting pods.
     """

@@ -1,4 +1,4 @@
-"""What the tests of the embedded cluster share: a bare HTTP client, objects, and waiting."""
+"""Shared by the tests of the embedded cluster: a bare HTTP client, objects, and waiting."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""What the scheduler loop knows without the extender."""
+"""The rules that the scheduler loop knows without the extender."""
 
 from typing import Any
 

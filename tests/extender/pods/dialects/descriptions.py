@@ -54,5 +54,5 @@ def describe(
     spec: PodSpec | None = None,
     owner: Owner | None = None,
 ) -> Description | None:
-    """What all dialects say of such a pod."""
+    """The description that all dialects give of a pod."""
     return dialects.describe(make_pod(labels, annotations, spec, owner), objects or Cluster())

@@ -1,4 +1,4 @@
-"""What holds for all dialects together."""
+"""Properties of all dialects together."""
 
 import random
 import time
