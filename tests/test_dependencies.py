@@ -4,9 +4,7 @@ import datetime
 import importlib.util
 import json
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.places import ROOT
+from tests.stub_server import Request, StubServer
 
 TODAY = datetime.date(2026, 6, 1)
 HASHES = ("sha256:" + "a" * 64,)
@@ -280,49 +279,33 @@ def test_it_is_said_that_nothing_was_checked_without_a_list() -> None:
     assert "NOT checked" in findings.notes[0]
 
 
-class Osv(BaseHTTPRequestHandler):
-    """Speaks as osv.dev does, with two pages about one package."""
-
-    def do_POST(self) -> None:
-        """Answer a query."""
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert asked["package"]["ecosystem"] == "PyPI"
-        answer: dict[str, Any] = {}
-        if asked["package"]["name"] == "some":
-            answer = {"vulns": [{"id": "OLD", "withdrawn": "2026-01-01", "affected": []}], "next_page_token": "next"}
-            if asked.get("page_token") == "next":
-                answer = {"vulns": [self.hole()]}
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
-
-    def hole(self) -> dict[str, Any]:
-        """An advisory on two packages."""
-        ours = {
-            "package": {"name": "Some", "ecosystem": "PyPI"},
-            "versions": HOLE["versions"],
-            "ranges": [
-                {"type": "GIT", "events": [{"introduced": "0"}]},
-                {"type": "ECOSYSTEM", "events": HOLE["ranges"][0]},
-            ],
-        }
-        other = {"package": {"name": "other", "ecosystem": "PyPI"}, "versions": ["5"], "ranges": []}
-        return {"id": HOLE["id"], "aliases": HOLE["aliases"], "summary": "a hole", "affected": [ours, other]}
-
-    def log_message(self, *_: object) -> None:
-        """Stay silent."""
+def answer_query(request: Request) -> tuple[int, dict[str, Any]]:
+    """Speak as osv.dev does, with two pages about one package."""
+    asked = json.loads(request.body)
+    assert asked["package"]["ecosystem"] == "PyPI"
+    if asked["package"]["name"] != "some":
+        return 200, {}
+    if asked.get("page_token") != "next":
+        withdrawn = {"id": "OLD", "withdrawn": "2026-01-01", "affected": []}
+        return 200, {"vulns": [withdrawn], "next_page_token": "next"}
+    ours = {
+        "package": {"name": "Some", "ecosystem": "PyPI"},
+        "versions": HOLE["versions"],
+        "ranges": [
+            {"type": "GIT", "events": [{"introduced": "0"}]},
+            {"type": "ECOSYSTEM", "events": HOLE["ranges"][0]},
+        ],
+    }
+    other = {"package": {"name": "other", "ecosystem": "PyPI"}, "versions": ["5"], "ranges": []}
+    hole = {"id": HOLE["id"], "aliases": HOLE["aliases"], "summary": "a hole", "affected": [ours, other]}
+    return 200, {"vulns": [hole]}
 
 
 @pytest.fixture
 def osv() -> Iterator[str]:
     """Where advisories are to be had."""
-    server = HTTPServer(("127.0.0.1", 0), Osv)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1/query"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with StubServer(answer_query) as server:
+        yield f"{server.url}/v1/query"
 
 
 def test_advisories_are_fetched_for_every_package(osv: str) -> None:

@@ -10,9 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Any
 
@@ -23,6 +22,7 @@ from hived_extender.http.shim import Shim
 from hived_extender.kube.client import KubeClient
 from hived_extender.service.service import Service
 from tests.extender.service.small_cluster import NODES, cluster_spec, filter_body, node, pod_json, spec_text, to_pod
+from tests.stub_server import Request, StubServer
 
 BINDS = 16
 SLOW_S = 1.0
@@ -32,26 +32,11 @@ PODS = [pod_json(f"p{number}", spec_text(leaf_cells=1, priority=-1)) for number 
 WAITING = pod_json("waiting", spec_text(leaf_cells=4, priority=-1))
 
 
-class SlowApi(BaseHTTPRequestHandler):
-    """An API server that answers a binding after a second, everything else at once."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        """Accept whatever it is."""
-        self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path.endswith("/binding"):
-            time.sleep(SLOW_S)
-        body = b'{"metadata": {"name": "x"}}'
-        self.send_response(201)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_PATCH = do_POST
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
+def answer(request: Request) -> tuple[int, Any]:
+    """An API server that takes a second for a binding, and accepts everything else at once."""
+    if request.target.endswith("/binding"):
+        time.sleep(SLOW_S)
+    return 201, {"metadata": {"name": "x"}}
 
 
 def serve(api: str) -> None:
@@ -106,14 +91,14 @@ def bind_until(stop: threading.Event, port: int, pod: Any, where: str, delays: l
 
 def main() -> None:
     """Print the figures."""
-    api = ThreadingHTTPServer(("127.0.0.1", 0), SlowApi)
-    api.daemon_threads = True
-    threading.Thread(target=api.serve_forever, daemon=True).start()
-    command = [sys.executable, "-m", "tests.benchmarks.slow_binds", f"http://127.0.0.1:{api.server_port}"]
     quiet: list[float] = []
     busy: list[float] = []
     delays: list[float] = []
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    with ExitStack() as stack:
+        api = stack.enter_context(StubServer(answer))
+        command = [sys.executable, "-m", "tests.benchmarks.slow_binds", api.url]
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        process = stack.enter_context(subprocess.Popen(command, **streams))
         assert process.stdin is not None
         assert process.stdout is not None
         port = int(process.stdout.readline())

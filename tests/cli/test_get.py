@@ -4,7 +4,6 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 import pytest
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 
 from hived_cli import main
 from hived_extender.client.pictures import letters
+from tests.stub_server import StubServer
 
 
 def leaf(address, priority=-2, state="Free", healthiness="Healthy", **more):
@@ -93,26 +93,10 @@ ANSWERS = {
 UNKNOWN = (404, "Affinity group nobody does not exist since it is not allocated or preempting")
 
 
-class Playback(BaseHTTPRequestHandler):
-    def do_GET(self):
-        status, answer = ANSWERS.get(unquote(self.path), UNKNOWN)
-        body = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        """Say nothing."""
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    playback = ThreadingHTTPServer(("127.0.0.1", 0), Playback)
-    threading.Thread(target=playback.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{playback.server_port}"
-    playback.shutdown()
-    playback.server_close()
+    with StubServer(lambda request: ANSWERS.get(unquote(request.target), UNKNOWN)) as playback:
+        yield playback.url
 
 
 def run(*arguments: str):

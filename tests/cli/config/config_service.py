@@ -5,11 +5,9 @@ What differs is told by the code that really compares; who is affected is what a
 
 import hashlib
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
@@ -17,6 +15,7 @@ import msgspec
 from hived_config.compare import compare
 from hived_config.errors import ConfigError
 from hived_config.loader import load_text
+from tests.stub_server import Request, StubServer
 
 TEXT = """\
 physicalCluster:
@@ -142,34 +141,12 @@ class Service:
 def serving(service: Service) -> Iterator[Service]:
     """The service at a port of this machine, `service.address`."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer(*service.get(self.path))
+    def answer(request: Request) -> tuple[int, Any]:
+        if request.method == "GET":
+            return service.get(request.target)
+        service.requests.append((request.target, request.body))
+        return service.post(request.target, json.loads(request.body))
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            service.requests.append((self.path, body))
-            self._answer(*service.post(self.path, json.loads(body)))
-
-        def _answer(self, status: int, answer: Any) -> None:
-            if not status:
-                return
-            body = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    service.address = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with StubServer(answer) as server:
+        service.address = server.url
         yield service
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

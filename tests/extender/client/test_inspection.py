@@ -1,43 +1,27 @@
 """Requests of a client: through proxies, after redirects, and for names with dots."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
 from hived_extender.api.paths import GROUPS_PATH, group_path, virtual_cluster_path
 from hived_extender.client.inspection import Inspector
+from tests.stub_server import Request, StubServer
 
 ELSEWHERE = "http://hived.example:9096"
 
 
-class Recording(ThreadingHTTPServer):
+class Recording(StubServer):
     """Answers everything with an empty list, but for /moved, which is elsewhere; keeps the targets asked for."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answering)
+        super().__init__(self._keep)
         self.targets: list[str] = []
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Answering(BaseHTTPRequestHandler):
-    server: Recording
-
-    def do_GET(self) -> None:
-        self.server.targets.append(self.path)
-        self.send_response(302 if self.path == "/moved" else 200)
-        if self.path == "/moved":
-            self.send_header("Location", "/here")
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"[]")
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
+    def _keep(self, request: Request) -> tuple[Any, ...]:
+        self.targets.append(request.target)
+        return (302, [], ("Location", "/here")) if request.target == "/moved" else (200, [])
 
 
 @pytest.fixture
@@ -45,11 +29,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
     for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with Recording() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join(10)
 
 
 @pytest.mark.parametrize("scheme", ["http://", ""])

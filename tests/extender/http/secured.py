@@ -5,8 +5,7 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,15 @@ from hived_extender.http.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
-from hived_extender.kube.client import KubeClient
-from hived_extender.kube.endpoint import load_configuration
+from hived_extender.kube.client import KubeClient, load_configuration
 from tests.extender.service.small_cluster import SmallCluster
+from tests.stub_server import Request, StubServer
 
 HOSTS = ["localhost", "127.0.0.1"]
 TIMEOUT_S = 60.0
 
 
-class ReviewServer(ThreadingHTTPServer):
+class ReviewServer(StubServer):
     """TokenReview and SubjectAccessReview over real HTTP; nothing else exists.
 
     `users` are by token. `rights` are triples (user or group, verb, path), a path ending in `*` standing for all that
@@ -35,31 +34,31 @@ class ReviewServer(ThreadingHTTPServer):
     that every call is answered with.
     """
 
-    daemon_threads = True
-
     def __init__(self, users: dict[str, dict[str, Any]], rights: set[tuple[str, str, str]]) -> None:
-        super().__init__(("127.0.0.1", 0), _Reviews)
+        super().__init__(self._review)
         self.users = users
         self.rights = rights
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.go_on = threading.Event()
         self.go_on.set()
         self.failure = 0
-        self.kube = KubeClient(load_configuration(f"http://127.0.0.1:{self.server_port}"), request_timeout_s=TIMEOUT_S)
+        self.kube = KubeClient(load_configuration(self.url), request_timeout_s=TIMEOUT_S)
 
     @classmethod
     @contextmanager
     def running(cls, users: dict[str, dict[str, Any]], rights: set[tuple[str, str, str]]) -> Iterator["ReviewServer"]:
-        """Served from a thread until the end."""
-        with cls(users, rights) as server:
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-            thread.start()
-            try:
-                yield server
-            finally:
-                server.kube.close()
-                server.shutdown()
-                thread.join()
+        """Served until the end."""
+        with cls(users, rights) as server, closing(server.kube):
+            yield server
+
+    def _review(self, request: Request) -> tuple[int, dict[str, Any]]:
+        review = json.loads(request.body)
+        self.asked.append((request.target, review["spec"]))
+        self.go_on.wait(TIMEOUT_S)
+        if self.failure:
+            return self.failure, {"reason": "Forbidden", "message": f"no: {json.dumps(review)}", "code": 403}
+        judge = {TOKEN_REVIEWS: self.review_token, ACCESS_REVIEWS: self.review_access}[request.target]
+        return 201, {**review, "status": judge(review["spec"])}
 
     def review_token(self, spec: dict[str, Any]) -> dict[str, Any]:
         """The status of a TokenReview; an error quotes the token, as one could."""
@@ -73,33 +72,6 @@ class ReviewServer(ThreadingHTTPServer):
             who in (spec["user"], *spec["groups"]) and verb == what["verb"] and _matches(path, what["path"])
             for who, verb, path in self.rights
         )}  # fmt: skip
-
-
-class _Reviews(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # the client acknowledges the headers 40 ms late
-    server: ReviewServer
-
-    def do_POST(self) -> None:
-        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append((self.path, review["spec"]))
-        self.server.go_on.wait(TIMEOUT_S)
-        if self.server.failure:
-            quoted = json.dumps(review)
-            self._answer(self.server.failure, {"reason": "Forbidden", "message": f"no: {quoted}", "code": 403})
-            return
-        judge = {TOKEN_REVIEWS: self.server.review_token, ACCESS_REVIEWS: self.server.review_access}[self.path]
-        self._answer(201, {**review, "status": judge(review["spec"])})
-
-    def _answer(self, status: int, answer: dict[str, Any]) -> None:
-        body = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
 
 
 def _matches(pattern: str, path: str) -> bool:

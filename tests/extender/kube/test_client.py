@@ -1,18 +1,16 @@
 """The client against a real HTTP server on loopback that plays back prepared answers."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 
-from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError
-from hived_extender.kube.endpoint import load_configuration
+from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError, load_configuration
+from tests.stub_server import Request, StubServer
 
 PATIENCE_S = 60.0
 
@@ -22,36 +20,19 @@ class Thing(msgspec.Struct):
     annotations: dict[str, str] | None = None
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # the client acknowledges the headers 40 ms late
-
-    def answer(self) -> None:
-        url = urlsplit(self.path)
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        self.server.seen.append((self.command, url.path, query, dict(self.headers), body))
-        status, chunks = self.server.answers.pop(0)
-        self.send_response(status)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for chunk in chunks:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-        self.wfile.write(b"0\r\n\r\n")
-
-    do_GET = do_POST = do_PATCH = do_DELETE = answer
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
+class Server(StubServer):
+    """Plays back `answers` and keeps requests: method, path, query, headers, body."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(self._next)
         self.seen: list[tuple[str, str, dict[str, str], dict[str, str], bytes]] = []
         self.answers: list[tuple[int, list[bytes]]] = []
+
+    def _next(self, request: Request) -> tuple[int, list[bytes]]:
+        url = urlsplit(request.target)
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        self.seen.append((request.method, url.path, query, request.headers, request.body))
+        return self.answers.pop(0)
 
     def will_answer(self, body: object, status: int = 200) -> None:
         self.answers.append((status, [json.dumps(body).encode()]))
@@ -60,16 +41,12 @@ class Server(ThreadingHTTPServer):
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield running
-        running.shutdown()
-        thread.join()
 
 
 @pytest.fixture
 def client(server: Server) -> KubeClient:
-    return KubeClient(load_configuration(f"http://127.0.0.1:{server.server_port}"), request_timeout_s=PATIENCE_S)
+    return KubeClient(load_configuration(server.url), request_timeout_s=PATIENCE_S)
 
 
 def thing(name: str, **more: object) -> dict[str, object]:
@@ -187,7 +164,7 @@ def test_an_address_overrides_the_one_in_the_kubeconfig(server: Server, tmp_path
             }
         )
     )
-    client = KubeClient.connect(f"http://127.0.0.1:{server.server_port}", str(kubeconfig))
+    client = KubeClient.connect(server.url, str(kubeconfig))
     for _ in range(2):
         server.will_answer(thing("n"))
         assert client.get("/api/v1/nodes/n", Thing).metadata["name"] == "n"
@@ -214,7 +191,7 @@ def test_an_address_that_is_none_is_a_clear_error(address: str) -> None:
 
 
 def test_a_token_from_a_file_with_a_line_break_is_sent_without_it(server: Server) -> None:
-    configuration = load_configuration(f"http://127.0.0.1:{server.server_port}")
+    configuration = load_configuration(server.url)
     configuration.api_key["authorization"] = "Bearer secret\n"
     server.will_answer({})
     KubeClient(configuration).get("/api")
@@ -222,7 +199,7 @@ def test_a_token_from_a_file_with_a_line_break_is_sent_without_it(server: Server
 
 
 def test_a_token_is_renewed_once_for_many_calls_and_at_once_when_it_is_refused(server: Server) -> None:
-    configuration = load_configuration(f"http://127.0.0.1:{server.server_port}")
+    configuration = load_configuration(server.url)
     renewals = []
 
     def renew(told: Any) -> None:
@@ -240,7 +217,7 @@ def test_a_token_is_renewed_once_for_many_calls_and_at_once_when_it_is_refused(s
 
 def test_calls_go_through_the_proxy_that_is_configured(server: Server) -> None:
     configuration = load_configuration("http://nowhere.example:1")
-    configuration.proxy = f"http://127.0.0.1:{server.server_port}"
+    configuration.proxy = server.url
     configuration.no_proxy = ""
     server.will_answer({"kind": "Status", "reason": "NotFound", "message": "no"}, status=404)
     server.will_answer({})
@@ -252,7 +229,7 @@ def test_calls_go_through_the_proxy_that_is_configured(server: Server) -> None:
 
 
 def test_a_token_that_cannot_be_sent_is_an_error_without_it(server: Server) -> None:
-    configuration = load_configuration(f"http://127.0.0.1:{server.server_port}")
+    configuration = load_configuration(server.url)
     configuration.api_key["authorization"] = "Bearer secret\nX-Other: 1"
     with pytest.raises(KubeError, match="control character") as caught:
         KubeClient(configuration).get("/api")
@@ -261,7 +238,7 @@ def test_a_token_that_cannot_be_sent_is_an_error_without_it(server: Server) -> N
 
 
 def test_a_token_that_cannot_be_read_anew_is_an_error_like_any_other(server: Server) -> None:
-    configuration = load_configuration(f"http://127.0.0.1:{server.server_port}")
+    configuration = load_configuration(server.url)
 
     def renew(_: object) -> None:
         raise FileNotFoundError("no such file: /var/run/token")

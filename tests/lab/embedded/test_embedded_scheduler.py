@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,58 +18,34 @@ from hived_lab.embedded.scheduler import Scheduler
 from hived_lab.embedded.scheduling_queue import Pace
 from tests.expecting import expect_soon
 from tests.lab.embedded.helpers import PATIENCE_S, Http, api_server, binding, pod
+from tests.stub_server import Request, StubServer
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
 NODES = "/api/v1/nodes"
 CAPACITY = {"cpu": "8", "pods": "110", "nvidia.com/gpu": "4"}
-POLL_S = 0.02
 QUICK = Pace(backoff_initial_s=0.05, backoff_longest_s=0.2, flush_s=30, settle_s=0.01)
 
 Answer = tuple[int, Any]
 Verb = Callable[[dict[str, Any]], Answer]
 
 
-class Extender:
+class Extender(StubServer):
     """An extender whose verbs can be exchanged; by default every pod may run anywhere, and nobody is preempted."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(self._answer, port)
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        self.filter: Verb = lambda call: (
-            200,
-            {"NodeNames": call["NodeNames"], "Error": ""},
-        )
+        self.filter: Verb = lambda call: (200, {"NodeNames": call["NodeNames"], "Error": ""})
         self.preempt: Verb = lambda call: (200, {"NodeNameToMetaVictims": {}})
         self.bind: Verb = self._bind
         self.http = Http(0)
         self.scheduler: Scheduler
-        extender = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # the client acknowledges the headers 40 ms late
-
-            def do_POST(self) -> None:
-                call = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                verb = self.path.removeprefix("/v1/extender/")
-                extender.calls.append((verb, call))
-                status, answer = getattr(extender, verb)(call)
-                body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *arguments: Any) -> None:
-                """Be quiet."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, args=(POLL_S,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        """Where it answers."""
-        return f"http://127.0.0.1:{self.server.server_address[1]}"
+    def _answer(self, request: Request) -> Answer:
+        verb, call = request.target.removeprefix("/v1/extender/"), json.loads(request.body)
+        self.calls.append((verb, call))
+        return getattr(self, verb)(call)
 
     def _bind(self, call: dict[str, Any]) -> Answer:
         body = binding(call["PodName"], call["Node"], uid=call["PodUID"], annotations={"bound-by": "extender"})
@@ -112,17 +88,12 @@ def http() -> Iterator[Http]:
 @pytest.fixture
 def extender(http: Http) -> Iterator[Extender]:
     """An extender that the scheduler of the cluster of `http` calls."""
-    made = Extender()
-    made.http = http
-    kube = KubeClient.connect(f"http://127.0.0.1:{http.port}")
-    scheduler = Scheduler(kube, made.url, QUICK, extender_timeout_s=PATIENCE_S)
-    made.scheduler = scheduler
-    scheduler.start()
-    yield made
-    scheduler.stop()
-    made.server.shutdown()
-    made.server.server_close()
-    kube.close()
+    with Extender() as made, closing(KubeClient.connect(f"http://127.0.0.1:{http.port}")) as kube:
+        made.http = http
+        made.scheduler = Scheduler(kube, made.url, QUICK, extender_timeout_s=PATIENCE_S)
+        made.scheduler.start()
+        yield made
+        made.scheduler.stop()
 
 
 def create(http: Http, name: str, **fields: Any) -> dict[str, Any]:
@@ -444,8 +415,7 @@ def test_a_pod_that_never_preempts_does_not(http: Http, extender: Extender) -> N
 
 
 def test_an_extender_that_does_not_answer_holds_up_no_stop(http: Http) -> None:
-    silent, asked = Extender(), threading.Event()
-    go_on = threading.Event()
+    asked, go_on = threading.Event(), threading.Event()
     has_gone_on: list[bool] = []
 
     def hold(call: dict[str, Any]) -> Answer:
@@ -453,18 +423,15 @@ def test_an_extender_that_does_not_answer_holds_up_no_stop(http: Http) -> None:
         has_gone_on.append(go_on.wait(PATIENCE_S))
         return 200, {"NodeNames": [], "Error": ""}
 
-    silent.filter = hold
-    kube = KubeClient.connect(f"http://127.0.0.1:{http.port}")
-    scheduler = Scheduler(kube, silent.url, QUICK)
-    scheduler.start()
-    create(http, "one")
-    assert asked.wait(PATIENCE_S)
-    scheduler.stop()
-    assert has_gone_on == []
-    go_on.set()
-    silent.server.shutdown()
-    silent.server.server_close()
-    kube.close()
+    with Extender() as silent, closing(KubeClient.connect(f"http://127.0.0.1:{http.port}")) as kube:
+        silent.filter = hold
+        scheduler = Scheduler(kube, silent.url, QUICK)
+        scheduler.start()
+        create(http, "one")
+        assert asked.wait(PATIENCE_S)
+        scheduler.stop()
+        assert has_gone_on == []
+        go_on.set()
 
 
 def test_a_stop_between_two_pods_is_noticed(http: Http) -> None:
@@ -479,7 +446,7 @@ def test_a_stop_between_two_pods_is_noticed(http: Http) -> None:
 
 
 def test_an_extender_that_closes_its_connections_is_called_again(http: Http, extender: Extender) -> None:
-    extender.server.RequestHandlerClass.protocol_version = "HTTP/1.0"
+    extender.protocol = "HTTP/1.0"
     for name in ("one", "two", "three"):
         create(http, name)
     for name in ("one", "two", "three"):
@@ -487,25 +454,19 @@ def test_an_extender_that_closes_its_connections_is_called_again(http: Http, ext
 
 
 def test_an_extender_that_is_not_there_yet_is_waited_for(http: Http) -> None:
-    late = Extender()
-    late.http = http
-    url, address = late.url, late.server.server_address
-    late.server.shutdown()
-    late.server.server_close()
-    kube = KubeClient.connect(f"http://127.0.0.1:{http.port}")
-    scheduler = Scheduler(kube, url, QUICK)
-    scheduler.start()
-    try:
-        create(http, "one")
-        expect_soon(lambda: condition(http, "one").get("reason") == "SchedulerError")
-        late.server = ThreadingHTTPServer(address, late.server.RequestHandlerClass)
-        threading.Thread(target=late.server.serve_forever, args=(POLL_S,), daemon=True).start()
-        expect_soon(lambda: node_of(http, "one"))
-    finally:
-        scheduler.stop()
-        late.server.shutdown()
-        late.server.server_close()
-        kube.close()
+    gone = Extender()
+    gone.server_close()
+    with closing(KubeClient.connect(f"http://127.0.0.1:{http.port}")) as kube:
+        scheduler = Scheduler(kube, gone.url, QUICK)
+        scheduler.start()
+        try:
+            create(http, "one")
+            expect_soon(lambda: condition(http, "one").get("reason") == "SchedulerError")
+            with Extender(gone.server_port) as late:
+                late.http = http
+                expect_soon(lambda: node_of(http, "one"))
+        finally:
+            scheduler.stop()
 
 
 # ---- Kubernetes' own rules
