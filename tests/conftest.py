@@ -5,7 +5,9 @@ import fcntl
 import gc
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TextIO
@@ -17,6 +19,8 @@ from hypothesis import settings
 
 from hived_extender.warm import compile_kernels
 from tests.progress import Progress
+
+pytest.register_assert_rewrite("tests.reconfiguration.runner")  # failed comparisons show what differs
 
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
@@ -66,6 +70,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         progress = Progress(is_compiling=lambda: compiler is not None and compiler.poll() is None)
         config.pluginmanager.register(progress)
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Import the files in each worker from another one on.
+
+    The first worker to import a file rewrites its assertions, which takes most of the time of collecting. Others read
+    the result. In the same order, all of them would rewrite every file at the same time.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    folders = [session.config.rootpath / argument for argument in session.config.args]
+    files = [file for folder in folders for file in sorted(folder.rglob("test_*.py")) if "e2e" not in file.parts]
+    first = int(worker["workerid"].removeprefix("gw")) * len(files) // worker["workercount"]
+    for file in [*files[first:], *files[:first]]:
+        with suppress(Exception, pytest.skip.Exception):  # collecting it tells of what is wrong
+            import_module(".".join(file.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,8 +9,6 @@ from hived_extender.warm import compile_kernels
 from tests.e2e.plane import ControlPlane
 from tests.e2e.tools import find, wanted_versions
 
-pytest.register_assert_rewrite("tests.reconfiguration.runner")
-
 # Without the programs that `make e2e` builds first, these cannot run.
 NEEDS_A_PLANE = ["test_*.py", "failures/*", "controllers/*", "mixed/test_mixed.py"]
 collect_ignore_glob = [] if os.environ.get("HIVED_E2E") else NEEDS_A_PLANE
