@@ -4,11 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
+from tests.growth.work import counted
 from tests.places import ROOT
 
 STATEMENTS = {
@@ -54,23 +53,18 @@ print(json.dumps(found))
 """
 
 
-def run(folder: Path, statements: Mapping[str, str], is_compiled: bool) -> "subprocess.CompletedProcess[str]":
-    """Count each statement on one state of 128 nodes; a package that counts as well is made in `folder`."""
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+    """Operations and bytes of each statement, on one state of 128 nodes, with a package that counts as well."""
+    folder = tmp_path_factory.mktemp("other")
     package = folder / "shelves"
     package.mkdir()
     (package / "__init__.py").write_text("def look():\n    return None\n")
     path = os.pathsep.join([str(folder), *sys.path])
-    environment = os.environ | {"PYTHONPATH": path, "NUMBA_DISABLE_JIT": str(int(not is_compiled))}
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, input=json.dumps(statements),
-        capture_output=True, text=True, timeout=590, check=False,
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=os.environ | {"PYTHONPATH": path, "NUMBA_DISABLE_JIT": "1"},
+        input=json.dumps(STATEMENTS), capture_output=True, text=True, timeout=590, check=False,
     )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
-    """Operations and bytes of each statement."""
-    done = run(tmp_path_factory.mktemp("other"), STATEMENTS, is_compiled=False)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
@@ -113,6 +107,7 @@ def test_nothing_is_traced_afterwards(found: dict[str, list[int]]) -> None:
     assert not found["trace"]
 
 
-def test_compiled_kernels_are_refused(tmp_path: Path) -> None:
-    done = run(tmp_path, {"": ""}, is_compiled=True)
-    assert "start Python with NUMBA_DISABLE_JIT=1" in done.stderr
+def test_compiled_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.growth.work.IS_INTERPRETED", False)
+    with pytest.raises(RuntimeError, match="start Python with NUMBA_DISABLE_JIT=1"), counted():
+        pass
