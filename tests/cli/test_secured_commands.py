@@ -6,7 +6,6 @@ import os
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from click.testing import CliRunner, Result
 from hived_cli import main
 from hived_extender.api.paths import FILTER_PATH
 from hived_lab.embedded.cluster import EmbeddedCluster
+from tests.expecting import expect_soon
 from tests.extender.http.secured import Files, ReviewServer, Secured, bearer
 from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, cluster_spec
 from tests.programs import hived
@@ -151,10 +151,7 @@ def test_the_command_serves_what_it_is_told_and_logs_no_token(files: Files, tmp_
         url = json.loads(lines[-1])["url"]
         assert url.startswith("https://")
         served = Served(files, int(url.rsplit(":", 1)[1]))
-        deadline = time.monotonic() + 60
-        while served.call("GET", "/readyz")[0] != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        expect_soon(lambda: served.call("GET", "/readyz")[0] == 200, every_s=0.1)
         # The embedded API server knows no reviews: then nobody comes in.
         assert [served.call("GET", CLUSTER, **bearer(token))[0] for token in TOKENS] == [503, 503, 503]
         assert served.call("GET", CLUSTER)[0] == 401

@@ -2,9 +2,8 @@
 
 import json
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ from hived_jobs import creation
 from hived_jobs.configuration import publish
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.start import Embedded, start_embedded
+from tests.expecting import expect_soon
 
 CONFIGURATION = """\
 physicalCluster:
@@ -381,8 +381,12 @@ spec:
 """
 
 
+def uids(kube) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list_objects(PODS, dict).items}
+
+
 def pod_names(kube) -> list[str]:
-    return sorted(pod["metadata"]["name"] for pod in kube.list_objects(PODS, dict).items)
+    return sorted(uids(kube))
 
 
 @pytest.fixture
@@ -648,9 +652,7 @@ def test_a_watched_job_is_looked_after_until_it_ends(run, kube, write, records):
     submitted = threading.Thread(target=lambda: results.append(run(write(done), "--watch")))
     results: list[Any] = []
     submitted.start()
-    until = time.monotonic() + 60
-    while pod_names(kube) != ["vc-worker-0", "vc-worker-1"] and time.monotonic() < until:
-        time.sleep(0.02)
+    expect_soon(lambda: pod_names(kube) == ["vc-worker-0", "vc-worker-1"])
     kube.patch("/api/v1/namespaces/default/pods/vc-worker-1/status", {"status": {"phase": "Failed"}})
     submitted.join(60)
     [result] = results
@@ -665,14 +667,7 @@ def test_an_embedded_cluster_runs_the_policies_of_jobs_by_itself(kube, write):
         options = ["--kubeconfig", str(running.cluster.kubeconfig)]
         result = CliRunner().invoke(main, ["submit", write(VOLCANO), *options])
         assert result.exit_code == 0, result.output
-        client = KubeClient.connect(running.cluster.api_url)
-        before = client.get("/api/v1/namespaces/default/pods/vc-worker-0")["metadata"]["uid"]
-        client.delete_pod("default", "vc-worker-1")
-        until = time.monotonic() + 60
-        uid = before
-        while uid == before and time.monotonic() < until:
-            with suppress(KubeError):
-                uid = client.get("/api/v1/namespaces/default/pods/vc-worker-0")["metadata"]["uid"]
-            time.sleep(0.02)
-        client.close()
-    assert uid != before
+        with closing(KubeClient.connect(running.cluster.api_url)) as client:
+            before = uids(client)
+            client.delete_pod("default", "vc-worker-1")
+            expect_soon(lambda: uids(client).get("vc-worker-0", before["vc-worker-0"]) != before["vc-worker-0"])

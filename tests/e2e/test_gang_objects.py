@@ -1,6 +1,5 @@
 """PodGroups on a real API server, whose kinds are installed and removed while hived runs with the rights it ships."""
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,16 +13,7 @@ from hived_extender.pods.podgroups import Objects
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import CUSTOM, DEFINITIONS, definition, path_of
 from tests.e2e.rights import grant_rights, service_kubeconfig
-
-PATIENCE_S = 30.0
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what the API server will bring about."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+from tests.expecting import PATIENCE_S, expect_soon
 
 
 def succeeds(call: Callable[[], object]) -> bool:
@@ -61,9 +51,9 @@ def test_a_kind_that_is_installed_later_is_followed_until_it_is_removed(
     train = {"apiVersion": api_version, "kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 3}}
     ref = kind.ref("default", "train")
     plane.kube.create(DEFINITIONS, definition(kind))
-    until(lambda: succeeds(lambda: plane.kube.create(path_of(kind), train)))
-    until(lambda: ref in told)
+    expect_soon(lambda: succeeds(lambda: plane.kube.create(path_of(kind), train)))
+    expect_soon(lambda: ref in told)
     assert (following.get(ref.kind, ref.namespace, ref.name) or {})["spec"] == {"minMember": 3}
     plane.kube.delete(f"{DEFINITIONS}/{kind.name}")
-    until(lambda: told.count(ref) == 2)
+    expect_soon(lambda: told.count(ref) == 2)
     assert following.get(ref.kind, ref.namespace, ref.name) is None

@@ -4,7 +4,6 @@ import json
 import signal
 import stat
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from hived_cli import main
 from tests.cli.config.config_service import TEXT, Service, hit, openpai, serving
+from tests.expecting import expect_soon
 from tests.programs import hived
 
 
@@ -142,20 +142,13 @@ def test_watching_needs_a_yes() -> None:
 def test_a_watch_follows_nodes_until_it_is_told_to_stop(file: Path, nodes: Path) -> None:
     words = ("config", "sync", "-f", str(file), "--nodes", str(nodes), "--watch", "1", "--yes")
     with hived(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        _until(lambda: "n2" in file.read_text())
+        expect_soon(lambda: "n2" in file.read_text())
         nodes.write_text("{")
         assert process.stderr is not None
         assert "found neither JSON nor YAML" in process.stderr.readline()
         write_nodes(nodes, "n0", "n2", "n3")
-        _until(lambda: "n3" in file.read_text())
+        expect_soon(lambda: "n3" in file.read_text())
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         assert "up to date" not in output
-
-
-def _until(is_so, patience_s: float = 60.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

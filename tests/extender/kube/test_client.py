@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError, load_configuration
+from tests.expecting import PATIENCE_S
 from tests.stub_server import Request, StubServer
-
-PATIENCE_S = 60.0
 
 
 class Thing(msgspec.Struct):

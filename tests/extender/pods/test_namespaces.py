@@ -1,7 +1,6 @@
 """Following the labels of namespaces."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -11,9 +10,9 @@ from hived_extender.kube.answers import Listing, WatchEvent
 from hived_extender.kube.client import NAMESPACES, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.namespaces import Namespace, Namespaces
+from tests.expecting import PATIENCE_S, expect_soon
 from tests.extender.kube.open_watch import OpenWatch
 
-PATIENCE_S = 60.0
 NAME = "kubernetes.io/metadata.name"
 
 
@@ -41,16 +40,8 @@ class Api:
         return self.watches[-1]
 
     def tell(self, kind: str, item: Namespace) -> None:
-        until(lambda: bool(self.watches))
+        expect_soon(lambda: bool(self.watches))
         self.watches[-1].events.put(WatchEvent(kind, item, "2"))
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what another thread will bring about."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 class Followed:
@@ -96,7 +87,7 @@ def test_a_change_is_told_once_the_new_labels_can_be_read(api: Api, followed: Fo
     api.tell("MODIFIED", namespace("blue", {"team": "red"}))
     api.tell("ADDED", namespace("new", {"team": "blue"}))
     api.tell("DELETED", namespace("bare"))
-    until(lambda: len(followed.told) == 3)
+    expect_soon(lambda: len(followed.told) == 3)
     assert followed.told == [
         ("blue", {"team": "red", NAME: "blue"}),
         ("new", {"team": "blue", NAME: "new"}),
@@ -109,7 +100,7 @@ def test_an_event_without_other_labels_is_not_told(api: Api, followed: Followed)
     del followed.told[:]
     api.tell("MODIFIED", namespace("blue", {"team": "blue"}))
     api.tell("MODIFIED", namespace("bare", {"team": "red"}))
-    until(lambda: bool(followed.told))
+    expect_soon(lambda: bool(followed.told))
     assert [name for name, _ in followed.told] == ["bare"]
 
 

@@ -1,7 +1,6 @@
 """Following PodGroups and Workloads of an API server whose kinds come and go."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,9 +13,9 @@ from hived_extender.kube.metrics import Metrics
 from hived_extender.pods import podgroups as objects
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.podgroups import Objects
+from tests.expecting import PATIENCE_S, expect_soon
 from tests.extender.kube.open_watch import OpenWatch
 
-PATIENCE_S = 60.0
 PODGROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1/podgroups"
 TRAIN = ObjectRef("podgroups.scheduling.x-k8s.io", "team", "train")
@@ -58,16 +57,8 @@ class Api:
         return self.watches[path]
 
     def tell(self, path: str, kind: str, item: dict[str, Any]) -> None:
-        until(lambda: path in self.watches)
+        expect_soon(lambda: path in self.watches)
         self.watches[path].events.put(WatchEvent(kind, item, "2"))
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what another thread will bring about."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 class Followed:
@@ -104,7 +95,7 @@ def follow() -> Iterator[Callable[[Api], Followed]]:
         each.objects.stop()
         each.objects.join(PATIENCE_S)
     ours = ("watch /apis/scheduling", "kinds of")
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(ours)])
+    expect_soon(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(ours)])
 
 
 Follow = Callable[[Api], Followed]
@@ -127,7 +118,7 @@ def test_changes_are_there_when_they_are_told(follow: Follow) -> None:
     api.tell(PODGROUPS, "ADDED", podgroup(3))
     api.tell(PODGROUPS, "MODIFIED", podgroup(4))
     api.tell(PODGROUPS, "DELETED", podgroup(4))
-    until(lambda: len(seen) == 3)
+    expect_soon(lambda: len(seen) == 3)
     assert seen == [3, 4, None]
 
 
@@ -136,7 +127,7 @@ def test_a_status_is_there_and_nobody_is_told_of_it(follow: Follow) -> None:
     followed = follow(api)
     api.tell(PODGROUPS, "ADDED", podgroup(3))
     api.tell(PODGROUPS, "MODIFIED", podgroup(3, status={"phase": "Running"}))
-    until(lambda: "status" in (followed.objects.get(TRAIN.kind, "team", "train") or {}))
+    expect_soon(lambda: "status" in (followed.objects.get(TRAIN.kind, "team", "train") or {}))
     assert followed.told == [TRAIN]
 
 
@@ -147,7 +138,7 @@ def test_an_object_that_was_made_anew_is_told(follow: Follow) -> None:
     again = podgroup(3)
     again["metadata"]["uid"] = "again"
     api.tell(PODGROUPS, "MODIFIED", again)
-    until(lambda: len(followed.told) == 2)
+    expect_soon(lambda: len(followed.told) == 2)
     assert followed.told == [TRAIN, TRAIN]
 
 
@@ -156,11 +147,11 @@ def test_what_a_new_list_leaves_out_is_gone(follow: Follow) -> None:
     api.lists[PODGROUPS] = [podgroup(3), podgroup(2, "other")]
     followed = follow(api)
     assert followed.objects.wait_until_listed(PATIENCE_S)
-    until(lambda: PODGROUPS in api.watches)
+    expect_soon(lambda: PODGROUPS in api.watches)
     del api.lists[PODGROUPS][0]
     followed.told.clear()
     followed.objects._reflectors[PODGROUPS].relist()
-    until(lambda: bool(followed.told))
+    expect_soon(lambda: bool(followed.told))
     assert (followed.told, followed.minimum()) == ([TRAIN], None)
 
 
@@ -170,7 +161,7 @@ def test_a_kind_that_comes_later_is_followed_then(follow: Follow) -> None:
     assert followed.objects.wait_until_listed(PATIENCE_S)
     assert followed.minimum() is None
     api.lists = {PODGROUPS: [podgroup(3)]}
-    until(lambda: followed.told == [TRAIN])
+    expect_soon(lambda: followed.told == [TRAIN])
     assert followed.minimum() == 3
 
 
@@ -181,7 +172,7 @@ def test_the_objects_of_a_kind_that_goes_are_gone_with_it(follow: Follow) -> Non
     assert followed.objects.wait_until_listed(PATIENCE_S)
     followed.told.clear()
     api.lists = {VOLCANO: [podgroup(2)]}
-    until(lambda: bool(followed.told))
+    expect_soon(lambda: bool(followed.told))
     assert (followed.told, followed.minimum()) == ([TRAIN], None)
     assert followed.minimum(ObjectRef("podgroups.scheduling.volcano.sh", "team", "train")) == 2
 
@@ -222,7 +213,7 @@ def test_a_refusal_changes_nothing_and_is_tried_again(follow: Follow, caplog: py
     assert followed.objects.wait_until_listed(PATIENCE_S)
     api.refusals = [KubeError(503, "ServiceUnavailable", "starting")] * 3
     asked = len(api.asked)
-    until(lambda: len(api.asked) > asked + 6)
+    expect_soon(lambda: len(api.asked) > asked + 6)
     assert followed.minimum() == 3
     assert "cannot see which kinds of gangs there are" in caplog.text
 

@@ -9,12 +9,10 @@ from urllib.parse import urlencode
 
 from hived_extender.kube.client import NODES, KubeClient
 from hived_lab.embedded.apiserver.server import ApiServer
-from hived_lab.embedded.cluster import EmbeddedCluster
-from hived_lab.embedded.nodes import READY
+from tests.expecting import PATIENCE_S
 
 JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-PATIENCE_S = 60.0
 
 
 class Http:

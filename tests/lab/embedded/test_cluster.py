@@ -20,8 +20,8 @@ from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.embedded.nodes import READY
 from hived_lab.start import Embedded, start_embedded
-from tests.expecting import expect_soon
-from tests.lab.embedded.helpers import PATIENCE_S, Http, fail_node, pod, recover_node
+from tests.expecting import PATIENCE_S, expect_soon
+from tests.lab.embedded.helpers import Http, pod
 
 SPEC = ClusterSpec({"NODE": CellTypeSpec("NODE", "GPU", 4, True)}, (PhysicalCellSpec("NODE", "node-a"),), {})
 

@@ -16,8 +16,8 @@ from hived_lab.embedded.machines import Machine
 from hived_lab.embedded.nodes import READY, Nodes, Timing
 from hived_lab.embedded.scheduler import Scheduler
 from hived_lab.embedded.scheduling_queue import Pace
-from tests.expecting import expect_soon
-from tests.lab.embedded.helpers import PATIENCE_S, Http, api_server, binding, pod
+from tests.expecting import PATIENCE_S, expect_soon
+from tests.lab.embedded.helpers import Http, api_server, binding, pod
 from tests.stub_server import Request, StubServer
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -1,15 +1,14 @@
 """Labels of namespaces, as the service follows them on the embedded cluster."""
 
-import time
 from contextlib import closing
 
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.namespaces import Namespaces
 from hived_lab.embedded.apiserver.server import ApiServer
+from tests.expecting import PATIENCE_S, expect_soon
 
 NAME = "kubernetes.io/metadata.name"
-PATIENCE_S = 60.0
 
 
 def test_labels_follow_the_namespaces_of_the_api_server(server: ApiServer, namespace: str) -> None:
@@ -21,9 +20,7 @@ def test_labels_follow_the_namespaces_of_the_api_server(server: ApiServer, names
         assert namespaces.labels(namespace) == {NAME: namespace}
         count = told.count(namespace)
         kube.patch(path, {"metadata": {"labels": {"team": "blue"}}})
-        deadline = time.monotonic() + PATIENCE_S
-        while told.count(namespace) == count and time.monotonic() < deadline:
-            time.sleep(0.01)
+        expect_soon(lambda: told.count(namespace) > count)
         assert namespaces.labels(namespace) == {NAME: namespace, "team": "blue"}
         namespaces.stop()
         namespaces.join(PATIENCE_S)

@@ -11,8 +11,8 @@ from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.dialects.kinds import Kind
 from hived_extender.pods.podgroups import Objects
 from hived_lab.embedded.apiserver.server import ApiServer
-from tests.expecting import expect_soon
-from tests.lab.embedded.helpers import PATIENCE_S, Http
+from tests.expecting import PATIENCE_S, expect_soon
+from tests.lab.embedded.helpers import Http
 
 X_K8S = "/apis/scheduling.x-k8s.io/v1alpha1"
 

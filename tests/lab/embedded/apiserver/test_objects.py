@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from tests.expecting import expect_soon
-from tests.lab.embedded.helpers import JSON, PATIENCE_S, Http, api_server, config_map, pod
+from tests.expecting import PATIENCE_S, expect_soon
+from tests.lab.embedded.helpers import JSON, Http, api_server, config_map, pod
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -15,7 +15,8 @@ from hived_lab.embedded.apiserver.requests import TABLE, Request, Response
 from hived_lab.embedded.apiserver.resources import PODS, RESOURCES, ResourceType
 from hived_lab.embedded.apiserver.rest import Rest
 from hived_lab.embedded.apiserver.store import Store
-from tests.lab.embedded.helpers import PATIENCE_S, Http, binding, pod
+from tests.expecting import PATIENCE_S
+from tests.lab.embedded.helpers import Http, binding, pod
 from tests.property.examples import examples
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW"]

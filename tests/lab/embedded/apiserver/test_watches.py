@@ -9,7 +9,8 @@ import pytest
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.apiserver.store import Store
 from hived_lab.embedded.apiserver.watching import Watch
-from tests.lab.embedded.helpers import PATIENCE_S, TABLE, Http, api_server, config_map, pod
+from tests.expecting import PATIENCE_S
+from tests.lab.embedded.helpers import TABLE, Http, api_server, config_map, pod
 
 
 def version_of(http: Http, path: str) -> str:
