@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from hived_extender.api.paths import FILTER_PATH, HEALTH_PATH, READINESS_PATH
@@ -21,6 +20,7 @@ from tests.e2e import guard
 from tests.e2e.pods import POD_LIST, Json, configuration, create, pod
 from tests.e2e.processes import Process, StartError, answers, free_port, hived_process
 from tests.extender.http.secured import Files
+from tests.parts import MadeOfParts
 
 READY_S = 180.0
 STOP_S = 15.0
@@ -33,7 +33,7 @@ SHARES = {"a": 16, "evil": 4, "b": 4}
 NODE_NAMES = [f"n{number}" for number in range(sum(SHARES.values()))]
 
 
-class Target:
+class Target(MadeOfParts):
     """An API server, replicas of hived beside it, and honest pods, as a context manager.
 
     Parameters
@@ -71,7 +71,6 @@ class Target:
         self.ports = [free_port() for _ in range(replica_count)]
         self.webhook_port = free_port() if has_webhook else 0
         self._options, self._file_limit = tuple(options), file_limit
-        self._stack = ExitStack()
 
     @property
     def port(self) -> int:
@@ -83,22 +82,11 @@ class Target:
         """The first replica."""
         return self.services[0]
 
-    def __enter__(self) -> "Target":
-        with ExitStack() as stack:
-            self._start(stack)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
     @property
     def _kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
 
-    def _start(self, stack: ExitStack) -> None:
+    def _begin(self, stack: ExitStack) -> None:
         self.api = Process(
             "api",
             [sys.executable, "-m", "tests.attacks.api", f"--config={self._config}", f"--port={self.api_port}",

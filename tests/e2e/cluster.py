@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from hived.specs import ClusterSpec
@@ -24,6 +23,7 @@ from tests.e2e.processes import Process, answers, free_port, hived_process
 from tests.e2e.rights import grant_rights, scheduler_kubeconfig, service_kubeconfig
 from tests.e2e.scheduling import scheduler_configuration
 from tests.e2e.service_proxy import ServiceProxy
+from tests.parts import MadeOfParts
 
 SYNCHRONOUS_PREEMPTION = "--feature-gates=SchedulerAsyncPreemption=false"
 """The setting that docs/preemption.md asks for where kube-scheduler deletes the victims."""
@@ -36,7 +36,7 @@ PROBE_S = 0.3
 T = TypeVar("T")
 
 
-class RealCluster:
+class RealCluster(MadeOfParts):
     """The nodes of a configuration, our service and kube-scheduler, on a control plane that may serve others later.
 
     Both have the accounts and the rights of an installation, and nothing more. Entering it deletes the pods and
@@ -98,33 +98,24 @@ class RealCluster:
         self._config_map = config_map
         self._file = plane.logs / "hivedscheduler.yaml"
         self._has_scheduler_per_vc = has_scheduler_per_vc
-        self._stack = ExitStack()
         grant_rights(plane)
         self._configure(configuration)
         self.services = [self._service(number, port, serve_options) for number, port in enumerate(self.ports)]
         self.proxy = ServiceProxy(self.ports)
 
-    def __enter__(self) -> "RealCluster":
-        with ExitStack() as stack:
-            self.plane.clear()
-            publish(self.plane.kube, self._file)
-            if self._config_map:
-                store_config_map(self.plane.kube, self._file, *self._config_map.split("/"))
-            for service in self.services:
-                stack.callback(service.stop)
-                service.start(ready_s=None)
-            self.plane.add_nodes(machines_of(self._spec))
-            self.proxy.start()
-            stack.callback(self.proxy.stop)
-            self._wait_served()
-            self._start_schedulers(stack)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def _begin(self, stack: ExitStack) -> None:
+        self.plane.clear()
+        publish(self.plane.kube, self._file)
+        if self._config_map:
+            store_config_map(self.plane.kube, self._file, *self._config_map.split("/"))
+        for service in self.services:
+            stack.callback(service.stop)
+            service.start(ready_s=None)
+        self.plane.add_nodes(machines_of(self._spec))
+        self.proxy.start()
+        stack.callback(self.proxy.stop)
+        self._wait_served()
+        self._start_schedulers(stack)
 
     @property
     def kube(self) -> KubeClient:

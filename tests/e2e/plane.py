@@ -14,7 +14,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import yaml
@@ -26,6 +25,7 @@ from tests.e2e.certificates import LOOPBACK, Authority, KeyPair
 from tests.e2e.machines import KUBELET, PRESENT, NetworkFailures, create_nodes, is_ready, node_path
 from tests.e2e.processes import Process, StartError, answers, free_port
 from tests.e2e.tools import Tools
+from tests.parts import MadeOfParts
 
 STAGES = Path(__file__).parent / "kwok"
 LOGS = Path("out") / "e2e"
@@ -40,7 +40,7 @@ LEASE_S = 20
 """kwok gives a sign of life four times as often. A node that is made again is played from the next one on."""
 
 
-class ControlPlane:
+class ControlPlane(MadeOfParts):
     """A control plane as a context manager: answering when entered, gone without a trace but its logs at the end.
 
     Parameters
@@ -71,18 +71,6 @@ class ControlPlane:
         self.audit_log = self.logs / "audit.log"
         self._audit_policy = audit_policy
         self._lease_s = lease_s
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> "ControlPlane":
-        with contextlib.ExitStack() as stack:
-            self._start(stack)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     # -- who may talk to the API server ----------------------------------------------------------
 
@@ -181,7 +169,7 @@ class ControlPlane:
 
     # -- starting --------------------------------------------------------------------------------
 
-    def _start(self, stack: contextlib.ExitStack) -> None:
+    def _begin(self, stack: contextlib.ExitStack) -> None:
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir(parents=True)
         memory = Path("/dev/shm")  # etcd waits for the disk after every write; memory answers at once

@@ -1,7 +1,6 @@
 """Where the cases run: a cluster whose service keeps its configuration in a ConfigMap, and can be started again."""
 
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -14,6 +13,7 @@ from hived_extender.reconfiguration.origins import ConfigMapName
 from hived_extender.reconfiguration.versions import TEXT_KEY
 from hived_extender.running import LOOPBACK, Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
+from tests.parts import MadeOfParts
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 READY_S = 30.0
@@ -47,7 +47,7 @@ def create_config_map(kube: KubeClient, text: str) -> None:
     kube.create(CONFIG_MAPS, {"metadata": {"name": CONFIG_MAP}, "data": {TEXT_KEY: text}})
 
 
-class EmbeddedCaseCluster:
+class EmbeddedCaseCluster(MadeOfParts):
     """All in this process, as a context manager."""
 
     patience = 12.0
@@ -57,27 +57,18 @@ class EmbeddedCaseCluster:
         self._text = text
         self._cluster = EmbeddedCluster(load_text(hardware, "hardware.yaml", environ={}).cluster)
         self._service = ExitStack()
-        self._stack = ExitStack()
         self._listen = f"{LOOPBACK}:0"
         self.extender: Extender
 
-    def __enter__(self) -> "EmbeddedCaseCluster":
-        with ExitStack() as stack:
-            self._cluster.start()
-            stack.callback(self._cluster.stop)
-            self.kube = KubeClient.connect(self._cluster.api_url)
-            stack.callback(self.kube.close)
-            create_config_map(self.kube, self._text)
-            stack.callback(self._service.close)
-            self._start()
-            self._cluster.start_scheduler(self.url)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def _begin(self, stack: ExitStack) -> None:
+        self._cluster.start()
+        stack.callback(self._cluster.stop)
+        self.kube = KubeClient.connect(self._cluster.api_url)
+        stack.callback(self.kube.close)
+        create_config_map(self.kube, self._text)
+        stack.callback(self._service.close)
+        self._start()
+        self._cluster.start_scheduler(self.url)
 
     @property
     def url(self) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 import yaml
@@ -22,6 +21,7 @@ from tests.e2e.plane import ControlPlane
 from tests.e2e.processes import Process
 from tests.e2e.rights import grant_rights, service_kubeconfig
 from tests.e2e.tools import faketime
+from tests.parts import MadeOfParts
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Measured:
     bound_s: list[float] = field(default_factory=list)
 
 
-class WorkingCluster:
+class WorkingCluster(MadeOfParts):
     """A cluster of eight nodes with a workload from a seed that comes within `over_s`, as a context manager.
 
     Its service has the rights that it is installed with, no more.
@@ -90,38 +90,29 @@ class WorkingCluster:
         self.clock = folder / "clock"
         self._environment = own_clock(self.clock) if has_own_clock else {}
         self._probe_count = 0
-        self._stack = ExitStack()
 
-    def __enter__(self) -> "WorkingCluster":
-        with ExitStack() as stack:
-            grant_rights(self.plane)
-            for proxy in (self.api, self.verbs):
-                proxy.start()
-                stack.callback(proxy.stop)
-            file = self._folder / "working.yaml"
-            file.write_text(CONFIGURATION)
-            account = service_kubeconfig(self.plane)
-            self.cluster = RealCluster(
-                self.plane,
-                file,
-                replica_count=self._replica_count,
-                serve_options=ELECTION if self._replica_count > 1 else (),
-                kubeconfig=redirected(account, self.api.url),
-                environment=self._environment,
-                extender_url=self.verbs.url,
-            )
-            stack.enter_context(self.cluster)
-            self.observer.start()
-            stack.callback(self.observer.stop)
-            self.jobs.start()
-            stack.callback(self.jobs.stop)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def _begin(self, stack: ExitStack) -> None:
+        grant_rights(self.plane)
+        for proxy in (self.api, self.verbs):
+            proxy.start()
+            stack.callback(proxy.stop)
+        file = self._folder / "working.yaml"
+        file.write_text(CONFIGURATION)
+        account = service_kubeconfig(self.plane)
+        self.cluster = RealCluster(
+            self.plane,
+            file,
+            replica_count=self._replica_count,
+            serve_options=ELECTION if self._replica_count > 1 else (),
+            kubeconfig=redirected(account, self.api.url),
+            environment=self._environment,
+            extender_url=self.verbs.url,
+        )
+        stack.enter_context(self.cluster)
+        self.observer.start()
+        stack.callback(self.observer.stop)
+        self.jobs.start()
+        stack.callback(self.jobs.stop)
 
     # -- for failures ----------------------------------------------------------------------------
 
