@@ -1,31 +1,17 @@
 """`hived config plan`: exit codes, folders, mistakes, and what leaves the machine."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
-from tests.cli.config.config_service import BROKEN, LESS, TEXT, Service, hit, openpai, serving
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with serving(Service()) as running:
-        yield running
+from tests.cli.config.config_service import BROKEN, LESS, TEXT, Service, hit, openpai
 
 
 def plan(service: Service, *words: str | Path) -> Result:
     return CliRunner().invoke(main, ["config", "plan", "--server", service.address, *map(str, words)])
-
-
-@pytest.fixture
-def less(tmp_path: Path) -> Path:
-    path = tmp_path / "less.yaml"
-    path.write_text(LESS)
-    return path
 
 
 def test_a_plan_that_affects_nobody_has_exit_code_0(service: Service, less: Path) -> None:

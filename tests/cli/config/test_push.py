@@ -4,28 +4,14 @@ import json
 import os
 import pty
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
-from tests.cli.config.config_service import BROKEN, LESS, TEXT, Service, hit, openpai, serving
+from tests.cli.config.config_service import BROKEN, LESS, TEXT, Service, hit, openpai
 from tests.programs import HIVED, run_without_input
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with serving(Service()) as running:
-        yield running
-
-
-@pytest.fixture
-def less(tmp_path: Path) -> Path:
-    path = tmp_path / "less.yaml"
-    path.write_text(LESS)
-    return path
 
 
 def push(service: Service, *words: str | Path) -> Result:

@@ -4,22 +4,15 @@ import json
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
-from tests.cli.config.config_service import TEXT, Service, hit, openpai, serving
+from tests.cli.config.config_service import TEXT, Service, hit, openpai
 from tests.expecting import expect_soon
 from tests.programs import hived
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with serving(Service()) as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """`hived config pull`, `get-id`, `diff`, `history` and `rollback`."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,11 @@ COMMENTED = f"# more\n{TEXT}"
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service(service: Service) -> Service:
     """A service with three versions."""
-    with serving(Service()) as running:
-        running.add(LESS, "ann", "fewer for a")
-        running.add(COMMENTED, "bob")
-        yield running
+    service.add(LESS, "ann", "fewer for a")
+    service.add(COMMENTED, "bob")
+    return service
 
 
 def config(service: Service, *words: str | Path) -> Result:
