@@ -36,6 +36,7 @@ uvicorn.server.asyncio = SimpleNamespace(
 SLOW_FILES = (
     "tests/test_packaging",
     "growth/test_growth",
+    "attacks/test_attacks",
     "demo/test_demo",
     "kube/test_lease",
     "property/test_lockstep",
@@ -48,12 +49,14 @@ SLOW_FILES = (
     "demo/test_scenario_files",
     "gangs/test_faults",
     "parity/test_successions",
+    "core/test_kernel_cache",
+    "property/test_machine",
     "extender/test_running",
 )
 """Files that take tens of seconds, the longest first. Begun last, one of them would run alone."""
 
 
-NEED_NO_KERNELS = ("tests", "growth", "deploy")
+NEED_NO_KERNELS = ("tests", "growth", "deploy", "attacks")
 """Folders with tests that start at once when they run alone."""
 
 
