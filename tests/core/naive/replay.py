@@ -88,7 +88,7 @@ def find_leaf(cluster: Cluster, chain: str, node: str, index: int) -> PhysicalCe
     return next((leaf for c in chains for leaf in c.leaves() if leaf.node == node and leaf.index == index), None)
 
 
-def bind_info_plan(cluster: SmallCluster, info: BindInfo) -> set[Cell]:
+def bind_info_plan(cluster: Cluster, info: BindInfo) -> set[Cell]:
     """The cells that 5h protects while the lazy preemptions of a decision are carried out."""
     plan: set[Cell] = set()
     for leaf, cell_type in located_leaves(cluster, info):

@@ -18,7 +18,8 @@ from hived_extender.http.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
-from hived_extender.kube.client import KubeClient, load_configuration
+from hived_extender.kube.client import KubeClient
+from hived_extender.kube.endpoint import load_configuration
 from tests.extender.service.small_cluster import SmallCluster
 from tests.stub_server import Request, StubServer
 

@@ -9,7 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError, load_configuration
+from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError
+from hived_extender.kube.endpoint import load_configuration
 from tests.expecting import PATIENCE_S
 from tests.stub_server import Request, StubServer
 

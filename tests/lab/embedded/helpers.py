@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 
 from hived_extender.kube.client import NODES, KubeClient
 from hived_lab.embedded.apiserver.server import ApiServer
+from hived_lab.embedded.cluster import EmbeddedCluster
+from hived_lab.embedded.nodes import READY
 from tests.expecting import PATIENCE_S
 
 JSON = "application/json"

@@ -21,7 +21,7 @@ from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.embedded.nodes import READY
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import PATIENCE_S, expect_soon
-from tests.lab.embedded.helpers import Http, pod
+from tests.lab.embedded.helpers import Http, fail_node, pod, recover_node
 
 SPEC = ClusterSpec({"NODE": CellTypeSpec("NODE", "GPU", 4, True)}, (PhysicalCellSpec("NODE", "node-a"),), {})
 
