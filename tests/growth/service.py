@@ -161,9 +161,9 @@ class ServiceCount(Meter):
     def bind_info(self, pod: PodRequest) -> BindInfo:
         """Where the service has placed a pod."""
         record = self.it._pods.get(pod.uid)
-        if record is None or record.bind_info is None:
+        if record is None or record.place.info is None:
             raise RuntimeError(f"{pod.name} has no place")
-        return record.bind_info
+        return record.place.info
 
     def waiting(self) -> None:
         """Pods that must wait, tried again and gone."""
@@ -222,7 +222,7 @@ class ServiceCount(Meter):
         nodes = [healthy_node(name) for name in self.names]
         with self.counting("list of all nodes, again"):
             self.it.sync_nodes(nodes)
-        known = [(record.request, record.bind_info) for record in self.it._pods]
+        known = [(record.request, record.place.info) for record in self.it._pods]
         pods = [seen(request, info) for request, info in known if request is not None]
         with self.counting("list of all pods, again"):
             self.it.sync_pods(pods)

@@ -13,7 +13,7 @@ from typing import Any
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.wire import Node, Pod
-from hived_extender.service import acceptance, gang_notices, preemptions, retries
+from hived_extender.service import acceptance, emptied, gang_notices, preemptions, retries
 from hived_extender.service.core import Core
 from hived_extender.service.effects import Announce, Write
 from hived_extender.service.machine import Machine
@@ -69,7 +69,7 @@ class Api(FakeKube):
             listener.append(news)
 
 
-DEADLINES = (*acceptance.TIMERS, *gang_notices.TIMERS)
+DEADLINES = (*acceptance.TIMERS, *emptied.TIMERS, *gang_notices.TIMERS)
 
 
 class Silent(ByHand):

@@ -73,7 +73,7 @@ class Rules:
         """
         after = placed(leader)
         new = after - before
-        nodes = {record.uid: record.node for record in records(leader)}
+        nodes = {record.uid: record.place.node for record in records(leader)}
         for job in {self._templates[uid].job for uid in new if self._templates[uid].gang}:
             self._rounds.append({uid for uid in new if self._templates[uid].job is job})
             self._unaccepted.append({uid: nodes[uid] for uid in sorted(self._rounds[-1])})
@@ -89,7 +89,7 @@ class Rules:
         A pod that has lost its place, or has got another, is not among them any more.
         """
         accepted, left = self._scheduler.accepted, []
-        nodes = {record.uid: record.node for record in records(leader)}
+        nodes = {record.uid: record.place.node for record in records(leader)}
         placed_now = placed(leader)
         for uid in accepted.keys() - placed_now:
             del accepted[uid]
@@ -134,7 +134,7 @@ class Rules:
         counted = [
             self._templates[record.uid]
             for record in of_gang
-            if record.uid in after and not (policy is MatchPolicy.ONLY_WAITING and record.is_running)
+            if record.uid in after and not (policy is MatchPolicy.ONLY_WAITING and record.seen.is_running)
         ]
         if policy is MatchPolicy.WAITING_RUNNING_SUCCEED:
             counted += succeeded
@@ -155,24 +155,24 @@ class Rules:
                 if other != uid:
                     raise Broken(f"device {cell} of {node} is {other}'s and {uid}'s")
         for record in records(leader):
-            if record.state is PodState.WAITING or record.request is None:
+            if not record.state.has_node or record.request is None:
                 continue
             group = record.request.spec.group.name
-            if record.bind_info is None or group not in leader.core.state.groups:
+            if record.place.info is None or group not in leader.core.state.groups:
                 raise Broken(f"{record.uid} is {record.state.value}, and the core knows nothing of it")
             held = leader.core.bind_info_of(group)
-            if record.is_of_dialect and _cells(held) != _cells(record.bind_info):
-                raise Broken(f"{record.uid} is to be at {_cells(record.bind_info)}, but holds {_cells(held)}")
+            if record.is_of_dialect and _cells(held) != _cells(record.place.info):
+                raise Broken(f"{record.uid} is to be at {_cells(record.place.info)}, but holds {_cells(held)}")
             text = written(self._api).get(record.uid)
-            if record.state is PodState.BOUND and text is not None and text != _cells(record.bind_info):
-                raise Broken(f"{record.uid} says {text} and is known at {_cells(record.bind_info)}")
+            if record.state is PodState.BOUND and text is not None and text != _cells(record.place.info):
+                raise Broken(f"{record.uid} says {text} and is known at {_cells(record.place.info)}")
 
     def _check_reservations(self, leader: Replica) -> None:
         """Whatever is reserved is so for pods that are still to start just like that."""
         cache = leader.service.machine.cache
         wanted = {}
         for record in records(leader):
-            if record.state is not PodState.WAITING or record.may_go:
+            if record.state.is_placed:
                 continue
             if not record.is_of_dialect:
                 wanted |= {record.request.spec.group.name: None} if record.request is not None else {}
@@ -222,8 +222,8 @@ class Rules:
         used: Counter[str] = Counter()
         groups = {}
         for record in records(leader):
-            request, info = record.request, record.bind_info
-            if record.state is not PodState.WAITING and request is not None and info is not None:
+            request, info = record.request, record.place.info
+            if record.state.has_node and request is not None and info is not None:
                 spec = request.spec
                 if spec.virtual_cluster == NAMESPACES[job.namespace] and spec.priority >= job.priority:
                     groups[spec.group.name] = info
@@ -284,15 +284,15 @@ def records(replica: Replica) -> list[PodRecord]:
 
 def placed(replica: Replica) -> set[str]:
     """Pods that have a place, or may take any."""
-    return {record.uid for record in records(replica) if record.state is not PodState.WAITING or record.may_go}
+    return {record.uid for record in records(replica) if record.state.is_placed}
 
 
 def places(replica: Replica) -> dict[str, Cells]:
     """Where they are."""
     return {
-        record.uid: _cells(record.bind_info) if record.bind_info is not None else ("", ())
+        record.uid: _cells(record.place.info) if record.place.info is not None else ("", ())
         for record in records(replica)
-        if record.state is not PodState.WAITING or record.may_go
+        if record.state.is_placed
     }
 
 
@@ -305,7 +305,7 @@ def picture(replica: Replica) -> Picture:
         if placed(replica).issuperset(gang.members):
             continue
         plans[gang.key] = plan.refusal, plan.forming, plan.round.uids if plan.round is not None else frozenset()
-    promised_by = {record.uid: record.promised_by for record in records(replica) if record.promised_by}
+    promised_by = {record.uid: by for record in records(replica) if (by := record.place.promised_by)}
     return Picture(places(replica), plans, promised_by)
 
 

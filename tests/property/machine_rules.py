@@ -40,8 +40,8 @@ def _check_devices(machines: Machines, api: Api) -> None:
     users: dict[tuple[str, int], str] = {}
     places = written(machines, api)
     for record in machines.first.cache.pods:
-        if record.bind_info is not None and record.state is not PodState.WAITING:
-            places.setdefault(record.uid, record.bind_info)
+        if record.place.info is not None:
+            places.setdefault(record.uid, record.place.info)
     for uid, info in places.items():
         for leaf in info.leaf_cell_indices:
             other = users.setdefault((info.node, leaf), uid)
@@ -70,8 +70,9 @@ def _check_under_way(machines: Machines) -> None:
             raise Broken(f"two {kind.__name__} are under way for each of {twice}")
     writing = _of_this_term(machines, BindPod)
     for record in machine.cache.pods:
-        if record.writes < 0 or (record.state is not PodState.BOUND and record.writes < writing[record.uid]):
-            raise Broken(f"{record.writes} bindings of {record.uid} are said to be under way")
+        count = record.writing.count
+        if count < 0 or (record.state is not PodState.BOUND and count < writing[record.uid]):
+            raise Broken(f"{count} bindings of {record.uid} are said to be under way")
 
 
 def _of_this_term(machines: Machines, kind: type) -> Counter[str]:
@@ -87,8 +88,9 @@ def check_rest(machines: Machines, api: Api) -> None:
     if unbound or machines.held or not machine.announcements.is_quiet:
         raise Broken(f"{unbound} are being bound for ever, {machines.held} held back")
     for record in machine.cache.pods.records(PodState.BOUND):
-        if record.bind_info is not None and not record.is_changed and texts.get(record.uid) != record.bind_info:
-            raise Broken(f"{record.uid} says {texts.get(record.uid)}, and is known at {record.bind_info}")
+        info = record.place.info
+        if info is not None and not record.marks.is_changed and texts.get(record.uid) != info:
+            raise Broken(f"{record.uid} says {texts.get(record.uid)}, and is known at {info}")
 
 
 def check_equal(present: Machine, rebuilt: Machine) -> None:

@@ -137,9 +137,9 @@ class Surroundings:
         found = {}
         for uid, annotations in self.api.kept.items():
             record = self.machine.cache.pods.get(uid)
-            if record is not None and record.node:
+            if record is not None and record.place.node:
                 meta = PodMetadata(record.name, record.namespace, uid, annotations=dict(annotations))
-                found[uid] = self.texts.read(meta, node=record.node)
+                found[uid] = self.texts.read(meta, node=record.place.node)
         return found
 
     def configure(self, configuration: Configuration) -> str:
@@ -202,7 +202,7 @@ class Surroundings:
         for name, pod in list(self.api.pods.items()):
             # Which devices pods of others use is not known, and the core goes by what it took to be lost before.
             record = self.machine.cache.pods.get(pod["metadata"]["uid"])
-            if record is None or record.bind_info is None:
+            if record is None or record.place.info is None:
                 self.api.remove(name)
         self._rest()
         if (

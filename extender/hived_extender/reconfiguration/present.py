@@ -40,7 +40,7 @@ def waiting_jobs(service: Service) -> list[Waiting]:
 def nodes_in_use(service: Service) -> frozenset[str]:
     """The nodes that pods of ours run on, or are being bound to."""
     with service.runner.look() as machine:
-        return frozenset(record.node for record in machine.cache.pods if record.node)
+        return frozenset(record.place.node for record in machine.cache.pods if record.place.node)
 
 
 def configure(service: Service, configuration: Configuration, text: str) -> bool:

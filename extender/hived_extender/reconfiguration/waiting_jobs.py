@@ -43,7 +43,7 @@ def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterab
     Cost: a look at each pod, and a plan for each gang that has none yet.
     """
     for record in records:
-        if record.is_held or record.state is not PodState.WAITING or cache.pods.get(record.uid) is not record:
+        if record.state is not PodState.WAITING or cache.pods.get(record.uid) is not record:
             continue
         request = record.request
         if not record.is_of_dialect:
@@ -52,7 +52,8 @@ def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterab
                 known = found.setdefault(name, Waiting(name, request.spec.virtual_cluster, (), (request,)))
                 found[name] = replace(known, pods=(*known.pods, record.key))
             continue
-        vc = record.ask.virtual_cluster if record.ask is not None else ""
+        ask = record.translation.ask
+        vc = ask.virtual_cluster if ask is not None else ""
         try:
             step = cache.rounds.step(record)
         except UserError as error:

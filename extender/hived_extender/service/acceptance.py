@@ -7,26 +7,26 @@ Bindings of pods that start together are held back until kube-scheduler has acce
 pods whose bindings it waits for as on their nodes already, so that its filters see mates beside each other, and none of
 them runs unless all can.
 
-Only a pod that says
-that it ignores kube-scheduler's offers is bound without it, and one that kube-scheduler has forgotten: one that it was
-told of again and again, and has not asked about for longer than any pod may stay in its queue. Pods that need more of
-kube-scheduler than a node, such as volumes, are never bound without it. Not thread-safe.
+Only a pod that says that it ignores kube-scheduler's offers is bound without it, and one that kube-scheduler has
+forgotten: one that it was told of again and again, and has not asked about for longer than any pod may stay in its
+queue. Pods that need more of kube-scheduler than a node, such as volumes, are never bound without it. Not thread-safe.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hived.errors import HivedError, UserError
-from hived.specs import PodRequest
 from hived_extender.kube_rules.demands import needs_kube_scheduler
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.effects import BindPod
+from hived_extender.service.emptied import EmptiedCells
 from hived_extender.service.forced import FORCE, ForcedBindings
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import Offered, PodRecord, PodState
+from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.retries import Retries
 from hived_extender.service.starts import START, Starts
 from hived_extender.service.wakes import Wakes
@@ -45,41 +45,30 @@ UNBOUND_S = 660.0
 HELD_S = 4.0
 """How long a binding is held back; a call to an extender may take five seconds unless kube-scheduler is told more."""
 
-EMPTIED_S = 1.0
-"""How long kube-scheduler has to see that pods have left a node, until it is told of the pod that waits for it."""
-
-UNASKED_EMPTIED_S = 15.0
-"""How long it has to ask about that pod at all."""
-
-MOST_EMPTIED = 5
-"""After so many questions in which it does not offer such a node, the pod's cells are looked for elsewhere."""
-
 MOST_REFUSALS = 4
 """After so many places that were refused in a row, a pod waits for the next change before it gets another."""
 
 QUESTION = "question"
-EMPTIED = "emptied"
-UNASKED = "unasked"
-TIMERS = (QUESTION, EMPTIED, UNASKED, START, FORCE)
+TIMERS = (QUESTION, START, FORCE)
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Awaited:
-    """kube-scheduler was told of a pod, `times` times since a moment, and has not asked; or has, and is to bind it."""
+@dataclass(slots=True, eq=False)
+class _Trial:
+    """The answers of kube-scheduler about the places of one pod.
 
-    since: float
+    It was told of the pod `times` times since a moment, and has not asked; or it has accepted the node, and is to bind
+    the pod. It asked `repeat_count` times about this place, and refused `refusal_count` ones in a row. A place that
+    `is_probed` was not among the offered nodes, of which there was only one.
+    """
+
+    since: float = 0.0
     times: int = 0
     is_accepted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Emptied:
-    """Requests whose reserved cells others have left, and the offer that was known then."""
-
-    requests: tuple[PodRequest, ...]
-    offered: Offered | None
+    repeat_count: int = 0
+    refusal_count: int = 0
+    is_probed: bool = False
 
 
 class Acceptance:
@@ -101,8 +90,8 @@ class Acceptance:
         self._wakes = wakes
         self._metrics = outbox.metrics
         self.starts = Starts(cache.gangs, outbox)
-        self._awaited: dict[str, _Awaited] = {}
-        self._emptied: dict[str, _Emptied] = {}
+        self.emptied = EmptiedCells(cache, outbox, retries, wakes)
+        self._trials: defaultdict[str, _Trial] = defaultdict(_Trial)
         self._forced = ForcedBindings(cache, outbox, announcements, wakes)
 
     def time_came(self, kind: str, uid: str) -> None:
@@ -112,10 +101,6 @@ class Acceptance:
             return
         if kind == QUESTION:
             self._unanswered(record)
-        elif kind == EMPTIED:
-            self._wakes.ask(record)
-        elif kind == UNASKED:
-            self._unasked_emptied(core, record)
         elif kind == START:
             self._not_accepted(core, uid)
         elif self._forced.time_came(record):
@@ -129,10 +114,9 @@ class Acceptance:
 
     def settled(self, uid: str) -> None:
         """A pod is bound, or gone: nothing more is expected of kube-scheduler."""
-        for kind in (QUESTION, EMPTIED, UNASKED):
-            self._outbox.timers.drop((kind, uid))
-        self._awaited.pop(uid, None)
-        self._emptied.pop(uid, None)
+        self._outbox.timers.drop((QUESTION, uid))
+        self._trials.pop(uid, None)
+        self.emptied.forget(uid)
         self._forced.forget(uid)
 
     def gone(self, uid: str) -> None:
@@ -146,8 +130,9 @@ class Acceptance:
     def forget_all(self) -> None:
         """The term is over."""
         self.starts.forget_all()
-        for uid in {*self._awaited, *self._emptied}:
+        for uid in list(self._trials):
             self.settled(uid)
+        self.emptied.forget_all()
         self._forced.forget_all()
 
     def _not_accepted(self, core: Core, uid: str) -> None:
@@ -159,94 +144,60 @@ class Acceptance:
         if start is None:
             return
         for record in start.pending.values():
-            record.is_doubted = True
+            record.offer = replace(record.offer, is_doubted=True)
         self._undo(core, start.pods)
         self.starts.end(start)
 
     def expect_question(self, record: PodRecord) -> None:
         """kube-scheduler should ask about a pod that was placed; until it does, it is told of the pod again."""
-        if record.is_binding and self._cache.pods.get(record.uid) is record:
-            self._expect(record, _Awaited(self._outbox.now.at))
+        if record.state is PodState.BINDING and self._cache.pods.get(record.uid) is record:
+            self._expect(record, self._outbox.now.at, 0)
 
     def accepts(self, core: Core, record: PodRecord) -> bool:
         """kube-scheduler asks about a pod that was placed: does it offer that node, or at least not refuse it for good?
 
         False if it does not: the pod waits for another place then.
         """
-        if self._cache.offers.includes(record, record.node):
-            record.repeat_count += 1
+        trial = self._trials[record.uid]
+        if self._cache.offers.includes(record, record.place.node):
+            trial.repeat_count += 1
             self.starts.has_asked(record)
-            record.is_probed = False
-            self._awaited[record.uid] = _Awaited(self._outbox.now.at, is_accepted=True)
+            trial.is_probed, trial.is_accepted = False, True
             self._outbox.wake_in((QUESTION, record.uid), UNBOUND_S)
-            if self._may_force(record) and record.repeat_count > self.force_bind_threshold:
+            if self._may_force(record) and trial.repeat_count > self.force_bind_threshold:
                 self._forced.bind(record, "it was asked about again and again")
             return True
-        if record.is_writing or record.is_unanswered:
+        if record.writing.is_open:
             return True
         if self._may_force(record):
             self._forced.bind(record, "it ignores which nodes kube-scheduler offers")
             return True
-        if self._is_probe(record):
+        if self._is_probe(record, trial):
             return True
-        self.take_back(core, record)
+        self._take_back(core, record)
         return False
 
-    def is_emptied(self, core: Core, record: PodRecord, requests: Sequence[PodRequest]) -> bool:
-        """Others have left the cells that are reserved for these requests, and kube-scheduler does not offer the nodes.
-
-        It may not have seen that they left. True if the pod is to be tried again at once: after some questions these
-        nodes are taken to be refused for a reason that nobody here knows.
-        """
-        record.emptied_count += 1
-        if record.emptied_count < MOST_EMPTIED:
-            self.ask_soon(record)
+    def has_enough(self, record: PodRecord) -> bool:
+        """Has kube-scheduler refused so many places in a row that a pod is to wait? True once, then it counts anew."""
+        trial = self._trials.get(record.uid)
+        if trial is None or trial.refusal_count <= MOST_REFUSALS:
             return False
-        record.emptied_count = 0
-        for request in requests:
-            for node in core.nodes_of(request.spec.group.name):
-                if not self._cache.offers.includes(record, node):
-                    self._cache.offers.refuse(record, node)
+        trial.refusal_count = 0
         return True
 
-    def ask_soon(self, record: PodRecord) -> None:
-        """Have kube-scheduler ask about a pod again in a moment, once however often this is said until then."""
-        if (EMPTIED, record.uid) not in self._outbox.timers:
-            self._outbox.wake_in((EMPTIED, record.uid), EMPTIED_S)
-
-    def watch_emptied(self, core: Core, record: PodRecord, requests: Sequence[PodRequest]) -> None:
-        """Others have left the cells that are reserved for a pod: kube-scheduler should ask about it now.
-
-        Where its own filters leave the pod no node, it never will, and the cells are wanted by others.
-        """
-        key = (UNASKED, record.uid)
-        if key not in self._outbox.timers and any(core.is_emptied(request) for request in requests):
-            self._emptied[record.uid] = _Emptied(tuple(requests), record.offered)
-            self._outbox.wake_in(key, UNASKED_EMPTIED_S)
-
-    def _unasked_emptied(self, core: Core, record: PodRecord) -> None:
-        known = self._emptied.pop(record.uid)
-        if record.state is not PodState.WAITING or record.offered is not known.offered:
-            return
-        emptied = [request for request in known.requests if core.is_emptied(request)]
-        if emptied:
-            record.emptied_count = MOST_EMPTIED
-            self.is_emptied(core, record, emptied)
-            self._retries.appeared(record.uid)
-
-    def take_back(self, core: Core, record: PodRecord) -> None:
+    def _take_back(self, core: Core, record: PodRecord) -> None:
         """A pod's place is refused: it waits again, and with it those of its group or gang, while none is bound."""
         start = self.starts.of(record.uid)
         has_joined = start is not None and self.starts.leave(start, record.uid)
         others = start.pods if start is not None and not has_joined else []
         if start is None:
             others = self._started_with(core, record)
-            if any(one.is_writing or one.is_unanswered or one.state is PodState.BOUND for one in others):
+            if any(one.writing.is_open or one.state is PodState.BOUND for one in others):
                 others = []
-        fields = {"pod": record.key, "node": record.node, "with": len(others)}
+        fields = {"pod": record.key, "node": record.place.node, "with": len(others)}
         log.info("place taken back", extra={"fields": fields})
         self._metrics.refused_places.inc()
-        record.refusal_count += 1
+        self._trials[record.uid].refusal_count += 1
         self._undo(core, list(dict.fromkeys((record, *others))))
         if start is not None and not has_joined:
             self.starts.end(start)
@@ -254,14 +205,14 @@ class Acceptance:
     def _undo(self, core: Core, records: Sequence[PodRecord]) -> None:
         """These pods wait again, unless they are bound."""
         for one in records:
-            is_kept = one.is_writing or one.is_unanswered or one.state is PodState.BOUND
+            is_kept = one.writing.is_open or one.state is PodState.BOUND
             if is_kept or self._cache.pods.get(one.uid) is not one:
                 continue
             request = one.request
             self._outbox.timers.drop((QUESTION, one.uid))
-            self._awaited.pop(one.uid, None)
+            if (trial := self._trials.get(one.uid)) is not None:
+                trial.repeat_count, trial.is_probed = 0, False
             self._cache.bound.release(one)
-            one.may_go = one.is_probed = False
             if not one.is_of_dialect:
                 one.request = request
             self._cache.pods.move(one, PodState.WAITING)
@@ -271,13 +222,12 @@ class Acceptance:
         core.forget_answers()
         self._retries.room_made()
 
-    def not_written(self, record: PodRecord, *, is_unanswered: bool) -> None:
+    def _not_written(self, record: PodRecord, *, is_unanswered: bool) -> None:
         """A binding failed. One without an answer may be written yet, until the pod has another version.
 
         kube-scheduler, which is to ask again, is told of the pod by a change of it: that gives it one.
         """
-        record.writes -= 1
-        record.is_unanswered = record.is_unanswered or is_unanswered
+        record.writing = record.writing.ended(is_unanswered=is_unanswered)
         if is_unanswered:
             self._wakes.ask(record)
         self.expect_question(record)
@@ -288,25 +238,26 @@ class Acceptance:
             if self._forced.wrote(record, error):
                 self.expect_question(record)
         elif error is not None:
-            self.not_written(record, is_unanswered=not isinstance(error, UserError))
+            self._not_written(record, is_unanswered=not isinstance(error, UserError))
 
-    def _expect(self, record: PodRecord, awaited: _Awaited) -> None:
-        self._awaited[record.uid] = awaited
-        self._outbox.wake_in((QUESTION, record.uid), UNASKED_S[min(awaited.times, len(UNASKED_S) - 1)])
+    def _expect(self, record: PodRecord, since: float, times: int) -> None:
+        trial = self._trials[record.uid]
+        trial.since, trial.times, trial.is_accepted = since, times, False
+        self._outbox.wake_in((QUESTION, record.uid), UNASKED_S[min(times, len(UNASKED_S) - 1)])
 
     def _unanswered(self, record: PodRecord) -> None:
         """kube-scheduler has not asked about a pod that was placed, or has accepted the node and not bound the pod."""
-        awaited = self._awaited.pop(record.uid)
-        if not record.is_binding or record.is_writing:
+        trial = self._trials[record.uid]
+        if record.state is not PodState.BINDING or record.writing.count:
             return
         now = self._outbox.now.at
-        if awaited.is_accepted:
+        if trial.is_accepted:
             self._wakes.ask(record)
             self.expect_question(record)
             return
-        if now - awaited.since < FORGOTTEN_S:
+        if now - trial.since < FORGOTTEN_S:
             self._wakes.ask(record)
-            self._expect(record, _Awaited(awaited.since, awaited.times + 1))
+            self._expect(record, trial.since, trial.times + 1)
             return
         need = needs_kube_scheduler(record.ruled.demands) if record.ruled is not None else ""
         if not need:
@@ -314,18 +265,19 @@ class Acceptance:
             return
         text = f"kube-scheduler does not ask about this pod, and nobody else may bind it: {need}"
         self._announcements.not_handled(record, f"{text}; is a kube-scheduler of its schedulerName running?")
-        self._expect(record, _Awaited(now, len(UNASKED_S)))
+        self._expect(record, now, len(UNASKED_S))
 
     def _may_force(self, record: PodRecord) -> bool:
         """Does the pod itself say that it may run where kube-scheduler would not have it?"""
         return record.request is not None and record.request.spec.ignore_suggested_nodes
 
-    def _is_probe(self, record: PodRecord) -> bool:
+    def _is_probe(self, record: PodRecord, trial: _Trial) -> bool:
         """One node alone is offered if it is nominated, or was right for a pod alike; all others follow then."""
-        if record.offered is None or record.is_probed or int(record.offered.mask.sum()) > 1:
-            record.is_probed = False
+        latest = record.offer.latest
+        if latest is None or trial.is_probed or int(latest.mask.sum()) > 1:
+            trial.is_probed = False
             return False
-        record.is_probed = True
+        trial.is_probed = True
         self.expect_question(record)
         return True
 

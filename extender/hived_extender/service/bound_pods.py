@@ -28,7 +28,7 @@ from hived_extender.service.gangs.promises import Promises
 from hived_extender.service.gangs.rounds import Rounds
 from hived_extender.service.gangs.table import Gangs
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import PodRecord, PodState, PodTable
+from hived_extender.service.pods import NO_PLACE, UNMARKED, Place, PodRecord, PodState, PodTable
 from hived_extender.service.rewrites import ChangedBindings, Rewrites
 from hived_extender.service.state_inputs import without_place
 
@@ -66,9 +66,9 @@ class BoundPods:
     def begin(self) -> None:
         """A term has begun: have written what is not written as it should be."""
         self._changed.clear()
-        self.keep_changed(*(record for record in self._pods if record.is_changed))
-        for record in self._pods:
-            if self._prover.has_key and record.bind_info is not None and not (record.is_proven or record.is_changed):
+        self.keep_changed(*(record for record in self._pods if record.marks.is_changed))
+        for record in self._pods if self._prover.has_key else ():
+            if record.place.info is not None and not (record.marks.is_proven or record.marks.is_changed):
                 self.write_anew(record)  # an earlier version, or HiveD, has bound it
 
     def end(self) -> None:
@@ -81,35 +81,35 @@ class BoundPods:
         """A pod is gone: the core is told, and nothing is kept of it."""
         self._names.forget(record.uid)
         self.release(record)
-        if record.is_changed:
-            record.is_changed = False
+        if record.marks.is_changed:
+            record.marks = UNMARKED
             self.keep_changed(record)
 
     def release(self, record: PodRecord) -> None:
         """Take back what the core knows of a pod."""
-        request, node, held = record.request, record.node, record.bind_info is not None
-        record.request, record.bind_info, record.node = None, None, ""
-        if self._term.core is not None and record.is_told and request is not None:
+        request, place = record.request, record.place
+        record.request, record.place = None, NO_PLACE
+        if self._term.core is not None and record.is_in_core and request is not None:
             self._term.core.delete(request)
-            if held:
-                self.devices.pods_moved(node)
-        record.is_told = False
+            if place.info is not None:
+                self.devices.pods_moved(place.node)
+        record.is_in_core = False
 
     def ask_for(self, core: Core, record: PodRecord, request: PodRequest) -> None:
         """The core is about to be asked on behalf of a pod, which may ask for something else than before.
 
         Raises UserError, and changes nothing, if it may not.
         """
-        if record.is_told and record.request != request:
+        if record.is_in_core and record.request != request:
             core.check_changed(request)
             self.release(record)
-        record.request, record.is_told = request, True
+        record.request, record.is_in_core = request, True
         self._rounds.asked_alone(record)
 
     def holds_cells(self, uid: str) -> bool:
         """Does the core know of cells that this pod has?"""
         record = self._pods.get(uid)
-        return record is not None and record.is_told and record.bind_info is not None
+        return record is not None and record.is_in_core and record.place.info is not None
 
     def own_request(self, record: PodRecord, reading: Reading) -> PodRequest:
         """What a pod asks for in our own words. Raises UserError if it asks for what it may not have."""
@@ -128,18 +128,20 @@ class BoundPods:
     def seen(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
         """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
         self.promises.drop(record.uid)
-        if record.state is PodState.BINDING and record.node == pod.node and _is_bound_as_decided(record, pod, reading):
+        place = record.place
+        is_ours = record.state is PodState.BINDING and place.node == pod.node
+        if is_ours and _is_bound_as_decided(record, pod, reading):
             self._pods.move(record, PodState.BOUND)
             with suppress(UserError):
                 self.promises.take(record, reading)  # another replica may lead before all of them are kept
-            log.info("bound", extra={"fields": {"pod": record.key, "node": record.node}})
+            log.info("bound", extra={"fields": {"pod": record.key, "node": record.place.node}})
             self._tell_scheduled(record, self._announcements.scheduled)
-            if record.is_downgraded:
+            if place.is_downgraded:
                 self.write_anew(record)
             self.compare(record, reading)
             return
         self.release(record)
-        record.node = pod.node
+        record.place = Place(pod.node)
         self._pods.move(record, PodState.BOUND)
         try:
             self._read(record, reading)
@@ -155,44 +157,48 @@ class BoundPods:
         if reading.proof is None:
             ready(reading.place)
         self.promises.take(record, reading)
-        if isinstance(reading.place, UserError) and record.ask is not None and not record.ask.leaf_cell_count:
+        ask = record.translation.ask
+        if isinstance(reading.place, UserError) and ask is not None and not ask.leaf_cell_count:
             return
         info = ready(reading.place)
-        record.request, record.bind_info = self.own_request(record, reading), info
-        record.is_proven = reading.is_signed
-        record.is_bare = reading.is_own and _is_bare(reading, record.request.spec.group.name)
-        if record.is_bare and record.request.spec.group.name != record.key:
-            self._names.keep(record.uid, record.namespace, record.request.spec.group.name)
+        record.request, record.place = self.own_request(record, reading), replace(record.place, info=info)
+        group = record.request.spec.group.name
+        is_bare = reading.is_own and _is_bare(reading, group)
+        record.marks = replace(record.marks, is_proven=reading.is_signed, is_bare=is_bare)
+        if is_bare and group != record.key:
+            self._names.keep(record.uid, record.namespace, group)
 
     def compare(self, record: PodRecord, reading: Reading) -> None:
         """A pod that is known to be bound was seen: does it still say what hived wrote?"""
         record.reading = None
         has_place = isinstance(reading.place, BindInfo)
-        if has_place and (record.bind_info is None or self._term.core is None):
+        if has_place and (record.place.info is None or self._term.core is None):
             with suppress(UserError):  # its binding has been proven meanwhile, or the leader has written it anew
-                was_known = record.bind_info is not None
+                was_known = record.place.info is not None
                 self._read(record, reading)
                 if self._term.core is not None and not was_known:
                     self.account(self._term.core, record)
-        if record.bind_info is None or not self._prover.has_key:
+        if record.place.info is None or not self._prover.has_key:
             return
-        record.is_proven = record.is_proven or reading.is_signed
-        self._note_changed(record, reading.proof is None or reading.place != record.bind_info)
+        if reading.is_signed and not record.marks.is_proven:
+            record.marks = replace(record.marks, is_proven=True)
+        self._note_changed(record, reading.proof is None or reading.place != record.place.info)
 
     def _note_changed(self, record: PodRecord, is_changed: bool) -> None:
         """A bound pod does not say what hived wrote, or not yet what it is about to write; or it does again."""
-        if is_changed == record.is_changed:
+        if is_changed == record.marks.is_changed:
             return
-        record.is_changed = is_changed
-        if not record.is_downgraded:
+        record.marks = replace(record.marks, is_changed=is_changed)
+        if not record.place.is_downgraded:
             log.warning("bound pod changed", extra={"fields": {"pod": record.key, "is_as_written": not is_changed}})
-        record.is_downgraded = record.is_downgraded and is_changed
+        elif not is_changed:
+            record.place = replace(record.place, is_downgraded=False)
         self.keep_changed(record)
 
     def keep_changed(self, *records: PodRecord) -> None:
         """Have what is not to be read from these pods any more written down, where their owners cannot."""
         for record in records:
-            annotations = self._annotations_anew(record) if record.is_changed else {}
+            annotations = self._annotations_anew(record) if record.marks.is_changed else {}
             if annotations:
                 self._changed[record.uid] = annotations
             else:
@@ -202,50 +208,52 @@ class BoundPods:
 
     def _annotations_anew(self, record: PodRecord) -> dict[str, str]:
         """All that binding has written onto a pod, made again."""
-        if record.request is None or record.bind_info is None:
+        if record.request is None or record.place.info is None:
             return {}
         gang = str(record.gang or "") if record.is_of_dialect else None
         written = written_name(record.namespace, record.request.spec.group.name) if gang is None else ""
-        texts = annotations_anew(record.request, record.bind_info, gang, "" if written == record.key else written)
-        return texts | self._prover.sign(record.uid, record.node, texts, is_bare=record.is_bare)
+        texts = annotations_anew(record.request, record.place.info, gang, "" if written == record.key else written)
+        return texts | self._prover.sign(record.uid, record.place.node, texts, is_bare=record.marks.is_bare)
 
     def take_changed(self, changed: Mapping[str, Reading]) -> None:
         """What pods were given whose annotations do not say so any more, by uid; to be told before a term begins."""
         for uid, reading in changed.items():
             record = self._pods.get(uid)
             is_bound = record is not None and record.state is PodState.BOUND
-            if record is None or not is_bound or record.bind_info == reading.place:
+            if record is None or not is_bound or record.place.info == reading.place:
                 continue  # the pod says so again
             if isinstance(reading.place, BindInfo):
                 with suppress(UserError):
                     self._read(record, reading)
-                    record.is_changed = record.bind_info is not None
+                    record.marks = replace(record.marks, is_changed=record.place.info is not None)
 
     def to_write(self, record: PodRecord, node: str) -> dict[str, str]:
         """The annotations of a pod that is being bound to a node, and the proof that it was."""
         texts = self._rounds.annotations(record)
         if record.request is not None and not record.is_of_dialect:
-            record.is_bare = self._names.is_bare(record.namespace, record.request.spec.group.name)
-        return texts | self._prover.sign(record.uid, node, texts, is_bare=record.is_bare) if texts else texts
+            is_bare = self._names.is_bare(record.namespace, record.request.spec.group.name)
+            record.marks = replace(record.marks, is_bare=is_bare)
+        return texts | self._prover.sign(record.uid, node, texts, is_bare=record.marks.is_bare) if texts else texts
 
     def account(self, core: Core, record: PodRecord) -> None:
         """Tell the core of a bound pod."""
-        if record.request is None or record.bind_info is None:
+        if record.request is None or record.place.info is None:
             return
         try:
-            core.adopt(record.request, record.bind_info)
+            core.adopt(record.request, record.place.info)
         except UserError as error:
             self.tell_unaccounted(record, error)
             return
-        record.is_told = True
-        self.devices.pods_moved(record.node)
+        record.is_in_core = True
+        self.devices.pods_moved(record.place.node)
         self._tell_scheduled(record, self._announcements.replayed)
-        log.debug("bound pod replayed", extra={"fields": {"pod": record.key, "node": record.node}})
+        log.debug("bound pod replayed", extra={"fields": {"pod": record.key, "node": record.place.node}})
 
     def _tell_scheduled(self, record: PodRecord, tell: Callable[..., None]) -> None:
-        if record.request is not None and record.bind_info is not None:
-            spec, cells = record.request.spec, record.bind_info.leaf_cell_indices
-            tell(record, record.node, cells, vc=spec.virtual_cluster, group=spec.group.name)
+        info = record.place.info
+        if record.request is not None and info is not None:
+            spec, cells = record.request.spec, info.leaf_cell_indices
+            tell(record, record.place.node, cells, vc=spec.virtual_cluster, group=spec.group.name)
 
     def tell_unaccounted(self, record: PodRecord, error: UserError) -> None:
         """The core cannot have a pod run where it runs."""
@@ -264,11 +272,11 @@ class BoundPods:
         members = None
         for record in dict.fromkeys(one for one in records if one is not None):
             self._announcements.lazily_preempted(record, group.name, group.lazy_preemptor or "")
-            if record.bind_info is None:
+            info = record.place.info
+            if info is None:
                 continue
-            members = members or without_place(record.bind_info.members)
-            record.bind_info = replace(record.bind_info, members=members)
-            record.is_downgraded = True
+            members = members or without_place(info.members)
+            record.place = replace(record.place, info=replace(info, members=members), is_downgraded=True)
             if record.state is PodState.BOUND:
                 self.write_anew(record)
                 if self._prover.has_key:  # until the pod says so
@@ -277,9 +285,10 @@ class BoundPods:
 
     def write_anew(self, record: PodRecord) -> None:
         """Have the annotations of a bound pod written again."""
-        if record.request is not None and record.bind_info is not None:
-            changed = {BIND_INFO: bind_annotations(record.bind_info)[BIND_INFO]}
-            self.rewrites.ask(AnnotatePod(record.named, changed, self._annotations_anew(record), record.is_bare))
+        info = record.place.info
+        if record.request is not None and info is not None:
+            changed = {BIND_INFO: bind_annotations(info)[BIND_INFO]}
+            self.rewrites.ask(AnnotatePod(record.named, changed, self._annotations_anew(record), record.marks.is_bare))
 
 
 def _is_bare(reading: Reading, written: str) -> bool:
@@ -291,7 +300,7 @@ def _is_bound_as_decided(record: PodRecord, pod: Pod, reading: Reading) -> bool:
     """False if the pod's annotation names other leaf cells: another scheduler placed it on our node. Annotations that
     nothing proves say nothing: its owner may have changed them at once.
     """
-    if reading.proof is None and record.is_writing:
+    if reading.proof is None and record.writing.count:
         return True
-    written = pod.annotations.get(LEAF_CELL_ISOLATION)
-    return record.bind_info is None or written in (None, isolation_text(record.bind_info))
+    written, info = pod.annotations.get(LEAF_CELL_ISOLATION), record.place.info
+    return info is None or written in (None, isolation_text(info))

@@ -29,7 +29,7 @@ from hived_extender.service.gangs.table import Gangs
 from hived_extender.service.notices import CONDITION_TYPE
 from hived_extender.service.offers import Offers
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import PodRecord, PodState, PodTable
+from hived_extender.service.pods import NO_OFFER, PodRecord, PodState, PodTable, Seen
 from hived_extender.service.retries import Retries
 
 log = logging.getLogger(__name__)
@@ -104,9 +104,9 @@ class ClusterCache:
         meta = pod.metadata
         has_place = isinstance(reading.place, BindInfo)
         record = self.pods.get(meta.uid)
-        if record is not None and is_older(meta.version, record.version) and not is_listed:
+        if record is not None and is_older(meta.version, record.seen.version) and not is_listed:
             return
-        was_placed = record is not None and record.bind_info is not None
+        was_placed = record is not None and record.place.info is not None
         self.nodes.note_resident(pod, self._ruled, has_cells=has_place or was_placed)
         # Whom we have placed is ours until it ends, whatever name it was placed under.
         is_ours = self.interpreter.is_ours(pod) or has_place or was_placed
@@ -120,22 +120,20 @@ class ClusterCache:
             self._end(pod)
             return
         record = record or self.pods.add(meta.uid, meta.name, meta.namespace)
-        record.version = meta.version
-        record.created = meta.created or ""
-        was_held, phase = record.is_held, (record.is_held, record.is_running, record.is_leaving)
+        was_held, before = record.state is PodState.HELD, _standing(record)
         if record.state is not PodState.BINDING:  # what was decided is written, whatever it says since
             record.reading = reading
-        record.is_held, record.is_running = pod.is_held, pod.is_running
-        record.is_leaving = bool(meta.deletion_timestamp)
+        record.seen = Seen.of(pod)
+        self.pods.hold(record, is_held=pod.is_held)
         if not pod.node:
-            record.is_unanswered = record.is_unanswered and not is_older(record.tried_version, meta.version)
+            record.writing = record.writing.seen(meta.version)
             with suppress(UserError):  # the API server does not take what cannot be read
                 record.ruled = self._demands.read(pod)
-        is_new = record.marks is None
+        is_new = not record.is_of_dialect
         self._interpret(record, pod, reading)
         if record.gang is not None and is_new and not is_listed:
             self.growth.has_grown(record.gang)
-        if record.gang is not None and phase != (record.is_held, record.is_running, record.is_leaving):
+        if record.gang is not None and before != _standing(record):
             self._gang_changed(record.gang, was_held)
         self._announcements.observe(record, pod.condition(CONDITION_TYPE))
         if pod.node and record.state is not PodState.BOUND:
@@ -143,7 +141,7 @@ class ClusterCache:
             self.bound.seen(record, pod, reading)
         elif pod.node:
             self.bound.compare(record, reading)
-        elif record.state is PodState.WAITING and (record.request is None or (was_held and not record.is_held)):
+        elif not record.state.has_node and (record.request is None or (was_held and record.state is not PodState.HELD)):
             self._take_note(record, reading)
 
     def take_removed(self) -> list[str]:
@@ -184,10 +182,10 @@ class ClusterCache:
 
     def _look_again(self, record: PodRecord) -> None:
         """What a waiting pod asks for may have become another thing."""
-        if self.core is None or record.state is not PodState.WAITING:
+        if self.core is None or record.state.has_node:
             return
-        if record.mistake:
-            self._announcements.refused(record, record.mistake)
+        if record.translation.mistake:
+            self._announcements.refused(record, record.translation.mistake)
         self._retries.appeared(record.uid)
 
     def _end(self, pod: Pod) -> None:
@@ -196,7 +194,7 @@ class ClusterCache:
         """
         uid = pod.metadata.uid
         record = self.pods.get(uid)
-        description = record.description if record is not None else None
+        description = record.translation.description if record is not None else None
         self._remove(uid, is_over=pod.is_over)
         if pod.has_completed:
             self._members.end(pod, description)
@@ -212,7 +210,7 @@ class ClusterCache:
             self._removed.append(uid)
             self._announcements.forget(uid)
             self.bound.gone(record)
-            log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.value}})
+            log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.shown}})
 
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
         """The pods that an offer for this request is about; see `Offers.of` and `NamedGroups.slots`."""
@@ -222,22 +220,22 @@ class ClusterCache:
     def _interpret(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
         """Make out what a pod asks for that does not speak our own words, which it may be given later."""
         if not reading.is_own:
-            is_open = record.state is PodState.WAITING and record.bind_info is None
+            is_open = not record.state.has_node
             if is_open and not record.is_of_dialect and not pod.node:
                 self.bound.release(record)
             if is_open or record.is_of_dialect:
                 self._members.read(record, pod)
-        elif record.is_of_dialect and record.state is PodState.WAITING:
+        elif record.is_of_dialect and not record.state.has_node:
             self._members.leave(record)
             self.bound.release(record)
-            record.may_go = False
+            if record.state is PodState.CLEARED:
+                self.pods.move(record, PodState.WAITING)
 
     def _moved(self, record: PodRecord) -> None:
-        if record.state is not PodState.WAITING:
-            record.promised_by = ""
+        if record.state.has_node:
             self._announcements.placed(record.uid)
         if record.state is PodState.BOUND:  # its nodes take more memory than all the rest
-            record.ruled = record.offered = record.refused = None
+            record.ruled, record.offer = None, NO_OFFER
         if record.gang is not None:
             self.gangs.changed(record.gang)
 
@@ -278,8 +276,13 @@ class ClusterCache:
         """Why a pod waits, with what its VC lacks of its guarantee because of devices that cannot be had."""
         if record.request is not None:
             vc, priority = record.request.spec.virtual_cluster, record.request.spec.priority
-        elif record.ask is not None:
-            vc, priority = record.ask.virtual_cluster, record.ask.priority
+        elif (ask := record.translation.ask) is not None:
+            vc, priority = ask.virtual_cluster, ask.priority
         else:
             return reason
         return self.devices.explained(reason, vc) if priority > OPPORTUNISTIC_PRIORITY else reason
+
+
+def _standing(record: PodRecord) -> tuple[bool, bool, bool]:
+    """All that a gang counts of a pod and that changes while the pod is there: held, running, leaving."""
+    return record.state is PodState.HELD, record.seen.is_running, record.seen.is_leaving

@@ -1,13 +1,14 @@
 """Bindings without kube-scheduler: for a pod that ignores its offers, and for one that it has forgotten."""
 
 import logging
+from dataclasses import replace
 
 from hived.errors import HivedError, UserError
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.effects import BindPod
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import PodRecord
+from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.wakes import Wakes
 
 FORCE = "force"
@@ -30,21 +31,23 @@ class ForcedBindings:
 
     def bind(self, record: PodRecord, why: str) -> None:
         """Bind a pod that has a place, unless that is under way."""
-        if record.is_writing or record.bind_info is None:
+        node = record.place.node
+        if record.writing.count or record.place.info is None:
             return
-        record.writes += 1
+        record.writing = record.writing.begun()
         self._outbox.metrics.forced_bindings.inc()
-        self._announcements.forced(record, f"bound to node {record.node} without kube-scheduler: {why}")
-        log.info("force bind", extra={"fields": {"pod": record.key, "node": record.node, "reason": why}})
+        self._announcements.forced(record, f"bound to node {node} without kube-scheduler: {why}")
+        log.info("force bind", extra={"fields": {"pod": record.key, "node": node, "reason": why}})
         self._failures[record.uid] = 0
         self.time_came(record)
 
     def time_came(self, record: PodRecord) -> bool:
         """The next attempt is due. True if the pod cannot be bound so, and kube-scheduler is to try it again."""
-        if not record.is_binding:
+        if record.state is not PodState.BINDING:
             return self._give_up(record)
-        annotations = self._cache.bound.to_write(record, record.node)
-        self._outbox.send(BindPod(record.named, record.node, record.version, annotations, "force"))
+        node = record.place.node
+        annotations = self._cache.bound.to_write(record, node)
+        self._outbox.send(BindPod(record.named, node, record.seen.version, annotations, "force"))
         return False
 
     def wrote(self, record: PodRecord, error: HivedError | None) -> bool:
@@ -54,7 +57,8 @@ class ForcedBindings:
             self._failures.pop(record.uid, None)
             return False
         # One without an answer may be written yet, until the pod has another version.
-        record.is_unanswered = record.is_unanswered or not isinstance(error, UserError)
+        if not isinstance(error, UserError):
+            record.writing = replace(record.writing, is_unanswered=True)
         if count == len(FORCE_WAITS_S):
             return self._give_up(record)
         self._failures[record.uid] = count + 1
@@ -73,7 +77,7 @@ class ForcedBindings:
 
     def _give_up(self, record: PodRecord) -> bool:
         self.forget(record.uid)
-        record.writes -= 1
-        if record.is_binding:
+        record.writing = record.writing.ended()
+        if record.state is PodState.BINDING:
             self._wakes.ask(record)
         return True

@@ -10,7 +10,7 @@ from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.notices import CONDITION_TYPE
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import PodRecord, PodState
+from hived_extender.service.pods import PodRecord
 
 TELL_S = 0.5
 """How long news of a gang that forms may wait to be told to all its pods: the next pod may be on its way."""
@@ -55,7 +55,7 @@ class GangNotices:
         with suppress(UserError):
             text = f"podgroup {key} has waited for {gang.terms().waiting_s:g} s and could not start; it goes on waiting"
             for record in gang.in_order():
-                if record.state is PodState.WAITING and not record.may_go:
+                if not record.state.is_placed:
                     self._announcements.timed_out(record, text)
                     self.watch_time(record)
 

@@ -10,6 +10,7 @@ hands in one stimulus at a time.
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hived.errors import UserError
@@ -24,6 +25,7 @@ from hived_extender.recording.record import Recorder
 from hived_extender.service import (
     acceptance,
     announcements,
+    emptied,
     gang_notices,
     preemptions,
     retries,
@@ -136,6 +138,7 @@ class Machine:
 
         self._timers: dict[str, Callable[[str, Any], None]] = {
             **dict.fromkeys(acceptance.TIMERS, self._acceptance.time_came),
+            **dict.fromkeys(emptied.TIMERS, self._acceptance.emptied.time_came),
             **dict.fromkeys(gang_notices.TIMERS, self._gang_notices.time_came),
             **dict.fromkeys(statuses.TIMERS, self._statuses.time_came),
             retries.TIMER: self._retries.time_came,
@@ -191,7 +194,7 @@ class Machine:
         uid = seen.pod.metadata.uid
         self.cache.pod_seen(seen.pod, seen.reading, is_listed=seen.is_listed)
         record = self.cache.pods.get(uid)
-        if record is None or (record.is_leaving and record.state is not PodState.BOUND):
+        if record is None or (record.seen.is_leaving and record.state is not PodState.BOUND):
             self._acceptance.gone(uid)
         elif record.state is PodState.BOUND:
             self._acceptance.starts.has_asked(record)
@@ -206,8 +209,7 @@ class Machine:
         self._statuses.changed([GangKey(seen.ref.namespace, seen.ref.name)])
 
     def _namespace_changed(self, changed: stimuli.NamespaceChanged) -> bool:
-        waiting_pods = self.cache.pods.records(PodState.WAITING)
-        is_concerned = any(one.namespace == changed.namespace for one in waiting_pods)
+        is_concerned = any(one.namespace == changed.namespace for one in self.cache.pods.without_node())
         if is_concerned:
             self.cache.forget_readings()
         return is_concerned
@@ -240,7 +242,7 @@ class Machine:
     def _bound(self, effect: BindPod, wrote: stimuli.Wrote) -> UserError | None:
         record, error = self.cache.pods.get(effect.pod.uid), wrote.error
         if record is not None and wrote.is_current:
-            record.tried_version = wrote.found
+            record.writing = replace(record.writing, tried_version=wrote.found)
             self._acceptance.wrote(record, effect, error)
         if error is None:
             return None
@@ -306,5 +308,5 @@ class Machine:
     def _reconfigured(self, reconfigured: stimuli.Reconfigured) -> None:
         for uids, told in reconfigured.news:
             for record in filter(None, map(self.cache.pods.get, uids)):
-                if record.state is not PodState.WAITING:
+                if record.state.has_node:
                     self._announcements.reconfigured(record, *told)

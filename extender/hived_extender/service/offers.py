@@ -24,7 +24,7 @@ from hived_extender.kube_rules.quantities import PODS
 from hived_extender.kube_rules.residents import Residents
 from hived_extender.kube_rules.table import NodeRules
 from hived_extender.pods.node_names import Mask
-from hived_extender.service.pods import Offered, PodRecord
+from hived_extender.service.pods import KubeOffer, Offered, PodRecord
 
 NAMED_RULES = 4
 """Rules that a message names, each with one of its nodes."""
@@ -105,10 +105,11 @@ class Offers:
     def note(self, record: PodRecord, mask: Mask | None) -> Offered:
         """The same, for this record alone."""
         mask = self._all if mask is None else mask
-        if record.refused is not None and (record.refused.mask & mask).any():
-            record.refused = Offered(record.refused.mask & ~mask, record.refused.moment)
-        record.offered = Offered(mask, self._count)
-        return record.offered
+        offered, refused = Offered(mask, self._count), record.offer.refused
+        if refused is not None and (refused.mask & mask).any():
+            refused = Offered(refused.mask & ~mask, refused.moment)
+        record.offer = KubeOffer(offered, refused, record.offer.is_doubted)
+        return offered
 
     def refuse(self, record: PodRecord, node: str) -> None:
         """Nobody is in the pod's way on this node, where its cells are, and kube-scheduler does not offer it.
@@ -119,14 +120,14 @@ class Offers:
         refused = self._refused(record)
         refused = self._none.copy() if refused is None else refused.copy()
         refused[self._index[node]] = True
-        record.refused = Offered(refused, self._count)
+        record.offer = replace(record.offer, refused=Offered(refused, self._count))
 
     # Questions
 
     def includes(self, record: PodRecord, node: str) -> bool:
         """Did kube-scheduler offer the node to the pod when it asked last?"""
         index = self._index.get(node)
-        return index is not None and record.offered is not None and bool(record.offered.mask[index])
+        return index is not None and (latest := record.offer.latest) is not None and bool(latest.mask[index])
 
     def of(
         self,
@@ -197,7 +198,7 @@ class Offers:
         return sum(member.pod_count for member in spec.group.members) > self._leaf_count
 
     def _nodes(self, record: PodRecord, exact: PodRecord | None) -> Mask:
-        offered, demands = record.offered, record.ruled.demands if record.ruled is not None else None
+        offered, demands = record.offer.latest, record.ruled.demands if record.ruled is not None else None
         if offered is not None and record is exact:
             return offered.mask
         if demands is not None and not demands.beyond:
@@ -253,12 +254,13 @@ class Offers:
 
     def _refused(self, record: PodRecord) -> Mask | None:
         """The nodes that are refused for a reason that nobody here knows, and that have not changed since."""
-        if record.refused is None:
+        refused = record.offer.refused
+        if refused is None:
             return None
-        mask: Mask = record.refused.mask & (self._changed <= record.refused.moment)
+        mask: Mask = refused.mask & (self._changed <= refused.moment)
         if mask.any():
             return mask
-        record.refused = None
+        record.offer = replace(record.offer, refused=None)
         return None
 
 

@@ -1,10 +1,15 @@
 """The pods of ours that Kubernetes told us about, and how far each has come.
 
-    Waiting -> Binding -> Bound          any state -> gone
+    Held -> Waiting -> Binding -> Bound          any state -> gone
+               |                    ^
+               +---> Cleared -------+            pods that take no cells
 
-Waiting: no placement yet. Binding: a placement is decided and held by the core; it stands until the pod is gone. Bound:
-Kubernetes confirmed it, or reported it so in the first place. People see a fourth state: a Waiting pod whose group
-reserves cells is Preempting. That is for the core to know, which may cancel the preemption for another pod's sake.
+Held: scheduling gates keep the pod from being scheduled. Waiting: no placement yet. Cleared: the pod takes no cells,
+and kube-scheduler may choose its node. Binding: a placement is decided and held by the core; it stands until the pod is
+gone. Bound: Kubernetes confirmed it, or reported it so in the first place.
+
+People see Waiting for the first three. They see Preempting as well: a Waiting pod whose group reserves cells. The core
+knows that, and may cancel the preemption for another pod's sake.
 """
 
 from collections import Counter, OrderedDict
@@ -14,12 +19,13 @@ from enum import Enum
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodRequest, PodSpec
+from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.asks import Ask
 from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef
 from hived_extender.pods.node_names import Mask
 from hived_extender.pods.readings import Reading
-from hived_extender.pods.wire import Owner
+from hived_extender.pods.wire import Owner, Pod
 
 REMEMBERED_ENDS = 4096
 """Pods that are gone and still known to be: an event about one of them that comes late must not bring it back."""
@@ -30,11 +36,20 @@ class UnknownPodError(UserError):
 
 
 class PodState(Enum):
-    """Values are the names that people see."""
+    """How far a pod has come. `shown` is the name that people see; `has_node`: a node is decided or confirmed;
+    `is_placed`: the pod has a place, or needs none.
+    """
 
+    HELD = "Held"
     WAITING = "Waiting"
+    CLEARED = "Cleared"
     BINDING = "Binding"
     BOUND = "Bound"
+
+    def __init__(self, name: str) -> None:
+        self.has_node = name in {"Binding", "Bound"}
+        self.is_placed = self.has_node or name == "Cleared"
+        self.shown = name if self.has_node else "Waiting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +66,43 @@ class PodName:
         return f"{self.namespace}/{self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Kubernetes' own view of a pod. `version` is the newest resourceVersion; the controller of `owner` made the pod,
+    and a pod that `is_leaving` is being deleted.
+    """
+
+    version: str = ""
+    created: str = ""
+    owner: Owner | None = None
+    is_running: bool = False
+    is_leaving: bool = False
+
+    @classmethod
+    def of(cls, pod: Pod) -> "Seen":
+        """The view of a pod as a watch has it."""
+        meta = pod.metadata
+        return cls(meta.version, meta.created or "", pod.owner, pod.is_running, bool(meta.deletion_timestamp))
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The request of a pod in the words of other schedulers; empty for a pod in our own words, which come first.
+
+    `description` may name a gang. `ask` is None if it cannot be made out, for a `mistake`. `objects` are named by the
+    pod, `digest` is one of all that it says.
+    """
+
+    digest: int | None = None
+    description: Description | None = None
+    ask: Ask | None = None
+    mistake: str = ""
+    objects: frozenset[ObjectRef] = frozenset()
+
+
+OWN_WORDS = Translation()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Offered:
     """The nodes that kube-scheduler offered when it asked about a pod last, and the count of changes at that moment."""
@@ -59,70 +111,111 @@ class Offered:
     moment: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KubeOffer:
+    """kube-scheduler's view of the nodes for a pod.
+
+    `latest` was offered last. `refused` is not offered although nothing that is known is in the way. A pod that
+    `is_doubted` held up the start of its gang: kube-scheduler has to ask about it before the next start.
+    """
+
+    latest: Offered | None = None
+    refused: Offered | None = None
+    is_doubted: bool = False
+
+
+NO_OFFER = KubeOffer()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The decided place of a pod. `info` is None where the annotations of a bound pod do not say, or prove, it.
+
+    `promised_by` is the uid of a bound pod of the gang whose annotations have this place. A group that `is_downgraded`
+    was preempted lazily after the decision, and `info` says so.
+    """
+
+    node: str = ""
+    info: BindInfo | None = None
+    promised_by: str = ""
+    is_downgraded: bool = False
+
+
+NO_PLACE = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The writing of a pod's binding: `count` attempts are under way or written. One may be written without an answer
+    if the writing `is_unanswered`, until the pod has a later version than `tried_version`.
+    """
+
+    count: int = 0
+    is_unanswered: bool = False
+    tried_version: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Is a binding under way, or may one be written and not seen yet?"""
+        return self.count > 0 or self.is_unanswered
+
+    def begun(self) -> "Writing":
+        """One more is under way."""
+        return replace(self, count=self.count + 1)
+
+    def ended(self, *, is_unanswered: bool = False) -> "Writing":
+        """One has failed, or nobody knows."""
+        return Writing(self.count - 1, self.is_unanswered or is_unanswered, self.tried_version)
+
+    def seen(self, version: str) -> "Writing":
+        """The pod has no node in this version."""
+        is_open = self.is_unanswered and not is_older(self.tried_version, version)
+        return self if is_open == self.is_unanswered else replace(self, is_unanswered=False)
+
+
+NOT_WRITTEN = Writing()
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The annotations of a bound pod against hived's own text.
+
+    Annotations that are `is_proven` prove that hived bound the pod; `is_changed` ones differ from what hived wrote. The
+    group's name `is_bare` of the namespace if an earlier version bound the pod or a mate.
+    """
+
+    is_proven: bool = False
+    is_changed: bool = False
+    is_bare: bool = False
+
+
+UNMARKED = Marks()
+
+
 @dataclass(slots=True, eq=False)
 class PodRecord:
     """One pod of ours, changed only by the service under its lock.
 
-    `reading` is what its annotations say until it is bound, and `request` what it was last seen to ask for. `is_told`
-    says that the core knows of it, which then has to be told of its end as well; `is_asked` that kube-scheduler has
-    asked about it, and since it was last woken. `version` is the newest resourceVersion seen. A pod that `is_held` is
-    not to be scheduled yet. One that `is_downgraded` belongs to a group that was preempted lazily after its place was
-    decided, and `bind_info` says so. A bound pod `is_proven` if its annotations proved that hived has bound it; it
-    `is_changed` if they do not say what hived wrote any more, and its group's name `is_bare` of the namespace if an
-    earlier version has bound it or a mate.
-
-    A pod that asks in the words of other schedulers has a `description`, which may name its gang, and an `ask`, None if
-    it cannot be made out, for a `mistake`; `objects` are those that the pod names, `marks` is a digest of all that it
-    says. A pod that `is_doubted` held up the start of its gang: kube-scheduler has to ask about it before the next one.
-    `may_go` says that a pod that takes no cells may run on any node. `promised_by` is the uid of a bound pod of its
-    gang whose annotations have its place. `created`, `owner` (whose controller made it), `is_running` and `is_leaving`
-    (it is being deleted) are Kubernetes' own.
-
-    Until a pod is bound, `ruled` is what it demands of nodes, `offered` has those that were offered last, and `refused`
-    those that are not offered although nothing that is known is in the way. `writes` counts bindings that are under
-    way or written, `is_unanswered` says that one may be, `tried_version` with which version; `is_probed` that another
-    node alone was offered last. `refusal_count` is how often a place that was decided for it was refused,
-    `emptied_count` how often one was that others had left for it.
+    `reading` is the annotations' own text until the pod is bound, and `request` the last request seen. The core knows
+    of a pod that `is_in_core`, and has to be told of its end. `is_asked`: kube-scheduler has asked about the pod, and
+    since it was last woken. `ruled` is the pod's demands on nodes until it is bound.
     """
 
     uid: str
     name: str
     namespace: str
-    version: str = ""
     state: PodState = PodState.WAITING
-    node: str = ""
-    request: PodRequest | None = None
-    bind_info: BindInfo | None = None
-    is_told: bool = False
-    is_asked: bool = False
-    is_held: bool = False
-    is_downgraded: bool = False
-    repeat_count: int = 0
-    writes: int = 0
-    is_unanswered: bool = False
-    tried_version: str = ""
-    is_probed: bool = False
-    refusal_count: int = 0
-    emptied_count: int = 0
-    description: Description | None = None
-    ask: Ask | None = None
-    is_running: bool = False
-    is_leaving: bool = False
-    created: str = ""
-    owner: Owner | None = None
-    is_doubted: bool = False
-    may_go: bool = False
-    mistake: str = ""
-    objects: frozenset[ObjectRef] = frozenset()
-    marks: int | None = None
-    ruled: RuledPod | None = field(default=None, repr=False)
-    offered: Offered | None = field(default=None, repr=False)
-    refused: Offered | None = field(default=None, repr=False)
-    promised_by: str = ""
+    seen: Seen = Seen()
     reading: Reading | None = field(default=None, repr=False)
-    is_proven: bool = False
-    is_changed: bool = False
-    is_bare: bool = False
+    translation: Translation = OWN_WORDS
+    ruled: RuledPod | None = field(default=None, repr=False)
+    request: PodRequest | None = None
+    is_in_core: bool = False
+    is_asked: bool = False
+    offer: KubeOffer = field(default=NO_OFFER, repr=False)
+    place: Place = NO_PLACE
+    writing: Writing = NOT_WRITTEN
+    marks: Marks = UNMARKED
 
     @property
     def named(self) -> PodName:
@@ -137,25 +230,21 @@ class PodRecord:
     @property
     def gang(self) -> GangKey | None:
         """The gang that a dialect puts it in."""
-        return self.description.gang if self.description is not None else None
+        description = self.translation.description
+        return description.gang if description is not None else None
 
     @property
-    def is_binding(self) -> bool:
-        """True from the decision until Kubernetes confirms the binding."""
-        return self.state is PodState.BINDING
-
-    @property
-    def is_writing(self) -> bool:
-        """Is a binding under way, or written and not seen yet?"""
-        return self.writes > 0
+    def is_cleared(self) -> bool:
+        """May kube-scheduler choose the pod's node?"""
+        return self.state is PodState.CLEARED
 
     @property
     def is_of_dialect(self) -> bool:
         """False if the pod's author has written our own annotation, which goes before all dialects."""
-        return self.marks is not None
+        return self.translation.digest is not None
 
     def own_request(self, spec: PodSpec, group: str) -> PodRequest:
-        """What the pod asks for in our own words, as one of a group.
+        """The pod's request in our own words, as one of a group.
 
         A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore which nodes that offers.
         """
@@ -165,13 +254,13 @@ class PodRecord:
 
 
 class PodTable:
-    """Records by uid, how many there are in each state, and which pods have lately gone."""
+    """Records by uid, the number of pods in each state, and the uids of pods that have lately gone."""
 
     def __init__(self, on_move: Callable[[PodRecord], None] = lambda record: None) -> None:
-        """`on_move` is called with each pod whose state has changed, or that may go."""
+        """`on_move` is called with each pod that has moved."""
         self._on_move = on_move
         self._records: dict[str, PodRecord] = {}
-        self._counts: Counter[PodState] = Counter()
+        self._counts: Counter[str] = Counter()  # by the name of the state that people see
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     def __iter__(self) -> Iterator[PodRecord]:
@@ -189,6 +278,10 @@ class PodTable:
         """All pods in a state, in the order in which they became known."""
         return [record for record in self._records.values() if record.state is state]
 
+    def without_node(self) -> list[PodRecord]:
+        """All pods that no node is decided for, in that order."""
+        return [record for record in self._records.values() if not record.state.has_node]
+
     def has_ended(self, uid: str) -> bool:
         """True if the pod was removed lately. Uids are never given to another pod."""
         return uid in self._ended
@@ -197,7 +290,7 @@ class PodTable:
         """A new Waiting pod."""
         self._ended.pop(uid, None)
         record = self._records[uid] = PodRecord(uid, name, namespace)
-        self._counts[record.state] += 1
+        self._counts[record.state.shown] += 1
         return record
 
     def remove(self, uid: str, *, is_over: bool = True) -> PodRecord | None:
@@ -208,21 +301,27 @@ class PodTable:
             self._ended.popitem(last=False)
         record = self._records.pop(uid, None)
         if record is not None:
-            self._counts[record.state] -= 1
+            self._counts[record.state.shown] -= 1
         return record
 
     def move(self, record: PodRecord, state: PodState) -> None:
         """Change a pod's state."""
-        self._counts[record.state] -= 1
-        self._counts[state] += 1
+        self._counts[record.state.shown] -= 1
+        self._counts[state.shown] += 1
         record.state = state
         self._on_move(record)
 
-    def let_go(self, record: PodRecord) -> None:
-        """A pod that takes no cells may run wherever kube-scheduler likes."""
-        record.may_go = True
-        self._on_move(record)
+    def place(self, record: PodRecord, request: PodRequest, info: BindInfo, promised_by: str = "") -> None:
+        """Take down the core's decision for a pod, which is Binding from now on."""
+        record.request, record.is_in_core = request, True
+        record.place = Place(info.node, info, promised_by)
+        self.move(record, PodState.BINDING)
+
+    def hold(self, record: PodRecord, *, is_held: bool) -> None:
+        """Note whether scheduling gates keep a pod from being scheduled. A decided pod has none."""
+        if not record.state.is_placed:
+            record.state = PodState.HELD if is_held else PodState.WAITING
 
     def counts(self) -> dict[str, int]:
-        """How many pods are in each state, by its name."""
-        return {state.value: self._counts[state] for state in PodState}
+        """The number of pods in each state, by the name that people see."""
+        return {state.shown: self._counts[state.shown] for state in PodState}

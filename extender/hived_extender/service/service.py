@@ -164,7 +164,7 @@ class Service(Intake):
         Whoever has been told of that version has been told of everything before. "" if there is no pod to be changed.
         """
         with self.runner.look():
-            records = self._pods.records(PodState.WAITING) or self._pods.records(PodState.BOUND)
+            records = self._pods.without_node() or self._pods.records(PodState.BOUND)
         return binding.ping(self._kube, records[0].named) if records else ""
 
     def fence(self, fenced: set[str], *, is_lenient: bool = False) -> None:
@@ -175,7 +175,7 @@ class Service(Intake):
         server for each pod without a node.
         """
         with self.runner.look():
-            waiting = [record.named for record in self._pods.records(PodState.WAITING) if record.uid not in fenced]
+            waiting = [record.named for record in self._pods.without_node() if record.uid not in fenced]
         for pod in binding.fence(self._kube, waiting, is_lenient=is_lenient):
             self.pod_seen(pod)
             fenced.add(pod.metadata.uid)
@@ -303,9 +303,9 @@ class Service(Intake):
         found = {}
         for uid, annotations in (self._secret.changed() if self._secret is not None else {}).items():
             record = self._pods.get(uid)
-            if record is not None and record.node:
+            if record is not None and (node := record.place.node):
                 meta = PodMetadata(record.name, record.namespace, uid, annotations=dict(annotations))
-                found[uid] = self._texts.read(meta, node=record.node)
+                found[uid] = self._texts.read(meta, node=node)
         return found
 
     @contextmanager

@@ -1,6 +1,7 @@
 """Terms of leadership: the core is built from the facts when one begins, and dropped when it ends. Not thread-safe."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
@@ -8,7 +9,7 @@ from hived_extender.recording.record import Recorder
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
-from hived_extender.service.pods import PodState
+from hived_extender.service.pods import NO_OFFER, NO_PLACE, NOT_WRITTEN, PodState
 from hived_extender.service.retries import Retries
 from hived_extender.service.state_inputs import Placed, StateInputs, in_replay_order, reservations
 
@@ -46,7 +47,7 @@ class Terms:
                 self._cache.bound.account(core, record)
         self._cache.devices.begin(core, self._spec, self._cache.interpreter.rules)
         self._cache.bound.promises.keep_all(core)
-        for record in self._cache.pods.records(PodState.WAITING):
+        for record in self._cache.pods.without_node():
             # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
             record.is_asked = True
             self._retries.appeared(record.uid)
@@ -61,9 +62,9 @@ class Terms:
     def inputs(self) -> StateInputs:
         """What a state is built from, in any configuration. Cost O(pods)."""
         placed = {
-            record.uid: Placed(record.request, record.bind_info)
+            record.uid: Placed(record.request, record.place.info)
             for record in self._cache.pods
-            if record.bind_info is not None and record.request is not None and record.state is not PodState.WAITING
+            if record.place.info is not None and record.request is not None
         }
         reserved = reservations(self._cache.core.state) if self._cache.core is not None else {}
         return StateInputs(frozenset(self._cache.nodes.healthy), placed, reserved, *self._cache.devices.inputs())
@@ -81,19 +82,16 @@ class Terms:
             self._offer_nodes_of(self._cache.core)
         for record in self._cache.pods:
             if are_other_nodes:
-                record.offered, record.refused, record.is_doubted = None, None, False
-            if record.state is PodState.WAITING:
+                record.offer = NO_OFFER
+            if not record.state.has_node:
                 record.is_asked = True  # what it was told may not be true any more
                 self._retries.appeared(record.uid)
                 continue
             error = unaccounted.get(record.uid)
-            record.is_told = record.request is not None and record.bind_info is not None and error is None
+            record.is_in_core = record.request is not None and record.place.info is not None and error is None
             if error is not None:
                 self._cache.bound.tell_unaccounted(record, error)
-        gangs = dict.fromkeys(record.description.gang for record in self._cache.pods if record.description is not None)
-        for gang in gangs:
-            if gang is not None:
-                self._cache.gangs.changed(gang)
+        self._all_gangs_changed()
         self._retries.room_made()
 
     def end(self) -> None:
@@ -103,12 +101,15 @@ class Terms:
         self._cache.rounds.forget()
         self._retries.forget_all()
         self._announcements.resign()
-        for record in self._cache.pods.records(PodState.BINDING):
-            self._cache.pods.move(record, PodState.WAITING)
-            record.node, record.bind_info = "", None
         for record in self._cache.pods:
-            record.writes, record.is_unanswered = 0, False
-            record.is_told = record.is_downgraded = record.is_doubted = record.may_go = False
-            record.offered = record.refused = None
-            if record.gang is not None:
-                self._cache.gangs.changed(record.gang)
+            record.writing, record.offer, record.is_in_core = NOT_WRITTEN, NO_OFFER, False
+            if record.state in (PodState.BINDING, PodState.CLEARED):
+                record.place = NO_PLACE
+                self._cache.pods.move(record, PodState.WAITING)
+            elif record.place.is_downgraded:
+                record.place = replace(record.place, is_downgraded=False)
+        self._all_gangs_changed()
+
+    def _all_gangs_changed(self) -> None:
+        for gang in list(self._cache.gangs.all()):
+            self._cache.gangs.changed(gang.key)

@@ -30,7 +30,7 @@ from hived_extender.service.gangs.growth import GrowingError
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import PodName, PodRecord, PodState, UnknownPodError
+from hived_extender.service.pods import PodName, PodRecord, PodState, Seen, UnknownPodError
 from hived_extender.service.preemptions import Preemptions, pick_victims
 from hived_extender.service.retries import Retries
 from hived_extender.service.stimuli import BindAsked, FilterAsked, PreemptAsked, WhatIfAsked
@@ -111,34 +111,31 @@ class Verbs:
         with self._telling_refusals(args.pod, Phase.FILTERING):
             core = self.core
             record = self._admit(args.pod)
-            if record is None or record.may_go:
+            if record is None or record.is_cleared:
                 if record is not None:
                     self._acceptance.starts.has_asked(record)
                 return FilterResult(node_names=args.offered())
             suggested = self.node_names.mask(args.node_names)
         self._check_growth(record)
         self._cache.offers.take(record, suggested)
-        if record.is_binding and self._acceptance.accepts(core, record):
+        if record.state is PodState.BINDING and self._acceptance.accepts(core, record):
             return self._answer_binding(record)
-        if record.refusal_count > MOST_REFUSALS:
-            record.refusal_count, record.is_asked = 0, True
+        if self._acceptance.has_enough(record):
+            record.is_asked = True
             self._retries.refused(record.uid)
             return self._answer_wait(record, f"kube-scheduler refused {MOST_REFUSALS + 1} places in a row")
         decision = self._schedule(core, record, asked.reading, Phase.FILTERING)
-        if record.may_go:
+        if record.is_cleared:
             self._acceptance.starts.join(record)
             self._acceptance.starts.has_asked(record)
             return FilterResult(node_names=args.offered())
         if isinstance(decision, Preempt) and self._preemptions.policy.by_service and record.request is not None:
             offer = self._cache.offers.of(record.request, [record], exact=record)
             decision = self._preemptions.carry_on(core, record, record.request, decision, offer)
-        elif isinstance(decision, Bind) and not record.is_binding:  # by itself, not with its gang
-            record.bind_info = decision.bind_info
-            record.node = decision.bind_info.node
-            record.repeat_count = 0
-            self._pods.move(record, PodState.BINDING)
+        elif isinstance(decision, Bind) and record.state is not PodState.BINDING and record.request is not None:
+            self._pods.place(record, record.request, decision.bind_info)  # by itself, not with its gang
             self._acceptance.starts.join(record)
-        if record.is_binding:
+        if record.state is PodState.BINDING:
             if self._acceptance.accepts(core, record):
                 return self._answer_binding(record)
             return self._answer_wait(record, ROOM_REASON)
@@ -157,7 +154,7 @@ class Verbs:
         with self._telling_refusals(args.pod, Phase.PREEMPTING):
             core = self.core
             record = self._admit(args.pod)
-        if record is None or record.may_go or record.state is PodState.BINDING:
+        if record is None or record.state.is_placed:
             return PreemptResult({})
         by_service = self._preemptions.policy.by_service
         if by_service and record.request is not None and core.is_waiting_for_victims(record.request):
@@ -166,7 +163,7 @@ class Verbs:
         decision = self._schedule(core, record, asked.reading, Phase.PREEMPTING, candidates)
         if isinstance(decision, Bind):
             # Nothing is in the way any more, and no event will tell kube-scheduler so.
-            self._acceptance.ask_soon(record)
+            self._acceptance.emptied.look_soon(record)
         elif isinstance(decision, Preempt) and by_service:
             self._preemptions.evict(core, record, decision)
         elif isinstance(decision, Preempt):
@@ -186,16 +183,16 @@ class Verbs:
         if record is None and asked.stranger is None:
             return Awaits(ReadPod(PodName(args.pod_uid, args.pod_namespace, args.pod_name)))
         record = record or self._stranger(asked)
-        if not (record.may_go or record.node):
+        if not record.state.is_placed:
             raise UserError(f"{record.key} cannot be bound: no node has been decided for it")
-        if record.node and record.node != args.node:
-            raise UserError(f"{record.key} cannot be bound to {args.node!r}: its node is {record.node}")
+        if record.place.node not in ("", args.node):
+            raise UserError(f"{record.key} cannot be bound to {args.node!r}: its node is {record.place.node}")
         if record.state is PodState.BOUND:
             return None
         self._acceptance.starts.check_not_held(record)
         annotations = self._cache.bound.to_write(record, args.node)
-        record.writes += 1
-        return Awaits(BindPod(record.named, args.node, record.version, annotations, "scheduler"))
+        record.writing = record.writing.begun()
+        return Awaits(BindPod(record.named, args.node, record.seen.version, annotations, "scheduler"))
 
     def what_if(self, asked: WhatIfAsked) -> list[PodOutcome]:
         """What would become of pods if they were created now; nothing changes. Cost O(cells) for each gang."""
@@ -210,9 +207,10 @@ class Verbs:
         known = self._pods.get(pod.metadata.uid)
         if known is None:
             return question.of_new([(pod.whole(), asked.reading)])[0]
-        if known.state is not PodState.WAITING or known.may_go:
-            cells = list(known.bind_info.leaf_cell_indices) if known.bind_info is not None else []
-            return PodOutcome(namespace=known.namespace, name=known.name, outcome="bind", node=known.node, cells=cells)
+        if known.state.is_placed:
+            node, info = known.place.node, known.place.info
+            cells = list(info.leaf_cell_indices) if info is not None else []
+            return PodOutcome(namespace=known.namespace, name=known.name, outcome="bind", node=node, cells=cells)
         record = replace(known, reading=asked.reading, request=None)
         if not record.is_of_dialect:
             record.request = self._cache.bound.own_request(record, asked.reading)
@@ -224,7 +222,7 @@ class Verbs:
         args, pod = asked.args, asked.stranger
         if pod is None or pod.metadata.uid != args.pod_uid or self._interpreter.is_ours(pod):
             raise _unknown(args)
-        return PodRecord(args.pod_uid, args.pod_name, args.pod_namespace, pod.metadata.version, may_go=True)
+        return PodRecord(args.pod_uid, args.pod_name, args.pod_namespace, PodState.CLEARED, Seen(pod.metadata.version))
 
     def _admit(self, pod: AskedPod) -> PodRecord | None:
         """The pod that is asked about, None if it is not ours. Raises UnknownPodError if it may become known yet."""
@@ -235,9 +233,9 @@ class Verbs:
         if record is None or (record.namespace, record.name) != (meta.namespace, meta.name):
             raise _unknown(BindArgs(meta.name, meta.namespace, meta.uid, ""))
         if record.state is PodState.BOUND:
-            raise UserError(f"{record.key} is already bound to node {record.node}")
-        if not is_older(meta.version, record.version):
-            record.version = meta.version
+            raise UserError(f"{record.key} is already bound to node {record.place.node}")
+        if meta.version != record.seen.version and not is_older(meta.version, record.seen.version):
+            record.seen = replace(record.seen, version=meta.version)
         return record
 
     @contextmanager
@@ -255,7 +253,7 @@ class Verbs:
 
     def _check_growth(self, record: PodRecord) -> None:
         """Raise GrowingError if the pod's gang may be complete in a moment."""
-        if not self.verb_settings.waits_for_pods or record.gang is None or record.state is not PodState.WAITING:
+        if not self.verb_settings.waits_for_pods or record.gang is None or record.state.has_node:
             return
         is_forming = bool(self._cache.gangs.plan(record.gang).forming)
         if self._cache.growth.may_wait(record.gang, is_forming=is_forming):
@@ -277,7 +275,7 @@ class Verbs:
                 self._gang_notices.tell_gang_soon(record)
                 decision = step
             elif step.request is None:
-                self._pods.let_go(record)
+                self._pods.move(record, PodState.CLEARED)
                 decision = None
             else:
                 request = step.request
@@ -309,7 +307,7 @@ class Verbs:
             core.decide(request, Phase.PREEMPTING, offer, commit=False)
         decision = core.decide(request, phase, offer, commit=is_filtering)
         is_emptied = isinstance(decision, Wait) and decision.is_emptied
-        if is_emptied and self._acceptance.is_emptied(core, record, [request]):
+        if is_emptied and self._acceptance.emptied.are_refused(core, record, [request]):
             offer = self._cache.offers.of(request, slots, exact=record)
             decision = core.decide(request, phase, offer, commit=is_filtering)
         return decision
@@ -319,14 +317,16 @@ class Verbs:
         if reading.is_own or not record.is_of_dialect:
             record.reading = reading  # what is decided is decided of this text
             return Alone(self._cache.bound.own_request(record, reading))
-        record.is_doubted = record.is_doubted and phase is not Phase.FILTERING
+        if record.offer.is_doubted and phase is Phase.FILTERING:
+            record.offer = replace(record.offer, is_doubted=False)
         return self._cache.rounds.step(record)
 
     def _answer_binding(self, record: PodRecord) -> FilterResult:
         """The node of a pod that has its cells, if kube-scheduler offers it now."""
-        if self._cache.offers.includes(record, record.node):
-            return FilterResult(node_names=[record.node])
-        text = f"being bound to node {record.node}, which was not among the nodes offered"
+        node = record.place.node
+        if self._cache.offers.includes(record, node):
+            return FilterResult(node_names=[node])
+        text = f"being bound to node {node}, which was not among the nodes offered"
         return FilterResult(failed_nodes={WAITING_KEY: text})
 
     def _answer_wait(self, record: PodRecord, reason: str) -> FilterResult:

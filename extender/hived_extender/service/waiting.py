@@ -105,7 +105,7 @@ class WaitingPods:
         found = rounds.decide(core, round_, phase, exact=exact)
         requests = [part.request for part in round_.parts]
         is_emptied = any(isinstance(one, Wait) and one.is_emptied for one in found)
-        if is_emptied and is_asked and self._acceptance.is_emptied(core, asker, requests):
+        if is_emptied and is_asked and self._acceptance.emptied.are_refused(core, asker, requests):
             found = rounds.decide(core, round_, phase, exact=exact)
         if self._preemptions.policy.by_service and not any(isinstance(one, Wait) for one in found):
             found = [
@@ -148,11 +148,11 @@ class WaitingPods:
     def _is_for_scheduler(self, core: Core, record: PodRecord) -> bool:
         """Could the pod run, or is at least nothing left that the service can do for it by itself?"""
         if record.state is PodState.BINDING:
-            return not record.is_writing
-        if record.state is not PodState.WAITING or record.is_held:
-            return False
-        if record.may_go:
+            return not record.writing.count
+        if record.state is PodState.CLEARED:
             return True
+        if record.state is not PodState.WAITING:
+            return False
         try:
             if not record.is_of_dialect:
                 return record.request is not None and self._try_single(core, record, record.request)
@@ -185,7 +185,7 @@ class WaitingPods:
             return False
         if isinstance(decision, Preempt) and not was_preempting:
             self._preemptions.tell(record, decision)
-        self._acceptance.watch_emptied(core, record, [request])
+        self._acceptance.emptied.watch(core, record, [request])
         if isinstance(decision, Wait) and not record.is_asked:
             self._announcements.waiting(record, self.reason(record, decision))
         return isinstance(decision, Bind)
@@ -202,7 +202,7 @@ class WaitingPods:
         if is_for_others and isinstance(merged(self._cache.rounds.room(core, round_)), Preempt):
             return True  # kube-scheduler is to ask whom to preempt
         decision = self._settle(core, record, round_, Phase.FILTERING, is_asked=False)
-        self._acceptance.watch_emptied(core, record, requests)
+        self._acceptance.emptied.watch(core, record, requests)
         if isinstance(decision, Wait):
             if not record.is_asked:
                 self._announcements.waiting(record, decision.reason)
@@ -212,7 +212,7 @@ class WaitingPods:
                 self._preemptions.tell(record, decision)
             return is_for_others  # kube-scheduler is to ask whom to preempt
         if round_.doubted:
-            return record.is_doubted
+            return record.offer.is_doubted
         return True  # which nodes kube-scheduler offers may have changed since it was asked
 
     def _requests(self, record: PodRecord) -> list[PodRequest]:

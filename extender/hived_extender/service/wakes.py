@@ -4,7 +4,7 @@ from hived.errors import HivedError
 from hived_extender.kube.client import KubeError
 from hived_extender.service.effects import TouchPod
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import PodName, PodRecord, PodState, PodTable
+from hived_extender.service.pods import PodName, PodRecord, PodTable
 from hived_extender.service.retries import Retries
 
 AT_ONCE = 16
@@ -55,6 +55,6 @@ class Wakes:
 
     def _failed(self, uid: str) -> None:
         record = self._pods.get(uid)
-        if record is not None and record.state is PodState.WAITING:
+        if record is not None and not record.state.has_node:
             record.is_asked = True
             self._retries.not_woken(uid)

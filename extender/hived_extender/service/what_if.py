@@ -19,11 +19,12 @@ from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import Pod
 from hived_extender.service.core import Core
+from hived_extender.service.gangs.members import translate
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, Rounds, merged
 from hived_extender.service.gangs.table import Gangs
 from hived_extender.service.offers import Offers
-from hived_extender.service.pods import PodRecord, PodTable
+from hived_extender.service.pods import Place, PodRecord, PodState, PodTable, Seen
 from hived_extender.service.waiting import NO_CHAIN_REASON
 
 _LABEL = re.compile(r"^\[what-if-\d+\([^()]*\)\]: ")
@@ -90,7 +91,8 @@ class WhatIf:
     def _read(self, number: int, pod: Pod, reading: Reading) -> PodRecord:
         meta = pod.metadata
         record = self._pods.add(f"what-if-{number}", meta.name or f"pod-{number}", meta.namespace or "default")
-        record.created, record.is_held = f"{number:06d}", pod.is_held
+        record.seen = Seen(created=f"{number:06d}")
+        self._pods.hold(record, is_held=pod.is_held)
         try:
             record.ruled = DemandsReader().read(pod)
             if not self._interpreter.is_ours(pod):
@@ -98,14 +100,13 @@ class WhatIf:
             elif reading.is_own:
                 record.request = self._own_request(record, reading)
             else:
-                record.marks = 0
-                record.description = self._interpreter.describe(pod)
-                ask = self._interpreter.ask(pod, record.description)
-                self._interpreter.check_access(record.namespace, ask.virtual_cluster, ask.priority)
-                record.ask = ask
+                record.translation = translate(self._interpreter, pod, record.namespace, number)
+            mistake = record.translation.mistake
         except UserError as error:
-            record.mistake = error.message
-            self._say(record, "refused", error.message)
+            mistake = error.message
+        if mistake:
+            record.translation = replace(record.translation, mistake=mistake)
+            self._say(record, "refused", mistake)
         return record
 
     def _try_all(self, records: Sequence[PodRecord]) -> dict[str, str]:
@@ -159,9 +160,9 @@ class WhatIf:
             self._tell(part.members, one)
             if isinstance(one, Bind):
                 for record in part.members:  # those beyond the minimum may have to be near
-                    record.request, record.bind_info = part.request, one.bind_info
+                    record.request, record.place = part.request, Place(one.bind_info.node, one.bind_info)
         for record in round_.members:
-            record.may_go = True  # it has its place
+            record.state = PodState.CLEARED  # it has its place
             if record.uid not in self._outcomes:
                 self._say(record, "bind", ANY_NODE)
         self._gangs.changed(round_.key)

@@ -106,7 +106,7 @@ class SmallGangCluster(SmallCluster):
 
     def decided(self) -> dict[str, str]:
         """The node that each pod was given, be it bound or not, by its name."""
-        return {record.name: record.node for record in self.service.machine.cache.pods if record.node}
+        return {record.name: record.place.node for record in self.service.machine.cache.pods if record.place.node}
 
     def settle(self, turns: int = 3) -> dict[str, str]:
         """Have kube-scheduler ask about every pod without a node, in turn; returns all nodes by pod."""

@@ -4,7 +4,7 @@ import pytest
 
 from hived.errors import UserError
 from hived_extender.kube.client import KubeError
-from hived_extender.service import acceptance
+from hived_extender.service import acceptance, emptied
 from hived_extender.service.preemptions import PreemptionPolicy
 from tests.extender.service.small_cluster import (
     NODES,
@@ -296,7 +296,7 @@ def test_cells_on_a_node_that_is_not_offered_when_it_is_empty_are_waited_for_and
         cluster.service.machine.cache.core.nodes_of("ns/p") if cluster.service.machine.cache.core is not None else [""]
     )
     others = sorted(set(NODES) - {node})
-    for _ in range(acceptance.MOST_EMPTIED - 1):
+    for _ in range(emptied.MOST_LOOKS - 1):
         assert "others have left its cells" in str(cluster.filter(pod, others))
     cluster.filter(pod, others)
     assert cluster.groups().get("ns/p", {}).get("state") != "Preempting"
@@ -384,7 +384,10 @@ def test_nothing_is_expected_of_a_pod_that_was_deleted_while_it_was_being_bound(
     cluster.kube.on_bind = lambda: cluster.delete(pod)
     with pytest.raises(UserError, match="not found"):
         cluster.bind(pod, "n0")
-    assert not {kind for kind, _ in cluster.service.machine._outbox.timers._valid} & {*acceptance.TIMERS}
+    assert not {kind for kind, _ in cluster.service.machine._outbox.timers._valid} & {
+        *acceptance.TIMERS,
+        *emptied.TIMERS,
+    }
     cluster.service.close()
 
 
@@ -416,7 +419,7 @@ def test_a_binding_of_another_term_counts_no_more() -> None:
         cluster.bind(pod, "n0")
     record = cluster.service.machine.cache.pods.get(pod["metadata"]["uid"])
     assert record is not None
-    assert not record.is_writing
+    assert not record.writing.count
     cluster.service.close()
 
 

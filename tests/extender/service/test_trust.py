@@ -293,7 +293,7 @@ def test_an_old_proof_gives_no_lost_place_back() -> None:
     pod = low[lost]
     cluster.until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
     cluster.see(pod)
-    assert not cluster.service.machine.cache.pods.get(f"uid-{lost}").is_changed  # it is known
+    assert not cluster.service.machine.cache.pods.get(f"uid-{lost}").marks.is_changed  # it is known
     cluster.delete(high)
     cluster.place("other", spec_text(priority=2))
     pod["metadata"]["annotations"] = saved[lost]
@@ -341,7 +341,7 @@ def test_a_lazily_preempted_group_has_lost_its_place_after_a_restart_too() -> No
     cluster.until(lambda: '"NODE"' not in pod["metadata"]["annotations"][BIND_INFO])
     again = cluster.restarted()
     assert unaccounted(again) == 0
-    assert not again.service.machine.cache.pods.get(pod["metadata"]["uid"]).is_changed  # it is known
+    assert not again.service.machine.cache.pods.get(pod["metadata"]["uid"]).marks.is_changed  # it is known
 
 
 def test_pods_of_an_earlier_version_are_taken_in_once() -> None:

@@ -68,7 +68,9 @@ class Gang:
         """Members that are to stay, in order: not being deleted, nor of an owner that was created anew since."""
         if self._present is None:
             latest = self._latest_owners()
-            self._present = [one for one in self.in_order() if not one.is_leaving and _is_of(latest, one.owner)]
+            self._present = [
+                one for one in self.in_order() if not one.seen.is_leaving and _is_of(latest, one.seen.owner)
+            ]
         return self._present
 
     def succeeded(self) -> list[Ended]:
@@ -79,7 +81,7 @@ class Gang:
     def _latest_owners(self) -> dict[tuple[str, str], set[str]]:
         """By kind and name of owners the uid that has the youngest pod; several if their pods are of the same age."""
         youngest: dict[tuple[str, str], dict[str, str]] = {}
-        seen = [(one.owner, one.created) for one in self.members.values()]
+        seen = [(one.seen.owner, one.seen.created) for one in self.members.values()]
         seen += [(one.owner, one.created) for one in self.ended.values()]
         for owner, created in seen:
             if owner is not None:
@@ -103,7 +105,8 @@ class Gang:
 
     def _agree(self) -> Terms:
         members = self.present() or self.in_order()
-        said = [(record.name, record.description) for record in members if record.description is not None]
+        translated = [(record.name, record.translation.description) for record in members]
+        said = [(name, description) for name, description in translated if description is not None]
         if not said:
             said = [(uid, ended.description) for uid, ended in sorted(self.ended.items())]
 
@@ -142,23 +145,18 @@ def _is_of(latest: Mapping[tuple[str, str], Collection[str]], owner: Owner | Non
 
 def is_ready(record: PodRecord) -> bool:
     """Could the pod start, as far as it itself goes?"""
-    is_waiting = record.state is PodState.WAITING and not record.may_go
-    return is_waiting and not record.is_held and record.ask is not None
-
-
-def is_placed(record: PodRecord) -> bool:
-    """Does the pod have a place, or may it take any?"""
-    return record.state is not PodState.WAITING or record.may_go
+    return record.state is PodState.WAITING and record.translation.ask is not None
 
 
 def task_of(record: PodRecord) -> str | None:
     """Its role in the gang, if it says one."""
-    return record.description.task if record.description is not None else None
+    description = record.translation.description
+    return description.task if description is not None else None
 
 
 def age(record: PodRecord) -> tuple[str, str, str]:
     """Older pods come first."""
-    return record.created, record.name, record.uid
+    return record.seen.created, record.name, record.uid
 
 
 def _text(value: object) -> str:

@@ -7,18 +7,19 @@ the whole gang: each leader stands for the followers of its Job as well. Then th
 from collections.abc import Sequence
 
 from hived_extender.pods.dialects.description import JobPart
-from hived_extender.service.gangs.gang import Ended, is_placed, is_ready
+from hived_extender.service.gangs.gang import Ended, is_ready
 from hived_extender.service.pods import PodRecord
 
 
 def part_of(record: PodRecord) -> JobPart | None:
     """Which part a pod has in its JobSet, None if nobody waits for leaders there."""
-    return record.description.job_part if record.description is not None else None
+    description = record.translation.description
+    return description.job_part if description is not None else None
 
 
 def has_only_led(members: Sequence[PodRecord], ended: Sequence[Ended]) -> bool:
     """Have the leaders of a gang begun, but none of their followers?"""
-    parts = [part_of(record) for record in members if is_placed(record)]
+    parts = [part_of(record) for record in members if record.state.is_placed]
     parts += [one.description.job_part for one in ended]
     return any(part is not None and part.is_leader for part in parts) and all(
         part is None or part.is_leader for part in parts
@@ -37,9 +38,9 @@ def followers_of(members: Sequence[PodRecord], minimum: int) -> dict[str, int]:
         return {}
     followed = {part.job for _, part in parts if not part.is_leader}
     alone = [record for record, part in leaders if part.job not in followed]
-    waiting = [record for record in alone if not is_placed(record)]
+    waiting = [record for record in alone if not record.state.is_placed]
     missing = minimum - len(members)
-    if missing <= 0 or not waiting or not all(is_ready(record) for record in members if not is_placed(record)):
+    if missing <= 0 or not waiting or not all(is_ready(record) for record in members if not record.state.is_placed):
         return {}
     share, rest = divmod(missing, len(alone))
     shares = {record.uid: share + (number < rest) for number, record in enumerate(alone)}

@@ -7,6 +7,7 @@ over is remembered until it is deleted, as some gangs count it. Not thread-safe.
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 
 from hived.errors import UserError
 from hived_extender.pods.annotations import PREFIX
@@ -15,7 +16,7 @@ from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.wire import Pod, PodSpec
 from hived_extender.service.gangs.gang import Ended
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.pods import PodRecord
+from hived_extender.service.pods import OWN_WORDS, PodRecord, Translation
 
 _WRITTEN_BY_US = PREFIX + "pod-"
 
@@ -39,25 +40,17 @@ class Members:
 
         `is_changed`: an object that it names is another now.
         """
-        marks = hash((self._rules_count, _marks(pod)))
-        if marks == record.marks and not is_changed:
+        digest = hash((self._rules_count, _digest(pod)))
+        if digest == record.translation.digest and not is_changed:
             return
         was_known = record.is_of_dialect
         self.leave(record)
-        record.marks, record.owner = marks, pod.owner
-        try:
-            record.description = self._interpreter.describe(pod)
-            ask = self._interpreter.ask(pod, record.description)
-            if not pod.node:
-                self._interpreter.check_access(record.namespace, ask.virtual_cluster, ask.priority)
-            record.ask = ask
-            says_nothing = pod.is_ours and record.gang is None and not record.ask.leaf_cell_count
-            if says_nothing and record.reading is not None and isinstance(record.reading.spec, UserError):
-                raise UserError(record.reading.spec.message)
-        except UserError as error:
-            record.mistake = error.message
-        record.objects = self._interpreter.objects_of(pod)
-        for ref in record.objects:
+        found = record.translation = translate(self._interpreter, pod, None if pod.node else record.namespace, digest)
+        spec = record.reading.spec if record.reading is not None else None
+        asks_nothing = record.gang is None and found.ask is not None and not found.ask.leaf_cell_count
+        if pod.is_ours and asks_nothing and isinstance(spec, UserError):
+            record.translation = replace(found, mistake=spec.message)
+        for ref in found.objects:
             self._naming[ref][record.uid] = pod
         self._gangs.join(record)
         if record.gang is not None:
@@ -67,9 +60,8 @@ class Members:
         """The pod is gone, or asks in our own words from now on. Harmless for one that never did otherwise."""
         gang = record.gang
         self._gangs.leave(record)
-        record.description, record.ask, record.mistake, record.marks = None, None, "", None
-        self._unname(record.uid, record.objects)
-        record.objects = frozenset()
+        self._unname(record.uid, record.translation.objects)
+        record.translation = OWN_WORDS
         if gang is not None:
             self._on_change(gang, True)
 
@@ -111,7 +103,21 @@ class Members:
                 del self._naming[ref]
 
 
-def _marks(pod: Pod) -> int:
+def translate(interpreter: Interpreter, pod: Pod, namespace: str | None, digest: int) -> Translation:
+    """The request of a pod in the words of other schedulers. `namespace` needs access, None if the pod runs already."""
+    found = Translation(digest, objects=interpreter.objects_of(pod))
+    try:
+        description = interpreter.describe(pod)
+        found = replace(found, description=description)
+        ask = interpreter.ask(pod, description)
+        if namespace is not None:
+            interpreter.check_access(namespace, ask.virtual_cluster, ask.priority)
+    except UserError as error:
+        return replace(found, mistake=error.message)
+    return replace(found, ask=ask)
+
+
+def _digest(pod: Pod) -> int:
     """Of all that a pod may say, but what we write onto it ourselves: equal for equal pods."""
     spec = pod.spec or PodSpec()
     said = [*pod.labels.items(), *pod.annotations.items(), *(spec.node_selector or {}).items()]

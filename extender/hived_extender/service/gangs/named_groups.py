@@ -60,5 +60,5 @@ def _count(group: GroupSpec) -> int:
 
 def _waits_for(record: PodRecord, group: GroupSpec) -> bool:
     """Would the pod have a slot if the group were placed now? One that is leaving or held would not."""
-    is_waiting = record.state is PodState.WAITING and not (record.is_leaving or record.is_held)
+    is_waiting = record.state is PodState.WAITING and not record.seen.is_leaving
     return is_waiting and record.request is not None and record.request.spec.group == group

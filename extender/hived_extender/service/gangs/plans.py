@@ -13,9 +13,9 @@ from hived.errors import UserError
 from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.pods.asks import Ask
 from hived_extender.pods.dialects.description import GangKey, MatchPolicy
-from hived_extender.service.gangs.gang import Ended, Gang, Terms, age, is_placed, is_ready, task_of
+from hived_extender.service.gangs.gang import Ended, Gang, Terms, age, is_ready, task_of
 from hived_extender.service.gangs.leaders import followers_of, has_only_led
-from hived_extender.service.pods import PodRecord
+from hived_extender.service.pods import PodRecord, PodState
 
 NAMED = 8
 """Pods that a message names; of the others it says how many there are."""
@@ -60,7 +60,7 @@ class Round:
     @property
     def doubted(self) -> list[PodRecord]:
         """Members that kube-scheduler did not ask about when they had a place; it may find no node for them."""
-        return [record for record in self.members if record.is_doubted]
+        return [record for record in self.members if record.offer.is_doubted]
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +105,7 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
                 missing.append(lack)
             chosen.extend(members)
         _check_absent(keys, sum(followers.values()))
-        asks = [(record, record.ask) for key in keys if key in gangs for record in gangs[key].present()]
+        asks = [(record, record.translation.ask) for key in keys if key in gangs for record in gangs[key].present()]
         _check_agreement(keys[0], [(record, ask) for record, ask in asks if ask and ask.leaf_cell_count])
     except UserError as error:
         return Plan(keys, refusal=error.message)
@@ -149,7 +149,7 @@ def _check_namespaces(gang: Gang, terms: Terms) -> None:
 
 def _led(gang: Gang) -> list[PodRecord]:
     """The waiting pods that start with their leaders: all there are."""
-    return [record for record in gang.present() if not is_placed(record)]
+    return [record for record in gang.present() if not record.state.is_placed]
 
 
 def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
@@ -158,14 +158,14 @@ def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
     ready = [record for record in members if is_ready(record)]
     if terms.is_missing:
         return [], f"rejected by podgroup {gang.key}: there is no {terms.source}"
-    placed = [record for record in members if is_placed(record)]
+    placed = [record for record in members if record.state.is_placed]
     succeeded = _succeeded(gang, terms)
     policy = terms.match_policy
     has_begun = bool(placed or succeeded) and not has_only_led(members, list(gang.ended.values()))
     if policy is MatchPolicy.ONCE_SATISFIED and has_begun:
         return [], ""
     if policy is MatchPolicy.ONLY_WAITING:
-        placed = [record for record in placed if not record.is_running]
+        placed = [record for record in placed if not record.seen.is_running]
     tasks = Counter(task_of(record) for record in placed)
     counted = len(placed)
     if policy is MatchPolicy.WAITING_RUNNING_SUCCEED:
@@ -179,12 +179,12 @@ def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
         of_task = by_task.get(task, [])
         needed = max(0, minimum - tasks[task])
         if needed > len(of_task):
-            have = tasks[task] + sum(task_of(record) == task and not is_placed(record) for record in members)
+            have = tasks[task] + sum(task_of(record) == task and not record.state.is_placed for record in members)
             return [], _lacking(gang, terms, have, minimum, f"pods of task {task}")
         chosen |= {record.uid: record for record in of_task[:needed]}
     needed = terms.minimum - counted
     if needed > len(ready):
-        have = counted + sum(not is_placed(record) for record in members)
+        have = counted + sum(not record.state.is_placed for record in members)
         return [], _lacking(gang, terms, have, terms.minimum, "pods")
     for record in ready:
         if len(chosen) >= needed:
@@ -196,10 +196,10 @@ def _starters(gang: Gang, terms: Terms) -> tuple[list[PodRecord], str]:
 def _succeeded(gang: Gang, terms: Terms) -> list[Ended]:
     """Pods that have ended well and count for those that wait: none if they were the whole gang before these came."""
     succeeded, members = gang.succeeded(), gang.present()
-    if not members or any(is_placed(record) for record in members):
+    if not members or any(record.state.is_placed for record in members):
         return succeeded
-    owners = {record.owner for record in members if record.owner is not None}
-    oldest = min(record.created for record in members)
+    owners = {record.seen.owner for record in members if record.seen.owner is not None}
+    oldest = min(record.seen.created for record in members)
     if len(succeeded) < (terms.total or terms.minimum) or any(ended.created >= oldest for ended in succeeded):
         return succeeded
     return succeeded if any(ended.owner in owners for ended in gang.ended.values()) else []
@@ -212,13 +212,13 @@ def _lacking(gang: Gang, terms: Terms, have: int, minimum: int, what: str) -> st
     absent = _absent([record.name for record in members], terms.total or terms.minimum)
     if absent and have < minimum:
         notes.append(f"missing {absent}")
-    gated = [record.name for record in members if record.is_held]
+    gated = [record.name for record in members if record.state is PodState.HELD]
     if gated:
         notes.append(f"{listed(gated)} held by a scheduling gate")
-    wrong = [record.name for record in members if record.ask is None and not is_placed(record)]
+    wrong = [record.name for record in members if record.translation.ask is None and not record.state.is_placed]
     if wrong:
         notes.append(f"{listed(wrong)} refused (see the events there)")
-    if terms.match_policy is MatchPolicy.ONLY_WAITING and any(record.is_running for record in members):
+    if terms.match_policy is MatchPolicy.ONLY_WAITING and any(record.seen.is_running for record in members):
         notes.append(f"pods that run do not count by match policy {terms.match_policy.value}")
     text = f"rejected by podgroup {gang.key}: {have} of {minimum} {what} created"
     return f"{text} ({', '.join(notes)})" if notes else text
@@ -266,7 +266,7 @@ def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Map
     """
     kinds: dict[tuple[str, str, str, bool, str], list[tuple[Ask, PodRecord]]] = {}
     for record in members:
-        ask = record.ask
+        ask = record.translation.ask
         if ask is not None and ask.leaf_cell_count:
             leader = record.uid if record.uid in followers else ""
             kind = (ask.leaf_cell_type, ask.pinned_cell_id, ask.within_cell, ask.within_is_required, leader)

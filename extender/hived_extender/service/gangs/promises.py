@@ -5,17 +5,16 @@ speaks for its own gang and those that start together with it, and for no other.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hived.errors import UserError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.gang_annotations import Promise, promise
 from hived_extender.pods.readings import Reading, ready
 from hived_extender.service.core import Core
-from hived_extender.service.gangs.gang import is_placed
 from hived_extender.service.gangs.rounds import single_request
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.pods import PodRecord, PodState, PodTable
+from hived_extender.service.pods import Place, PodRecord, PodState, PodTable
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +45,8 @@ class Promises:
             peer = self._pods.get(one.uid)
             if not self._pods.has_ended(one.uid) and (peer is None or peer.state is not PodState.BOUND):
                 self._places[one.uid] = _Promised(one, record.uid, gang)
-                if peer is not None and is_placed(peer) and promise(peer.uid, peer.bind_info) == one:
-                    peer.promised_by = record.uid
+                if peer is not None and peer.state.is_placed and promise(peer.uid, peer.place.info) == one:
+                    peer.place = replace(peer.place, promised_by=record.uid)
 
     def drop(self, uid: str) -> None:
         """The pod is bound, or gone."""
@@ -56,18 +55,19 @@ class Promises:
     def keep_all(self, core: Core) -> None:
         """Give the waiting pods their places, where these are still to be had."""
         self._places = {uid: one for uid, one in self._places.items() if self._pods.get(uid) is not None}
-        for record in self._pods.records(PodState.WAITING):
+        for record in self._pods.without_node():
             promised = self._places.get(record.uid)
             if promised is not None and record.gang in self._gangs.together(promised.gang):
                 self._keep(core, record, promised)
 
     def _keep(self, core: Core, record: PodRecord, promised: _Promised) -> None:
         place = promised.place
-        if record.ask is None:
+        ask = record.translation.ask
+        if ask is None:
             return
-        if not place.node or not record.ask.leaf_cell_count:
-            self._pods.let_go(record)
-            record.promised_by = promised.by
+        if not place.node or not ask.leaf_cell_count:
+            record.place = Place(promised_by=promised.by)
+            self._pods.move(record, PodState.CLEARED)
             return
         request = single_request(record)
         try:
@@ -78,7 +78,4 @@ class Promises:
         if not core.has_all_cells(request.spec.group.name):
             core.delete(request)
             return
-        record.request, record.is_told = request, True
-        record.node, record.bind_info = place.node, place.bind_info
-        self._pods.move(record, PodState.BINDING)
-        record.promised_by = promised.by
+        self._pods.place(record, request, place.bind_info, promised.by)

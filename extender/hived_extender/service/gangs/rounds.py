@@ -50,8 +50,8 @@ class Rounds:
 
     def step(self, record: PodRecord) -> Alone | Round | Wait:
         """What comes next for a waiting pod: by itself, with others, or not yet. Raises UserError if it is refused."""
-        if record.mistake:
-            raise UserError(record.mistake)
+        if record.translation.mistake:
+            raise UserError(record.translation.mistake)
         key = record.gang
         if key is None:
             return Alone(self._single(record))
@@ -144,8 +144,8 @@ class Rounds:
         for part in round_.parts:
             self._start_part(core, part, exact)
         for record in round_.members:
-            if record.ask is not None and not record.ask.leaf_cell_count:
-                record.may_go = True
+            if (ask := record.translation.ask) is not None and not ask.leaf_cell_count:
+                self._pods.move(record, PodState.CLEARED)
         self._gangs.changed(round_.key)
         log.info("gang started", extra={"fields": {"gang": round_.name, "pods": len(round_.members)}})
         return True
@@ -161,7 +161,7 @@ class Rounds:
         Returns the pods that cells are reserved for, but that are not to start by themselves any more.
         """
         together = self._gangs.together(key)
-        self._alone = {uid: one for uid, one in self._alone.items() if one.state is PodState.WAITING}
+        self._alone = {uid: one for uid, one in self._alone.items() if not one.state.has_node}
         reserving = [of for of, _ in self._told.values()] + [one.gang for one in self._alone.values()]
         if not any(of in together for of in reserving):
             return []  # a plan costs more, and pods of a large gang come one by one
@@ -173,7 +173,7 @@ class Rounds:
         if not (plan.refusal or plan.forming or plan.round):
             return []
         waiting = [self._alone.pop(uid) for uid, one in list(self._alone.items()) if one.gang in plan.keys]
-        return [one for one in waiting if one.is_told and one.request is not None and core.reserves(one.request)]
+        return [one for one in waiting if one.is_in_core and one.request is not None and core.reserves(one.request)]
 
     def gone(self, uid: str) -> None:
         """A pod is not there any more."""
@@ -186,24 +186,24 @@ class Rounds:
 
     def annotations(self, record: PodRecord) -> dict[str, str]:
         """What to write onto a pod that is being bound: its place, and those of its gang that are not written yet."""
-        place = bind_annotations(record.bind_info) if record.bind_info is not None else {}
+        place = bind_annotations(record.place.info) if record.place.info is not None else {}
         if not record.is_of_dialect:
             # What was decided is what it asked for then; it may have been changed since.
             asked = as_asked(record.reading) if record.reading is not None else ""
             return ({SCHEDULING_SPEC: asked} if asked else {}) | place
         mates = self._gangs.placed_with(record.gang) if record.gang is not None else ()
         peers = [
-            promise(mate.uid, mate.bind_info)
+            promise(mate.uid, mate.place.info)
             for mate in mates
             if mate.uid != record.uid
-            and (mate.state is PodState.BINDING or (mate.may_go and not mate.node))
-            and self._pods.get(mate.promised_by) is None
+            and mate.state is not PodState.BOUND
+            and self._pods.get(mate.place.promised_by) is None
         ]
         return place | gang_annotations(record.request, str(record.gang or ""), peers)
 
     def _single(self, record: PodRecord) -> PodRequest | None:
         """A pod's own request. One that its gang does not need is elastic; a wish is for where the others are."""
-        if record.ask is None or not record.ask.leaf_cell_count:
+        if record.translation.ask is None or not record.translation.ask.leaf_cell_count:
             return None
         mate = self._gangs.mate_with_cells(record)
         beside = mate.request.spec.group.name if mate is not None and mate.request is not None else ""
@@ -220,11 +220,7 @@ class Rounds:
             core.delete(absent)
         self._told.pop(part.request.spec.group.name, None)
         for record, request in zip(part.members, pods, strict=True):
-            record.request, record.is_told = request, True
-            record.bind_info = core.bind_info_of(request.spec.group.name)
-            record.node = record.bind_info.node
-            record.repeat_count = 0
-            self._pods.move(record, PodState.BINDING)
+            self._pods.place(record, request, core.bind_info_of(request.spec.group.name))
 
     def _take_back(self, core: Core, requests: Iterable[PodRequest]) -> None:
         for request in requests:
@@ -241,10 +237,11 @@ def _planned(core: Core, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
 
 def single_request(record: PodRecord) -> PodRequest:
     """What a pod of a dialect asks for as a group of its own. It must take cells."""
-    if record.ask is None:
+    ask = record.translation.ask
+    if ask is None:
         raise InvariantError(f"{record.key} asks for nothing")
-    group = GroupSpec(record.key, (MemberSpec(1, record.ask.leaf_cell_count),))
-    return PodRequest(record.uid, record.name, record.namespace, spec_of(record.ask, group))
+    group = GroupSpec(record.key, (MemberSpec(1, ask.leaf_cell_count),))
+    return PodRequest(record.uid, record.name, record.namespace, spec_of(ask, group))
 
 
 def _as_in(part: Part, request: PodRequest) -> PodRequest:

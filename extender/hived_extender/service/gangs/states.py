@@ -28,13 +28,14 @@ class GangState:
 def state_of(gang: Gang, plan: Plan) -> GangState:
     """The state of a gang whose plan this is. Cost O(pods x log)."""
     members, ended = gang.in_order(), list(gang.ended.values())
-    said = [record.description.source for record in members if record.description is not None]
+    descriptions = [record.translation.description for record in members]
+    said = [description.source for description in descriptions if description is not None]
     succeeded = sum(one.has_succeeded for one in ended)
     return GangState(
         source=next((ref for ref in (*said, *(one.description.source for one in ended)) if ref is not None), None),
         pod_count=len(members) + len(ended),
         scheduled=sum(record.state is PodState.BOUND for record in members),
-        running=sum(record.is_running for record in members),
+        running=sum(record.seen.is_running for record in members),
         succeeded=succeeded,
         failed=len(ended) - succeeded,
         obstacle=plan.refusal or plan.forming,

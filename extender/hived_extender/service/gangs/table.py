@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from hived.errors import UserError
 from hived_extender.pods.dialects.description import GangKey
-from hived_extender.service.gangs.gang import Ended, Gang, is_placed
+from hived_extender.service.gangs.gang import Ended, Gang, task_of
 from hived_extender.service.gangs.plans import Plan, make_plan
 from hived_extender.service.pods import PodRecord
 
@@ -30,7 +30,7 @@ class Gangs:
 
     def join(self, record: PodRecord) -> None:
         """A pod that has a description with a gang in it belongs to that gang from now on."""
-        description = record.description
+        description = record.translation.description
         if description is None or description.gang is None:
             return
         gang = self._gang(description.gang)
@@ -42,7 +42,7 @@ class Gangs:
 
     def leave(self, record: PodRecord) -> None:
         """The pod is gone, or about to be described anew. One that belongs to no gang is ignored."""
-        description = record.description
+        description = record.translation.description
         if description is None or description.gang is None:
             return
         gang = self._gangs.get(description.gang)
@@ -151,23 +151,23 @@ class Gangs:
             together = [self._gangs[other] for other in self.together(key) if other in self._gangs]
             if not all(self._stands_without(gang, leaving.keys()) for gang in together):
                 for gang in together:
-                    leaving |= {one.uid: one for one in gang.in_order() if is_placed(one)}
+                    leaving |= {one.uid: one for one in gang.in_order() if one.state.is_placed}
         return list(leaving.values())
 
     def placed_with(self, key: GangKey) -> list[PodRecord]:
         """All pods that have a place, of this gang and of those that start together with it."""
-        return [record for other in self.together(key) for record in self._members(other) if is_placed(record)]
+        return [record for other in self.together(key) for record in self._members(other) if record.state.is_placed]
 
     def waiting_in(self, keys: Iterable[GangKey]) -> list[PodRecord]:
         """All pods of these gangs that have no place yet, and no mistake."""
         members = (record for key in keys for record in self._members(key))
-        return [record for record in members if not is_placed(record) and not record.mistake]
+        return [record for record in members if not record.state.is_placed and not record.translation.mistake]
 
     def mate_with_cells(self, record: PodRecord) -> PodRecord | None:
         """The first pod of its gang that has cells and keeps them."""
         gang = self._gang_of(record)
         mates = gang.present() if gang is not None else []
-        return next((one for one in mates if one.uid != record.uid and one.bind_info is not None), None)
+        return next((one for one in mates if one.uid != record.uid and one.place.info is not None), None)
 
     # Inside
 
@@ -193,8 +193,8 @@ class Gangs:
         except UserError:
             return False
         out = set(leaving)
-        staying = [record for record in gang.present() if is_placed(record) and record.uid not in out]
-        tasks = Counter(record.description.task for record in staying if record.description is not None)
+        staying = [record for record in gang.present() if record.state.is_placed and record.uid not in out]
+        tasks = Counter(map(task_of, staying))
         return len(staying) >= terms.minimum and all(tasks[task] >= n for task, n in terms.task_minimums.items())
 
     def _members(self, key: GangKey) -> list[PodRecord]:

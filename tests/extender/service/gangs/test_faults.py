@@ -124,13 +124,13 @@ def test_which_nodes_were_offered_is_remembered_until_a_pod_is_bound() -> None:
     pods = [cluster.pod(f"w-{number}", 4, koordinator("train", 2), nodeSelector={"disk": "ssd"}) for number in range(2)]
     records = [cluster.service.machine.cache.pods.get(pod["metadata"]["uid"]) for pod in pods]
     cluster.filter(pods[0], ["n1", "n2"])
-    assert [record is not None and record.offered is not None for record in records] == [True, False]
+    assert [record is not None and record.offer.latest is not None for record in records] == [True, False]
     cluster.filter(pods[1], ["n1", "n2"])
-    assert [record is not None and record.offered is not None for record in records] == [True, True]
+    assert [record is not None and record.offer.latest is not None for record in records] == [True, True]
     for pod in pods:
         cluster.bind(pod, cluster.decided()[pod["metadata"]["name"]])
         cluster.see(pod)
-    assert [record is not None and record.offered is not None for record in records] == [False, False]
+    assert [record is not None and record.offer.latest is not None for record in records] == [False, False]
 
 
 def test_names_that_kubernetes_made_up_are_not_counted_on() -> None:

@@ -11,7 +11,7 @@ from hived_extender.pods.wire import Owner
 from hived_extender.service.gangs.gang import Ended
 from hived_extender.service.gangs.plans import MOST_ABSENT, Plan
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.pods import PodRecord, PodState
+from hived_extender.service.pods import PodRecord, PodState, Seen, Translation
 
 KEY = GangKey("ns", "train")
 OLD, NEW = Owner("Job", "train", "uid-old", True), Owner("Job", "train", "uid-new", True)
@@ -44,11 +44,8 @@ def gangs_of(*pods: One) -> Gangs:
             f"p{number}",
             "ns",
             state=PodState.WAITING if is_waiting else PodState.BOUND,
-            description=described,
-            ask=Ask("a", 0, 1),
-            created=created,
-            owner=one.owner,
-            is_leaving=one.state == "leaving",
+            seen=Seen(created=created, owner=one.owner, is_leaving=one.state == "leaving"),
+            translation=Translation(0, described, Ask("a", 0, 1)),
         )
         gangs.join(record)
     return gangs
@@ -135,7 +132,8 @@ def test_a_pod_that_ended_well_and_is_then_deleted_counts_no_more() -> None:
 @pytest.mark.parametrize("namespace", ["ns", "other"])
 def test_a_message_names_few_of_many_gangs_that_are_missing(namespace: str) -> None:
     others = tuple(GangKey(namespace, f"g{number}") for number in range(1000))
-    record = PodRecord("u", "p", "ns", description=Description("test", gang=KEY, groups=others), ask=Ask("a", 0, 1))
+    translation = Translation(0, Description("test", gang=KEY, groups=others), Ask("a", 0, 1))
+    record = PodRecord("u", "p", "ns", translation=translation)
     gangs = Gangs()
     gangs.join(record)
     forming = gangs.plan(KEY).forming
@@ -150,7 +148,7 @@ def test_gangs_that_start_together_lack_no_more_pods_than_one_may() -> None:
     gangs = Gangs()
     for key in keys:
         described = Description("test", gang=key, groups=keys, minimum=MOST_ABSENT, job_part=leader)
-        gangs.join(PodRecord(key.name, key.name, "ns", description=described, ask=Ask("a", 0, 1)))
+        gangs.join(PodRecord(key.name, key.name, "ns", translation=Translation(0, described, Ask("a", 0, 1))))
     refusal = gangs.plan(KEY).refusal
     assert refusal.startswith(f"podgroup ns/other, ns/train lacks {2 * (MOST_ABSENT - 1)} pods that are created after")
 
