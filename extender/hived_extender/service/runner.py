@@ -43,7 +43,7 @@ class BusyError(UserError):
 
 
 class Writes(Protocol):
-    """What carries effects out; `writes.Writer` does."""
+    """The way effects are carried out; `writes.Writer` is one."""
 
     def write(self, effect: Write, may_write: Callable[[], bool]) -> Wrote:
         """Call the API server and tell what came of it. `may_write`: does the term of the decision go on?"""
@@ -116,6 +116,7 @@ class Runner:
                 core = self._machine.cache.core
                 fields = {"event": repr(core.last_event) if core else ""}
                 log.critical("stopped after an internal error", exc_info=error, extra={"fields": fields})
+                self._release(tuple(self._held))  # their callers get the error now, and not when they give up
                 raise InvariantError(f"stopped after an internal error: {self.fault}") from error
         finally:
             self._lock.release()
@@ -149,13 +150,17 @@ class Runner:
     def _carry_out(self, effects: Iterable[Effect], term: int) -> None:
         for effect in effects:
             if isinstance(effect, HoldBindings):
-                self._held |= {uid: Future() for uid in effect.uids}
+                for uid in effect.uids:  # whoever waits for an earlier hold of the pod waits on
+                    self._held.setdefault(uid, Future())
             elif isinstance(effect, ReleaseBindings):
-                for uid in effect.uids:
-                    if (held := self._held.pop(uid, None)) is not None:
-                        held.set_result(None)
+                self._release(effect.uids)
             elif not self._is_closing:
                 self._submit(effect, term)
+
+    def _release(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            if (held := self._held.pop(uid, None)) is not None:
+                held.set_result(None)
 
     def _submit(self, effect: Write, term: int) -> None:
         """Have an effect carried out on the pool."""

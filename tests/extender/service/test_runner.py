@@ -47,7 +47,7 @@ class Told:
 
 
 class Writes:
-    """What carries effects out; `call` is made for each."""
+    """Carries effects out; `call` is made for each."""
 
     def __init__(self) -> None:
         self.call: Callable[[], object] = lambda: None
@@ -247,6 +247,26 @@ def test_a_binding_is_held_until_it_is_released(runner: Runner, machine: Told) -
     runner.handle(PodGone("u"))
     assert held.done()
     assert runner.hold_of("u") is None
+
+
+def test_a_binding_that_is_held_twice_is_released_for_whoever_came_first(runner: Runner, machine: Told) -> None:
+    machine.effects = {NodesListed: (HoldBindings(("u",)),), PodGone: (ReleaseBindings(("u",)),)}
+    runner.handle(ASK)
+    held = runner.hold_of("u")
+    runner.handle(ASK)
+    runner.handle(PodGone("u"))
+    assert held is not None
+    assert held.done()
+
+
+def test_nothing_is_held_once_the_machine_is_broken(runner: Runner, machine: Told) -> None:
+    machine.effects = {NodesListed: (HoldBindings(("u",)),)}
+    runner.handle(ASK)
+    held = runner.hold_of("u")
+    with pytest.raises(InvariantError), runner.exclusive():
+        raise KeyError("cell")
+    assert held is not None
+    assert held.done()
 
 
 def test_the_end_waits_for_a_write_under_way(runner: Runner, machine: Told, writes: Writes) -> None:
