@@ -1,4 +1,4 @@
-"""The service without the world: what it is told and asked goes in, answers and effects come out.
+"""The service without the world: facts and questions go in, answers and effects come out.
 
     answer, effects = machine.handle(stimulus, now)
 
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 class Machine:
     """See the module.
 
-    `cache` and `verbs` may be looked at between two stimuli; `term` counts the terms of this replica.
+    `cache`, `verbs` and `announcements` may be looked at between two stimuli; `term` counts the terms of this replica.
     """
 
     def __init__(
@@ -82,22 +82,22 @@ class Machine:
         self.recorder = recorder
         outbox = self._outbox = Outbox(metrics)
         self._retries = retries.Retries(outbox, verb_settings.wake_delay_s)
-        self._announcements = announcements.Announcements(outbox, pace=pace)
-        cache = self.cache = ClusterCache(interpreter, prover or Prover(), outbox, self._announcements, self._retries)
-        self.terms = Terms(spec, recorder, cache, self._announcements, self._retries)
+        self.announcements = announcements.Announcements(outbox, pace=pace)
+        cache = self.cache = ClusterCache(interpreter, prover or Prover(), outbox, self.announcements, self._retries)
+        self.terms = Terms(spec, recorder, cache, self.announcements, self._retries)
         self._wakes = Wakes(outbox, cache.pods, self._retries)
         self._preemptions = preemptions.Preemptions(
-            preemption or PreemptionPolicy(), cache, outbox, self._announcements, self._wakes
+            preemption or PreemptionPolicy(), cache, outbox, self.announcements, self._wakes
         )
-        self._acceptance = acceptance.Acceptance(cache, outbox, self._announcements, self._retries, self._wakes)
+        self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
-        self._gang_notices = gang_notices.GangNotices(cache, outbox, self._announcements)
+        self._gang_notices = gang_notices.GangNotices(cache, outbox, self.announcements)
         self._waiting = waiting.WaitingPods(
             cache,
             self._gang_notices,
             self._preemptions,
             self._acceptance,
-            self._announcements,
+            self.announcements,
             self._retries,
             self._wakes,
         )
@@ -108,7 +108,7 @@ class Machine:
             self._preemptions,
             self._acceptance,
             self._waiting,
-            self._announcements,
+            self.announcements,
             self._retries,
         )
         self._statuses = statuses.Statuses(outbox, cache.gangs)
@@ -142,7 +142,7 @@ class Machine:
             **dict.fromkeys(gang_notices.TIMERS, self._gang_notices.time_came),
             **dict.fromkeys(statuses.TIMERS, self._statuses.time_came),
             retries.TIMER: self._retries.time_came,
-            announcements.TIMER: self._announcements.time_came,
+            announcements.TIMER: self.announcements.time_came,
             preemptions.TIMER: self._preemptions.time_came,
             rewrites.TIMER: cache.bound.rewrites.time_came,
             rewrites.KEEP_TIMER: cache.bound.kept.time_came,
@@ -157,16 +157,6 @@ class Machine:
     def has_backlog(self) -> bool:
         """Is a `TryWaiting` welcome?"""
         return self._retries.has_backlog
-
-    @property
-    def preemption(self) -> PreemptionPolicy:
-        """Who evicts victims, and how."""
-        return self._preemptions.policy
-
-    @property
-    def announcements(self) -> announcements.Announcements:
-        """What people are told."""
-        return self._announcements
 
     def handle(self, stimulus: stimuli.Stimulus, now: Now) -> tuple[Any, tuple[Effect, ...]]:
         """Take in a stimulus; returns the answer, which may be a UserError or `Awaits` an effect, and all effects.
@@ -232,7 +222,7 @@ class Machine:
             case EvictPod():
                 self._preemptions.wrote(effect, error, is_current=is_current)
             case Announce():
-                self._announcements.wrote(effect, wrote.found)
+                self.announcements.wrote(effect, wrote.found)
             case KeepChanged():
                 self.cache.bound.kept.wrote(effect, error, is_current=is_current)
             case WriteStatuses():
@@ -309,4 +299,4 @@ class Machine:
         for uids, told in reconfigured.news:
             for record in filter(None, map(self.cache.pods.get, uids)):
                 if record.state.has_node:
-                    self._announcements.reconfigured(record, *told)
+                    self.announcements.reconfigured(record, *told)

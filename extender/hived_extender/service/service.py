@@ -1,4 +1,4 @@
-"""The service as everybody else sees it: facts from the watches, questions of kube-scheduler, and what people ask.
+"""The service as everybody else sees it: facts from the watches, questions of kube-scheduler and of people.
 
 Text is read before the machine gets it, so that the lock is held for a decision, never for a parser or a call.
 """
@@ -18,7 +18,6 @@ from hived_extender.api.what_if import PodOutcome
 from hived_extender.kube.metrics import Gauges, Metrics
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.asks import no_labels
-from hived_extender.pods.dialects.description import GangKey
 from hived_extender.pods.dialects.kinds import Lookup, NoObjects
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.permissions import LabelsOf
@@ -37,7 +36,6 @@ from hived_extender.pods.wire import (
 from hived_extender.recording.record import Draft, Recorder
 from hived_extender.service.core import Core
 from hived_extender.service.counts import gauges_of, with_groups
-from hived_extender.service.gangs.states import GangState, state_of
 from hived_extender.service.intake import Intake
 from hived_extender.service.machine import Machine
 from hived_extender.service.notices import Pace
@@ -64,14 +62,14 @@ from hived_extender.service.writes.writer import Writer, WriterApi
 log = logging.getLogger(__name__)
 
 WHAT_IF = "/what-if"
-"""Whose time it takes to read the YAML of pods that are only asked about; no namespace is called so."""
+"""The payer of the time to read the YAML of pods that are only asked about; no namespace is called so."""
 
 CLOSE_S = 1.0
 """For what follows the last writes."""
 
 
 class Setup(TypedDict, total=False):
-    """What a service may be given; all of it has a default.
+    """The parts that a service may be given; all have a default.
 
     `pace` says how soon and how often people are told of pods. `prover` proves bindings; what it proved and somebody
     has changed since is kept in `secret`. `labels_of` has the labels of namespaces.
@@ -95,8 +93,8 @@ class Service(Intake):
     """See the module. Every method may be called from any thread.
 
     Verbs raise UserError for requests that cannot be served (400), NotLeadingError (503) and UnknownPodError among
-    them, BusyError at once if others are served and the call may not wait, and InvariantError once the service has
-    stopped.
+    them. They raise BusyError at once if others are served and the call may not wait, and InvariantError once the
+    service has stopped.
     """
 
     def __init__(
@@ -138,7 +136,7 @@ class Service(Intake):
 
     @property
     def fault(self) -> str:
-        """What broke, "" while the service is healthy."""
+        """The internal error, "" while the service is healthy."""
         return self.runner.fault
 
     @property
@@ -243,7 +241,7 @@ class Service(Intake):
         return self.machine.interpreter.serves(scheduler_name)
 
     def what_if(self, pods: Sequence[Pod]) -> list[PodOutcome]:
-        """What would become of these pods if they were created now; nothing changes. Cost O(cells) for each gang.
+        """The outcomes of these pods if they were created now; nothing changes. Cost O(cells) for each gang.
 
         UserError if there are too many.
         """
@@ -252,15 +250,8 @@ class Service(Intake):
         found: list[PodOutcome] = self._ask(WhatIfAsked(tuple(readings)))
         return found
 
-    def gang_state(self, key: GangKey) -> GangState | None:
-        """How far a gang has come, None if it has no pods."""
-        with self.runner.look() as machine:
-            gangs = machine.cache.gangs
-            gang = gangs.get(key)
-            return None if gang is None else state_of(gang, gangs.plan(key))
-
     def lost_devices(self) -> list[LostDevices]:
-        """What cannot be had of the devices of configured nodes, by node and leaf cell type, and why."""
+        """The devices of configured nodes that cannot be had, by node and leaf cell type, and why."""
         with self._open_core():
             return self.machine.cache.devices.reported_losses()
 
@@ -284,7 +275,7 @@ class Service(Intake):
             raise NotLeadingError(self.standing or "the term of this replica has ended")
 
     def _reading(self, pod: AskedPod) -> Reading:
-        """What an asked pod says, made out without the lock. Raises UnknownPodError if that takes longer."""
+        """The annotations of an asked pod, read without the lock. Raises UnknownPodError if that takes longer."""
         meta = pod.metadata
         record = self._pods.get(meta.uid)
         known = record.reading if record is not None else None
@@ -296,7 +287,7 @@ class Service(Intake):
         return reading
 
     def _changed_bindings(self) -> dict[str, Reading]:
-        """What is kept of pods whose annotations were changed, by uid; asks the API server, without the lock.
+        """The original annotations of changed pods, by uid; asks the API server, without the lock.
 
         Raises KubeError.
         """

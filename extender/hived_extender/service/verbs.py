@@ -19,7 +19,7 @@ from hived_extender.kube.versions import is_older
 from hived_extender.pods.interpreter import AccessRefused
 from hived_extender.pods.node_names import Mask, NodeNames
 from hived_extender.pods.readings import Reading
-from hived_extender.pods.wire import WAITING_KEY, AskedPod, BindArgs, FilterResult, PreemptResult
+from hived_extender.pods.wire import WAITING_KEY, AskedPod, BindArgs, FilterArgs, FilterResult, PreemptResult
 from hived_extender.service.acceptance import MOST_REFUSALS, Acceptance
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
@@ -107,7 +107,7 @@ class Verbs:
         """Decide where a pod runs: one node, or none and why (rules 5.1, 5.2)."""
         args = asked.args
         if asked.tentatively:
-            return self._foresee(asked)
+            return WhatIf(self.core, self._cache).of_asked(args.pod, asked.reading, self._mask(args))
         with self._telling_refusals(args.pod, Phase.FILTERING):
             core = self.core
             record = self._admit(args.pod)
@@ -115,7 +115,7 @@ class Verbs:
                 if record is not None:
                     self._acceptance.starts.has_asked(record)
                 return FilterResult(node_names=args.offered())
-            suggested = self.node_names.mask(args.node_names)
+            suggested = self._mask(args)
         self._check_growth(record)
         self._cache.offers.take(record, suggested)
         if record.state is PodState.BINDING and self._acceptance.accepts(core, record):
@@ -173,7 +173,7 @@ class Verbs:
         return PreemptResult({})
 
     def bind_pod(self, asked: BindAsked) -> Awaits | None:
-        """What is to be written for a decided binding; None if it is there already.
+        """The write of a decided binding; None if it is there already.
 
         Raises UserError if there is no such decision.
         """
@@ -195,27 +195,11 @@ class Verbs:
         return Awaits(BindPod(record.named, args.node, record.seen.version, annotations, "scheduler"))
 
     def what_if(self, asked: WhatIfAsked) -> list[PodOutcome]:
-        """What would become of pods if they were created now; nothing changes. Cost O(cells) for each gang."""
-        return self._question().of_new(asked.pods)
+        """The outcomes of pods if they were created now; nothing changes. Cost O(cells) for each gang."""
+        return WhatIf(self.core, self._cache).of_new(asked.pods)
 
-    def _question(self) -> WhatIf:
-        return WhatIf(self.core, self._interpreter, self._cache.offers, self._cache.bound.own_request)
-
-    def _foresee(self, asked: FilterAsked) -> PodOutcome:
-        """What would be answered about a pod, without any consequence."""
-        pod, question = asked.args.pod, self._question()
-        known = self._pods.get(pod.metadata.uid)
-        if known is None:
-            return question.of_new([(pod.whole(), asked.reading)])[0]
-        if known.state.is_placed:
-            node, info = known.place.node, known.place.info
-            cells = list(info.leaf_cell_indices) if info is not None else []
-            return PodOutcome(namespace=known.namespace, name=known.name, outcome="bind", node=node, cells=cells)
-        record = replace(known, reading=asked.reading, request=None)
-        if not record.is_of_dialect:
-            record.request = self._cache.bound.own_request(record, asked.reading)
-        self._cache.offers.note(record, self.node_names.mask(asked.args.node_names))
-        return question.of_waiting(record, self._cache.gangs)
+    def _mask(self, args: FilterArgs) -> Mask | None:
+        return self.node_names.mask(args.node_names)
 
     def _stranger(self, asked: BindAsked) -> PodRecord:
         """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is."""

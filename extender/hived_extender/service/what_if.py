@@ -1,4 +1,4 @@
-"""Tentative questions: what would become of pods now, on the state as it is. Nothing is held afterwards.
+"""Tentative questions: the outcomes of pods now, on the state as it is. Nothing is held afterwards.
 
 Pods that do not exist yet, as for `hived submit --dry-run`, or copies of pods that wait: they are taken to be all there
 and asked about, those of a gang together and before those beyond its minimum. The core tries each place under its
@@ -6,24 +6,24 @@ journal and takes it back. Not thread-safe.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.scheduler import Asked
-from hived.specs import BindInfo, PodPlacement, PodRequest
+from hived.specs import BindInfo, PodPlacement
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.kube_rules.demands import DemandsReader
-from hived_extender.pods.interpreter import Interpreter
+from hived_extender.pods.node_names import Mask
 from hived_extender.pods.readings import Reading
-from hived_extender.pods.wire import Pod
+from hived_extender.pods.wire import AskedPod, Pod
+from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.members import translate
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, Rounds, merged
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.offers import Offers
 from hived_extender.service.pods import Place, PodRecord, PodState, PodTable, Seen
 from hived_extender.service.waiting import NO_CHAIN_REASON
 
@@ -36,7 +36,6 @@ POD_LIMIT = 4096
 ANY_NODE = "takes no cells: kube-scheduler chooses its node"
 
 Decision = Bind | Preempt | Wait
-OwnRequest = Callable[[PodRecord, Reading], PodRequest]
 
 
 def check_count(pods: Sequence[Pod]) -> None:
@@ -48,15 +47,12 @@ def check_count(pods: Sequence[Pod]) -> None:
 class WhatIf:
     """One question."""
 
-    def __init__(self, core: Core, interpreter: Interpreter, offers: Offers, own_request: OwnRequest) -> None:
-        """`own_request` makes out what a pod asks for in our own words."""
-        self._own_request = own_request
-        self._offers = offers
+    def __init__(self, core: Core, cache: ClusterCache) -> None:
         self._core = core
-        self._interpreter = interpreter
+        self._cache = cache
         self._pods = PodTable()
         self._gangs = Gangs()
-        self._rounds = Rounds(self._pods, self._gangs, offers)
+        self._rounds = Rounds(self._pods, self._gangs, cache.offers)
         self._outcomes: dict[str, PodOutcome] = {}
         self._placed: list[list[Asked]] = []  # bundles that can run, in turn
 
@@ -64,9 +60,23 @@ class WhatIf:
         """The outcomes for pods that do not exist yet, in their order."""
         return self._answer([self._read(number, pod, reading) for number, (pod, reading) in enumerate(pods)])
 
-    def of_waiting(self, record: PodRecord, gangs: Gangs) -> PodOutcome:
-        """The outcome for a copy of a pod that waits. Its gangs, which are among `gangs`, are copied too."""
-        for gang in gangs.of(record):
+    def of_asked(self, pod: AskedPod, reading: Reading, offered: Mask | None) -> PodOutcome:
+        """The outcome for a pod that kube-scheduler could ask about, with these nodes offered; None for all.
+
+        A pod that waits is copied, with its gangs.
+        """
+        known = self._cache.pods.get(pod.metadata.uid)
+        if known is None:
+            return self.of_new([(pod.whole(), reading)])[0]
+        if known.state.is_placed:
+            info = known.place.info
+            self._say(known, "bind", node=known.place.node, cells=info.leaf_cell_indices if info is not None else ())
+            return self._outcomes[known.uid]
+        record = replace(known, reading=reading, request=None)
+        if not record.is_of_dialect:
+            record.request = self._cache.bound.own_request(record, reading)
+        self._cache.offers.note(record, offered)
+        for gang in self._cache.gangs.of(record):
             for mate in gang.in_order():
                 if mate.uid != record.uid:
                     self._gangs.join(replace(mate))
@@ -95,12 +105,12 @@ class WhatIf:
         self._pods.hold(record, is_held=pod.is_held)
         try:
             record.ruled = DemandsReader().read(pod)
-            if not self._interpreter.is_ours(pod):
+            if not self._cache.interpreter.is_ours(pod):
                 self._say(record, "not-ours", "neither its limits nor its schedulerName make it a pod of hived")
             elif reading.is_own:
-                record.request = self._own_request(record, reading)
+                record.request = self._cache.bound.own_request(record, reading)
             else:
-                record.translation = translate(self._interpreter, pod, record.namespace, number)
+                record.translation = translate(self._cache.interpreter, pod, record.namespace, number)
             mistake = record.translation.mistake
         except UserError as error:
             mistake = error.message
@@ -137,7 +147,7 @@ class WhatIf:
         return waits
 
     def _decide(self, steps: Collection[tuple[PodRecord, Alone | Round]]) -> list[list[Decision] | UserError]:
-        """What the core says of each, with all before that can run in place."""
+        """The core's answer to each, with all before that can run in place."""
         bundles = [self._asks(record, step) for record, step in steps]
         found = self._core.plan([*self._placed, *bundles])[len(self._placed) :]
         for bundle, one in zip(bundles, found, strict=True):
@@ -149,7 +159,9 @@ class WhatIf:
         """As if kube-scheduler offered every node that its rules of nodes do not forbid."""
         if isinstance(step, Round):
             return [Asked(part.request, offer=self._rounds.offer(part)) for part in step.parts]
-        return [] if step.request is None else [Asked(step.request, offer=self._offers.of(step.request, [record]))]
+        return (
+            [] if step.request is None else [Asked(step.request, offer=self._cache.offers.of(step.request, [record]))]
+        )
 
     def _tell_round(self, round_: Round, found: list[Decision]) -> None:
         decision = merged(found)

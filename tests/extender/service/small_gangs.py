@@ -12,7 +12,9 @@ from hived.errors import UserError
 from hived_config.access import AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.rules import PodRules
 from hived_extender.pods.dialects.description import GangKey
+from hived_extender.service.gangs.states import GangState, state_of
 from hived_extender.service.preemptions import PreemptionPolicy
+from hived_extender.service.service import Service
 from tests.extender.service.by_hand import ByHand
 from tests.extender.service.small_cluster import NODES, Json, SmallCluster, node, to_pod
 
@@ -30,6 +32,13 @@ def koordinator(gang: str, minimum: int, **more: Any) -> dict[str, str]:
     """Annotations of a gang; `match_policy="only-waiting"` becomes the key match-policy."""
     keys = {"name": gang, "min-available": minimum, **more}
     return {KOORDINATOR + key.replace("_", "-"): str(value) for key, value in keys.items()}
+
+
+def gang_state(service: Service, key: GangKey) -> GangState | None:
+    """The progress of a gang, None if it has no pods."""
+    gangs = service.machine.cache.gangs
+    gang = gangs.get(key)
+    return None if gang is None else state_of(gang, gangs.plan(key))
 
 
 class SmallGangCluster(SmallCluster):
@@ -94,7 +103,7 @@ class SmallGangCluster(SmallCluster):
     def _in_full(self, reason: str) -> str:
         """Of a gang that forms, kube-scheduler is told only that it does."""
         found = re.fullmatch(r"rejected by podgroup (.+)/(.+): it is not complete .*", reason)
-        state = self.service.gang_state(GangKey(found[1], found[2])) if found else None
+        state = gang_state(self.service, GangKey(found[1], found[2])) if found else None
         return state.obstacle if state is not None else reason
 
     def start(self, *names: str) -> None:

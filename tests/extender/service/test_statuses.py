@@ -10,7 +10,7 @@ from hived_extender.service import statuses
 from hived_extender.service.effects import WriteStatuses
 from hived_extender.service.gangs.states import GangState
 from hived_extender.service.statuses import AT_ONCE, INTERVAL_S, RETRY_S
-from tests.extender.service.small_gangs import SmallGangCluster
+from tests.extender.service.small_gangs import SmallGangCluster, gang_state
 
 GROUP = "pod-group.scheduling.sigs.k8s.io/"
 KEY = GangKey("ns", "g")
@@ -90,7 +90,7 @@ def test_a_gang_whose_pods_are_gone_is_said_to_have_none(cluster: Telling) -> No
     cluster.pass_time(INTERVAL_S)
     cluster.drop("g")
     cluster.pass_time(INTERVAL_S)
-    assert (cluster.last(), cluster.service.gang_state(KEY)) == (None, None)
+    assert (cluster.last(), gang_state(cluster.service, KEY)) == (None, None)
 
 
 def test_where_a_gang_was_described_is_known_until_it_is_said_to_have_no_pods() -> None:

@@ -1,8 +1,8 @@
 """Objects of dynamic resource allocation (resource.k8s.io) as facts about devices, in every version that is served.
 
 A DeviceClass selects devices by expressions. Understood are those of the form `device.driver == "x"`, and beside it
-`device.attributes["x"].type == "y"`; a class that says anything else selects no devices here, so that nothing is taken
-for missing, while claims count by the name of the class alone.
+`device.attributes["x"].type == "y"`. A class that says anything else selects no devices here: nothing is taken for
+missing, and claims count by the name of the class alone.
 """
 
 import re

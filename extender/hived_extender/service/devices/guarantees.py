@@ -34,7 +34,7 @@ class SharedShortage:
 
 
 def of_virtual_cluster(state: State, vc: str, losses: Iterable[Loss]) -> str:
-    """What a virtual cluster lacks of its guarantee because of losses, and why; "" if nothing.
+    """The part of its guarantee that a virtual cluster lacks because of losses, and why; "" if none.
 
     Cost O(leaf cells of the VC), in numpy.
     """

@@ -6,7 +6,6 @@ everything under its lock.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hived.specs import ClusterSpec
@@ -30,15 +29,7 @@ from hived_extender.service.devices.notes import of_node, of_pod, reported
 from hived_extender.service.devices.reading import allocatable_of, use_of
 from hived_extender.service.devices.shortage import Holds, Loss
 from hived_extender.service.devices.table import DeviceTable, NodeDevices, Part, Selector
-
-
-@dataclass(frozen=True, slots=True)
-class _OtherPod:
-    """A pod that uses devices, as announcements want it."""
-
-    uid: str
-    namespace: str
-    name: str
+from hived_extender.service.pods import PodName
 
 
 class DeviceKeeper:
@@ -48,9 +39,7 @@ class DeviceKeeper:
         self._announcements = announcements
         self._holds = holds
         self._table = DeviceTable()
-        self._seen: dict[
-            str, tuple[str, bool]
-        ] = {}  # of pods with devices: the newest version, and did they hold cells
+        self._seen: dict[str, tuple[str, bool]] = {}  # the newest version of pods with devices, and do they hold cells
         self._core: Core | None = None
         self._losses: Losses | None = None
         self._told: set[str] = set()  # the uids of pods that know
@@ -211,7 +200,7 @@ class DeviceKeeper:
                 self._table.drop(part, key)
         self._settle()
 
-    # What follows
+    # Consequences
 
     @property
     def losses(self) -> list[Loss]:
@@ -261,4 +250,4 @@ class DeviceKeeper:
             for uid, namespace, name in used.pods:
                 if uid not in self._told:
                     self._told.add(uid)
-                    self._announcements.foreign_devices(_OtherPod(uid, namespace, name), of_pod(loss, used))
+                    self._announcements.foreign_devices(PodName(uid, namespace, name), of_pod(loss, used))

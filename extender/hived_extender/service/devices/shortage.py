@@ -5,8 +5,8 @@ that offers none, its ResourceSlices. A node that reports neither counts as conf
 cell type reports them: then it has none. To these come the devices that pods of others request, and those that claims
 have. Devices with a known index are certainly lost; the others are counted.
 
-Where several leaf cell types of a node stand for one resource, the count is divided between them in proportion to the
-devices that they have left, and the rest goes to the larger remainder, then by name.
+Where several leaf cell types of a node stand for one resource, they share the count in proportion to the devices that
+they have left. The rest goes to the larger remainder, then by name.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -146,10 +146,6 @@ class DeviceTable:
         """Every pod, claim or slice with devices."""
         return tuple(self._places[part])
 
-    def has_pod(self, uid: str) -> bool:
-        """Does this pod use devices?"""
-        return uid in self._places[Part.PODS]
-
     def look_again(self, node: str) -> None:
         """Pods of a node may have got cells for their devices, or lost them."""
         if node in self.nodes:
