@@ -4,8 +4,8 @@ It is asked to ask again until it does. A node that it does not offer to a pod a
 is taken back, with those of its mates while none of them is bound, and the search begins anew.
 
 Bindings of pods that start together are held back until kube-scheduler has accepted the place of each. It counts the
-pods whose bindings it waits for as on their nodes already, so that its filters see mates beside each other, and none of
-them runs unless all can.
+pods whose bindings it waits for as on their nodes already. So its filters see mates beside each other, and none of them
+runs unless all can.
 
 Only a pod that says that it ignores kube-scheduler's offers is bound without it, and one that kube-scheduler has
 forgotten: one that it was told of again and again, and has not asked about for longer than any pod may stay in its

@@ -44,7 +44,7 @@ class Announcements:
         self._failure_count = 0
         self._not_before = -math.inf
 
-    # What is said
+    # News
 
     def waiting(self, pod: PodRef, reason: str) -> None:
         """The pod was told to wait; `reason` is that of the decision."""
@@ -116,7 +116,7 @@ class Announcements:
         """A node does not offer all its devices."""
         self._say(NodeRef(node), Reason.DEVICES_MISSING, text, about=NODE)
 
-    # What else is known
+    # Facts
 
     @property
     def unwritten_count(self) -> int:

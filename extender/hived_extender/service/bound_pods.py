@@ -1,7 +1,7 @@
-"""What the core knows of pods, and what bound pods are known by: the annotations that hived wrote onto them.
+"""Pods in the core, and the annotations of bound pods, by which a later leader knows them.
 
-A bound pod is taken in where its annotations say, if they prove it. Where they do not say so any more, what hived wrote
-is kept elsewhere; where hived wants them to say something else, it writes them anew. Not thread-safe.
+A bound pod is taken in where its annotations say, if they prove it. If somebody changes them, hived keeps its own text
+elsewhere; if hived itself wants another text, it writes them anew. Not thread-safe.
 """
 
 import logging
@@ -112,7 +112,7 @@ class BoundPods:
         return record is not None and record.is_in_core and record.place.info is not None
 
     def own_request(self, record: PodRecord, reading: Reading) -> PodRequest:
-        """What a pod asks for in our own words. Raises UserError if it asks for what it may not have."""
+        """The request of a pod in our own words. Raises UserError if the pod may not have it."""
         spec = ready(reading.spec)
         written = spec.group.name
         if not written or (reading.proof is not None and not reading.is_own):
@@ -152,7 +152,7 @@ class BoundPods:
             self.account(self._term.core, record)
 
     def _read(self, record: PodRecord, reading: Reading) -> None:
-        """Take what a bound pod's annotations say of its place. Raises UserError if they do not say, or prove, it."""
+        """Take the place from a bound pod's annotations. Raises UserError if they do not say, or prove, it."""
         record.reading = None  # its text may be long
         if reading.proof is None:
             ready(reading.place)
@@ -169,7 +169,7 @@ class BoundPods:
             self._names.keep(record.uid, record.namespace, group)
 
     def compare(self, record: PodRecord, reading: Reading) -> None:
-        """A pod that is known to be bound was seen: does it still say what hived wrote?"""
+        """A pod that is known to be bound was seen: are its annotations still hived's own?"""
         record.reading = None
         has_place = isinstance(reading.place, BindInfo)
         if has_place and (record.place.info is None or self._term.core is None):
@@ -185,7 +185,7 @@ class BoundPods:
         self._note_changed(record, reading.proof is None or reading.place != record.place.info)
 
     def _note_changed(self, record: PodRecord, is_changed: bool) -> None:
-        """A bound pod does not say what hived wrote, or not yet what it is about to write; or it does again."""
+        """The annotations of a bound pod differ from hived's own text, or do not any more."""
         if is_changed == record.marks.is_changed:
             return
         record.marks = replace(record.marks, is_changed=is_changed)
@@ -196,7 +196,7 @@ class BoundPods:
         self.keep_changed(record)
 
     def keep_changed(self, *records: PodRecord) -> None:
-        """Have what is not to be read from these pods any more written down, where their owners cannot."""
+        """Have the places of these pods written down where their owners cannot write, if they were changed."""
         for record in records:
             annotations = self._annotations_anew(record) if record.marks.is_changed else {}
             if annotations:
@@ -216,7 +216,7 @@ class BoundPods:
         return texts | self._prover.sign(record.uid, record.place.node, texts, is_bare=record.marks.is_bare)
 
     def take_changed(self, changed: Mapping[str, Reading]) -> None:
-        """What pods were given whose annotations do not say so any more, by uid; to be told before a term begins."""
+        """Take in the kept annotations of changed pods, by uid. To be told before a term begins."""
         for uid, reading in changed.items():
             record = self._pods.get(uid)
             is_bound = record is not None and record.state is PodState.BOUND

@@ -1,4 +1,4 @@
-"""What Kubernetes has told of nodes and pods, and what the core is told of it while this replica leads.
+"""Facts of Kubernetes about nodes and pods, which are told to the core while this replica leads.
 
 Facts are kept at all times. `core` is the core of the present term, None while another replica leads (`terms.py`).
 Facts may come late, twice and in any order. Not thread-safe.
@@ -96,7 +96,7 @@ class ClusterCache:
     # Pods
 
     def pod_seen(self, pod: Pod, reading: Reading, *, is_listed: bool) -> None:
-        """A pod was seen like this. What `is_listed` is never late: versions may be lower after a restore."""
+        """A pod was seen like this. A listing is never late: versions may be lower after a restore."""
         self._pod_seen(pod, reading, is_listed=is_listed)
         self.devices.pod_seen(pod, is_listed=is_listed)
 
@@ -108,7 +108,7 @@ class ClusterCache:
             return
         was_placed = record is not None and record.place.info is not None
         self.nodes.note_resident(pod, self._ruled, has_cells=has_place or was_placed)
-        # Whom we have placed is ours until it ends, whatever name it was placed under.
+        # A pod that we have placed is ours until it ends, whatever name it was placed under.
         is_ours = self.interpreter.is_ours(pod) or has_place or was_placed
         if not is_ours and record is None:
             return
@@ -181,7 +181,7 @@ class ClusterCache:
                 self._members.end(pod, None)
 
     def _look_again(self, record: PodRecord) -> None:
-        """What a waiting pod asks for may have become another thing."""
+        """The request of a waiting pod may be another one now."""
         if self.core is None or record.state.has_node:
             return
         if record.translation.mistake:

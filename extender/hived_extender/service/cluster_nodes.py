@@ -84,7 +84,7 @@ class ClusterNodes:
             log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
 
     def note_resident(self, pod: Pod, ruled: Callable[[Pod], RuledPod], *, has_cells: bool) -> None:
-        """Whoever places a pod: it uses its node, and other pods may not want to be near it.
+        """A pod of any scheduler uses its node, and other pods may not want to be near it.
 
         `ruled` reads it, or raises UserError.
         """

@@ -1,8 +1,8 @@
-"""The core during one term of leadership: its state, the record of what it was told, and what it answered.
+"""The core during one term of leadership: its state, the record of its events, and its answers.
 
 A term begins with an empty state, to which every healthy node and every bound pod is told, and ends with the state
-being dropped. So a restart, a take-over and a changed configuration are the same procedure, and what a replica believed
-before it led can never leak into what it decides. Not thread-safe: the service calls it under its lock.
+being dropped. So a restart, a take-over and a changed configuration are the same procedure. Beliefs of a replica from
+before it led can never leak into its decisions. Not thread-safe: the service calls it under its lock.
 """
 
 import logging
@@ -196,9 +196,9 @@ class Core:
         return found is not None and bool((found.physical != NO_CELL).all()) and found.lazy_preemptor is None
 
     def plan(self, bundles: Sequence[Sequence[Asked]]) -> list[list[Bind | Preempt | Wait] | UserError]:
-        """What `decide` would say of each in turn, with those before it in place; nothing changes.
+        """The answers of `decide` to each in turn, with those before it in place; nothing changes.
 
-        What is in one bundle runs together or not at all; of one with a request that is refused, the error.
+        A bundle runs together or not at all; of one with a request that is refused, the error.
         """
         return [
             found if isinstance(found, UserError) else [one for one in found if not isinstance(one, Applied)]

@@ -1,4 +1,4 @@
-"""What pods of a gang are told while it waits: what it lacks, and that it has waited for too long. Not thread-safe."""
+"""News for the pods of a gang that waits: the missing pods, and a wait of too long. Not thread-safe."""
 
 from collections.abc import Iterable
 from contextlib import suppress

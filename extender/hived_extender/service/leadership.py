@@ -1,9 +1,9 @@
-"""From following to leading and back: what a replica does when it is elected, and when it is not any more.
+"""From following to leading and back: the steps of a replica that is elected, or deposed.
 
-To lead it must know all that the leader before it did. So it changes a pod and waits until its own watch tells of that,
-or where no watch is open lists nodes and pods anew (`watch.Reflector.relist`). Then it fences off what that leader may
-still be writing (`service.Service.fence`), and only then builds its state and answers. A follower has everything else
-ready: compiled kernels, nodes and pods as its watches told them, annotations already read.
+To lead it must know all that the leader before it did. So it changes a pod and waits until its own watch tells of that.
+Where no watch is open, it lists nodes and pods anew (`watch.Reflector.relist`). Then it fences off writes of that
+leader that may still be under way (`service.Service.fence`), and only then builds its state and answers. A follower has
+everything else ready: compiled kernels, nodes and pods as its watches told them, annotations already read.
 """
 
 import logging

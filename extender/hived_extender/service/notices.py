@@ -1,4 +1,4 @@
-"""What is to be told about one pod, and when. No clock, no thread: moments are given, in seconds of any one clock.
+"""News about one pod, and the moments to tell them. No clock, no thread: moments are seconds of any one clock.
 
 A pod that waits for a moment only is not worth a word: nothing is written until the wait has lasted for `hold_s`, and
 then the latest reason. Later changes of the reason are written at intervals, the same reason is counted. Writes about
@@ -115,7 +115,7 @@ class Notice:
 
 @dataclass(slots=True)
 class Due:
-    """What is to be written about a pod now."""
+    """The events and the condition of a pod that are to be written now."""
 
     notices: list[Notice] = field(default_factory=list)
     condition: Condition | None = None
@@ -148,7 +148,7 @@ class Announced:
 
 @dataclass(slots=True, eq=False)
 class PodNotices:
-    """What is said of one pod, and what has been told. Not thread-safe.
+    """The news about one pod, told and untold. Not thread-safe.
 
     `stored` is the pod's condition on the API server as far as we know, None until a watch shows one; `is_stored_known`
     is False after a write of which we do not know whether it succeeded. `about` is the kind of object, where it is no
@@ -237,7 +237,7 @@ class PodNotices:
         return min([*moments, self._condition_due_at()])
 
     def take(self, now: float) -> Due:
-        """What is due; to be followed by `wrote`."""
+        """The news that is due; to be followed by `wrote`."""
         notices = [notice for notice in self._notices.values() if self._notice_due_at(notice) <= now]
         for notice in notices:
             del self._notices[notice.reason]

@@ -73,7 +73,7 @@ class Offers:
         self._emptied_at = 0  # `Residents.lasting_changes` when they were found out
         self._latest: WeakKeyDictionary[Demands, Offered] = WeakKeyDictionary()
 
-    # What has changed
+    # Changes
 
     def put(self, node: RuledNode) -> bool:
         """A node is like this now; returns whether anything changed that rules look at."""

@@ -1,4 +1,4 @@
-"""The side of the machine that faces the world: what time it is, what is to be done, and when to look again.
+"""The side of the machine that faces the world: the time, the effects, and the moments to look again.
 
 Every part of the machine has the same one. No part reads a clock, starts a thread or calls anybody: it puts an effect
 into the outbox or sets a timer, and the runner does the rest. Not thread-safe.
@@ -72,7 +72,7 @@ class Timers:
 
 
 class Outbox:
-    """What the machine sends out while it handles one stimulus. `now` is the moment of that stimulus."""
+    """The effects of the machine while it handles one stimulus. `now` is the moment of that stimulus."""
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         self.metrics = metrics or Metrics()

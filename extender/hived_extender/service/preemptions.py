@@ -1,8 +1,8 @@
 """Carrying preemptions out: reserve the cells, make their users leave or let kube-scheduler do so, tell everybody.
 
 The service evicts by itself, rather than through kube-scheduler's preempt verb, because only that completes always:
-kube-scheduler considers only nodes with pods of lower *Kubernetes* priority, one node at a time, and knows nothing of
-lazily preempted groups, whose Kubernetes priority stays what it was.
+kube-scheduler considers only nodes with pods of lower *Kubernetes* priority, one node at a time. It does not know
+lazily preempted groups, whose Kubernetes priority stays the same.
 
 A victim is looked at again before every attempt: a preemption that is cancelled spares those not evicted yet. Where the
 Eviction API refuses for too long, and the policy says so, the pod is deleted. A pod that is terminating is left to its
@@ -43,7 +43,7 @@ BUDGET_REFUSALS = (429, 500)
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPolicy:
-    """Who evicts victims, and how.
+    """The way victims are evicted, and by whom.
 
     With `by_service` the service does, else kube-scheduler, as the preempt verb tells it. `grace_s` is how long a
     refused eviction is tried before the pod is deleted, where budgets may be overridden.

@@ -1,4 +1,4 @@
-"""What people may look at: cells and groups, so that nobody else waits for a long answer."""
+"""Cells and groups as people look at them, so that nobody else waits for a long answer."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

@@ -1,15 +1,15 @@
-"""Which waiting pods are tried on the core although kube-scheduler does not ask about them.
+"""Retries of waiting pods on the core, although kube-scheduler does not ask about them.
 
-kube-scheduler tries a refused pod again on an event of the cluster that may matter to it. It has no reason to when the
-change is known to hived alone (a reservation ended, a replica began to lead with another configuration), nor when it
-asked about the pod just before hived's own watch told of the same change. So a moment after every change that makes
-room, each pod that was refused before it and has not been asked about since is tried on the core, and those that could
-run are woken. That costs microseconds for a pod that still has to wait. Waking it for nothing would cost kube-scheduler
-a whole cycle and the API server several writes.
+kube-scheduler tries a refused pod again on an event of the cluster that may matter to it. It has no reason to when only
+hived knows of the change: a reservation ended, or a replica began to lead with another configuration. Nor does it if it
+asked about the pod just before hived's own watch told of the same change. So pods are tried on the core a moment after
+every change that makes room, unless they have been asked about since. Pods that could run are woken. That costs
+microseconds for a pod that still has to wait. Waking it for nothing would cost kube-scheduler a whole cycle and the API
+server several writes.
 
-A new pod is tried too if kube-scheduler has not asked about it by then: it does not ask about a pod that its own
-filters leave no node for, and only the service can know that others are to make room. For the same reason a pod that
-could run, and has not been asked about since, is tried again after others got their nodes: its own may be among them.
+A new pod is tried too if kube-scheduler has not asked about it by then: its own filters may leave the pod no node, and
+only the service can know that others are to make room. For the same reason a pod that could run, and has not been asked
+about since, is tried again after others got their nodes: its own may be among them.
 """
 
 from collections import deque

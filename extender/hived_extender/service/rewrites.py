@@ -1,8 +1,8 @@
-"""Bound pods whose annotations are to be written anew, and what is kept of those that do not say so any more.
+"""Bound pods whose annotations are to be written anew, and hived's own text for pods that somebody has changed.
 
-The annotations of a bound pod change when its group has lost its place in its VC, and after an update from a version
-that did not prove them. Whoever may change a pod may change what hived wrote onto it, where no admission policy forbids
-that. Such annotations are kept where tenants cannot write, so that a restart knows.
+The annotations of a bound pod change when its group has lost its place in its VC. They do after an update from a
+version that did not prove them, too. A tenant who may change a pod may change hived's annotations, where no admission
+policy forbids that. The original is kept where tenants cannot write, so that a restart knows.
 """
 
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ class Rewrites:
 
 
 class ChangedBindings:
-    """What pods were given whose annotations do not say so any more, by uid: the newest is written, at intervals."""
+    """The original annotations of changed pods, by uid: the newest are written, at intervals."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox

@@ -39,7 +39,7 @@ class Start:
 
 
 class Starts:
-    """Those under way. A start is known by its first pod, whose timer it has."""
+    """The starts that are under way. A start is known by its first pod, whose timer it has."""
 
     def __init__(self, gangs: Gangs, outbox: Outbox) -> None:
         self._gangs = gangs

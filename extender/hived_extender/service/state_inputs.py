@@ -1,4 +1,4 @@
-"""What a state is built from: all that has to be there again after a restart or under another configuration."""
+"""The inputs of a state: all that has to be there again after a restart or under another configuration."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ class StateInputs:
 
 
 def reservations(state: State) -> dict[str, Reserved]:
-    """Those of a state, by group."""
+    """The reservations of a state, by group."""
     return {
         group.name: Reserved(tuple(group.preempting_pods.values()), bind_info_of_slot(state, group, 0))
         for group in state.groups.values()

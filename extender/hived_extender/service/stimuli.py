@@ -115,7 +115,7 @@ class BindAsked:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAsked:
-    """What would become of these pods if they were created now? Answer: list[PodOutcome], in their order."""
+    """How would these pods fare if they were created now? Answer: list[PodOutcome], in their order."""
 
     pods: tuple[tuple[Pod, Reading], ...]
 
@@ -127,8 +127,8 @@ class WhatIfAsked:
 class Wrote:
     """An effect was carried out, or failed with `error`. `is_current`: the term that it was decided in goes on.
 
-    `found` is what else is known then: the version that a binding was tried with last, the pod that was read, an
-    `Announced`, or the gangs that have changed and those that failed.
+    `found` is the result: the version that a binding was tried with last, the pod that was read, or an `Announced`. Of
+    statuses it is the gangs that have changed and those that failed.
     """
 
     effect: Write

@@ -48,7 +48,7 @@ class Terms:
         self._cache.devices.begin(core, self._spec, self._cache.interpreter.rules)
         self._cache.bound.promises.keep_all(core)
         for record in self._cache.pods.without_node():
-            # Whom kube-scheduler asked before, or when it was woken by the fence, may have refused it.
+            # The leader before, or this replica amid the fence, may have refused it.
             record.is_asked = True
             self._retries.appeared(record.uid)
         self._cache.term.core = core
@@ -60,7 +60,7 @@ class Terms:
         self._cache.rounds.offers = self._cache.nodes.offers
 
     def inputs(self) -> StateInputs:
-        """What a state is built from, in any configuration. Cost O(pods)."""
+        """The inputs of a state in any configuration. Cost O(pods)."""
         placed = {
             record.uid: Placed(record.request, record.place.info)
             for record in self._cache.pods

@@ -89,7 +89,7 @@ class WaitingPods:
     def _settle(
         self, core: Core, asker: PodRecord, round_: Round, phase: Phase, *, is_asked: bool = True
     ) -> Bind | Preempt | Wait | None:
-        """What the core says of a round, after those of its victims were told to leave that the service evicts.
+        """The core's answer to a round, after the service has told its victims to leave, if it evicts.
 
         `is_asked`: kube-scheduler asks about `asker` at this moment.
         """
@@ -216,7 +216,7 @@ class WaitingPods:
         return True  # which nodes kube-scheduler offers may have changed since it was asked
 
     def _requests(self, record: PodRecord) -> list[PodRequest]:
-        """What is asked of the core for a pod: by itself, or with its gang."""
+        """The requests to the core for a pod: its own, or those of its gang."""
         plan = self._cache.gangs.plan(record.gang) if record.gang is not None else None
         if plan is not None and plan.round is not None and record.uid in plan.round.uids:
             return [part.request for part in plan.round.parts]

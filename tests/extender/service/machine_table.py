@@ -268,7 +268,7 @@ class Table:
             self.see(name, nodeName=node)
 
     def sent(self) -> list[str]:
-        """What was sent since the last look."""
+        """The effects since the last look."""
         sent, self._sent = self._sent, []
         return sent
 

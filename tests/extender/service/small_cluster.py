@@ -115,7 +115,7 @@ def to_pod(value: Json) -> Pod:
 
 
 def filter_body(pod: Json, nodes: Any = NODES) -> bytes:
-    """What kube-scheduler posts to filter."""
+    """The body of a filter call."""
     return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
 
 
@@ -125,7 +125,7 @@ def filter_args(pod: Json, nodes: Any = NODES) -> FilterArgs:
 
 
 def preempt_body(pod: Json, candidates: Any = NODES) -> bytes:
-    """What kube-scheduler posts to preempt, no victims proposed."""
+    """The body of a preempt call, no victims proposed."""
     victims = {node: {"Pods": [], "NumPDBViolations": 0} for node in candidates}
     return json.dumps({"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}).encode()
 
@@ -253,7 +253,7 @@ class SmallCluster:
 
     @property
     def by_hand(self) -> ByHand:
-        """What runs the service, by the test's clock."""
+        """The runner of the service, by the test's clock."""
         assert isinstance(self.service.runner, ByHand)
         return self.service.runner
 

@@ -1,4 +1,4 @@
-"""What people are told of their pods, and when: what is said goes in, what is to be written comes out."""
+"""News of pods for people, and their moments: the machine's words go in, writes come out."""
 
 import tracemalloc
 from collections import Counter
@@ -41,7 +41,7 @@ class Telling:
         self.attempts: list[float] = []
 
     def take(self) -> list[Announce]:
-        """What is to be written now, without an answer."""
+        """The writes that are due now, without an answer."""
         found: list[Effect] = list(self.outbox.take())
         return [effect for effect in found if isinstance(effect, Announce)]
 

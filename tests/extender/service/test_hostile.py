@@ -1,7 +1,7 @@
 """Events that contradict each other, come late, twice or never: the service goes on, and forgets nothing and nobody.
 
-Pods are re-created under their names before the old one is reported gone, bound by somebody else with annotations that
-are stolen or garbage, change their specs at any time; the API server refuses bindings; nodes flap.
+Pods are re-created under their names before the old one is reported gone. Somebody else binds them, with annotations
+that are stolen or garbage. Their specs change at any time; the API server refuses bindings; nodes flap.
 """
 
 import json

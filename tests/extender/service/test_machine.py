@@ -232,7 +232,7 @@ ROWS = [
         ["tell r Waiting"]),
     row("no other is tried while the API server is away", WAITED + "fails silent: tell r Waiting",
         "own s spec=bad; wait 0.4"),
-    # What is written of gangs, and what is kept
+    # Statuses of gangs, and kept annotations
     row("the status of a gang is written", "", "gang a b minimum=3", ["write statuses of ns/train"]),
     row("once a second", "gang a minimum=3; done write statuses of ns/train", "gang b minimum=3; wait 0.9"),
     row("and then again", "gang a minimum=3; done write statuses of ns/train", "gang b minimum=3; wait 1",

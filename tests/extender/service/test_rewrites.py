@@ -29,7 +29,7 @@ class Rewriting:
         return self.outbox.take()
 
     def wait(self, seconds: float) -> tuple[Effect, ...]:
-        """What is to be written once so much time has gone by."""
+        """The writes once so much time has gone by."""
         self.outbox.now = Now(self.outbox.now.at + seconds)
         while (key := self.outbox.timers.pop_due(self.outbox.now.at)) is not None:
             self.rewrites.time_came(*key)

@@ -1,4 +1,4 @@
-"""What tenants write about bound pods and groups of others counts for nothing: hived believes what it has signed."""
+"""Words of tenants about bound pods and groups of others count for nothing: hived believes its own signature."""
 
 import base64
 import json
@@ -376,7 +376,7 @@ def test_a_pod_that_is_younger_than_that_is_not_believed() -> None:
 
 
 def test_a_group_is_of_its_namespace() -> None:
-    """Whoever took another's name had the victim's pods refused, or got its free slot."""
+    """A tenant who took another's name had the victim's pods refused, or got its free slot."""
     cluster = Guarded()
     evil = pod_json("evil", spec_text("b", 1, group="train"))
     evil["metadata"]["namespace"] = "evil"

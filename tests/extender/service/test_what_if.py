@@ -1,4 +1,4 @@
-"""What would become of pods that do not exist yet."""
+"""The outcomes of pods that do not exist yet."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""One gang: its pods, and what they say together of how it starts."""
+"""One gang: its pods, and their common terms for its start."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the pods of a gang say together; see `Description` for the fields."""
+    """The common description of a gang by its pods; see `Description` for the fields."""
 
     minimum: int = 1
     total: int | None = None
@@ -90,7 +90,7 @@ class Gang:
         return {key: _latest(of_uid) for key, of_uid in youngest.items()}
 
     def terms(self) -> Terms:
-        """What its pods say together; if none is to stay, what the others said. Raises UserError if they disagree.
+        """The terms of the pods that are to stay, or of the others if none is. Raises UserError if they disagree.
 
         Cost O(pods) after a change.
         """

@@ -1,6 +1,6 @@
-"""Names of affinity groups: what a pod's author writes is a name within the pod's namespace.
+"""Names of affinity groups: a pod's author writes a name within the pod's namespace.
 
-The core knows the group as `namespace:name`, which is no pod's name and no gang's, so that nobody can take the name of
+The core knows the group as `namespace:name`, which is no pod's name and no gang's. So nobody can take the name of
 another namespace's group. Groups that were started before this rule keep the bare name until their last pod is gone.
 """
 
@@ -43,5 +43,5 @@ def qualified(namespace: str, written: str) -> str:
 
 
 def written_name(namespace: str, group: str) -> str:
-    """What pods of a namespace write for a group of theirs; the name of another group as it is."""
+    """The name that pods of a namespace write for a group of theirs; the name of another group as it is."""
     return group.removeprefix(f"{namespace}:")

@@ -1,4 +1,4 @@
-"""Which waiting pods of gangs that start together do so now, or what is missing for that.
+"""The waiting pods of gangs that start together now, or the reasons why they cannot.
 
 A plan follows from the pods that exist alone, in whatever order they came; a restart finds the same.
 """
@@ -65,7 +65,7 @@ class Round:
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """What becomes of the waiting pods of gangs that start together.
+    """The next step of the waiting pods of gangs that start together.
 
     At most one is set of `refusal`, a mistake in the pods; `forming`, what is missing before any of them may start; and
     `round`. Pods that are not in the round wait for it; without one, every pod may start alone. `is_told` is for who
@@ -298,7 +298,7 @@ def _part(name: str, key: GangKey, pods: Sequence[tuple[Ask, PodRecord]], absent
 
 
 def _absent_pod(part: PodRequest, ask: Ask, index: int) -> PodRequest:
-    """What stands for a pod that is not created yet."""
+    """A request in place of a pod that is not created yet."""
     name = f"{part.uid}+{index}"
     group = GroupSpec(name, (MemberSpec(1, ask.leaf_cell_count),))
     return PodRequest(
@@ -307,7 +307,7 @@ def _absent_pod(part: PodRequest, ask: Ask, index: int) -> PodRequest:
 
 
 def spec_of(ask: Ask, group: GroupSpec) -> PodSpec:
-    """What a pod asks the core for, as a member of this group."""
+    """The request of a pod to the core, as a member of this group."""
     return PodSpec(
         virtual_cluster=ask.virtual_cluster,
         priority=ask.priority,

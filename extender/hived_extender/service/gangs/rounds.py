@@ -1,8 +1,8 @@
-"""Starting gangs: what becomes of a pod that asks in the words of other schedulers, and all pods of a round at once.
+"""Starting gangs: the next step of a pod that asks in the words of other schedulers, and all pods of a round at once.
 
 A round is asked of the core as one group. When there is room, and kube-scheduler has found a node for each of its pods,
-the group is allocated and split in the same step: each pod goes on as a group of its own, so that it may leave, be
-replaced or be joined by others without any of the rest being moved. Until then nothing is held, but what a preemption
+the group is allocated and split in the same step. Each pod goes on as a group of its own: it may leave, be replaced or
+be joined by others without any of the rest being moved. Until then nothing is held but the cells that a preemption
 reserves. Not thread-safe: the service calls everything under its lock.
 """
 
@@ -49,7 +49,7 @@ class Rounds:
         self._alone: dict[str, PodRecord] = {}  # pods of gangs that it may do so for by themselves, by uid
 
     def step(self, record: PodRecord) -> Alone | Round | Wait:
-        """What comes next for a waiting pod: by itself, with others, or not yet. Raises UserError if it is refused."""
+        """The next step of a waiting pod: by itself, with others, or not yet. Raises UserError if it is refused."""
         if record.translation.mistake:
             raise UserError(record.translation.mistake)
         key = record.gang
@@ -71,7 +71,7 @@ class Rounds:
         return self.offers.of(part.request, part.slots, exact=exact)
 
     def room(self, core: Core, round_: Round) -> list[Bind | Preempt | Wait]:
-        """What the core would say of each part if Kubernetes offered every node; the same until something changes.
+        """The core's answer to each part if Kubernetes offered every node; the same until something changes.
 
         Cost: a look into a table but for the first of many pods that ask. UserError as `decide`.
         """
@@ -87,8 +87,8 @@ class Rounds:
     def decide(
         self, core: Core, round_: Round, phase: Phase, *, exact: PodRecord | None = None
     ) -> list[Bind | Preempt | Wait]:
-        """What the core says of each part, in order, each with the ones before in place. Parts that could only wait
-        let go of what they reserve. UserError if other pods have taken a name that the round needs.
+        """The core's answer to each part, in order, each with the ones before in place. Parts that could only wait
+        give their reserved cells back. UserError if other pods have taken a name that the round needs.
         """
         self._check_names(core, round_)
         asks = [Asked(part.request, offer=self.offer(part, exact=exact)) for part in round_.parts]
@@ -133,7 +133,7 @@ class Rounds:
         that may go.
 
         False, and nothing is changed, if the core would not say so again. It looks first at the nodes that it looked at
-        first for others, so that what it finds may depend on what was asked in between.
+        first for others. So questions in between may change its answer.
         """
         asks = [Asked(part.request, offer=self.offer(part, exact=exact)) for part in round_.parts]
         (found,) = core.plan([asks])
@@ -185,10 +185,10 @@ class Rounds:
         self._alone.clear()
 
     def annotations(self, record: PodRecord) -> dict[str, str]:
-        """What to write onto a pod that is being bound: its place, and those of its gang that are not written yet."""
+        """The annotations of a pod that is being bound: its place, and those of its gang that are not written yet."""
         place = bind_annotations(record.place.info) if record.place.info is not None else {}
         if not record.is_of_dialect:
-            # What was decided is what it asked for then; it may have been changed since.
+            # The decision is of the text at that time, which may have been changed since.
             asked = as_asked(record.reading) if record.reading is not None else ""
             return ({SCHEDULING_SPEC: asked} if asked else {}) | place
         mates = self._gangs.placed_with(record.gang) if record.gang is not None else ()
@@ -236,7 +236,7 @@ def _planned(core: Core, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
 
 
 def single_request(record: PodRecord) -> PodRequest:
-    """What a pod of a dialect asks for as a group of its own. It must take cells."""
+    """The request of a pod of a dialect as a group of its own. It must take cells."""
     ask = record.translation.ask
     if ask is None:
         raise InvariantError(f"{record.key} asks for nothing")

@@ -1,4 +1,4 @@
-"""What is known of a gang, for whoever shows it."""
+"""The progress of a gang, as it is shown to people."""
 
 from dataclasses import dataclass
 

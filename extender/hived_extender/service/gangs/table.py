@@ -101,7 +101,7 @@ class Gangs:
         return self._gangs.values()
 
     def plan(self, key: GangKey) -> Plan:
-        """What becomes of the waiting pods of a gang and of those that start together with it.
+        """The plan for the waiting pods of a gang and of those that start together with it.
 
         Cost O(pods x log) of all these gangs when one of them changed, else a look into a table.
         """

@@ -1,10 +1,9 @@
-"""What is written onto pods: their bindings, and the touch that makes kube-scheduler try one again.
+"""Writes onto pods: their bindings, and the touch that makes kube-scheduler try one again.
 
-**Fencing.** The API server does not know who leads, so a replica that was paused at the wrong moment could still write
-a binding long after another took over. Every binding therefore names the pod's `resourceVersion`, known before
-leadership was last checked, and whoever begins to lead first touches every pod without a node (`fence`), which changes
-that version. A late binding then fails as a conflict, wherever it was held up: in this process, in a socket, or in the
-API server.
+**Fencing.** The API server does not know who leads. A replica that was paused at the wrong moment could still write a
+binding long after another took over. Every binding therefore names the pod's `resourceVersion`, known before leadership
+was last checked. A new leader first touches every pod without a node (`fence`), which changes that version. A late
+binding then fails as a conflict, wherever it was held up: in this process, in a socket, or in the API server.
 
 Every call may take seconds and is made without any lock. All functions raise KubeError where they do not say otherwise.
 """
@@ -36,7 +35,7 @@ BIND_TRIES = 5
 
 
 class KubeApi(Protocol):
-    """What is asked of the API server; `kube.KubeClient` is one. Every method raises KubeError."""
+    """The calls to the API server; `kube.KubeClient` has them. Every method raises KubeError."""
 
     def bind_pod(
         self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str], *, version: str = ""
@@ -100,8 +99,8 @@ def annotate(kube: KubeApi, prover: Prover, effect: AnnotatePod) -> None:
 def fence(kube: KubeApi, pods: Iterable[PodName], *, is_lenient: bool = False) -> Iterator[Pod]:
     """Change the version of every pod now; yields each as it is then. Those that are gone are left out.
 
-    A pod that the API server will not have changed, for an admission policy or for want of the right to, is yielded as
-    it is, with an error in the log: one such pod must not keep everybody from being served. Where `is_lenient`, that
+    An admission policy, or a missing right, may keep a pod from being changed. It is yielded as it is, with an error in
+    the log: one such pod must not keep everybody from being served. Where `is_lenient`, that
     goes for any refusal, such as that of an admission webhook which is down.
     """
 

@@ -57,7 +57,7 @@ class BindingSecret:
 
     @property
     def source(self) -> str:
-        """What to call it."""
+        """The name of the Secret for people."""
         return f"Secret {self._path.split('/')[4]}/{self._name}"
 
     def keys(self) -> list[bytes]:
@@ -73,7 +73,7 @@ class BindingSecret:
             raise UserError(f"{self.source}: {KEYS} is not text: {error}") from None
 
     def changed(self) -> Changed:
-        """What pods were given whose annotations do not say so any more. Raises KubeError."""
+        """The original annotations of changed pods, by uid. Raises KubeError."""
         packed = (self._kube.get(self._path).get("data") or {}).get(CHANGED, "")
         if not packed:
             return {}

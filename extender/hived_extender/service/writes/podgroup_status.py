@@ -1,4 +1,4 @@
-"""What the status of a PodGroup says of its gang, in the words that the tools of each kind read.
+"""The status of a PodGroup for its gang, in the words that the tools of each kind read.
 
 scheduler-plugins: the phases of their own controller, which counts pods as they exist and run. Formerly it told how far
 scheduling had come as well. Volcano: the phases that its scheduler writes; its controllers create pods from Inqueue on,
@@ -18,7 +18,7 @@ _FINAL = {"Finished", "Failed", "Completed"}
 
 
 def status_patch(kind: str, state: GangState, found: Object, now: str) -> dict[str, Any]:
-    """What is to be merged into the status of an object of this kind, as it was found; nothing if it says that already.
+    """The patch of the status of an object of this kind, as it was found; nothing if it says that already.
 
     `now` is the time as Kubernetes writes it.
     """

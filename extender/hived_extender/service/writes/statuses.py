@@ -1,4 +1,4 @@
-"""Writes what became of gangs into the status of the objects that describe them, where the tools of each kind look.
+"""Writes the progress of gangs into the status of the objects that describe them, where the tools of each kind look.
 
 An object is written only as it was when it was last seen: if somebody was faster, it is looked at again. What others
 write there afterwards is not written over until the gang changes again.
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class StatusApi(Protocol):
-    """What is asked of the API server; `kube.KubeClient` is one."""
+    """The calls to the API server; `kube.KubeClient` has them."""
 
     def get(self, path: str) -> Mapping[str, Any]:
         """One document. Raises KubeError."""

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class TellingApi(Protocol):
-    """What is asked of the API server; `kube.KubeClient` is one. Every method raises KubeError."""
+    """The calls to the API server; `kube.KubeClient` has them. Every method raises KubeError."""
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
         """Create an object in a collection."""

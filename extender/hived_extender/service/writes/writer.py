@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class EvictionApi(Protocol):
-    """What is asked of the API server; `kube.KubeClient` is one. Both raise KubeError."""
+    """The calls to the API server; `kube.KubeClient` has them. Both raise KubeError."""
 
     def evict_pod(self, namespace: str, name: str, *, uid: str = "") -> None:
         """Delete a pod unless a disruption budget forbids it (429)."""
@@ -41,7 +41,7 @@ class EvictionApi(Protocol):
 
 
 class WriterApi(KubeApi, EvictionApi, TellingApi, Protocol):
-    """All that is asked of the API server; `kube.KubeClient` is one."""
+    """All calls to the API server; `kube.KubeClient` has them."""
 
 
 class Writer:

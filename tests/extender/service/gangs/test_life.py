@@ -22,7 +22,7 @@ def test_a_gang_starts_when_its_last_pod_is_there() -> None:
 
 
 def told(cluster: SmallGangCluster, name: str) -> str:
-    """What the condition of a pod says."""
+    """The text of a pod's condition."""
     conditions = cluster.kube.pods[name]["status"].get("conditions") or [{"message": ""}]
     return str(conditions[0]["message"])
 
@@ -107,7 +107,7 @@ def test_a_restart_finds_the_same() -> None:
 
 
 def run_all(cluster: SmallGangCluster) -> None:
-    """Whatever has a node begins to run."""
+    """Every pod with a node begins to run."""
     for name in cluster.placed():
         cluster.become(name, "Running")
 

@@ -1,4 +1,4 @@
-"""Who starts together, from the pods that exist alone: as tables, without a service."""
+"""The pods that start together, from the pods that exist alone: as tables, without a service."""
 
 import time
 from dataclasses import dataclass

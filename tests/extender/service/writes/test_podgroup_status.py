@@ -1,4 +1,4 @@
-"""What a PodGroup's status says, kind by kind: cases of a gang in, the patch out."""
+"""The status of a PodGroup, kind by kind: cases of a gang in, the patch out."""
 
 from typing import Any
 

@@ -72,7 +72,7 @@ class Writing:
         return self.writer.write(WriteStatuses({KEY: state}, {KEY: source} if source else {}), may_write)
 
     def phase(self, kind: str = podgroup.KIND.name) -> str:
-        """What the object says."""
+        """The phase in the object's status."""
         return str(self.api.found[kind].get("status", {}).get("phase", ""))
 
 
