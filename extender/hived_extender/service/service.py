@@ -15,6 +15,7 @@ from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.api.cells import LostDevices, Shortage
 from hived_extender.api.what_if import PodOutcome
+from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Gauges, Metrics
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.asks import no_labels
@@ -57,7 +58,7 @@ from hived_extender.service.what_if import check_count
 from hived_extender.service.writes import binding
 from hived_extender.service.writes.binding_secret import BindingSecret
 from hived_extender.service.writes.statuses import StatusWriter
-from hived_extender.service.writes.writer import Writer, WriterApi
+from hived_extender.service.writes.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class Service(Intake):
     def __init__(
         self,
         spec: ClusterSpec,
-        kube: WriterApi,
+        kube: KubeClient,
         *,
         run: Callable[[Machine, Writes], Runner] = Runner,
         **setup: Unpack[Setup],

@@ -6,10 +6,10 @@ schedulers, else Volcano's, where PodGroups wait in queues first.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
-from hived_extender.kube.client import KubeError
+from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.pods.dialects import volcano
 
 Object = Mapping[str, Any]
@@ -18,14 +18,7 @@ FORBIDDEN = 403
 PENDING = (None, "", "Pending")
 
 
-class OwnerApi(Protocol):
-    """The call to the API server; `kube.KubeClient` has it."""
-
-    def get(self, path: str) -> Object:
-        """One document. Raises KubeError."""
-
-
-def waits_for_us(kube: OwnerApi, serves: Callable[[str], bool], group: Object) -> bool:
+def waits_for_us(kube: KubeClient, serves: Callable[[str], bool], group: Object) -> bool:
     """Whether this PodGroup of Volcano, which has no pods, is to be let in by us. Raises KubeError.
 
     An owner that we have no right to read decides nothing. Its PodGroup is let in where the API server has no queues of
@@ -51,7 +44,7 @@ def _owner(group: Object) -> Object | None:
     return None if is_made else owner
 
 
-def _read(kube: OwnerApi, owner: Object, namespace: str) -> Object:
+def _read(kube: KubeClient, owner: Object, namespace: str) -> Object:
     version = owner["apiVersion"]
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = _plurals(kube, base).get(owner["kind"])
@@ -60,7 +53,7 @@ def _read(kube: OwnerApi, owner: Object, namespace: str) -> Object:
     return kube.get(f"{base}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(owner['name'], safe='')}")
 
 
-def _plurals(kube: OwnerApi, base: str) -> dict[str, str]:
+def _plurals(kube: KubeClient, base: str) -> dict[str, str]:
     """The plural of each kind that the API server has in this version of a group."""
     resources = kube.get(base).get("resources") or ()
     return {one["kind"]: one["name"] for one in resources if "/" not in one["name"]}

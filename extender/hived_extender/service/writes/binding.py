@@ -10,12 +10,12 @@ Every call may take seconds and is made without any lock. All functions raise Ku
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, cast
+from typing import cast
 
 from hived.errors import UserError
-from hived_extender.kube.client import KubeError, pod_path
+from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.proofs import SIGNED, Prover
 from hived_extender.pods.wire import Pod
@@ -34,27 +34,12 @@ BIND_TRIES = 5
 """Versions of a pod that are tried: somebody else may write to it at the same moment."""
 
 
-class KubeApi(Protocol):
-    """The calls to the API server; `kube.KubeClient` has them. Every method raises KubeError."""
-
-    def bind_pod(
-        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str], *, version: str = ""
-    ) -> None:
-        """Bind a pod and annotate it, if it still has this version."""
-
-    def get(self, path: str, item_type: type[Any]) -> Any:
-        """Read one object."""
-
-    def patch(self, path: str, body: Mapping[str, Any], item_type: type[Any] = dict) -> Any:
-        """Merge into one object and return it as it is then."""
-
-
-def read(kube: KubeApi, pod: PodName) -> Pod:
+def read(kube: KubeClient, pod: PodName) -> Pod:
     """The pod of that name as it is now, which may be another one."""
-    return cast(Pod, kube.get(pod_path(pod.namespace, pod.name), Pod))
+    return kube.get(pod_path(pod.namespace, pod.name), Pod)
 
 
-def bind(kube: KubeApi, effect: BindPod, may_write: Callable[[], bool], tried: Callable[[str], None]) -> None:
+def bind(kube: KubeClient, effect: BindPod, may_write: Callable[[], bool], tried: Callable[[str], None]) -> None:
     """Bind the pod and annotate it. Binding it to the same node again is a success.
 
     `tried` is told each version that it is tried with. Raises UserError too: this replica does not lead any more (503),
@@ -81,7 +66,7 @@ def bind(kube: KubeApi, effect: BindPod, may_write: Callable[[], bool], tried: C
     raise UserError(f"the pod changed {BIND_TRIES} times meanwhile", code=409)
 
 
-def annotate(kube: KubeApi, prover: Prover, effect: AnnotatePod) -> None:
+def annotate(kube: KubeClient, prover: Prover, effect: AnnotatePod) -> None:
     """Change annotations of a bound pod and prove them; one that is not bound, or is another by now, stays as it is."""
     pod = read(kube, effect.pod)
     meta = pod.metadata
@@ -96,7 +81,7 @@ def annotate(kube: KubeApi, prover: Prover, effect: AnnotatePod) -> None:
     kube.patch(pod_path(effect.pod.namespace, effect.pod.name), {"metadata": about})
 
 
-def fence(kube: KubeApi, pods: Iterable[PodName], *, is_lenient: bool = False) -> Iterator[Pod]:
+def fence(kube: KubeClient, pods: Iterable[PodName], *, is_lenient: bool = False) -> Iterator[Pod]:
     """Change the version of every pod now; yields each as it is then. Those that are gone are left out.
 
     An admission policy, or a missing right, may keep a pod from being changed. It is yielded as it is, with an error in
@@ -119,7 +104,7 @@ def fence(kube: KubeApi, pods: Iterable[PodName], *, is_lenient: bool = False) -
                 yield pod
 
 
-def ping(kube: KubeApi, name: PodName) -> str:
+def ping(kube: KubeClient, name: PodName) -> str:
     """Touch one pod; returns its version then, "" if the API server did not do it."""
     try:
         return _mark(kube, name, "annotations").metadata.version
@@ -128,7 +113,7 @@ def ping(kube: KubeApi, name: PodName) -> str:
         return ""
 
 
-def touch(kube: KubeApi, name: PodName) -> Pod | None:
+def touch(kube: KubeClient, name: PodName) -> Pod | None:
     """Change the version of a pod and return it; None if it is gone."""
     try:
         try:
@@ -149,7 +134,7 @@ def touch(kube: KubeApi, name: PodName) -> Pod | None:
         raise
 
 
-def _mark(kube: KubeApi, name: PodName, where: str) -> Pod:
+def _mark(kube: KubeClient, name: PodName, where: str) -> Pod:
     """Write the time into the annotations or the labels of the pod."""
     now = time.time()
     moment = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"

@@ -9,12 +9,12 @@ import os
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.kube.client import KubeError
+from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.pods.proofs import parse_keys
 
 log = logging.getLogger(__name__)
@@ -33,23 +33,10 @@ Changed = Mapping[str, Mapping[str, str]]
 """By uid, the annotations that hived gave the pod."""
 
 
-class SecretApi(Protocol):
-    """The calls to the API server; `kube.KubeClient` has them. Everything raises KubeError."""
-
-    def get(self, path: str) -> dict[str, Any]:
-        """One object."""
-
-    def create(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Create an object."""
-
-    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Merge into an object."""
-
-
 class BindingSecret:
     """See the module."""
 
-    def __init__(self, kube: SecretApi, namespace: str, name: str) -> None:
+    def __init__(self, kube: KubeClient, namespace: str, name: str) -> None:
         self._kube = kube
         self._collection = f"/api/v1/namespaces/{namespace}/secrets"
         self._name = name

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from hived_extender.kube.client import KubeError
+from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import timestamp
 from hived_extender.pods.dialects import volcano
 from hived_extender.pods.dialects.description import GangKey, ObjectRef
@@ -19,16 +19,6 @@ from hived_extender.service.gangs.states import GangState
 from hived_extender.service.writes.podgroup_status import status_patch
 
 log = logging.getLogger(__name__)
-
-
-class StatusApi(Protocol):
-    """The calls to the API server; `kube.KubeClient` has them."""
-
-    def get(self, path: str) -> Mapping[str, Any]:
-        """One document. Raises KubeError."""
-
-    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Merge into one object. Raises KubeError."""
 
 
 class Found(Protocol):
@@ -44,7 +34,7 @@ class Found(Protocol):
 class StatusWriter:
     """`serves` tells whether pods of a schedulerName are ours. One call of `write` at a time."""
 
-    def __init__(self, kube: StatusApi, objects: Found, serves: Callable[[str], bool]) -> None:
+    def __init__(self, kube: KubeClient, objects: Found, serves: Callable[[str], bool]) -> None:
         self._kube = kube
         self._objects = objects
         self._serves = serves

@@ -5,10 +5,8 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol
 
-from hived_extender.kube.client import KubeError, pod_path
+from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.events import EventRecorder, timestamp
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.wire import Pod
@@ -21,26 +19,10 @@ COMPLAINT_INTERVAL_S = 60.0
 log = logging.getLogger(__name__)
 
 
-class TellingApi(Protocol):
-    """The calls to the API server; `kube.KubeClient` has them. Every method raises KubeError."""
-
-    def create(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Create an object in a collection."""
-
-    def get(self, path: str, item_type: type[Any]) -> Any:
-        """Read one object."""
-
-    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Merge into one object."""
-
-    def patch_lists(self, path: str, body: Mapping[str, Any]) -> None:
-        """Merge into one object, lists item by item."""
-
-
 class Teller:
     """Thread-safe for different pods. Counts events, as repeated ones are counted up."""
 
-    def __init__(self, kube: TellingApi, metrics: Metrics) -> None:
+    def __init__(self, kube: KubeClient, metrics: Metrics) -> None:
         self._kube = kube
         self._metrics = metrics
         self._recorder = EventRecorder(kube, COMPONENT, socket.gethostname()[:128])

@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from hived.errors import HivedError, InvariantError, UserError
-from hived_extender.kube.client import KubeError
+from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.proofs import Prover
 from hived_extender.service.effects import (
@@ -22,26 +22,11 @@ from hived_extender.service.effects import (
 from hived_extender.service.notices import Announced
 from hived_extender.service.stimuli import Wrote
 from hived_extender.service.writes import binding
-from hived_extender.service.writes.binding import KubeApi
 from hived_extender.service.writes.binding_secret import BindingSecret
 from hived_extender.service.writes.statuses import StatusWriter
-from hived_extender.service.writes.telling import Teller, TellingApi
+from hived_extender.service.writes.telling import Teller
 
 log = logging.getLogger(__name__)
-
-
-class EvictionApi(Protocol):
-    """The calls to the API server; `kube.KubeClient` has them. Both raise KubeError."""
-
-    def evict_pod(self, namespace: str, name: str, *, uid: str = "") -> None:
-        """Delete a pod unless a disruption budget forbids it (429)."""
-
-    def delete_pod(self, namespace: str, name: str, *, uid: str = "") -> None:
-        """Delete a pod."""
-
-
-class WriterApi(KubeApi, EvictionApi, TellingApi, Protocol):
-    """All calls to the API server; `kube.KubeClient` has them."""
 
 
 class Writer:
@@ -49,7 +34,7 @@ class Writer:
 
     def __init__(
         self,
-        kube: WriterApi,
+        kube: KubeClient,
         metrics: Metrics,
         prover: Prover,
         secret: BindingSecret | None,
