@@ -25,6 +25,7 @@ from hived_extender.service.core import Core
 from hived_extender.service.effects import BindPod
 from hived_extender.service.emptied import EmptiedCells
 from hived_extender.service.forced import FORCE, ForcedBindings
+from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.retries import Retries
@@ -264,7 +265,9 @@ class Acceptance:
             self._forced.bind(record, f"it has not asked about the pod for {FORGOTTEN_S:g} s")
             return
         text = f"kube-scheduler does not ask about this pod, and nobody else may bind it: {need}"
-        self._announcements.not_handled(record, f"{text}; is a kube-scheduler of its schedulerName running?")
+        self._announcements.say(
+            record, Reason.NOT_HANDLED, f"{text}; is a kube-scheduler of its schedulerName running?"
+        )
         self._expect(record, now, len(UNASKED_S))
 
     def _may_force(self, record: PodRecord) -> bool:

@@ -46,33 +46,14 @@ class Announcements:
 
     # News
 
-    def waiting(self, pod: PodRef, reason: str) -> None:
-        """The pod was told to wait; `reason` is that of the decision."""
-        self._say(pod, Reason.WAITING, reason, is_true=False)
-
-    def preempting(self, pod: PodRef, victims: str) -> None:
-        """The pod's cells are chosen, but other pods have to leave first; `victims` says which."""
-        self._say(pod, Reason.PREEMPTING, victims, is_true=False)
-
-    def refused(self, pod: PodRef, message: str) -> None:
-        """The pod's annotation is invalid: what was given, what is expected."""
-        self._say(pod, Reason.INVALID_SPEC, message, is_true=False)
-
-    def timed_out(self, pod: PodRef, text: str) -> None:
-        """The pod's gang could not start within its waiting time, and goes on waiting."""
-        self._say(pod, Reason.GANG_TIMED_OUT, text)
-
-    def blocked(self, pod: PodRef, text: str) -> None:
-        """Victims of this preemptor cannot be evicted: why."""
-        self._say(pod, Reason.PREEMPTION_BLOCKED, text)
-
-    def not_handled(self, pod: PodRef, text: str) -> None:
-        """kube-scheduler does not ask about the pod, and nobody else may bind it."""
-        self._say(pod, Reason.NOT_HANDLED, text)
-
-    def forced(self, pod: PodRef, text: str) -> None:
-        """The pod is bound without kube-scheduler: why."""
-        self._say(pod, Reason.FORCED_BINDING, text)
+    def say(self, pod: PodRef, reason: Reason, message: str, *, about: str = "Pod") -> None:
+        """Note an event, and a condition with the same text where the reason says whether the pod has its cells."""
+        message = clipped(message)
+        notices, now = self._notices_of(pod, about), self._outbox.now
+        notices.say(reason, message, now.wall, now.at)
+        if (has_cells := reason.has_cells) is not None:
+            notices.want(Condition(has_cells, ALLOCATED if reason in _ALLOCATED else reason.value, message), now.at)
+        self._plan(notices)
 
     def placed(self, uid: str) -> None:
         """The pod has a place, and kube-scheduler is to bind it: an unwritten wait is not worth telling any more."""
@@ -82,7 +63,7 @@ class Announcements:
 
     def scheduled(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
         """The pod is bound."""
-        self._say(pod, Reason.SCHEDULED, _placement(node, leaf_cells, vc, group), is_true=True)
+        self.say(pod, Reason.SCHEDULED, _placement(node, leaf_cells, vc, group))
 
     def replayed(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
         """The pod was bound by an earlier process, which need not have lived to take back that it waits."""
@@ -98,23 +79,15 @@ class Announcements:
             f"affinity group {group} gave its place in the virtual cluster up for {by}; it runs on, but opportunistic "
             "now: anyone with a guarantee may preempt it"
         )
-        self._say(pod, Reason.LAZY_PREEMPTED, text, is_true=True)
-
-    def reconfigured(self, pod: PodRef, reason: Reason, text: str) -> None:
-        """Another configuration has taken the pod's place in its VC, or its cells, or has given it back."""
-        self._say(pod, reason, text, is_true=None if reason is Reason.UNACCOUNTED else True)
+        self.say(pod, Reason.LAZY_PREEMPTED, text)
 
     def evicting(self, victim: PodRef, preemptor: PodRef) -> None:
         """The victim is made to leave. The preemptor is named by uid, as it may be another tenant's."""
-        self._say(victim, Reason.PREEMPTED, f"its cells are needed by pod {preemptor.uid}")
-
-    def foreign_devices(self, pod: PodRef, text: str) -> None:
-        """The pod, which holds no cells, uses devices: what follows from that."""
-        self._say(pod, Reason.FOREIGN_DEVICES, text)
+        self.say(victim, Reason.PREEMPTED, f"its cells are needed by pod {preemptor.uid}")
 
     def devices_missing(self, node: str, text: str) -> None:
         """A node does not offer all its devices."""
-        self._say(NodeRef(node), Reason.DEVICES_MISSING, text, about=NODE)
+        self.say(NodeRef(node), Reason.DEVICES_MISSING, text, about=NODE)
 
     # Facts
 
@@ -187,17 +160,6 @@ class Announcements:
         else:
             self._orphan_count -= 1
         self._go_on()
-
-    def _say(
-        self, pod: PodRef, reason: Reason, message: str, is_true: bool | None = None, *, about: str = "Pod"
-    ) -> None:
-        """Note an event and, unless `is_true` is None, a condition with the same text."""
-        message = clipped(message)
-        notices, now = self._notices_of(pod, about), self._outbox.now
-        notices.say(reason, message, now.wall, now.at)
-        if is_true is not None:
-            notices.want(Condition(is_true, ALLOCATED if reason in _ALLOCATED else reason.value, message), now.at)
-        self._plan(notices)
 
     def _notices_of(self, pod: PodRef, about: str = "Pod") -> PodNotices:
         notices = self._notices.get(pod.uid)

@@ -28,7 +28,7 @@ from hived_extender.service.gangs.promises import Promises
 from hived_extender.service.gangs.rounds import Rounds
 from hived_extender.service.gangs.table import Gangs
 from hived_extender.service.outbox import Outbox
-from hived_extender.service.pods import NO_PLACE, UNMARKED, Place, PodRecord, PodState, PodTable
+from hived_extender.service.pods import NO_PLACE, UNMARKED, Marks, Place, PodRecord, PodState, PodTable
 from hived_extender.service.rewrites import ChangedBindings, Rewrites
 from hived_extender.service.state_inputs import without_place
 
@@ -128,15 +128,13 @@ class BoundPods:
     def seen(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
         """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
         self.promises.drop(record.uid)
-        place = record.place
-        is_ours = record.state is PodState.BINDING and place.node == pod.node
-        if is_ours and _is_bound_as_decided(record, pod, reading):
+        if record.state is PodState.BINDING and _is_bound_as_decided(record, pod, reading):
             self._pods.move(record, PodState.BOUND)
             with suppress(UserError):
                 self.promises.take(record, reading)  # another replica may lead before all of them are kept
-            log.info("bound", extra={"fields": {"pod": record.key, "node": record.place.node}})
+            log.info("bound", extra={"fields": {"pod": record.key, "node": pod.node}})
             self._tell_scheduled(record, self._announcements.scheduled)
-            if place.is_downgraded:
+            if record.place.is_downgraded:
                 self.write_anew(record)
             self.compare(record, reading)
             return
@@ -173,8 +171,8 @@ class BoundPods:
         record.reading = None
         has_place = isinstance(reading.place, BindInfo)
         if has_place and (record.place.info is None or self._term.core is None):
+            was_known = record.place.info is not None
             with suppress(UserError):  # its binding has been proven meanwhile, or the leader has written it anew
-                was_known = record.place.info is not None
                 self._read(record, reading)
                 if self._term.core is not None and not was_known:
                     self.account(self._term.core, record)
@@ -219,8 +217,7 @@ class BoundPods:
         """Take in the kept annotations of changed pods, by uid. To be told before a term begins."""
         for uid, reading in changed.items():
             record = self._pods.get(uid)
-            is_bound = record is not None and record.state is PodState.BOUND
-            if record is None or not is_bound or record.place.info == reading.place:
+            if record is None or record.state is not PodState.BOUND or record.place.info == reading.place:
                 continue  # the pod says so again
             if isinstance(reading.place, BindInfo):
                 with suppress(UserError):
@@ -231,8 +228,7 @@ class BoundPods:
         """The annotations of a pod that is being bound to a node, and the proof that it was."""
         texts = self._rounds.annotations(record)
         if record.request is not None and not record.is_of_dialect:
-            is_bare = self._names.is_bare(record.namespace, record.request.spec.group.name)
-            record.marks = replace(record.marks, is_bare=is_bare)
+            record.marks = Marks(is_bare=self._names.is_bare(record.namespace, record.request.spec.group.name))
         return texts | self._prover.sign(record.uid, node, texts, is_bare=record.marks.is_bare) if texts else texts
 
     def account(self, core: Core, record: PodRecord) -> None:
@@ -297,9 +293,12 @@ def _is_bare(reading: Reading, written: str) -> bool:
 
 
 def _is_bound_as_decided(record: PodRecord, pod: Pod, reading: Reading) -> bool:
-    """False if the pod's annotation names other leaf cells: another scheduler placed it on our node. Annotations that
-    nothing proves say nothing: its owner may have changed them at once.
+    """False if the pod has another node, or its annotation names other leaf cells: another scheduler placed it.
+
+    Unproven annotations say nothing: the pod's owner may have changed them at once.
     """
+    if record.place.node != pod.node:
+        return False
     if reading.proof is None and record.writing.count:
         return True
     written, info = pod.annotations.get(LEAF_CELL_ISOLATION), record.place.info

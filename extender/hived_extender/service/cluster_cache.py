@@ -26,7 +26,7 @@ from hived_extender.service.gangs.members import Members
 from hived_extender.service.gangs.named_groups import NamedGroups
 from hived_extender.service.gangs.rounds import Rounds
 from hived_extender.service.gangs.table import Gangs
-from hived_extender.service.notices import CONDITION_TYPE
+from hived_extender.service.notices import CONDITION_TYPE, Reason
 from hived_extender.service.offers import Offers
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import NO_OFFER, PodRecord, PodState, PodTable, Seen
@@ -185,7 +185,7 @@ class ClusterCache:
         if self.core is None or record.state.has_node:
             return
         if record.translation.mistake:
-            self._announcements.refused(record, record.translation.mistake)
+            self._announcements.say(record, Reason.INVALID_SPEC, record.translation.mistake)
         self._retries.appeared(record.uid)
 
     def _end(self, pod: Pod) -> None:
@@ -263,7 +263,7 @@ class ClusterCache:
             request = self.bound.own_request(record, reading)
         except UserError as error:
             if self.core is not None:
-                self._announcements.refused(record, error.message)
+                self._announcements.say(record, Reason.INVALID_SPEC, error.message)
             return
         record.request = record.request or request
         self._named.put(record, request.spec.group)

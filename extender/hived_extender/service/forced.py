@@ -7,6 +7,7 @@ from hived.errors import HivedError, UserError
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.effects import BindPod
+from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.wakes import Wakes
@@ -36,7 +37,7 @@ class ForcedBindings:
             return
         record.writing = record.writing.begun()
         self._outbox.metrics.forced_bindings.inc()
-        self._announcements.forced(record, f"bound to node {node} without kube-scheduler: {why}")
+        self._announcements.say(record, Reason.FORCED_BINDING, f"bound to node {node} without kube-scheduler: {why}")
         log.info("force bind", extra={"fields": {"pod": record.key, "node": node, "reason": why}})
         self._failures[record.uid] = 0
         self.time_came(record)

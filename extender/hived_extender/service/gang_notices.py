@@ -8,7 +8,7 @@ from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.gangs.plans import Round
-from hived_extender.service.notices import CONDITION_TYPE
+from hived_extender.service.notices import CONDITION_TYPE, Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord
 
@@ -56,7 +56,7 @@ class GangNotices:
             text = f"podgroup {key} has waited for {gang.terms().waiting_s:g} s and could not start; it goes on waiting"
             for record in gang.in_order():
                 if not record.state.is_placed:
-                    self._announcements.timed_out(record, text)
+                    self._announcements.say(record, Reason.GANG_TIMED_OUT, text)
                     self.watch_time(record)
 
     def in_short(self, record: PodRecord) -> str:
@@ -81,7 +81,7 @@ class GangNotices:
         """Tell all pods of a gang what it waits for, once for each change."""
         self.watch_time(record)
         if record.gang is None or not self._cache.gangs.plan(record.gang).forming:
-            self._announcements.waiting(record, reason)
+            self._announcements.say(record, Reason.WAITING, reason)
         else:
             self._tell_mates(record.gang, reason)
 
@@ -90,7 +90,7 @@ class GangNotices:
         if not plan.is_told:
             plan.is_told = True
             for mate in self._cache.gangs.waiting_in(plan.keys):
-                self._announcements.waiting(mate, reason)
+                self._announcements.say(mate, Reason.WAITING, reason)
 
     def tell_refused(self, asker: PodRecord | None, round_: Round, reason: str) -> None:
         """The pods of a round but `asker` were told what was missing as it formed, which they now are not any more."""
@@ -99,7 +99,7 @@ class GangNotices:
             plan.is_told = True
             for record in round_.members:
                 if record is not asker:
-                    self._announcements.waiting(record, reason)
+                    self._announcements.say(record, Reason.WAITING, reason)
 
     def started(self, keys: Iterable[GangKey | None]) -> None:
         """Gangs have their places: nobody waits too long any more."""

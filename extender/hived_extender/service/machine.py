@@ -299,4 +299,4 @@ class Machine:
         for uids, told in reconfigured.news:
             for record in filter(None, map(self.cache.pods.get, uids)):
                 if record.state.has_node:
-                    self.announcements.reconfigured(record, *told)
+                    self.announcements.say(record, *told)

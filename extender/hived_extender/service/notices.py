@@ -20,7 +20,11 @@ CONDITION_TYPE = PREFIX + "CellsAllocated"
 
 
 class Reason(Enum):
-    """Why an event is written; the values are what people see."""
+    """Why an event is written; people see the values.
+
+    The text says which victims have to leave (PREEMPTING) or cannot be evicted (PREEMPTION_BLOCKED), which annotation
+    is wrong and what is expected (INVALID_SPEC), or why nobody may bind the pod (NOT_HANDLED).
+    """
 
     WAITING = "Waiting"
     PREEMPTING = "Preempting"
@@ -43,6 +47,11 @@ class Reason(Enum):
         return NORMAL if self in _ORDINARY else WARNING
 
     @property
+    def has_cells(self) -> bool | None:
+        """Has the pod its cells? None if the reason does not tell."""
+        return False if self in _EXCLUSIVE else True if self in _HAVE_CELLS else None
+
+    @property
     def is_pending(self) -> bool:
         """True of a pod that has no node; of no interest once it has one."""
         return self in _PENDING
@@ -62,6 +71,8 @@ _PENDING = frozenset(
 _PATIENT = frozenset({Reason.WAITING, Reason.PREEMPTING})
 # Each of these ends the others.
 _EXCLUSIVE = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.INVALID_SPEC})
+
+_HAVE_CELLS = frozenset({Reason.SCHEDULED, Reason.RESTORED, Reason.LAZY_PREEMPTED})
 
 ALLOCATED = "Allocated"
 """The reason of the condition of a pod that has its cells."""

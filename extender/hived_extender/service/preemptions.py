@@ -26,6 +26,7 @@ from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
 from hived_extender.service.core import Core
 from hived_extender.service.effects import EvictPod
+from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord
 from hived_extender.service.wakes import Wakes
@@ -124,7 +125,8 @@ class Preemptions:
             node: "node(s) with pods to preempt: " + ", ".join(self._key(uid) for uid in victims)
             for node, victims in decision.victims_by_node.items()
         }
-        self._announcements.preempting(record, "; ".join(f"{node}: {reason}" for node, reason in reasons.items()))
+        text = "; ".join(f"{node}: {reason}" for node, reason in reasons.items())
+        self._announcements.say(record, Reason.PREEMPTING, text)
         return reasons
 
     def gone(self, uid: str) -> None:
@@ -183,7 +185,8 @@ class Preemptions:
         self._metrics.evictions.labels("refused").inc()
         fields = {"pod": victim.record.key, "reason": str(error), "wait_s": victim.wait_s}
         log.warning("victim not evicted", extra={"fields": fields})
-        self._announcements.blocked(victim.preemptor, f"{victim.record.key} cannot be evicted: {error}")
+        text = f"{victim.record.key} cannot be evicted: {error}"
+        self._announcements.say(victim.preemptor, Reason.PREEMPTION_BLOCKED, text)
         self._outbox.wake_in((TIMER, victim.record.uid), victim.wait_s)
         victim.wait_s = min(2 * victim.wait_s, LONGEST_WAIT_S)
 

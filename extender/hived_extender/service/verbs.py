@@ -29,6 +29,7 @@ from hived_extender.service.effects import Awaits, BindPod, ReadPod
 from hived_extender.service.gangs.growth import GrowingError
 from hived_extender.service.gangs.plans import Round
 from hived_extender.service.gangs.rounds import Alone
+from hived_extender.service.notices import Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodName, PodRecord, PodState, Seen, UnknownPodError
 from hived_extender.service.preemptions import Preemptions, pick_victims
@@ -169,7 +170,7 @@ class Verbs:
         elif isinstance(decision, Preempt):
             return pick_victims(record, decision, args.candidates)
         elif isinstance(decision, Wait):  # kube-scheduler may never come to ask which node to use
-            self._announcements.waiting(record, self._waiting.reason(record, decision))
+            self._announcements.say(record, Reason.WAITING, self._waiting.reason(record, decision))
         return PreemptResult({})
 
     def bind_pod(self, asked: BindAsked) -> Awaits | None:
@@ -268,7 +269,7 @@ class Verbs:
             if isinstance(error, AccessRefused):
                 self._cache.bound.release(record)  # nothing is reserved for who may not have it
             tell_decision(self._metrics, record.key, request, phase, error, started)
-            self._announcements.refused(record, error.message)
+            self._announcements.say(record, Reason.INVALID_SPEC, error.message)
             raise
         if decision is None:
             self._retries.settled(record.uid)
@@ -314,7 +315,7 @@ class Verbs:
         return FilterResult(failed_nodes={WAITING_KEY: text})
 
     def _answer_wait(self, record: PodRecord, reason: str) -> FilterResult:
-        self._announcements.waiting(record, reason)
+        self._announcements.say(record, Reason.WAITING, reason)
         return FilterResult(failed_nodes={WAITING_KEY: self._gang_notices.in_short(record) or reason})
 
 

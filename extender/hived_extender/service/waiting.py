@@ -14,6 +14,7 @@ from hived_extender.service.core import Core
 from hived_extender.service.gang_notices import GangNotices
 from hived_extender.service.gangs.plans import Round, listed
 from hived_extender.service.gangs.rounds import Alone, merged
+from hived_extender.service.notices import Reason
 from hived_extender.service.pods import PodRecord, PodState
 from hived_extender.service.preemptions import Preemptions
 from hived_extender.service.retries import Retries
@@ -162,7 +163,7 @@ class WaitingPods:
             if isinstance(step, Round):
                 return self._try_round(core, record, step)
         except UserError as error:
-            self._announcements.refused(record, error.message)
+            self._announcements.say(record, Reason.INVALID_SPEC, error.message)
             return False
         self.gang_notices.tell_forming(record, step.reason)
         return False
@@ -187,7 +188,7 @@ class WaitingPods:
             self._preemptions.tell(record, decision)
         self._acceptance.emptied.watch(core, record, [request])
         if isinstance(decision, Wait) and not record.is_asked:
-            self._announcements.waiting(record, self.reason(record, decision))
+            self._announcements.say(record, Reason.WAITING, self.reason(record, decision))
         return isinstance(decision, Bind)
 
     def reason(self, record: PodRecord, decision: Wait) -> str:
@@ -205,7 +206,7 @@ class WaitingPods:
         self._acceptance.emptied.watch(core, record, requests)
         if isinstance(decision, Wait):
             if not record.is_asked:
-                self._announcements.waiting(record, decision.reason)
+                self._announcements.say(record, Reason.WAITING, decision.reason)
             return False
         if isinstance(decision, Preempt):
             if not was_preempting:

@@ -11,7 +11,7 @@ from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.wire import PodCondition
 from hived_extender.service.announcements import AT_ONCE, Announcements
 from hived_extender.service.effects import Announce, Effect
-from hived_extender.service.notices import CONDITION_TYPE, Announced, Condition, Pace
+from hived_extender.service.notices import CONDITION_TYPE, Announced, Condition, Pace, Reason
 from hived_extender.service.outbox import Now, Outbox
 from hived_extender.service.pods import PodName
 
@@ -92,16 +92,16 @@ def telling() -> Telling:
 
 def test_a_wait_that_is_repeated_is_counted(telling: Telling) -> None:
     for _ in range(1000):
-        telling.announcements.waiting(POD, "no room")
+        telling.announcements.say(POD, Reason.WAITING, "no room")
     telling.pass_time(60)
-    telling.announcements.waiting(POD, "a bad node")
+    telling.announcements.say(POD, Reason.WAITING, "a bad node")
     telling.settle()
     assert telling.events() == {("Waiting", "no room"): 1000, ("Waiting", "a bad node"): 1}
 
 
 def test_a_thousand_repeats_are_few_writes(telling: Telling) -> None:
     for _ in range(1000):
-        telling.announcements.waiting(POD, "no room")
+        telling.announcements.say(POD, Reason.WAITING, "no room")
         telling.pass_time(0.0002)
     telling.pass_time(60)
     assert telling.events() == {("Waiting", "no room"): 1000}
@@ -110,7 +110,7 @@ def test_a_thousand_repeats_are_few_writes(telling: Telling) -> None:
 
 def test_what_happens_to_a_pod_is_told(telling: Telling) -> None:
     announcements = telling.announcements
-    announcements.preempting(POD, "victims on n1 (2)")
+    announcements.say(POD, Reason.PREEMPTING, "victims on n1 (2)")
     telling.settle()
     announcements.scheduled(POD, "n1", (0, 1), vc="research", group="default/train")
     telling.settle()
@@ -138,7 +138,7 @@ def test_what_happens_to_a_pod_is_told(telling: Telling) -> None:
 
 def test_that_an_eviction_is_refused_is_not_told_of_a_pod_that_has_its_node_by_then(telling: Telling) -> None:
     telling.is_away = True
-    telling.announcements.blocked(POD, "disruption budget default/quorum")
+    telling.announcements.say(POD, Reason.PREEMPTION_BLOCKED, "disruption budget default/quorum")
     telling.settle()
     telling.is_away = False
     telling.announcements.scheduled(POD, "n1", (0,))
@@ -148,7 +148,7 @@ def test_that_an_eviction_is_refused_is_not_told_of_a_pod_that_has_its_node_by_t
 
 def test_an_invalid_annotation_is_told_at_once() -> None:
     telling = Telling(Pace())
-    telling.announcements.refused(POD, "leafCellNumber is missing")
+    telling.announcements.say(POD, Reason.INVALID_SPEC, "leafCellNumber is missing")
     telling.settle()
     assert telling.conditions == [Condition(False, "InvalidSpec", "leafCellNumber is missing")]
 
@@ -162,18 +162,18 @@ def test_a_pod_that_is_scheduled_at_once_costs_one_write(telling: Telling) -> No
 
 def test_a_scheduler_that_retries_on_every_change_of_a_pod_finds_an_end(telling: Telling) -> None:
     """As kube-scheduler with queueing hints: any change of the pod, its status included, is another attempt."""
-    telling.announcements.waiting(POD, "no room")
+    telling.announcements.say(POD, Reason.WAITING, "no room")
     attempts = 0
     while len(telling.conditions) > attempts or not attempts:
         attempts += 1
-        telling.announcements.waiting(POD, "no room")
+        telling.announcements.say(POD, Reason.WAITING, "no room")
         telling.pass_time(5 * QUICK.repeat_s)
     assert len(telling.conditions) == 1
 
 
 def test_a_condition_that_another_process_wrote_is_not_written_again(telling: Telling) -> None:
     telling.announcements.observe(POD, WAITS)
-    telling.announcements.waiting(POD, "no room")
+    telling.announcements.say(POD, Reason.WAITING, "no room")
     telling.pass_time(60)
     assert telling.events() == {("Waiting", "no room"): 1}
     assert telling.conditions == []
@@ -251,11 +251,11 @@ def test_only_the_last_pods_are_remembered_while_the_api_server_does_not_answer(
     refs = [Ref(f"u-{number}", "default", f"p-{number}") for number in range(5000)]
     tracemalloc.start()
     for ref in refs:
-        telling.announcements.waiting(ref, f"no room for {ref.name}")
+        telling.announcements.say(ref, Reason.WAITING, f"no room for {ref.name}")
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     for ref in refs:
-        telling.announcements.waiting(ref, "no room")
+        telling.announcements.say(ref, Reason.WAITING, "no room")
     assert grown < 500 * 4000
     dropped = telling.metrics.registry.get_sample_value("hived_events_total", {"outcome": "dropped"}) or 0
     assert dropped >= 9000
@@ -274,7 +274,7 @@ def test_a_leader_that_has_resigned_tells_nothing_of_before(telling: Telling) ->
 
 
 def test_who_leads_again_knows_which_waits_stand(telling: Telling) -> None:
-    telling.announcements.waiting(POD, "no room")
+    telling.announcements.say(POD, Reason.WAITING, "no room")
     telling.settle()
     telling.announcements.resign()
     telling.announcements.scheduled(POD, "n1", (0,))
@@ -284,7 +284,7 @@ def test_who_leads_again_knows_which_waits_stand(telling: Telling) -> None:
 
 @pytest.mark.parametrize("is_answered_first", [False, True])
 def test_who_leads_again_doubts_what_was_being_written(telling: Telling, is_answered_first: bool) -> None:
-    telling.announcements.waiting(POD, "no room")
+    telling.announcements.say(POD, Reason.WAITING, "no room")
     (written,) = telling.take()
     telling.announcements.resign()
     if is_answered_first:

@@ -29,6 +29,7 @@ from hived_extender.service.devices.notes import of_node, of_pod, reported
 from hived_extender.service.devices.reading import allocatable_of, use_of
 from hived_extender.service.devices.shortage import Holds, Loss
 from hived_extender.service.devices.table import DeviceTable, NodeDevices, Part, Selector
+from hived_extender.service.notices import Reason
 from hived_extender.service.pods import PodName
 
 
@@ -250,4 +251,4 @@ class DeviceKeeper:
             for uid, namespace, name in used.pods:
                 if uid not in self._told:
                     self._told.add(uid)
-                    self._announcements.foreign_devices(PodName(uid, namespace, name), of_pod(loss, used))
+                    self._announcements.say(PodName(uid, namespace, name), Reason.FOREIGN_DEVICES, of_pod(loss, used))
