@@ -1,6 +1,7 @@
 """Numbers read off the core's state for `/metrics`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hived.state import Group, GroupState, State
@@ -18,7 +19,7 @@ def gauges_of(pods: Mapping[str, int], state: State | None, lost_devices: Mappin
         short_leaf_cells=count_short_leaf_cells(state) if state else {},
         shared_short_cells=count_shared_short_cells(state) if state else {},
         lost_devices=lost_devices,
-        bad_node_count=count_bad_nodes(state) if state else 0,
+        bad_node_count=int(state.cells.node_bad.sum()) if state else 0,
         is_ready=False,
         is_healthy=False,
     )
@@ -27,27 +28,10 @@ def gauges_of(pods: Mapping[str, int], state: State | None, lost_devices: Mappin
 def with_groups(gauges: Gauges, groups: Sequence[Group]) -> Gauges:
     """The same with the groups counted, and the waiting pods told from those that preempt."""
     waiting = gauges.pods["Waiting"]
-    preempting = min(count_preempting_pods(groups), waiting)
+    preempting = min(sum(len(group.preempting_pods) for group in groups), waiting)
     pods = {**gauges.pods, "Waiting": waiting - preempting, "Preempting": preempting}
-    return replace(gauges, pods=pods, groups=count_groups(groups))
-
-
-def count_groups(groups: Iterable[Group]) -> dict[str, int]:
-    """How many groups are in each state, by its name."""
-    counts = dict.fromkeys((group_state.value for group_state in GroupState), 0)
-    for group in groups:
-        counts[group.state.value] += 1
-    return counts
-
-
-def count_preempting_pods(groups: Iterable[Group]) -> int:
-    """How many pods wait for the victims of their group's preemption."""
-    return sum(len(group.preempting_pods) for group in groups)
-
-
-def count_bad_nodes(state: State) -> int:
-    """Configured nodes that are not healthy."""
-    return int(state.cells.node_bad.sum())
+    counts = Counter(group.state for group in groups)
+    return replace(gauges, pods=pods, groups={state.value: counts[state] for state in GroupState})
 
 
 def count_leaf_cells(state: State) -> dict[tuple[str, str], int]:

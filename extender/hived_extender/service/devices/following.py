@@ -9,9 +9,9 @@ import threading
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from hived_extender.kube.client import KubeError
+from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.watch import Reflector, Resource, WatchApi
+from hived_extender.kube.watch import Reflector, Resource
 from hived_extender.service.devices.dra import GROUP, VERSIONS, DeviceClass, ResourceClaim, ResourceSlice
 
 log = logging.getLogger(__name__)
@@ -30,17 +30,10 @@ class Told(Protocol):
         """An object looks like this now, or did when it went."""
 
 
-class DevicesApi(WatchApi, Protocol):
-    """The calls to the API server; `kube.KubeClient` has them. Everything raises KubeError."""
-
-    def get(self, path: str) -> dict[str, Any]:
-        """One document."""
-
-
 class DeviceObjects:
     """See the module; from `start` to `stop`."""
 
-    def __init__(self, kube: DevicesApi, told: Told, metrics: Metrics) -> None:
+    def __init__(self, kube: KubeClient, told: Told, metrics: Metrics) -> None:
         self._kube = kube
         self._told = told
         self._metrics = metrics

@@ -1,24 +1,17 @@
 """The losses of all nodes under one configuration, kept up to date and told to the core that goes by it."""
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from hived.specs import ClusterSpec
 from hived.topology import Topology
 from hived_config.rules import PodRules
+from hived_extender.service.core import Core
 from hived_extender.service.devices.layout import Layout
 from hived_extender.service.devices.shortage import Holds, Loss, losses_of, reports
 from hived_extender.service.devices.table import NOTHING, NodeDevices, Selector
 
 Place = tuple[str, str]
 """(node, leaf cell type)."""
-
-
-class Core(Protocol):
-    """Has to know which leaf cells cannot be had; `core.Core` is one."""
-
-    def set_lost(self, node: str, leaf_type: str, count: int, known: tuple[int, ...]) -> None:
-        """So many leaf cells of a node cannot be had, those with the known device indices among them."""
 
 
 class Losses:
