@@ -19,7 +19,7 @@ from hived_extender.kube.versions import is_older
 from hived_extender.pods.interpreter import AccessRefused
 from hived_extender.pods.node_names import Mask, NodeNames
 from hived_extender.pods.readings import Reading
-from hived_extender.pods.wire import WAITING_KEY, AskedPod, BindArgs, FilterArgs, FilterResult, PreemptResult
+from hived_extender.pods.wire import WAITING_KEY, AskedPod, FilterArgs, FilterResult, PreemptResult
 from hived_extender.service.acceptance import MOST_REFUSALS, Acceptance
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
@@ -206,7 +206,7 @@ class Verbs:
         """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is."""
         args, pod = asked.args, asked.stranger
         if pod is None or pod.metadata.uid != args.pod_uid or self._interpreter.is_ours(pod):
-            raise _unknown(args)
+            raise _unknown(PodName(args.pod_uid, args.pod_namespace, args.pod_name))
         return PodRecord(args.pod_uid, args.pod_name, args.pod_namespace, PodState.CLEARED, Seen(pod.metadata.version))
 
     def _admit(self, pod: AskedPod) -> PodRecord | None:
@@ -216,7 +216,7 @@ class Verbs:
         if record is None and not self._interpreter.is_ours(pod.whole()):
             return None
         if record is None or (record.namespace, record.name) != (meta.namespace, meta.name):
-            raise _unknown(BindArgs(meta.name, meta.namespace, meta.uid, ""))
+            raise _unknown(PodName(meta.uid, meta.namespace, meta.name))
         if record.state is PodState.BOUND:
             raise UserError(f"{record.key} is already bound to node {record.place.node}")
         if meta.version != record.seen.version and not is_older(meta.version, record.seen.version):
@@ -319,8 +319,8 @@ class Verbs:
         return FilterResult(failed_nodes={WAITING_KEY: self._gang_notices.in_short(record) or reason})
 
 
-def _unknown(args: BindArgs) -> UnknownPodError:
+def _unknown(pod: PodName) -> UnknownPodError:
     return UnknownPodError(
-        f"pod {args.pod_namespace}/{args.pod_name} (uid {args.pod_uid}) is not known: it is deleted, completed, not of "
+        f"pod {pod.key} (uid {pod.uid}) is not known: it is deleted, completed, not of "
         "this scheduler, or Kubernetes has not told of it yet"
     )
