@@ -151,9 +151,8 @@ class ClusterCache:
 
     def known_pods(self) -> list[str]:
         """The uids of all pods of which anything is remembered."""
-        return list(
-            dict.fromkeys((*self.pods.uids(), *self.gangs.ended, *self.nodes.residents.uids(), *self.devices.pods()))
-        )
+        others = (*self.gangs.ended, *self.nodes.residents.uids(), *self.devices.pods())
+        return list(dict.fromkeys((*(record.uid for record in self.pods), *others)))
 
     def _ruled(self, pod: Pod) -> RuledPod:
         """A pod that has a node, as the rules see it: as before it had one, mostly. Raises UserError."""

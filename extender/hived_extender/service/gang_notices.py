@@ -7,7 +7,7 @@ from hived.errors import UserError
 from hived_extender.pods.dialects.description import GangKey
 from hived_extender.service.announcements import Announcements
 from hived_extender.service.cluster_cache import ClusterCache
-from hived_extender.service.gangs.plans import Round
+from hived_extender.service.gangs.plans import Plan, Round
 from hived_extender.service.notices import CONDITION_TYPE, Reason
 from hived_extender.service.outbox import Outbox
 from hived_extender.service.pods import PodRecord
@@ -87,19 +87,18 @@ class GangNotices:
 
     def _tell_mates(self, key: GangKey, reason: str) -> None:
         plan = self._cache.gangs.plan(key)
-        if not plan.is_told:
-            plan.is_told = True
-            for mate in self._cache.gangs.waiting_in(plan.keys):
-                self._announcements.say(mate, Reason.WAITING, reason)
+        self._tell_once(plan, self._cache.gangs.waiting_in(plan.keys), reason)
 
     def tell_refused(self, asker: PodRecord | None, round_: Round, reason: str) -> None:
         """The pods of a round but `asker` were told what was missing as it formed, which they now are not any more."""
-        plan = self._cache.gangs.plan(round_.key)
+        mates = (record for record in round_.members if record is not asker)
+        self._tell_once(self._cache.gangs.plan(round_.key), mates, reason)
+
+    def _tell_once(self, plan: Plan, records: Iterable[PodRecord], reason: str) -> None:
         if not plan.is_told:
             plan.is_told = True
-            for record in round_.members:
-                if record is not asker:
-                    self._announcements.say(record, Reason.WAITING, reason)
+            for record in records:
+                self._announcements.say(record, Reason.WAITING, reason)
 
     def started(self, keys: Iterable[GangKey | None]) -> None:
         """Gangs have their places: nobody waits too long any more."""

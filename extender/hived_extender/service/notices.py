@@ -22,8 +22,8 @@ CONDITION_TYPE = PREFIX + "CellsAllocated"
 class Reason(Enum):
     """Why an event is written; people see the values.
 
-    The text says which victims have to leave (PREEMPTING) or cannot be evicted (PREEMPTION_BLOCKED), which annotation
-    is wrong and what is expected (INVALID_SPEC), or why nobody may bind the pod (NOT_HANDLED).
+    The text names the victims that have to leave (PREEMPTING) or cannot be evicted (PREEMPTION_BLOCKED). It has the
+    wrong annotation and its rule (INVALID_SPEC), or the reason why nobody may bind the pod (NOT_HANDLED).
     """
 
     WAITING = "Waiting"

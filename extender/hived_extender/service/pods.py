@@ -270,10 +270,6 @@ class PodTable:
         """The record, None if the pod is not known."""
         return self._records.get(uid)
 
-    def uids(self) -> tuple[str, ...]:
-        """All uids."""
-        return tuple(self._records)
-
     def records(self, state: PodState) -> list[PodRecord]:
         """All pods in a state, in the order in which they became known."""
         return [record for record in self._records.values() if record.state is state]
