@@ -49,7 +49,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 
 # The core, lowest layer first. A module may import from lower layers, never from its own or a higher one, except that
-# the plain values of the first layer may use each other.
+# the plain values of the core's first layer may use each other.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "specs", "events", "decisions", "jit", "linking", "kernel_cache", "blocks"),
     ("topology",),
@@ -76,6 +76,37 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("scheduler", "status"),
     ("warm",),
 )
+
+# The service with its folders, lowest layer first, by the same rule: values and tables, what is kept of the cluster,
+# what is decided, and the machine.
+SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
+    ("core", "notices", "pods", "decision_log", "devices.layout", "devices.table", "gangs.letting_in", "gangs.names"),
+    ("offers", "state_inputs", "devices.dra", "devices.reading", "devices.shortage"),
+    ("devices.following", "devices.losses", "devices.notes", "gangs.gang", "gangs.growth", "gangs.named_groups"),
+    ("devices.guarantees", "gangs.leaders"),
+    ("gangs.plans",),
+    ("counts", "reader", "gangs.states", "gangs.table"),
+    ("effects", "gangs.members", "gangs.rounds"),
+    ("outbox", "stimuli", "gangs.promises", "writes.binding", "writes.podgroup_status", "writes.telling"),
+    ("announcements", "retries", "rewrites", "starts", "statuses", "writes.binding_secret", "writes.statuses"),
+    ("cluster_nodes", "wakes", "devices.keeper", "writes.writer"),
+    ("bound_pods",),
+    ("cluster_cache",),
+    ("emptied", "forced", "gang_notices", "preemptions", "terms"),
+    ("acceptance",),
+    ("waiting",),
+    ("what_if",),
+    ("verbs",),
+    ("machine",),
+    ("runner",),
+    ("intake",),
+    ("service",),
+    ("leadership",),
+)
+LAYERS = {"hived": CORE_LAYERS, "hived_extender.service": SERVICE_LAYERS}
+
+# As much as somebody reads in one go. Kernels take arrays one by one, and may have more parameters.
+MODULE_LINES, CLASS_LINES, PARAMETERS = 400, 250, 8
 
 # What gives the core a clock, a file, a log, a thread or the network.
 FORBIDDEN_IN_CORE = {
@@ -149,10 +180,10 @@ def _imports(module: str) -> Iterator[tuple[str, int]]:
                 yield (name if name in MODULES else str(node.module)), node.lineno
 
 
-def layer_of(module: str) -> int:
-    """The layer of a core module; -1 for the package itself, which anyone may import."""
-    name = module.removeprefix("hived").removeprefix(".")
-    return next((layer for layer, names in enumerate(CORE_LAYERS) if name in names), -1)
+def layer_of(package: str, module: str) -> int:
+    """The layer of a module of a layered package; -1 for the package itself, which anyone may import."""
+    name = module.removeprefix(package).removeprefix(".")
+    return next((layer for layer, names in enumerate(LAYERS[package]) if name in names), -1)
 
 
 def room_of(module: str) -> str:
@@ -173,24 +204,53 @@ def test_a_module_imports_only_from_its_room_and_from_lower_ones(module: str) ->
     assert not wrong
 
 
-@pytest.mark.parametrize("module", CORE_MODULES)
-def test_a_core_module_has_a_layer_and_imports_only_lower_ones(module: str) -> None:
-    layer = layer_of(module)
-    assert layer >= 0, f"{module} has no place in CORE_LAYERS"
+LAYERED = [
+    (package, module)
+    for package in LAYERS
+    for module, path in MODULES.items()
+    if module.startswith(f"{package}.") and path.name != "__init__.py"
+]
+
+
+@pytest.mark.parametrize(("package", "module"), LAYERED)
+def test_a_module_has_a_layer_and_imports_only_lower_ones(package: str, module: str) -> None:
+    layer = layer_of(package, module)
+    assert layer >= 0, f"{module} has no place in the layers of {package}"
     wrong = [
         f"{module}:{line} imports {name}"
         for name, line in imports(module)
-        if name.startswith("hived.") and layer_of(name) >= layer and not (layer == 0 and layer_of(name) == 0)
+        if name.startswith(f"{package}.") and layer_of(package, name) >= layer and not is_plain(name, module)
     ]
     assert not wrong
 
 
-@pytest.mark.parametrize("module", CORE_MODULES)
-def test_the_core_needs_nothing_but_numpy_and_numba(module: str) -> None:
-    allowed = {"hived", "numpy", "numba", "llvmlite"} | (sys.stdlib_module_names - FORBIDDEN_IN_CORE)
-    allowed |= CORE_EXCEPTIONS.get(module.removeprefix("hived."), set())
-    wrong = [f"{module}:{line} imports {name}" for name, line in imports(module) if name.split(".")[0] not in allowed]
-    assert not wrong
+def is_plain(*modules: str) -> bool:
+    """Whether all of them are in the core's first layer."""
+    return all(module.removeprefix("hived.") in CORE_LAYERS[0] for module in modules)
+
+
+def too_long(module: str) -> Iterator[str]:
+    """All in a module that has more lines or parameters than somebody reads in one go."""
+    lines = MODULES[module].read_text().count("\n")
+    if lines > MODULE_LINES:
+        yield f"{module} has {lines} lines"
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.ClassDef) and (lines := (node.end_lineno or 0) - node.lineno + 1) > CLASS_LINES:
+            yield f"{module}:{node.lineno} {node.name} has {lines} lines"
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_kernel(node):
+            names = [each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            if (count := len(names) - (names[:1] in (["self"], ["cls"]))) > PARAMETERS:
+                yield f"{module}:{node.lineno} {node.name} has {count} parameters"
+
+
+def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether one of the decorators of kernels stands before it."""
+    return any(ast.unparse(each).endswith("kernel") for each in function.decorator_list)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_is_too_long_to_read_in_one_go(module: str) -> None:
+    assert not list(too_long(module))
 
 
 def decorated(name: str, modules: Iterable[str] = MODULES) -> dict[str, ast.FunctionDef]:

@@ -87,7 +87,7 @@ class WebhookPort:
 
 
 class Options(TypedDict, total=False):
-    """What an operator chooses; all of it has a default.
+    """The choices of an operator; each has a default.
 
     `listen` is `[host]:port`, by default what the configuration says. With a `lease` the extender leads when it holds
     that, else from the beginning. With `serves_every_name` no other scheduler is there that pods could be for.
