@@ -193,34 +193,39 @@ def room_of(module: str) -> str:
     return next(room for room in rooms if room in FLOOR)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_only_from_its_room_and_from_lower_ones(module: str) -> None:
-    room = room_of(module)
+def modules_in(room: str) -> list[str]:
+    """The modules of a room, which has at least one."""
+    found = [module for module in MODULES if room_of(module) == room]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("room", FLOOR)
+def test_modules_import_only_from_their_room_and_from_lower_ones(room: str) -> None:
     wrong = [
         f"{module}:{line} imports {name}"
+        for module in modules_in(room)
         for name, line in imports(module)
         if name.split(".")[0] in PACKAGES and room_of(name) != room and FLOOR[room_of(name)] >= FLOOR[room]
     ]
     assert not wrong
 
 
-LAYERED = [
-    (package, module)
-    for package in LAYERS
-    for module, path in MODULES.items()
-    if module.startswith(f"{package}.") and path.name != "__init__.py"
-]
-
-
-@pytest.mark.parametrize(("package", "module"), LAYERED)
-def test_a_module_has_a_layer_and_imports_only_lower_ones(package: str, module: str) -> None:
-    layer = layer_of(package, module)
-    assert layer >= 0, f"{module} has no place in the layers of {package}"
-    wrong = [
-        f"{module}:{line} imports {name}"
-        for name, line in imports(module)
-        if name.startswith(f"{package}.") and layer_of(package, name) >= layer and not is_plain(name, module)
+@pytest.mark.parametrize("package", LAYERS)
+def test_modules_have_a_layer_and_import_only_lower_ones(package: str) -> None:
+    modules = [
+        module for module, path in MODULES.items() if module.startswith(f"{package}.") and path.stem != "__init__"
     ]
+    wrong = [f"{module} has no layer" for module in modules if layer_of(package, module) < 0]
+    wrong += [
+        f"{module}:{line} imports {name}"
+        for module in modules
+        for name, line in imports(module)
+        if name.startswith(f"{package}.")
+        and layer_of(package, name) >= layer_of(package, module)
+        and not is_plain(name, module)
+    ]
+    assert modules
     assert not wrong
 
 
@@ -248,9 +253,9 @@ def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(ast.unparse(each).endswith("kernel") for each in function.decorator_list)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_nothing_is_too_long_to_read_in_one_go(module: str) -> None:
-    assert not list(too_long(module))
+@pytest.mark.parametrize("room", FLOOR)
+def test_nothing_is_too_long_to_read_in_one_go(room: str) -> None:
+    assert not [each for module in modules_in(room) for each in too_long(module)]
 
 
 def decorated(name: str, modules: Iterable[str] = MODULES) -> dict[str, ast.FunctionDef]:
@@ -294,10 +299,11 @@ def test_a_kernel_outside_the_core_calls_only_kernels_of_its_own_file() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_library_is_imported_only_where_it_is_wrapped(module: str) -> None:
+@pytest.mark.parametrize("room", FLOOR)
+def test_a_library_is_imported_only_where_it_is_wrapped(room: str) -> None:
     wrong = [
         f"{module}:{line} imports {name}"
+        for module in modules_in(room)
         for name, line in imports(module)
         if (places := ONLY_IN.get(name.split(".")[0])) is not None
         and not places & {module, module.split(".", maxsplit=1)[0]}
@@ -313,10 +319,9 @@ def test_every_library_that_is_imported_is_a_declared_dependency() -> None:
     assert {DISTRIBUTION_OF.get(name, name).lower() for name in libraries} <= declared
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_internals_of_libraries_are_used_only_where_the_table_says(module: str) -> None:
-    used = {name for name, _ in imports(module) if name.startswith(INTERNAL_PARTS)}
-    assert used == INTERNALS.get(module, set())
+def test_internals_of_libraries_are_used_only_where_the_table_says() -> None:
+    used = {module: {name for name, _ in imports(module) if name.startswith(INTERNAL_PARTS)} for module in MODULES}
+    assert {module: names for module, names in used.items() if names} == INTERNALS
 
 
 def test_libraries_whose_internals_are_used_have_an_upper_bound() -> None:
@@ -367,9 +372,9 @@ def is_public(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDe
     return not any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_everything_public_is_documented(module: str) -> None:
-    assert not list(undocumented(module))
+@pytest.mark.parametrize("room", FLOOR)
+def test_everything_public_is_documented(room: str) -> None:
+    assert not [each for module in modules_in(room) for each in undocumented(module)]
 
 
 SOURCE_FOLDERS = sorted({path.parent.relative_to(ROOT).as_posix() for path in MODULES.values()})
