@@ -21,6 +21,7 @@ def decide(state: State, event: ScheduleRequested) -> Decision:
     """Answer a request that `scheduler` has checked. Runs while the journal records.
 
     Kept of it are a new preemption in the Preempting phase, the end of the group's own one, and its membership.
+    A group that waits for its victims is joined, or gives up what it cannot have any more (rules 5.5, 5.6, 12.9).
     """
     pod = event.pod
     group = state.groups.get(pod.spec.group.name)
@@ -46,7 +47,7 @@ def decide(state: State, event: ScheduleRequested) -> Decision:
 def decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | None = None) -> Decision:
     """A pod of a group that has its cells: it takes the first free slot of its size (rules 5.3, 5.4).
 
-    With an offer, the first one on a node that will do.
+    With an offer, the first one on a node that will do (rule 12.10).
     """
     slots = member_slots(group.members, pod.spec.leaf_cell_count)
     slot = first_free_slot(group, slots)

@@ -26,7 +26,7 @@ def is_elastic(t: TopologyArrays, s: Cells, leaf: int) -> bool:
 
 @kernel
 def free_leaves(t: TopologyArrays, s: Cells, cell: int, priority: int, only_elastic: bool) -> int:
-    """Leaves below a cell that a pod of this priority may take: leaves whose own priority is lower.
+    """Leaves below a cell that a pod of this priority may take: leaves whose own priority is lower (rule 6.7).
 
     only_elastic : of used leaves, take only leaves of elastic groups
 

@@ -87,7 +87,7 @@ def fit_in_view(state: State, request: Request, view: int) -> Placement | Wait:
 
 
 def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
-    """As the reference does it (rules 6.6 to 6.9)."""
+    """As the reference does it (rules 6.6 to 6.9), or why not (rule 5.10)."""
     arrays, cells = state.arrays, state.cells
     leaves = np.empty(min(request.wanted, state.topology.view_leaf_counts[view]), np.int32)
     outcome, blocker = place_group(
@@ -106,7 +106,10 @@ def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
 
 
 def map_placement(state: State, request: Request, virtual: IntArray, within: int = NO_CELL) -> Placement | Wait:
-    """Put physical cells behind a placement in the VC, with lazy preemption where allowed (rules 7, 7.9)."""
+    """Put physical cells behind a placement in the VC, with lazy preemption where allowed (rules 7, 7.9).
+
+    A group for which nothing is found waits, also where a strained chain has too few cells for it (rules 4.5, 5.10).
+    """
     pod = request.pod
     before = mark(state)
     lazy = lazy_groups_below(state, virtual)

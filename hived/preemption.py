@@ -60,8 +60,9 @@ def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual:
 
 
 def cancel_preemption(state: State, group: Group) -> None:
-    """Give a preempting group's cells back to their victims, or free them, and drop the group (rule 8.9). Can be
-    undone.
+    """Give a preempting group's cells back to their victims, or free them, and drop the group (rules 8.6, 8.9).
+
+    Can be undone.
     """
     cells, arrays = state.cells, state.arrays
     count = len(group.physical)

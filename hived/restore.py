@@ -173,7 +173,7 @@ def _is_consistent(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> 
 
 @kernel
 def _release_doomed(t: TopologyArrays, s: Cells, preassigned: int, vc: int, own_slot: int) -> bool:
-    """Release idle doomed cells that stand in the way of a physical cell, and one of the VC's own if it has no room."""
+    """Release idle doomed cells that overlap a physical cell, and one of the VC's own if it has no room (rule 11.6)."""
     released = False
     levels = len(t.child_count)
     chain = t.chain_of_level[t.chain_level[preassigned]]

@@ -277,6 +277,7 @@ def _change_health(state: State, event: NodeHealthChanged | LeavesLost) -> Appli
 
 
 def _delete(state: State, pod: PodRequest) -> Applied:
+    """A pod is gone: its slots are free, or a preemption that nobody asks for any more ends (rules 2.13, 8.6)."""
     group = state.groups.get(pod.spec.group.name)
     if group is None:
         return Applied()

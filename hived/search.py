@@ -79,7 +79,10 @@ def _request(pod: PodRequest, suggested: BoolArray | None) -> Request:
 
 
 def _first_fit(state: State, request: Request, refused: dict[int, Wait]) -> Placement | Wait:
-    """The first view that has room, as the reference tries them; `refused` is told why each one before has none."""
+    """The first view that has room, as the reference tries them (rules 5.9, 5.11).
+
+    `refused` is told why each one before has none.
+    """
     reason = ""
     for views in views_to_try(state, request.pod.spec):
         last = ""

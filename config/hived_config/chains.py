@@ -43,7 +43,7 @@ CELL_TYPES = MapOf(
 
 @dataclass(frozen=True)
 class Chain:
-    """A cell chain by depth: depth 0 is the top cell, the last depth the leaf cell.
+    """A cell chain by depth: depth 0 is the top cell, the last depth the leaf cell (rule 1.2).
 
     `types[d]` is the cell type at depth d and `fan_out[d]` its number of children, 0 for the leaf;
     `node_depth` is the depth of the node level.

@@ -168,6 +168,7 @@ class VirtualClusters:
         return closest(name, chains)
 
     def _read_pin(self, vc: str, node: yaml.Node) -> str:
+        """The id of a pinned cell, which nobody else may name (rule 1.9)."""
         reader = self._reader
         given = PINNED_CELL.given(reader, node)
         pin_id: str = given.value("pinnedCellId")
