@@ -143,7 +143,7 @@ DISTRIBUTION_OF = {"yaml": "PyYAML", "prometheus_client": "prometheus-client"}
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the three packages by its dotted name."""
+    """Every module of all packages by its dotted name."""
     found = {}
     for package, folder in PACKAGES.items():
         for path in sorted(folder.rglob("*.py")):
