@@ -9,6 +9,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.scheduler import Asked
@@ -99,8 +101,9 @@ class WhatIf:
         return [self._outcomes[record.uid] for record in records]
 
     def _read(self, number: int, pod: Pod, reading: Reading) -> PodRecord:
-        meta = pod.metadata
-        record = self._pods.add(f"what-if-{number}", meta.name or f"pod-{number}", meta.namespace or "default")
+        meta = msgspec.structs.replace(pod.metadata, namespace=pod.metadata.namespace or "default")
+        pod = msgspec.structs.replace(pod, metadata=meta)
+        record = self._pods.add(f"what-if-{number}", meta.name or f"pod-{number}", meta.namespace)
         record.seen = Seen(created=f"{number:06d}")
         self._pods.hold(record, is_held=pod.is_held)
         try:

@@ -64,6 +64,16 @@ def test_a_gang_that_lacks_pods_is_told_so() -> None:
     assert found == [("wait", "", "rejected by podgroup ns/train: 1 of 2 pods created (missing w-1)")]
 
 
+def test_a_pod_without_a_namespace_is_asked_about_in_the_default_one() -> None:
+    gang = koordinator("train", 2) | {"hivedscheduler.microsoft.com/virtual-cluster": "a"}
+    pods = [manifest("w-0", 4, gang), manifest("w-1", 4, gang)]
+    for pod in pods:
+        del pod["metadata"]["namespace"]
+    found = outcomes(SmallGangCluster(), *pods[:1])
+    assert found == [("wait", "", "rejected by podgroup default/train: 1 of 2 pods created (missing w-1)")]
+    assert {one[0] for one in outcomes(SmallGangCluster(), *pods)} == {"bind"}
+
+
 def test_what_is_placed_before_is_not_placed_again() -> None:
     found = outcomes(SmallGangCluster(), *(manifest(f"p-{number}", 4) for number in range(3)))
     assert [one[0] for one in found] == ["bind", "bind", "wait"]
