@@ -225,10 +225,14 @@ class ClusterCache:
             if is_open or record.is_of_dialect:
                 self._members.read(record, pod)
         elif record.is_of_dialect and not record.state.has_node:
-            self._members.leave(record)
-            self.bound.release(record)
-            if record.state is PodState.CLEARED:
-                self.pods.move(record, PodState.WAITING)
+            self.take_own_words(record)
+
+    def take_own_words(self, record: PodRecord) -> None:
+        """A pod without a node asks in our own words from now on, and is in no gang."""
+        self._members.leave(record)
+        self.bound.release(record)
+        if record.state is PodState.CLEARED:
+            self.pods.move(record, PodState.WAITING)
 
     def _moved(self, record: PodRecord) -> None:
         if record.state.has_node:

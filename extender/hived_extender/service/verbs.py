@@ -300,6 +300,8 @@ class Verbs:
     def _next_step(self, record: PodRecord, reading: Reading, phase: Phase) -> Alone | Round | Wait:
         """How a pod that waits is to be tried. Raises UserError if it is refused."""
         if reading.is_own or not record.is_of_dialect:
+            if record.is_of_dialect:  # kube-scheduler knows of the change before our watch does
+                self._cache.take_own_words(record)
             record.reading = reading  # what is decided is decided of this text
             return Alone(self._cache.bound.own_request(record, reading))
         if record.offer.is_doubted and phase is Phase.FILTERING:

@@ -119,6 +119,19 @@ def test_a_pod_that_is_given_our_own_annotation_leaves_its_gang() -> None:
     assert list(cluster.settle()) == ["w-0"]
 
 
+def test_a_pod_leaves_its_gang_when_kube_scheduler_knows_first_of_our_own_annotation() -> None:
+    cluster = SmallGangCluster()
+    first, other = (cluster.pod(name, 4, koordinator("train", 1)) for name in ("w-0", "w-1"))
+    node = cluster.filter(first)["NodeNames"][0]
+    other["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text(leaf_cells=2, group="pair", pods=2)
+    cluster.filter(other)
+    cluster.bind(first, node)
+    record = cluster.service.machine.cache.pods.get("uid-w-1")
+    assert record is not None
+    assert (record.gang, record.place.node != "") == (None, True)
+    assert cluster.placed() == {"w-0": node}
+
+
 def test_which_nodes_were_offered_is_remembered_until_a_pod_is_bound() -> None:
     cluster = SmallGangCluster()
     pods = [cluster.pod(f"w-{number}", 4, koordinator("train", 2), nodeSelector={"disk": "ssd"}) for number in range(2)]
