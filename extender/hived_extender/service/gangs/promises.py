@@ -45,7 +45,9 @@ class Promises:
             peer = self._pods.get(one.uid)
             if not self._pods.has_ended(one.uid) and (peer is None or peer.state is not PodState.BOUND):
                 self._places[one.uid] = _Promised(one, record.uid, gang)
-                if peer is not None and peer.state.is_placed and promise(peer.uid, peer.place.info) == one:
+                if peer is None or not (peer.is_of_dialect and peer.state.is_placed):
+                    continue  # one that has left the gang may have got a place in a larger group since
+                if promise(peer.uid, peer.place.info) == one:
                     peer.place = replace(peer.place, promised_by=record.uid)
 
     def drop(self, uid: str) -> None:

@@ -8,7 +8,10 @@ from uuid import uuid4
 import pytest
 
 from hived.errors import UserError
+from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.gang_annotations import POD_GANG, Promise, gang_annotations, peers_of
+from tests.extender.service.machine_table import Table
+from tests.extender.service.small_cluster import spec_text
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 ROLES = json.dumps(["ns/ps", "ns/worker"])
@@ -105,3 +108,17 @@ def test_a_pod_may_not_speak_for_pods_of_other_gangs() -> None:
     cluster.drop("w-1")
     cluster.pod("x", 4, {**koordinator("x", 1), POD_GANG: notes[POD_GANG]}, nodeName="n3")
     assert cells(cluster.restarted()) == {}
+
+
+def test_a_pod_that_has_left_its_gang_for_a_larger_group_keeps_its_place_when_a_mate_is_bound() -> None:
+    table = Table()
+    table.do("gang p q minimum=2; filter p n0 n1; filter q n0 n1")
+    places = {record.name: record.place.node for record in table.machine.cache.pods}
+    table.bind("p", places["p"])
+    table.pods["q"]["metadata"]["annotations"][SCHEDULING_SPEC] = spec_text(leaf_cells=2, group="pair", pods=2)
+    table.do("see q; filter q n2 n3")
+    table.answer(f"bind p to {places['p']}")
+    table.see("p", nodeName=places["p"])
+    record = table.machine.cache.pods.get("uid-q")
+    assert record is not None
+    assert record.place.node in ("n2", "n3")
