@@ -199,8 +199,10 @@ class Acceptance:
         log.info("place taken back", extra={"fields": fields})
         self._metrics.refused_places.inc()
         self._trials[record.uid].refusal_count += 1
-        self._undo(core, list(dict.fromkeys((record, *others))))
-        if start is not None and not has_joined:
+        undone = list(dict.fromkeys((record, *others)))
+        over = dict.fromkeys(start for one in undone if (start := self.starts.of(one.uid)) is not None)
+        self._undo(core, undone)
+        for start in over:  # also one of mates that came after the pod
             self.starts.end(start)
 
     def _undo(self, core: Core, records: Sequence[PodRecord]) -> None:

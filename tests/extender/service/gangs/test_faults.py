@@ -12,8 +12,11 @@ from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.dialects import podgroup
 from hived_extender.pods.dialects.description import GangKey, ObjectRef
 from hived_extender.service import acceptance
-from hived_extender.service.gangs import table
-from tests.extender.service.small_cluster import spec_text
+from hived_extender.service.gangs import table as gang_table
+from hived_extender.service.pods import PodState
+from hived_extender.service.starts import START_S
+from tests.extender.service.machine_table import Table
+from tests.extender.service.small_cluster import NODES, spec_text
 from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 
@@ -132,6 +135,23 @@ def test_a_pod_leaves_its_gang_when_kube_scheduler_knows_first_of_our_own_annota
     assert cluster.placed() == {"w-0": node}
 
 
+def test_mates_that_are_taken_back_with_an_older_pod_have_the_whole_time_when_they_start_again() -> None:
+    table = Table()
+    for name in ("r", "p", "q"):
+        table.gang(name, minimum=3, gpus=2, match_policy="waiting-and-running")
+    table.do("filter p; filter q; filter r; gone p; gone q")
+    for name in ("s", "u"):
+        table.gang(name, minimum=3, gpus=2, match_policy="waiting-and-running")
+    table.do("filter s; wait 25")
+    record = table.machine.cache.pods.get("uid-r")
+    assert record is not None
+    table.filter("r", *(name for name in NODES if name != record.place.node))
+    table.wait(10)
+    assert [one.state for one in table.machine.cache.pods] == [PodState.BINDING] * 3
+    table.wait(START_S)
+    assert [one.state for one in table.machine.cache.pods] == [PodState.WAITING] * 3
+
+
 def test_which_nodes_were_offered_is_remembered_until_a_pod_is_bound() -> None:
     cluster = SmallGangCluster()
     pods = [cluster.pod(f"w-{number}", 4, koordinator("train", 2), nodeSelector={"disk": "ssd"}) for number in range(2)]
@@ -231,6 +251,6 @@ def test_pods_that_come_do_not_have_their_gang_planned_because_another_gang_pree
     cluster.ask("high-0")
     assert cluster.groups()["podgroup/ns/high"]["state"] == "Preempting"
     cluster.service.close()  # nobody tries pods behind our back
-    with patch.object(table, "make_plan", wraps=table.make_plan) as planned:
+    with patch.object(gang_table, "make_plan", wraps=gang_table.make_plan) as planned:
         cluster.pod("p-0", 4, koordinator("train", 3))
     assert planned.call_count == 0
