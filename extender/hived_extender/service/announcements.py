@@ -137,7 +137,7 @@ class Announcements:
 
     def time_came(self, _: str, uid: str) -> None:
         """Something may be due of a pod, or the API server may be back."""
-        if uid:
+        if uid and uid not in self._under_way:  # else it is planned when it has been written
             self._ready[uid] = None
         self._go_on()
 

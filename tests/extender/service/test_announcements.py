@@ -239,6 +239,23 @@ def test_few_pods_are_written_about_at_once(telling: Telling) -> None:
     assert len(telling.take()) == AT_ONCE
 
 
+def test_a_pod_that_is_being_written_about_has_its_turn_afterwards() -> None:
+    telling = Telling(replace(QUICK, hold_s=1.5))
+    telling.announcements.say(POD, Reason.WAITING, "no room")
+    telling.announcements.say(POD, Reason.INVALID_SPEC, "not a number")
+    (slow,) = telling.take()
+    telling.announcements.say(POD, Reason.WAITING, "no room")
+    telling.pass_time(10)
+    assert telling.told == []
+    telling.answer(slow)
+    telling.settle()
+    assert [effect.condition and effect.condition.reason for effect in telling.told] == ["InvalidSpec", "Waiting"]
+    others = [PodName(str(number), "default", "other") for number in range(2 * AT_ONCE)]
+    for other in others:
+        telling.announcements.say(other, Reason.INVALID_SPEC, "not a number")
+    assert len(telling.take()) == AT_ONCE
+
+
 def test_of_thousands_of_pods_each_is_told_of_once(telling: Telling) -> None:
     for number in range(2000):
         telling.announcements.scheduled(Ref(f"u-{number}", "default", "p"), "n1", (number,))
