@@ -129,7 +129,7 @@ class Announcements:
         # A write under way comes back to notices that nobody looks at any more.
         written, self._under_way = self._under_way, {}
         self._orphan_count += len(written)
-        for notices in former.values():
+        for notices in (one for one in former.values() if not one.is_gone):
             if notices.stored is not None:
                 self._notices_of(notices).observe(notices.stored)
             if notices.uid in written:

@@ -321,3 +321,13 @@ def test_a_write_of_an_earlier_term_leaves_room_for_others_when_it_is_answered(t
     assert telling.take() == []
     telling.answer(written[0])
     assert [effect.pod for effect in telling.take()] == [POD]
+
+
+def test_who_resigns_forgets_a_pod_that_was_gone_while_it_was_written_about(telling: Telling) -> None:
+    telling.announcements.say(POD, Reason.INVALID_SPEC, "not a number")
+    (slow,) = telling.take()
+    telling.announcements.forget(POD.uid)
+    telling.announcements.resign()
+    telling.answer(slow)
+    telling.pass_time(60)
+    assert not telling.announcements._notices
