@@ -155,9 +155,10 @@ class ClusterView:
         return self.pods.pop(uid, None)
 
     def assume(self, pod: SeenPod, node: str) -> None:
-        """The pod is being bound: it counts there from now on."""
-        self._assumed.add(pod.uid)
-        self._residents.put(pod.uid, node, pod.ruled)
+        """The pod is being bound: it counts there from now on. A pod that is gone by now counts nowhere."""
+        if pod.uid in self.pods:
+            self._assumed.add(pod.uid)
+            self._residents.put(pod.uid, node, pod.ruled)
 
     def take_back(self, uid: str) -> None:
         """The binding of a pod has failed; one that was seen with its node stays there."""

@@ -85,6 +85,15 @@ def test_a_binding_that_failed_late_takes_nothing_back_from_a_pod_that_has_its_n
     assert reasons(cluster, seen("p", **cpu("1")))["a"] == "Insufficient cpu"
 
 
+def test_a_pod_that_is_gone_before_it_is_bound_counts_nowhere(cluster: ClusterView) -> None:
+    pod = seen("p", **cpu("2"))
+    cluster.put_pod(pod)
+    cluster.remove_pod("p")
+    cluster.assume(pod, "a")
+    assert "a" not in reasons(cluster, seen("q", **cpu("2")))
+    assert cluster.preemption_candidates(seen("r", priority=1), ["a"]) == {}
+
+
 def test_pods_whose_rules_look_at_others_are_known_until_they_have_a_node(cluster: ClusterView) -> None:
     terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]
     affinity = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
