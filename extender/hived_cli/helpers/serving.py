@@ -98,7 +98,7 @@ class ServeOptions:
         return self.config or config_path(os.environ)
 
     def security(self) -> Security:
-        """The certificates, and the rules of who may call."""
+        """The certificates, and the rules for callers."""
         tls = None
         if self.tls_cert_file and self.tls_private_key_file:
             tls = ServerTls(self.tls_cert_file, self.tls_private_key_file, self.client_ca_file)

@@ -64,7 +64,7 @@ class Endpoint:
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
-        # Kept apart: renewing a token resets the configuration to what the kubeconfig says.
+        # The host is kept apart: renewing a token resets the configuration to the kubeconfig.
         self.host = str(configuration.host)
         self.pool: urllib3.PoolManager = kubernetes.client.ApiClient(configuration).rest_client.pool_manager
         self._known_token = "", -math.inf  # and until when it is good

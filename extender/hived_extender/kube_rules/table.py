@@ -164,7 +164,7 @@ class NodeRules:
         return self._domains[key]
 
     def spread_domains(self, demands: Demands, constraint: SpreadConstraint) -> tuple[npt.NDArray[np.int32], int]:
-        """(domain of each row, how many there are): the ones between which a constraint of such a pod is kept.
+        """(domain of each row, count of domains), for one spread constraint of a pod.
 
         -1 for nodes that do not count: they lack a label of one of the pod's constraints, or its policies leave them
         out. Shape (row_count,): nodes that are not configured count like others.

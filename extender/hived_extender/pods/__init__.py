@@ -1,1 +1,1 @@
-"""Reading pods: from their JSON and annotations to what they ask for, and whether they may have it."""
+"""Reading pods: JSON and annotations become requests, and admission judges them."""

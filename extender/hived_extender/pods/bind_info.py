@@ -121,7 +121,7 @@ def _parted(text: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=GROUP_CACHE_SIZE)
 def _decode_yaml_group(block: str) -> tuple[tuple[PodPlacement, ...], ...]:
-    """Raises UserError also for what makes sense only together with the rest."""
+    """Raises UserError also for fields that contradict each other."""
     if not _PLAIN_LINES.fullmatch(block):
         raise UserError("not plain")
     tree = read_yaml(block, PLAIN)

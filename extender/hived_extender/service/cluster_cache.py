@@ -243,7 +243,7 @@ class ClusterCache:
             self.gangs.changed(record.gang)
 
     def _gang_changed(self, key: GangKey, may_help: bool) -> None:
-        """Pods of the gang came, went or changed: others may start for it, or have to let go of what they reserve."""
+        """Pods of the gang came, went or changed: other gangs may start, or have to give up reservations."""
         self.gangs.changed(key)
         if self.core is not None:
             self.reconcile(self.core, key)

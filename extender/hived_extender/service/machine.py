@@ -112,15 +112,20 @@ class Machine:
             self._retries,
         )
         self._statuses = statuses.Statuses(outbox, cache.gangs)
-        self._handlers: dict[type[Any], Callable[[Any], Any]] = {
-            stimuli.NodesListed: lambda one: cache.sync_nodes(one.names),
-            stimuli.NodeSeen: lambda one: cache.node_seen(one.node, is_gone=one.is_gone),
+        self._handlers = self._by_stimulus()
+        self._timers = self._by_timer()
+
+    def _by_stimulus(self) -> dict[type[Any], Callable[[Any], Any]]:
+        """The part that handles each kind of stimulus."""
+        return {
+            stimuli.NodesListed: lambda one: self.cache.sync_nodes(one.names),
+            stimuli.NodeSeen: lambda one: self.cache.node_seen(one.node, is_gone=one.is_gone),
             stimuli.PodSeen: self._pod_seen,
             stimuli.PodGone: self._pod_gone,
             stimuli.ObjectSeen: self._object_seen,
             stimuli.NamespaceChanged: self._namespace_changed,
-            stimuli.DevicesListed: lambda one: cache.devices.sync_objects(one.kind, one.objects),
-            stimuli.DeviceSeen: lambda one: cache.devices.object_seen(one.object, is_gone=one.is_gone),
+            stimuli.DevicesListed: lambda one: self.cache.devices.sync_objects(one.kind, one.objects),
+            stimuli.DeviceSeen: lambda one: self.cache.devices.object_seen(one.object, is_gone=one.is_gone),
             stimuli.FilterAsked: self.verbs.filter_nodes,
             stimuli.PreemptAsked: self.verbs.preempt_victims,
             stimuli.BindAsked: self.verbs.bind_pod,
@@ -128,7 +133,7 @@ class Machine:
             stimuli.Wrote: self._wrote,
             stimuli.TimeCame: self._time_came,
             stimuli.TryWaiting: lambda one: self._waiting.try_some(),
-            stimuli.Closing: lambda one: cache.bound.kept.flush(),
+            stimuli.Closing: lambda one: self.cache.bound.kept.flush(),
             stimuli.Elected: self._elected,
             stimuli.Deposed: self._deposed,
             stimuli.Configured: self._configured,
@@ -136,7 +141,9 @@ class Machine:
             stimuli.Reconfigured: self._reconfigured,
         }
 
-        self._timers: dict[str, Callable[[str, Any], None]] = {
+    def _by_timer(self) -> dict[str, Callable[[str, Any], None]]:
+        """The part that each kind of timer wakes."""
+        return {
             **dict.fromkeys(acceptance.TIMERS, self._acceptance.time_came),
             **dict.fromkeys(emptied.TIMERS, self._acceptance.emptied.time_came),
             **dict.fromkeys(gang_notices.TIMERS, self._gang_notices.time_came),
@@ -144,8 +151,8 @@ class Machine:
             retries.TIMER: self._retries.time_came,
             announcements.TIMER: self.announcements.time_came,
             preemptions.TIMER: self._preemptions.time_came,
-            rewrites.TIMER: cache.bound.rewrites.time_came,
-            rewrites.KEEP_TIMER: cache.bound.kept.time_came,
+            rewrites.TIMER: self.cache.bound.rewrites.time_came,
+            rewrites.KEEP_TIMER: self.cache.bound.kept.time_came,
         }
 
     @property

@@ -20,7 +20,7 @@ WAITS_S = (0.2, 1.0, 5.0)
 """After each attempt but the last one."""
 
 PAUSE_S = 0.5
-"""Between two writes of what is kept: an owner may change a pod again and again."""
+"""The time between two writes of changed bindings: an owner may change a pod again and again."""
 
 RETRY_S = 2.0
 

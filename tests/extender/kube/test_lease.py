@@ -198,6 +198,7 @@ def test_a_polite_stop_after_a_lost_answer_hands_over_before_the_lease_runs_out(
     expect_soon(lambda: not first.line.lost_answers)
     first.elector.stop()
     expect_soon(lambda: second.leads)
+    assert not first.leads
 
 
 def test_a_killed_leader_is_followed_when_its_lease_runs_out(

@@ -263,6 +263,7 @@ def test_until_the_lease_has_been_read_a_replica_waits_to_be_elected(
     monkeypatch.setattr("hived_extender.kube.lease.Elector._stand", lambda elector: None)
     second = replicas.start()
     wait_until(lambda: second.service.standing == "waiting to be elected")
+    assert not second.service.is_ready
 
 
 def test_a_take_over_is_given_up_when_the_lease_is_lost_on_the_way(replicas: Replicas) -> None:
