@@ -1,25 +1,38 @@
-"""Compile every kernel ahead of time, the core's and our own: `python -m hived_extender.warm`.
+"""Having kernels ready, the core's and our own; `python -m hived_extender.warm` compiles them ahead of time.
 
-An image build and an impatient user run this module instead of waiting at the first pod. Whatever serves calls
-`compile_kernels` first: kube-scheduler does not wait for a compiler.
+Linked kernels are ready at once. Where there is no library of these sources, numba compiles them, once.
 """
 
+import sys
+import time
 from collections.abc import Callable
 
-import msgspec
-
-from hived import warm
+from hived.jit import EXCHANGEABLE, kernels_in_use
+from hived.scheduler import handle
 from hived_extender.pods.node_names import NodeNames
 
+MODULES_WITH_KERNELS = (handle, NodeNames)
+"""Something of each module above all others that have kernels: once these are imported, all kernels are known."""
 
-def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -> int:
-    """Compile what is not compiled yet; returns the number of entry kernels. RuntimeError if one was missed.
 
-    `tell` is called now and then with how many of them are ready, and how many there are.
+def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -> None:
+    """Compile what is not compiled yet and use it from now on, unless kernels are linked or shall stay plain.
+
+    `tell` is called with how many of the kernels are ready, and how many there are. Cost a minute of CPU, once.
     """
-    NodeNames({"node": 0}).mask(msgspec.Raw(b'["node"]'))
-    return warm.compile_kernels(lambda: tell(*warm.ready_count())) + warm.count_compiled("hived_extender")
+    if EXCHANGEABLE:
+        from hived.compiling import compiled  # noqa: PLC0415  # numba, which nothing else needs
+
+        compiled.compile_kernels(tell)
+        compiled.use_compiled()
+
+
+def main() -> None:
+    """Compile, and say how long it took; stdout has a line with the number of kernels that are ready after each."""
+    started = time.monotonic()
+    compile_kernels(lambda ready, total: print(ready, total, flush=True))
+    print(f"{kernels_in_use()} kernels are ready after {time.monotonic() - started:.1f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    warm.main(compile_kernels)
+    main()
