@@ -39,7 +39,8 @@ def element_type(annotation: Any) -> np.dtype[Any]:
     if get_origin(bare) is not np.ndarray:
         raise TypeError(f"{annotation} is no array of a certain type")
     (_, dtype) = get_args(bare)
-    return np.dtype(get_args(dtype)[0])
+    element: type = get_args(dtype)[0]
+    return np.dtype(element)
 
 
 def _parameter(name: str, annotation: Any) -> Parameter:

@@ -1,4 +1,4 @@
-"""Linking the kernels into a library: `python -m hived_extender.build`, which `make kernels` and a build of a wheel run.
+"""Linking kernels into a library: `python -m hived_extender.build`, which `make kernels` and a build of a wheel run.
 
 It needs a C compiler, and the headers of Python and numpy.
 """
@@ -16,9 +16,13 @@ _VARIANTS = sorted({target.name for targets in TARGETS.values() for target in ta
 
 
 @click.command()
-@click.option("--folder", type=click.Path(path_type=Path), default=HERE, help="Where to; beside the sources by default.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), default=HERE, help="Where to; beside the sources by default."
+)
 @click.option("--architecture", type=click.Choice(list(TARGETS)), help="Another one than this machine's.")
-@click.option("--variant", "variants", type=click.Choice(_VARIANTS), multiple=True, help="Only this one; may be repeated.")
+@click.option(
+    "--variant", "variants", type=click.Choice(_VARIANTS), multiple=True, help="Only this one; may be repeated."
+)
 @click.option("--compiler", default="", help="The C compiler with its options; by default what CC says, or cc.")
 def main(folder: Path, architecture: str | None, variants: tuple[str, ...], compiler: str) -> None:
     """Build the library of linked kernels."""

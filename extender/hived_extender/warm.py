@@ -1,11 +1,13 @@
-"""Having kernels ready, the core's and our own; `python -m hived_extender.warm` compiles them ahead of time.
+"""Having quick kernels, the core's and our own; `python -m hived_extender.warm` compiles them ahead of time.
 
-Linked kernels are ready at once. Where there is no library of these sources, numba compiles them, once.
+Linked kernels are there at once. Where there is no library of these sources, numba compiles them, once, and keeps them
+on disk. Nothing happens where kernels shall stay plain.
 """
 
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from hived.jit import EXCHANGEABLE, kernels_in_use
 from hived.scheduler import handle
@@ -16,22 +18,42 @@ MODULES_WITH_KERNELS = (handle, NodeNames)
 
 
 def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -> None:
-    """Compile what is not compiled yet and use it from now on, unless kernels are linked or shall stay plain.
+    """Compile or load the kernels, and use them from now on.
 
-    `tell` is called with how many of the kernels are ready, and how many there are. Cost a minute of CPU, once.
+    `tell` is called with how many of them are ready, and how many there are. Cost a minute of CPU, once.
     """
-    if EXCHANGEABLE:
-        from hived.compiling import compiled  # noqa: PLC0415  # numba, which nothing else needs
+    if kernels_in_use() == "plain" and EXCHANGEABLE:
+        from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
 
         compiled.compile_kernels(tell)
         compiled.use_compiled()
+
+
+def load_kernels(
+    tell: Callable[[int, int], None] = lambda ready, total: None,
+    within: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> bool:
+    """As `compile_kernels`, but compile nothing: False, and kernels stay plain, if one is not on disk.
+
+    The change itself takes place `within` a context. Cost half a second of CPU.
+    """
+    if kernels_in_use() == "plain" and EXCHANGEABLE:
+        from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
+
+        if not compiled.load_kernels(tell):
+            return False
+        with within():
+            compiled.use_compiled()
+    return True
 
 
 def main() -> None:
     """Compile, and say how long it took; stdout has a line with the number of kernels that are ready after each."""
     started = time.monotonic()
     compile_kernels(lambda ready, total: print(ready, total, flush=True))
-    print(f"{kernels_in_use()} kernels are ready after {time.monotonic() - started:.1f} s", file=sys.stderr)
+    count = len(EXCHANGEABLE)
+    print(f"{count} kernels were to be compiled; {kernels_in_use()} ones are ready after", end=" ", file=sys.stderr)
+    print(f"{time.monotonic() - started:.1f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

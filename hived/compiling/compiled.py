@@ -24,9 +24,9 @@ def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None
     return _get_ready(_compile, tell)
 
 
-def load_kernels() -> bool:
-    """Load them from disk; False if one is not there, or damaged."""
-    return _get_ready(_load, lambda ready, total: None) == len(EXCHANGEABLE)
+def load_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -> bool:
+    """As `compile_kernels`, from disk; False if one is not there, or damaged."""
+    return _get_ready(_load, tell) == len(EXCHANGEABLE)
 
 
 def use_compiled() -> None:

@@ -19,7 +19,7 @@ from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
 from numba.core.registry import cpu_target
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 from numba.core.runtime.nrtdynmod import create_nrt_module
 
 from hived.compiling.dispatchers import Twins, compile_alone, types_of
@@ -236,6 +236,5 @@ def _result(kind: Any) -> tuple[str, int]:
         return "bool", 1
     if kind == types.int64:
         return "int", 1
-    assert isinstance(kind, types.BaseTuple), kind
     assert all(each == types.int64 for each in kind), kind
     return "tuple", len(kind)
