@@ -225,10 +225,13 @@ def hand_over(t: TopologyArrays, s: Cells, physical: IntArray, group: int, elast
 
 
 @entry_kernel
-def downgrade_group(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, vc: int) -> None:
-    """Lazily preempt a group: its Used leaves leave the VC and stay in opportunistic use (rules 8.7, 8.8)."""
+def downgrade_groups(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, vcs: IntArray) -> None:
+    """Lazily preempt groups: their Used leaves leave the VC and stay in opportunistic use (rules 8.7, 8.8).
+
+    vcs : the VC of the group that uses each leaf
+    """
     for i in range(len(physical)):
         leaf = physical[i]
         if leaf != NO_CELL and virtual[i] != NO_CELL and s.state[leaf] == _USED:
             release_leaf(t, s, leaf)
-            allocate_leaf(t, s, leaf, NO_CELL, OPPORTUNISTIC_PRIORITY, vc)
+            allocate_leaf(t, s, leaf, NO_CELL, OPPORTUNISTIC_PRIORITY, vcs[i])

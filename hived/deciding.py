@@ -10,11 +10,12 @@ from hived.groups import bind_info_for, bind_info_of_slot, describe_placement, f
 from hived.journal import mark, undo_changes
 from hived.offers import are_offered, may_keep, slot_nodes
 from hived.placement import Placement
-from hived.preemption import cancel_preemption, find_victims, start_preemption
+from hived.preemption import cancel_preemption, start_preemption
 from hived.search import search, search_offered
 from hived.specs import PodRequest
 from hived.state import CellState, Group, GroupState, State
 from hived.topology import NO_CELL
+from hived.victims import find_victims, has_victims, victims_of
 
 
 def decide(state: State, event: ScheduleRequested) -> Decision:
@@ -30,12 +31,12 @@ def decide(state: State, event: ScheduleRequested) -> Decision:
     check_agreement(pod, group)
     if group.state is not GroupState.PREEMPTING:
         return decide_member(state, pod, group, event.offer)
-    is_asked = event.phase is Phase.PREEMPTING or (event.offer is not None and not find_victims(state, group.physical))
+    is_asked = event.phase is Phase.PREEMPTING or (event.offer is not None and not has_victims(state, group.physical))
     if is_asked and not _may_stay(state, event, group):
         cancel_preemption(state, group)
         decision = _decide_new(state, event)
         return replace(decision, cancelled=(group.name, *decision.cancelled))
-    victims = find_victims(state, group.physical)
+    victims = victims_of(state, group)
     group.preempting_pods[pod.uid] = pod
     if victims:
         return Preempt(victims)
@@ -91,15 +92,16 @@ def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait
     if isinstance(found, Wait):
         undo_changes(state, before)
         return found
-    victims = find_victims(state, found.physical)
-    if not victims:
+    if not has_victims(state, found.physical):
         decision = _bind_new(state, pod, found)
         undo_changes(state, before)
         return decision
     if event.phase is Phase.FILTERING:
+        victims = find_victims(state, found.physical)
         undo_changes(state, before)
         return Preempt(victims)
     cancelled = start_preemption(state, pod, found.physical, found.virtual)
+    victims = victims_of(state, state.groups[pod.spec.group.name])
     return Preempt(victims, cancelled, found.lazily_preempted)
 
 

@@ -8,7 +8,7 @@
 A group that is lazily preempted keeps its state and its cells, but leaves its VC: `virtual` becomes None.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -57,6 +57,7 @@ def _enter(state: State, group: Group) -> None:
 def _leave(state: State, group: Group) -> None:
     del state.groups[group.name]
     del state.group_by_number[group.number]
+    state.victims.pop(group.number, None)
     state.lazy_group_count -= group.spec.lazy_preemption
     state.elastic_group_count -= group.spec.elastic
 
@@ -67,10 +68,17 @@ def _take_back(state: State, group: Group) -> None:
     state.group_total = group.number
 
 
-def change_state(state: State, group: Group, group_state: GroupState) -> None:
-    """Set a group's state. Can be undone."""
-    remember(state, partial(setattr, group, "state", group.state))
-    group.state = group_state
+def change_states(state: State, groups: Sequence[Group], group_state: GroupState) -> None:
+    """Set the state of some groups. Can be undone."""
+    before = [group.state for group in groups]
+
+    def restore() -> None:
+        for group, earlier in zip(groups, before, strict=True):
+            group.state = earlier
+
+    remember(state, restore)
+    for group in groups:
+        group.state = group_state
 
 
 def remember_members(state: State, group: Group) -> None:
@@ -80,6 +88,7 @@ def remember_members(state: State, group: Group) -> None:
 
     def restore() -> None:
         group.state, group.holders, group.slots_of = before
+        group.first_free = 0
         group.preempting_pods = preempting_pods
 
     remember(state, restore)
@@ -116,22 +125,33 @@ def leaf_range(members: tuple[MemberSpec, ...], slot: int) -> slice:
 
 
 def first_free_slot(group: Group, slots: range) -> int | None:
-    """The first of the slots that no pod holds."""
+    """The first of the slots that no pod holds. Cost O(1) for pods of the first size that come one after the other."""
+    start = max(slots.start, group.first_free)
     try:
-        return group.holders.index(None, slots.start, slots.stop)
+        slot = group.holders.index(None, start, max(start, slots.stop))
     except ValueError:
         return None
+    if slots.start <= group.first_free:
+        group.first_free = slot
+    return slot
 
 
 def find_slot(state: State, group: Group, pod: PodRequest, bind_info: BindInfo) -> int:
     """The slot for a bound pod: of its size, at its place, free or its own (rule 11.11). UserError if there is none.
 
-    Cost O(pods of its size).
+    A pod that was just decided has the first free slot. Others look among the slots of their node; the first of them
+    pays O(pods of the group) for an index.
     """
     slots = member_slots(group.members, pod.spec.leaf_cell_count)
-    member = next(m for m in placements_of(state, group) if len(m[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
-    for slot, placement in zip(slots, member, strict=True):
-        if is_placed(bind_info, placement):
+    places = _places(state, group)
+    member = next(m for m in places if len(m[0].leaf_cell_indices) == pod.spec.leaf_cell_count)
+    free = first_free_slot(group, slots)
+    if free is not None and pod.uid not in group.slots_of and is_placed(bind_info, member[free - slots.start]):
+        return free
+    if group.slots_on is None:
+        group.slots_on = _slots_on_nodes(places)
+    for slot in group.slots_on.get(bind_info.node, ()):
+        if slot in slots and is_placed(bind_info, member[slot - slots.start]):
             holder = group.holders[slot]
             if holder is None or holder.uid == pod.uid:
                 return slot
@@ -141,25 +161,39 @@ def find_slot(state: State, group: Group, pod: PodRequest, bind_info: BindInfo) 
     )
 
 
+def _slots_on_nodes(placements: Placements) -> dict[str, list[int]]:
+    """The slots of each node, ascending."""
+    slots_on: dict[str, list[int]] = {}
+    for slot, placement in enumerate(placement for member in placements for placement in member):
+        slots_on.setdefault(placement.node, []).append(slot)
+    return slots_on
+
+
 def is_placed(bind_info: BindInfo, placement: PodPlacement) -> bool:
     """Is this the placement that a bind info means: the same node, holding its first leaf cell?"""
     indices = bind_info.leaf_cell_indices
     return placement.node == bind_info.node and bool(indices) and indices[0] in placement.leaf_cell_indices
 
 
-def take_slot(group: Group, slot: int, pod: PodRequest) -> None:
-    """Seat a pod in a slot that is free or its own. A pod that is bound twice holds two slots."""
-    if group.holders[slot] is None:
+def take_slot(group: Group, slot: int, pod: PodRequest) -> bool:
+    """Seat a pod in a slot that is free or its own; returns whether it was free.
+
+    A pod that is bound twice holds two slots.
+    """
+    is_free = group.holders[slot] is None
+    if is_free:
         group.slots_of.setdefault(pod.uid, []).append(slot)
     group.holders[slot] = pod
+    return is_free
 
 
-def leave_slots(group: Group, uid: str) -> bool:
-    """Free every slot of a pod; returns whether it had one (rule 2.13)."""
+def leave_slots(group: Group, uid: str) -> list[int]:
+    """Free every slot of a pod, and return them (rule 2.13)."""
     slots = group.slots_of.pop(uid, [])
     for slot in slots:
         group.holders[slot] = None
-    return bool(slots)
+        group.first_free = min(group.first_free, slot)
+    return slots
 
 
 def describe_placement(
@@ -225,12 +259,17 @@ def bind_info_for(placements: Placements, slot: int, chain: str) -> BindInfo:
     raise IndexError("no such slot")
 
 
-def nodes_of_pods(state: State, group: Group) -> Iterator[tuple[str, PodRequest]]:
-    """(node, pod) of every pod that holds a slot."""
-    placements = (placement for member in placements_of(state, group) for placement in member)
-    for placement, holder in zip(placements, group.holders, strict=True):
-        if holder is not None:
-            yield placement.node, holder
+def nodes_of_slots(state: State, group: Group) -> list[str]:
+    """The node of each slot. Cost O(pods)."""
+    places = _places(state, group)
+    if len(group.holders) == 1:
+        return [places[0][0].node]  # most victims are groups of one pod
+    return [placement.node for member in places for placement in member]
+
+
+def _places(state: State, group: Group) -> Placements:
+    """As `placements_of`, but the types of preassigned cells may be those from before a lazy preemption."""
+    return group.bind_info.members if group.bind_info is not None else placements_of(state, group)
 
 
 def virtual_placement(state: State, virtual: IntArray) -> dict[str, list[str]]:

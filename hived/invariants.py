@@ -14,6 +14,7 @@ from hived.safety import spare_of
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, CellState, GroupState, State
 from hived.topology import NO_CELL
+from hived.victims import collect_victims
 
 AnyArray = npt.NDArray[Any]
 Finding = str | tuple[AnyArray, AnyArray, str]
@@ -252,6 +253,13 @@ def _check_groups(state: State) -> Iterator[Finding]:
         yield "the count of elastic groups is wrong"
     if (wrong := np.flatnonzero(elastic != cells.elastic)).size:
         yield f"leaf cells are not elastic exactly if their group is: {_names(state, wrong)}"
+    for number, victims in state.victims.items():
+        found = collect_victims(state, state.group_by_number[number].physical)
+        if not found.groups <= victims.groups or list(victims.by_node.items()) != list(found.by_node.items()):
+            yield f"group {state.group_by_number[number].name} knows other victims than it has"
+    for group in state.groups.values():
+        if None in group.holders[: group.first_free]:
+            yield f"group {group.name} takes a free slot for a taken one"
     if len(state.group_by_number) != len(state.groups):
         yield "groups and group numbers disagree"
     yield from _claims(state, claimed_using, cells.using, "used")

@@ -18,10 +18,11 @@ from hived.journal import mark, undo_changes
 from hived.mapping import map_leaves
 from hived.packing import BAD_NODE, NO_CAPACITY, PLACED, place_group
 from hived.packing_below import most_room, place_within
-from hived.preemption import find_victims, lazy_groups_below, preempt_lazily_for
+from hived.preemption import lazy_groups_below, preempt_lazily_for
 from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
 from hived.state import GroupState, State
 from hived.topology import NO_CELL, BoolArray, IntArray, LongArray
+from hived.victims import has_victims
 from hived.views import chain_of_view, first_cell
 
 Attempt = tuple[int, bool]  # leaves below which priority may be taken, used ones only from elastic groups
@@ -145,7 +146,7 @@ def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, pack
             if near is not None:
                 return near
         found = fit_anywhere(state, request, view)
-        if with_victims or (isinstance(found, Placement) and not find_victims(state, found.physical)):
+        if with_victims or (isinstance(found, Placement) and not has_victims(state, found.physical)):
             break
         undo_changes(state, before)
     return found
@@ -170,7 +171,7 @@ def _fit_within(state: State, request: Request, view: int, level: int, *, with_v
             while (placed := _place(state, request, view, tried, ways, start, attempt, spares)) is not None:
                 found, combination = placed
                 if isinstance(found, Placement):
-                    if not spares or not find_victims(state, found.physical):
+                    if not spares or not has_victims(state, found.physical):
                         return found
                     undo_changes(state, before)
                 start = combination + 1
@@ -207,7 +208,7 @@ def _fit_packed(state: State, request: Request, view: int, level: int) -> Placem
             break
         found, combination = placed
         start = combination + 1
-        if isinstance(found, Placement) and not find_victims(state, found.physical):
+        if isinstance(found, Placement) and not has_victims(state, found.physical):
             count = int(broken[position]) + _broken_below(state, found.physical, level)
             if best is None or count < fewest:
                 best, fewest = (cells[position : position + 1], combination % len(ways)), count

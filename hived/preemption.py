@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hived.allocation import cancel_group, downgrade_group, reserve_group
+from hived.allocation import cancel_group, downgrade_groups, reserve_group
 from hived.binding import intend_placement, plan_placement
-from hived.groups import add_group, change_state, nodes_of_pods, remove_group
+from hived.groups import add_group, change_states, remove_group
 from hived.health import catch_up_after_plan
 from hived.journal import remember
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest
@@ -14,20 +14,6 @@ from hived.state import NO_GROUP, CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray
 
 _USED, _RESERVING, _RESERVED = CellState.USED, CellState.RESERVING, CellState.RESERVED
-
-
-def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]:
-    """Pods that must leave before these cells can be taken: whole groups, by node (rules 8.1, 8.4)."""
-    users = state.cells.using[physical[physical != NO_CELL]]  # of Used and Reserving leaves
-    users = users[users != NO_GROUP]
-    if not len(users):
-        return {}
-    victims: dict[str, set[str]] = {}
-    for number in np.unique(users).tolist():
-        group = state.group_by_number[number]
-        for node, pod in nodes_of_pods(state, group):
-            victims.setdefault(node, set()).add(pod.uid)
-    return {node: tuple(sorted(victims[node])) for node in sorted(victims)}
 
 
 def find_preemptors(state: State, physical: IntArray) -> list[Group]:
@@ -49,8 +35,8 @@ def start_preemption(state: State, pod: PodRequest, physical: IntArray, virtual:
     preemptors = find_preemptors(state, physical)
     for preemptor in preemptors:
         cancel_preemption(state, preemptor)
-    for number in np.unique(cells.using[physical[cells.state[physical] == _USED]]).tolist():
-        change_state(state, state.group_by_number[number], GroupState.BEING_PREEMPTED)
+    users = set(cells.using[physical[cells.state[physical] == _USED]].tolist())
+    change_states(state, [state.group_by_number[number] for number in users], GroupState.BEING_PREEMPTED)
     group = add_group(state, pod.spec, GroupState.PREEMPTING, physical, virtual, None)
     reserve_group(arrays, cells, physical, through, pod.spec.priority, group.vc, group.number)
     plan_placement(arrays, cells, physical, through, -1)
@@ -71,14 +57,18 @@ def cancel_preemption(state: State, group: Group) -> None:
     victim_vc = np.full(count, NO_CELL, np.int32)
     taken = np.flatnonzero((group.physical != NO_CELL) & (cells.state[group.physical] == _RESERVING))
     users = cells.using[group.physical[taken]]
-    for number in np.unique(users).tolist():
-        victim = state.group_by_number[number]
-        own = taken[users == number]
-        victim_vc[own] = victim.vc
-        if victim.virtual is not None:
-            place_of = {leaf: place for place, leaf in enumerate(victim.physical.tolist())}
-            victim_virtual[own] = victim.virtual[[place_of[leaf] for leaf in group.physical[own].tolist()]]
-            victim_priority[own] = victim.priority
+    numbers, which = np.unique(users, return_inverse=True)
+    victims = [state.group_by_number[number] for number in numbers.tolist()]
+    victim_vc[taken] = np.array([victim.vc for victim in victims], np.int32)[which]
+    in_vc = [victim for victim in victims if victim.virtual is not None]
+    if in_vc:
+        leaves = np.concatenate([victim.physical for victim in in_vc])
+        behind = np.concatenate([victim.virtual for victim in in_vc if victim.virtual is not None])
+        priorities = np.array([OPPORTUNISTIC_PRIORITY if v.virtual is None else v.priority for v in victims], np.int32)
+        own = taken[priorities[which] != OPPORTUNISTIC_PRIORITY]
+        by_leaf = np.argsort(leaves)
+        victim_virtual[own] = behind[by_leaf[np.searchsorted(leaves, group.physical[own], sorter=by_leaf)]]
+        victim_priority[taken] = priorities[which]
     own_virtual = group.virtual if group.virtual is not None else np.full(count, NO_CELL, np.int32)
     plan_placement(arrays, cells, group.physical, own_virtual, 1)
     cancel_group(arrays, cells, group.physical, victim_virtual, victim_priority, victim_vc)
@@ -87,23 +77,30 @@ def cancel_preemption(state: State, group: Group) -> None:
     remove_group(state, group)
 
 
-def preempt_lazily(state: State, group: Group, preemptor: str) -> bool:
-    """Move a group out of its VC: it keeps its cells at opportunistic priority. Can be undone.
+def preempt_lazily(state: State, groups: Iterable[Group], preemptor: str) -> list[str]:
+    """Move groups out of their VCs, one after the other: they keep their cells at opportunistic priority.
 
-    Returns whether there was anything to do: opportunistic and lazily preempted groups have left their VC already.
+    Returns the names of the groups that had not left their VC already, as opportunistic ones have. Can be undone. Cost
+    O(leaves x height), and one call of a kernel for all groups.
     """
-    virtual = group.virtual
-    if virtual is None:
-        return False
-    before = (virtual, group.lazy_preemptor, group.placements)
+    leaving = [group for group in groups if group.virtual is not None]
+    if not leaving:
+        return []
+    before = [(group, group.virtual, group.lazy_preemptor, group.placements) for group in leaving]
 
     def restore() -> None:
-        group.virtual, group.lazy_preemptor, group.placements = before
+        for group, virtual, earlier, placements in before:
+            group.virtual, group.lazy_preemptor, group.placements = virtual, earlier, placements
 
-    downgrade_group(state.arrays, state.cells, group.physical, virtual, group.vc)
-    group.virtual, group.lazy_preemptor, group.placements = None, preemptor, None
+    vcs = np.repeat(np.array([group.vc for group in leaving], np.int32), [len(group.physical) for group in leaving])
+    downgrade_groups(
+        state.arrays, state.cells, np.concatenate([group.physical for group in leaving]),
+        np.concatenate([group.virtual for group in leaving if group.virtual is not None]), vcs,
+    )  # fmt: skip
+    for group in leaving:
+        group.virtual, group.lazy_preemptor, group.placements = None, preemptor, None
     remember(state, restore)
-    return True
+    return [group.name for group in leaving]
 
 
 def lazy_groups_below(state: State, virtual: IntArray) -> list[Group]:
@@ -113,14 +110,9 @@ def lazy_groups_below(state: State, virtual: IntArray) -> list[Group]:
     cells = state.cells
     physical = cells.bound[virtual]
     physical = physical[physical != NO_CELL]
-    used = physical[cells.state[physical] == _USED]
-    found: dict[int, Group] = {}
-    for number in cells.using[used].tolist():
-        if number not in found:
-            group = state.group_by_number[number]
-            if group.spec.lazy_preemption and group.virtual is not None:
-                found[number] = group
-    return list(found.values())
+    users = cells.using[physical[cells.state[physical] == _USED]].tolist()
+    groups = [state.group_by_number[number] for number in dict.fromkeys(users)]
+    return [group for group in groups if group.spec.lazy_preemption and group.virtual is not None]
 
 
 def preempt_lazily_for(
@@ -131,6 +123,6 @@ def preempt_lazily_for(
     Returns the names of the groups that had not left their VC already.
     """
     plan_placement(state.arrays, state.cells, physical, virtual, 1)
-    preempted = [group.name for group in groups if preempt_lazily(state, group, preemptor)]
+    preempted = preempt_lazily(state, groups, preemptor)
     plan_placement(state.arrays, state.cells, physical, virtual, -1)
     return preempted

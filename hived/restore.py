@@ -72,7 +72,7 @@ def _allocate(state: State, group: Group, virtual: IntArray, levels: IntArray, o
             break
         preempted.extend(_preempt_below(state, root, group.name))
     if group.virtual is not None and progress[_IS_LAZY]:
-        preempt_lazily(state, group, group.name)
+        preempt_lazily(state, [group], group.name)
         preempted.append(group.name)
     for chain in np.flatnonzero(progress[_RELEASED_IN:]).tolist():
         bind_doomed_in_chain(arrays, cells, chain)
@@ -85,12 +85,8 @@ def _preempt_below(state: State, root: int, preemptor: str) -> list[str]:
     first, count = arrays.first_leaf[root], arrays.leaf_count[arrays.chain_level[root]]
     physical = cells.bound[first : first + count]
     physical = physical[physical != NO_CELL]
-    names = []
-    for number in dict.fromkeys(cells.using[physical[cells.state[physical] == _USED]].tolist()):
-        group = state.group_by_number[number]
-        if preempt_lazily(state, group, preemptor):
-            names.append(group.name)
-    return names
+    numbers = dict.fromkeys(cells.using[physical[cells.state[physical] == _USED]].tolist())
+    return preempt_lazily(state, [state.group_by_number[number] for number in numbers], preemptor)
 
 
 @entry_kernel
@@ -172,14 +168,44 @@ def _is_consistent(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> 
 
 
 @kernel
+def _meets_doomed(t: TopologyArrays, s: Cells, cell: int) -> bool:
+    """Is a physical cell, one above it or one below it doomed? Cost O(height + cells below it that are split)."""
+    chain = t.chain_of_level[t.chain_level[cell]]
+    count = 0
+    for level in range(t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain] + 1):
+        count += s.doomed_total[level]
+    if count == 0:
+        return False
+    above = cell
+    while above != NO_CELL:
+        if s.doomed_position[above] != NO_CELL:
+            return True
+        above = t.parent[above]
+    # preassigned cells stand below split cells alone, and in a tree each level has its cells in a row
+    below, end = cell, cell + 1
+    while s.split[cell] == 1 and t.level[below] > 1:
+        last = t.first_child[end - 1] + t.child_count[t.chain_level[below]]
+        below, end = t.first_child[below], last
+        for each in range(below, end):
+            if s.doomed_position[each] != NO_CELL:
+                return True
+    return False
+
+
+@kernel
 def _release_doomed(t: TopologyArrays, s: Cells, preassigned: int, vc: int, own_slot: int) -> bool:
-    """Release idle doomed cells that overlap a physical cell, and one of the VC's own if it has no room (rule 11.6)."""
+    """Release idle doomed cells that overlap a physical cell, and one of the VC's own if it has no room (rule 11.6).
+
+    Cost O(levels) if nothing is doomed in the chain; looks at every VC only if doomed cells are in the way.
+    """
     released = False
     levels = len(t.child_count)
     chain = t.chain_of_level[t.chain_level[preassigned]]
-    for owner in range(len(s.doomed_count) // levels):
+    for owner in range(len(s.doomed_count) // levels if _meets_doomed(t, s, preassigned) else 0):
         for level in range(t.level_offset[chain] + t.top_level[chain], t.level_offset[chain], -1):
             slot = owner * levels + level
+            if s.doomed_count[slot] == 0:
+                continue
             base = t.root_base[slot]
             for cell in s.doomed_list[base : base + s.doomed_count[slot]].copy():
                 is_own = cell == preassigned and owner == vc
@@ -189,10 +215,8 @@ def _release_doomed(t: TopologyArrays, s: Cells, preassigned: int, vc: int, own_
                     released = True
     if s.bound[preassigned] != NO_CELL or s.doomed_count[own_slot] == 0:
         return released
-    base = t.root_base[own_slot]
-    for root in range(base, base + t.root_count[own_slot]):
-        if s.bound[root] == NO_CELL:
-            return released
+    if s.vc_claims[own_slot] > 0:
+        return released
     cell = worst_idle_doomed(t, s, own_slot)
     if cell != NO_CELL:
         release_doomed(t, s, own_slot, cell)

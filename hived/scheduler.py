@@ -45,6 +45,7 @@ from hived.specs import ClusterSpec, PodRequest
 from hived.split import split_group
 from hived.state import CellState, GroupState, State, empty_state
 from hived.topology import NO_CELL
+from hived.victims import note_seats
 from hived.views import forget_order, restore_order, save_order
 
 Result = TypeVar("Result")
@@ -231,7 +232,9 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
         occupy_reserved(state.arrays, state.cells, group.physical, group.number, int(group.spec.elastic))
         group.state = GroupState.ALLOCATED
         group.preempting_pods.clear()
-    take_slot(group, slot, pod)
+        state.victims.pop(group.number, None)
+    if take_slot(group, slot, pod):
+        note_seats(state, group, pod.uid, (slot,), is_taken=True)
     return Applied()
 
 
@@ -286,7 +289,9 @@ def _delete(state: State, pod: PodRequest) -> Applied:
             cancel_preemption(state, group)
             return Applied(cancelled=(group.name,))
         return Applied()
-    if leave_slots(group, pod.uid) and not group.slots_of:
+    left = leave_slots(group, pod.uid)
+    note_seats(state, group, pod.uid, left, is_taken=False)
+    if left and not group.slots_of:
         release_group(state.arrays, state.cells, group.physical)
         remove_group(state, group)
     return Applied()

@@ -126,6 +126,8 @@ class Group:
     preempting_pods: dict[str, PodRequest] = field(default_factory=dict)
     lazy_preemptor: str | None = None
     placements: Placements | None = None  # cached, see groups.placements_of
+    first_free: int = 0  # a pod holds each slot before this one
+    slots_on: dict[str, list[int]] | None = None  # slots by node, once a pod was looked for there
 
     @property
     def members(self) -> tuple[MemberSpec, ...]:
@@ -136,6 +138,16 @@ class Group:
     def priority(self) -> int:
         """Priority that its pods asked for."""
         return self.spec.priority
+
+
+@dataclass(slots=True)
+class Victims:
+    """Who must leave before a preempting group can start, kept by `victims`."""
+
+    groups: set[int]  # numbers of the groups that use cells of it
+    seats: dict[str, list[str]]  # node -> uid of the pod in each slot there that is taken
+    by_node: dict[str, tuple[str, ...]]  # node, ascending -> uids, ascending, each once
+    is_shared: bool = False  # `by_node` was given away, and is to be copied before it is changed
 
 
 @dataclass(slots=True, eq=False)
@@ -154,10 +166,14 @@ class State:
     )
     lazy_group_count: int = 0  # groups in the table that may be lazily preempted
     elastic_group_count: int = 0  # groups in the table whose cells are the first that others take
+    victims: dict[int, Victims] = field(default_factory=dict)  # of preempting groups, once somebody asked for them
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
 
     def vc_number(self, name: str) -> int:
         """The number of a VC; one that is not configured (any more) is given the next number beyond the others."""
+        known = self.topology.vc_index.get(name)
+        if known is not None:
+            return known
         if name not in self.vc_names:
             self.vc_names.append(name)
         return self.vc_names.index(name)

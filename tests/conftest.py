@@ -35,6 +35,7 @@ uvicorn.server.asyncio = SimpleNamespace(
 SLOW_FILES = (
     "tests/test_packaging",
     "growth/test_growth",
+    "growth/test_gangs",
     "attacks/test_attacks",
     "demo/test_demo",
     "kube/test_lease",

@@ -9,13 +9,13 @@ from hived.errors import UserError
 from hived.events import PodAllocated
 from hived.groups import (
     bind_info_of_slot,
-    change_state,
+    change_states,
     find_slot,
     first_free_slot,
     leaf_range,
     leave_slots,
     member_slots,
-    nodes_of_pods,
+    nodes_of_slots,
     placements_of,
     remove_group,
     take_slot,
@@ -180,14 +180,28 @@ def test_the_chain_of_a_slot_whose_first_leaf_is_gone_is_the_one_it_was_bound_wi
     assert bind_info_of_slot(state, state.groups["p"], 0) == info
 
 
-def test_the_nodes_of_pods_are_those_of_seated_pods_only() -> None:
+def test_the_nodes_of_slots_are_those_of_their_placements() -> None:
     state, group = gang_state()
     run(state, pod("p1", "gang", members=GANG, size=2))
     placed = placements_of(state, group)
-    assert [(node, seated.uid) for node, seated in nodes_of_pods(state, group)] == [
-        (placed[0][0].node, "p0"),
-        (placed[1][0].node, "p1"),
-    ]
+    assert nodes_of_slots(state, group) == [place.node for member in placed for place in member]
+
+
+def test_a_pod_finds_its_slot_whatever_the_order_in_which_pods_come() -> None:
+    state, group = gang_state()
+    for slot in (4, 2, 3, 1):
+        wanted = pod(f"p{slot}", "gang", members=GANG, size=2 if slot > 2 else 1)
+        info = bind_info_of_slot(state, group, slot)
+        handle(state, PodAllocated(wanted, info))
+        assert group.slots_of[wanted.uid] == [slot]
+
+
+def test_the_first_free_slot_is_found_again_after_one_before_it_was_left() -> None:
+    state, group = gang_state()
+    for uid in ("p1", "p2"):
+        run(state, pod(uid, "gang", members=GANG))
+    delete(state, pod("p1", "gang", members=GANG))
+    assert first_free_slot(group, range(3)) == 1
 
 
 def test_a_virtual_placement_lists_leaves_by_preassigned_cell() -> None:
@@ -221,7 +235,7 @@ def test_a_removed_group_can_be_taken_back() -> None:
 def test_a_change_of_state_can_be_taken_back() -> None:
     state, group = gang_state()
     start_recording(state)
-    change_state(state, group, GroupState.BEING_PREEMPTED)
+    change_states(state, [group], GroupState.BEING_PREEMPTED)
     undo_changes(state, (0, 0))
     assert group.state is GroupState.ALLOCATED
 

@@ -11,6 +11,7 @@ from hived.invariants import broken_rule
 from hived.scheduler import check_invariants
 from hived.state import CellState, Group, GroupState, State
 from hived.topology import NO_CELL
+from hived.victims import victims_of
 from tests.core.builders import (
     busy_state,
     cell_at,
@@ -347,6 +348,18 @@ def pods_of_a_preemptor(state: State) -> None:
 @breaks("group held holds cells for no pod$")
 def pods_of_a_group(state: State) -> None:
     held(state).slots_of.clear()
+
+
+@breaks("group held takes a free slot for a taken one$")
+def first_free_slot_of_a_group(state: State) -> None:
+    group = held(state)
+    group.first_free = group.holders.index(None) + 1
+
+
+@breaks("group urgent knows other victims than it has$")
+def victims_of_a_preemptor(state: State) -> None:
+    victims_of(state, state.groups["urgent"])
+    state.victims[state.groups["urgent"].number].by_node.clear()
 
 
 @breaks("group held seats a pod in another slot than it says$")

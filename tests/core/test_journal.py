@@ -226,7 +226,7 @@ def test_a_decision_that_is_not_carried_out_changes_nothing() -> None:
     "broken",
     [
         "hived.placement.map_leaves",
-        "hived.deciding.find_victims",
+        "hived.deciding.has_victims",
         "hived.deciding.start_preemption",
         "hived.preemption.reserve_group",
         "hived.preemption.catch_up_after_plan",

@@ -7,12 +7,13 @@ import pytest
 from hived.decisions import Applied, Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.events import Phase, PodAllocated
-from hived.preemption import find_preemptors, find_victims, lazy_groups_below, preempt_lazily
+from hived.preemption import find_preemptors, lazy_groups_below, preempt_lazily
 from hived.scheduler import check_invariants, handle
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.state import CellState, GroupState, State
 from hived.status import affinity_group
 from hived.topology import NO_CELL
+from hived.victims import find_victims
 from tests.core.builders import (
     bind_info,
     delete,
@@ -374,7 +375,7 @@ def test_a_lazy_preemption_that_leads_to_no_mapping_is_taken_back() -> None:
 def test_a_group_keeps_its_first_lazy_preemptor() -> None:
     state = lazy_state()
     run(state, pod("urgent", priority=5, members=FOUR))
-    assert not preempt_lazily(state, state.groups["lazy"], "late")
+    assert not preempt_lazily(state, [state.groups["lazy"]], "late")
     assert state.groups["lazy"].lazy_preemptor == "urgent"
 
 
@@ -403,7 +404,7 @@ def test_a_group_that_has_left_its_vc_is_not_to_be_preempted_lazily_though_its_b
     assert leaves is not None
     set_nodes(state, *held_nodes(state, "lazy"), is_healthy=False)
     assert lazy_groups_below(state, leaves) == [state.groups["lazy"]]
-    preempt_lazily(state, state.groups["lazy"], "urgent")
+    preempt_lazily(state, [state.groups["lazy"]], "urgent")
     assert (state.cells.bound[leaves] != NO_CELL).all()
     assert lazy_groups_below(state, leaves) == []
 
@@ -428,7 +429,7 @@ def test_a_chain_that_was_tried_in_vain_keeps_its_lazy_groups() -> None:
 def test_an_opportunistic_group_has_no_vc_to_leave() -> None:
     state = full_of(1, lazy_preemption=True)
     before = describe_groups(state)
-    assert not preempt_lazily(state, state.groups["v0"], "urgent")
+    assert not preempt_lazily(state, [state.groups["v0"]], "urgent")
     assert describe_groups(state) == before
 
 

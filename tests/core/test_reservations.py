@@ -9,11 +9,11 @@ from hived.decisions import Applied, Bind, Decision, Preempt
 from hived.errors import UserError
 from hived.events import GroupReserved, NodeHealthChanged, Phase, PodAllocated
 from hived.groups import bind_info_of_slot
-from hived.preemption import find_victims
 from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodPlacement, PodRequest
 from hived.state import NO_GROUP, CellState, Group, GroupState, State
 from hived.topology import NO_CELL
+from hived.victims import find_victims
 from tests.core.builders import (
     bind_info,
     busy_state,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hived.errors import UserError
-from hived.groups import nodes_of_pods
+from hived.groups import nodes_of_slots
 from hived.scheduler import check_invariants
 from hived_extender.kube.client import KubeError
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
@@ -154,7 +154,9 @@ class Saboteur:
         true = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in self.cluster.kube.pods.values()}
         state = self.cluster.state
         for group in state.groups.values():
-            yield from ((true[pod.uid], held) for held, pod in nodes_of_pods(state, group) if pod.uid in true)
+            for held, pod in zip(nodes_of_slots(state, group), group.holders, strict=True):
+                if pod is not None and pod.uid in true:
+                    yield true[pod.uid], held
 
     def change_term(self) -> None:
         """Another replica led for a moment, or nobody did."""
