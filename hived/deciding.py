@@ -13,7 +13,7 @@ from hived.placement import Placement
 from hived.preemption import cancel_preemption, start_preemption
 from hived.search import search, search_offered
 from hived.specs import PodRequest
-from hived.state import CellState, Group, GroupState, State
+from hived.state import CellState, DecidedBind, Group, GroupState, State
 from hived.topology import NO_CELL
 from hived.victims import find_victims, has_victims, victims_of
 
@@ -110,4 +110,6 @@ def _bind_new(state: State, pod: PodRequest, found: Placement) -> Bind:
     placements = describe_placement(state, members, found.physical, found.virtual, None)
     chain = state.topology.chain_of(int(found.physical[0])).name
     slot = member_slots(members, pod.spec.leaf_cell_count).start
-    return Bind(bind_info_for(placements, slot, chain), found.lazily_preempted)
+    bind_info = bind_info_for(placements, slot, chain)
+    state.last_bind = DecidedBind(bind_info, pod.spec, slot, found.physical, found.virtual)
+    return Bind(bind_info, found.lazily_preempted)

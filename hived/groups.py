@@ -9,7 +9,6 @@ A group that is lazily preempted keeps its state and its cells, but leaves its V
 """
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 
 from hived.errors import UserError
@@ -24,6 +23,9 @@ def add_group(
     bind_info: BindInfo | None,
 ) -> Group:  # fmt: skip
     """Enter a new group into the table. Cost O(pods). Can be undone."""
+    slot_count = 0
+    for member in spec.group.members:
+        slot_count += member.pod_count
     group = Group(
         number=state.group_total,
         name=spec.group.name,
@@ -33,18 +35,18 @@ def add_group(
         physical=physical,
         virtual=virtual,
         bind_info=bind_info,
-        holders=[None] * sum(member.pod_count for member in spec.group.members),
+        holders=[None] * slot_count,
     )
     state.group_total += 1
     _enter(state, group)
-    remember(state, partial(_take_back, state, group))
+    remember(state, _take_back, state, group)
     return group
 
 
 def remove_group(state: State, group: Group) -> None:
     """Take a group out of the table; its cells must have been released. Can be undone."""
     _leave(state, group)
-    remember(state, partial(_enter, state, group))
+    remember(state, _enter, state, group)
 
 
 def _enter(state: State, group: Group) -> None:
@@ -97,7 +99,7 @@ def remember_members(state: State, group: Group) -> None:
 def check_members(spec: PodSpec) -> None:
     """Raise UserError unless the sizes of a pod's group are merged, ascending, and the pod's own is one of them."""
     members = spec.group.members
-    if any(one.leaf_cell_count >= other.leaf_cell_count for one, other in pairwise(members)):
+    if len(members) > 1 and any(one.leaf_cell_count >= other.leaf_cell_count for one, other in pairwise(members)):
         raise UserError(f"affinity group {spec.group.name}: members must be merged by leaf cell number, ascending")
     member_slots(members, spec.leaf_cell_count)
 
@@ -209,11 +211,11 @@ def describe_placement(
         return known.members
     arrays, topology = state.arrays, state.topology
     names = topology.node_names
-    nodes, devices, held = arrays.node[physical].tolist(), arrays.device[physical].tolist(), physical.tolist()
+    nodes, devices, held = arrays.node.take(physical).tolist(), arrays.device.take(physical).tolist(), physical.tolist()
     types = [""] * len(nodes)
     if virtual is not None:
         level_type = topology.level_types
-        levels = arrays.chain_level[arrays.root[virtual]].tolist()
+        levels = arrays.chain_level.take(arrays.root.take(virtual)).tolist()
         types = [
             level_type[level] if leaf != NO_CELL else "" for level, leaf in zip(levels, virtual.tolist(), strict=True)
         ]

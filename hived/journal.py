@@ -6,6 +6,8 @@ full journal raises `JournalFull`; the caller undoes everything, doubles it and 
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -60,10 +62,10 @@ def start_recording(state: State) -> None:
     state.undo_steps.clear()
 
 
-def remember(state: State, step: Callable[[], None]) -> None:
-    """Note how to take back a change to a group, if the journal records."""
+def remember(state: State, step: Callable[..., None], *arguments: Any) -> None:
+    """Note how to take back a change to a group, if the journal records: by a call of `step` with these arguments."""
     if state.cells.journal_control[0] == 1:
-        state.undo_steps.append(step)
+        state.undo_steps.append(partial(step, *arguments) if arguments else step)
 
 
 def mark(state: State) -> Mark:

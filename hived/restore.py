@@ -1,15 +1,15 @@
 """A group from the bind info of one of its pods: how every allocation is made, live and after a restart (rules 11,
 11.1).
 
-The bind info names physical leaves and the type of each leaf's preassigned cell; which virtual cells stand behind them
-is chosen here (rule 11.7). A group that no longer fits the configuration never fails: a leaf that is gone or taken is
-left out. A group that has lost its place in the VC is lazily preempted and keeps running.
+The bind info names physical leaves and the type of each leaf's preassigned cell (`bind_info.named_leaves`); which
+virtual cells stand behind them is chosen here (rule 11.7). A group that no longer fits the configuration never fails: a
+leaf that is gone or taken is left out. A group that has lost its place in the VC is lazily preempted and keeps running.
 """
 
 import numpy as np
 
 from hived.allocation import allocate_leaf, set_state, use_leaf
-from hived.bind_info import canonical_order, find_leaves
+from hived.bind_info import NamedLeaves
 from hived.doomed import worst_idle_doomed
 from hived.free_lists import is_free
 from hived.groups import add_group
@@ -18,10 +18,11 @@ from hived.jit import entry_kernel, kernel
 from hived.preassigned import release_doomed
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
 from hived.safety import note_strain
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest
 from hived.state import NO_GROUP, Cells, CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.tree import ancestor_at, overlap
+from hived.victims import are_claimed
 from hived.virtual_leaves import choose_virtual_leaf
 
 _USED = int(CellState.USED)
@@ -29,53 +30,58 @@ _USED = int(CellState.USED)
 _NEXT, _IS_LAZY, _CHOSEN, _RELEASED_IN = range(4)
 
 
-def restore_group(state: State, pod: PodRequest, bind_info: BindInfo) -> tuple[Group, list[str], list[str]]:
-    """Create the allocated group that a pod's bind info describes; `check_bind_info` must have accepted it.
+def restore_group(state: State, pod: PodRequest, leaves: NamedLeaves) -> tuple[Group, list[str], list[str]]:
+    """Create the allocated group that has these leaves, as far as nobody else uses them.
 
     Returns the group, the names of lazily preempted groups, and of preemptors that were cancelled (rule 11.4). Cost
     O(leaves x height).
     """
-    known, order = canonical_order(bind_info)
-    physical, levels = find_leaves(state, known)
-    cancelled = find_preemptors(state, physical)
-    for preemptor in cancelled:
-        cancel_preemption(state, preemptor)
-    found = np.flatnonzero(physical != NO_CELL)
-    physical[found[state.cells.using[physical[found]] != NO_GROUP]] = NO_CELL
+    physical, cancelled = leaves.physical, []
+    is_whole = leaves.slot is not None
+    if are_claimed(state.cells, physical):
+        cancelled, is_whole = find_preemptors(state, physical), False
+        for preemptor in cancelled:
+            cancel_preemption(state, preemptor)
+        found = np.flatnonzero(physical != NO_CELL)
+        physical[found[state.cells.using[physical[found]] != NO_GROUP]] = NO_CELL
     # a guaranteed group that lacks a preassigned type had been lazily preempted when this pod was bound (rule 11.13)
-    has_types = all(all(p.preassigned_cell_types) and p.preassigned_cell_types for m in known.members for p in m)
-    is_guaranteed = pod.spec.priority >= MIN_GUARANTEED_PRIORITY and has_types
-    virtual = np.full(len(physical), NO_CELL, np.int32)
-    group = add_group(state, pod.spec, GroupState.ALLOCATED, physical, virtual if is_guaranteed else None, known)
-    preempted = _allocate(state, group, virtual, levels, order)
-    if group.virtual is not None and NO_CELL not in virtual:
-        group.placements = known.members
+    is_guaranteed = pod.spec.priority >= MIN_GUARANTEED_PRIORITY and leaves.has_types
+    virtual = np.empty(len(physical), np.int32)
+    virtual.fill(NO_CELL)
+    group = add_group(state, pod.spec, GroupState.ALLOCATED, physical, virtual if is_guaranteed else None, leaves.known)
+    preempted = _allocate(state, group, virtual, leaves)
+    if group.virtual is not None and (is_whole or NO_CELL not in virtual):
+        group.placements = leaves.known.members
     return group, preempted, [preemptor.name for preemptor in cancelled]
 
 
-def _allocate(state: State, group: Group, virtual: IntArray, levels: IntArray, order: IntArray) -> list[str]:
+def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves) -> list[str]:
     """Allocate every leaf of a new group; returns the names of groups that had to leave the VC."""
-    cells, arrays, topology = state.cells, state.arrays, state.topology
-    pinned_root = topology.pinned_roots.get((group.vc, group.spec.pinned_cell_id), NO_CELL)
+    cells, arrays, topology, levels = state.cells, state.arrays, state.topology, leaves.levels
+    pinned_root = NO_CELL
+    if group.spec.pinned_cell_id:
+        pinned_root = topology.pinned_roots.get((group.vc, group.spec.pinned_cell_id), NO_CELL)
     if (group.spec.pinned_cell_id and pinned_root == NO_CELL) or group.vc >= len(topology.vc_names):
-        levels[:] = 0
+        levels = np.zeros_like(levels)
     progress = np.zeros(_RELEASED_IN + len(arrays.top_level), np.int32)
     progress[_CHOSEN] = NO_CELL
     priority = group.priority if group.virtual is not None else OPPORTUNISTIC_PRIORITY
     preempted: list[str] = []
     while True:
         root = restore_leaves(
-            arrays, cells, group.physical, virtual, levels, order, group.vc, priority, pinned_root, group.number,
-            int(group.spec.elastic), progress,
+            arrays, cells, group.physical, virtual, levels, leaves.order, group.vc, priority, pinned_root,
+            group.number, int(group.spec.elastic), progress,
         )  # fmt: skip
         if root == NO_CELL:
             break
         preempted.extend(_preempt_below(state, root, group.name))
-    if group.virtual is not None and progress[_IS_LAZY]:
+    done = progress.tolist()
+    if group.virtual is not None and done[_IS_LAZY]:
         preempt_lazily(state, [group], group.name)
         preempted.append(group.name)
-    for chain in np.flatnonzero(progress[_RELEASED_IN:]).tolist():
-        bind_doomed_in_chain(arrays, cells, chain)
+    for chain, is_released in enumerate(done[_RELEASED_IN:]):
+        if is_released:
+            bind_doomed_in_chain(arrays, cells, chain)
     return preempted
 
 

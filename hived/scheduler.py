@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.allocation import occupy_reserved, release_group
-from hived.bind_info import check_bind_info, planned_roots
+from hived.bind_info import check_bind_info, named_leaves, planned_roots
 from hived.checks import check_agreement, check_request
 from hived.deciding import decide, decide_member
 from hived.decisions import Applied, Bind, Decision
@@ -241,10 +241,10 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
 def _allocate_first(state: State, event: PodAllocated) -> Applied:
     """The first pod of a group brings the placement of all."""
     pod, bind_info = event.pod, event.bind_info
-    check_bind_info(pod, bind_info)
-    preempted = _carry_out_lazy_preemptions(state, event)
-    group, more, cancelled = restore_group(state, pod, bind_info)
-    take_slot(group, find_slot(state, group, pod, bind_info), pod)
+    leaves = named_leaves(state, pod, bind_info)
+    preempted = _carry_out_lazy_preemptions(state, event) if event.lazily_preempted else []
+    group, more, cancelled = restore_group(state, pod, leaves)
+    take_slot(group, find_slot(state, group, pod, bind_info) if leaves.slot is None else leaves.slot, pod)
     return Applied((*preempted, *more), tuple(cancelled))
 
 

@@ -22,6 +22,7 @@ from hived.state import State
 from hived.topology import BoolArray
 from hived.views import chain_of_view, views_to_try
 
+_EVERY_NODE = np.ones(0, np.bool_)  # is not read
 _MOST = 2**31 - 1  # counts saturate here; no cluster has as many leaves (rule 2.6)
 
 
@@ -65,17 +66,15 @@ def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | W
 
 
 def _request(pod: PodRequest, suggested: BoolArray | None) -> Request:
-    members = pod.spec.group.members
+    sizes, counts, wanted = [], [], 0
+    for member in pod.spec.group.members:
+        sizes.append(min(member.leaf_cell_count, _MOST))
+        counts.append(min(member.pod_count, _MOST))
+        wanted += member.leaf_cell_count * member.pod_count
     # a copy, because a read-only or strided mask would make numba compile the kernels once more
-    mask = np.ones(0, np.bool_) if suggested is None else np.array(suggested, np.bool_)
-    return Request(
-        pod,
-        np.array([min(m.leaf_cell_count, _MOST) for m in members], np.int32),
-        np.array([min(m.pod_count, _MOST) for m in members], np.int64),
-        sum(m.leaf_cell_count * m.pod_count for m in members),
-        mask,
-        pod.spec.ignore_suggested_nodes or bool(mask.all()),
-    )
+    mask = _EVERY_NODE if suggested is None else np.array(suggested, np.bool_)
+    ignores = suggested is None or pod.spec.ignore_suggested_nodes or bool(mask.all())
+    return Request(pod, np.array(sizes, np.int32), np.array(counts, np.int64), wanted, mask, ignores)
 
 
 def _first_fit(state: State, request: Request, refused: dict[int, Wait]) -> Placement | Wait:

@@ -150,6 +150,20 @@ class Victims:
     is_shared: bool = False  # `by_node` was given away, and is to be copied before it is changed
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DecidedBind:
+    """The cells behind a `Bind`: the event that carries it out need not find them again from the names.
+
+    Topology never changes, so they are the cells that `bind_info` names for as long as the state is used.
+    """
+
+    bind_info: BindInfo
+    spec: PodSpec
+    slot: int  # of the pod that asked
+    physical: IntArray  # as in `Group`; both arrays belong to the group once the decision is carried out
+    virtual: IntArray | None
+
+
 @dataclass(slots=True, eq=False)
 class State:
     """One scheduler: configuration, topology, mutable arrays, groups. Changed by `scheduler.handle` alone."""
@@ -164,6 +178,7 @@ class State:
     last_plan: tuple[str, IntArray, IntArray] | None = (
         None  # group, roots' cells and virtual leaves: see placement.map_placement
     )
+    last_bind: DecidedBind | None = None  # of a new group, not carried out yet; serves only to find its cells faster
     lazy_group_count: int = 0  # groups in the table that may be lazily preempted
     elastic_group_count: int = 0  # groups in the table whose cells are the first that others take
     victims: dict[int, Victims] = field(default_factory=dict)  # of preempting groups, once somebody asked for them
@@ -171,9 +186,9 @@ class State:
 
     def vc_number(self, name: str) -> int:
         """The number of a VC; one that is not configured (any more) is given the next number beyond the others."""
-        known = self.topology.vc_index.get(name)
-        if known is not None:
-            return known
+        number = self.topology.vc_index.get(name)
+        if number is not None:
+            return number
         if name not in self.vc_names:
             self.vc_names.append(name)
         return self.vc_names.index(name)

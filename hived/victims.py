@@ -8,14 +8,24 @@ that group, in its order too, and `groups` has the numbers of these groups, and 
 from collections.abc import Iterable
 
 from hived.groups import nodes_of_slots
+from hived.jit import entry_kernel
 from hived.journal import remember
-from hived.state import NO_GROUP, Group, GroupState, State, Victims
+from hived.state import NO_GROUP, Cells, Group, GroupState, State, Victims
 from hived.topology import NO_CELL, IntArray
+
+
+@entry_kernel
+def are_claimed(s: Cells, leaves: IntArray) -> bool:
+    """Does a group use or reserve any of these leaves? NO_CELL stands for a leaf that is not configured any more."""
+    for leaf in leaves:
+        if leaf != NO_CELL and (s.using[leaf] != NO_GROUP or s.reserving[leaf] != NO_GROUP):
+            return True
+    return False
 
 
 def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]:
     """Pods that must leave before these cells can be taken, by node. Cost O(leaves + pods of the victims' groups)."""
-    return collect_victims(state, physical).by_node
+    return collect_victims(state, physical).by_node if are_claimed(state.cells, physical) else {}
 
 
 def has_victims(state: State, physical: IntArray) -> bool:
