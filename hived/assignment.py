@@ -141,7 +141,7 @@ class Assignment:
         self._kinds: dict[tuple[object, ...], list[int]] = {}
         for number, alike in enumerate(classes):
             self._kinds.setdefault(alike[:3], []).append(number)
-        self._masks = {kind: allowed[own].astype(np.float64) for kind, own in self._kinds.items()}
+        self._masks = {kind: allowed[own].astype(np.int64) for kind, own in self._kinds.items()}
         self._unions = {kind: allowed[own].any(axis=0) for kind, own in self._kinds.items()}
         self._anywhere = allowed.any(axis=0)
         self._known_fits: dict[tuple[object, ...], LongArray] = {}  # by kind, until the next change
@@ -216,7 +216,7 @@ class Assignment:
 
     def _next_class(self) -> int | None:
         """The class that has least room to spare; none if all pods are placed, or some cannot be."""
-        best, least = None, 0.0
+        best, least = None, 0
         if len(self._kinds) > 1 and not self._have_leaves():
             return None
         for kind, own in self._kinds.items():
@@ -224,15 +224,14 @@ class Assignment:
             if not left.any():
                 continue
             fits = self._fits(self._classes[own[0]])
-            room = self._masks[kind] @ fits - left
-            room[left == 0] = np.inf
+            room = np.where(left == 0, _NEVER, self._masks[kind] @ fits - left)  # whole numbers: no threads of a BLAS
             place = int(room.argmin())
             if room[place] < 0 or not self._may_fit(own, fits * self._unions[kind], int(left.sum())):
                 return None
             if len(own) > 1 and not can_share(left, self._allowed[own], fits):
                 return None
             if best is None or room[place] < least:
-                best, least = own[place], float(room[place])
+                best, least = own[place], int(room[place])
         return best
 
     def _have_leaves(self) -> bool:

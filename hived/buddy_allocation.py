@@ -84,17 +84,16 @@ def next_candidate(
     NO_CELL if there is none. Cost O(1) as a rule, O(list) at worst.
     """
     base = t.level_base[chain_level]
+    for position in range(last_position + 1, s.free_count[chain_level]):
+        cell = s.free_list[base + position]
+        if rank_of(s, cell) == last_rank and is_usable(t, s, cell, suggestion):
+            return position
     best, best_rank = NO_CELL, 0
     for position in range(s.free_count[chain_level]):
         cell = s.free_list[base + position]
         rank = rank_of(s, cell)
-        if rank < last_rank or (rank == last_rank and position <= last_position):
-            continue
-        if (best != NO_CELL and rank >= best_rank) or not is_usable(t, s, cell, suggestion):
-            continue
-        best, best_rank = position, rank
-        if rank == 0 or rank == last_rank:
-            break
+        if rank > last_rank and (best == NO_CELL or rank < best_rank) and is_usable(t, s, cell, suggestion):
+            best, best_rank = position, rank
     return best
 
 

@@ -50,9 +50,20 @@ def match_first(fits: IntArray, match: IntArray) -> bool:
 
     fits : shape (wishes, candidates), candidates in order of preference; match : out, shape (wishes,)
 
-    Cost O(wishes x candidates) if every candidate fits, at worst O(wishes^2 x candidates^2).
+    Cost O(wishes x candidates) if nobody has to make room, or if too few candidates fit any wish. At worst
+    O(wishes^2 x candidates^2).
     """
     wishes, candidates = fits.shape
+    useful = 0
+    for candidate in range(candidates):
+        for wish in range(wishes):
+            if fits[wish, candidate] == 1:
+                useful += 1
+                break
+    if useful < wishes:
+        return False
+    if _match_greedily(fits, match):
+        return True
     owner = np.full(candidates, NO_CELL, np.int32)
     fixed = np.zeros(candidates, np.int32)
     match[:] = NO_CELL
@@ -67,6 +78,22 @@ def match_first(fits: IntArray, match: IntArray) -> bool:
                 continue
             fixed[candidate] = 1
             break
+    return True
+
+
+@kernel
+def _match_greedily(fits: IntArray, match: IntArray) -> bool:
+    """Give each wish its first candidate that is left; that is the first matching of all if every wish gets one."""
+    wishes, candidates = fits.shape
+    taken = np.zeros(candidates, np.int32)
+    for wish in range(wishes):
+        candidate = 0
+        while candidate < candidates and (fits[wish, candidate] == 0 or taken[candidate] == 1):
+            candidate += 1
+        if candidate == candidates:
+            return False
+        taken[candidate] = 1
+        match[wish] = candidate
     return True
 
 

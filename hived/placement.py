@@ -103,13 +103,20 @@ def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
         return Wait(f"have to use at least one {kind} node {node} when scheduling in {request.where}")
     if not request.is_guaranteed:
         return Placement(leaves, None)
-    return map_placement(state, request, leaves)
+    found = map_placement(state, request, leaves)
+    if found is not None:
+        return found
+    kind = "bad" if request.pod.spec.ignore_suggested_nodes else "bad or non-suggested"
+    return Wait(
+        f"Mapping the virtual placement would need to use at least one {kind} node"
+        f" (virtual placement : {virtual_placement_text(state, leaves)})"
+    )
 
 
-def map_placement(state: State, request: Request, virtual: IntArray, within: int = NO_CELL) -> Placement | Wait:
+def map_placement(state: State, request: Request, virtual: IntArray, within: int = NO_CELL) -> Placement | None:
     """Put physical cells behind a placement in the VC, with lazy preemption where allowed (rules 7, 7.9).
 
-    A group for which nothing is found waits, also where a strained chain has too few cells for it (rules 4.5, 5.10).
+    None, with nothing changed, if there are none, also where a strained chain has too few (rules 4.5, 5.10).
     """
     pod = request.pod
     before = mark(state)
@@ -124,11 +131,7 @@ def map_placement(state: State, request: Request, virtual: IntArray, within: int
     if map_leaves(state.arrays, state.cells, virtual, request.suggested, request.ignore, within, physical):
         return Placement(physical, virtual, tuple(group.name for group in lazy))
     undo_changes(state, before)
-    kind = "bad" if pod.spec.ignore_suggested_nodes else "bad or non-suggested"
-    return Wait(
-        f"Mapping the virtual placement would need to use at least one {kind} node"
-        f" (virtual placement : {virtual_placement_text(state, virtual)})"
-    )
+    return None
 
 
 def virtual_placement_text(state: State, virtual: IntArray) -> str:
@@ -170,7 +173,7 @@ def _fit_within(state: State, request: Request, view: int, level: int, *, with_v
             start = 0
             while (placed := _place(state, request, view, tried, ways, start, attempt, spares)) is not None:
                 found, combination = placed
-                if isinstance(found, Placement):
+                if found is not None:
                     if not spares or not has_victims(state, found.physical):
                         return found
                     undo_changes(state, before)
@@ -208,7 +211,7 @@ def _fit_packed(state: State, request: Request, view: int, level: int) -> Placem
             break
         found, combination = placed
         start = combination + 1
-        if isinstance(found, Placement) and not has_victims(state, found.physical):
+        if found is not None and not has_victims(state, found.physical):
             count = int(broken[position]) + _broken_below(state, found.physical, level)
             if best is None or count < fewest:
                 best, fewest = (cells[position : position + 1], combination % len(ways)), count
@@ -223,7 +226,7 @@ def _fit_packed(state: State, request: Request, view: int, level: int) -> Placem
     if best is None:
         return None
     again = _place(state, request, view, best[0], ways, best[1], _WITHOUT_PREEMPTING, True)
-    return again[0] if again is not None and isinstance(again[0], Placement) else None
+    return again[0] if again is not None else None
 
 
 def broken_above(state: State, cells: IntArray, wanted: int) -> IntArray:
@@ -316,7 +319,7 @@ def _ways(state: State, view: int, level: int) -> IntArray:
 def _place(
     state: State, request: Request, view: int, cells: IntArray, ways: IntArray, start: int, attempt: Attempt,
     spares: bool,
-) -> tuple[Placement | Wait, int] | None:  # fmt: skip
+) -> tuple[Placement | None, int] | None:  # fmt: skip
     """The outcome for the first combination of cell and way, from `start` on, that has room in the view; and which."""
     if start >= len(cells) * len(ways):
         return None
