@@ -10,7 +10,7 @@ _OF_ONE_POD = ("members", "ignoreK8sSuggestedNodes", "withinCell", "elastic")
 
 def check_agreement(pod: PodRequest, group: Group) -> None:
     """Raise UserError unless a pod's spec is that of the group it names."""
-    if pod.spec == group.spec:
+    if pod.spec is group.spec or pod.spec == group.spec:
         return
     known = _fields(group.spec)
     for name, mine in _fields(pod.spec).items():

@@ -243,7 +243,7 @@ def placements_of(state: State, group: Group) -> Placements:
 
 def bind_info_of_slot(state: State, group: Group, slot: int) -> BindInfo:
     """The bind info of the pod in one slot of a group."""
-    leaf = int(group.physical[leaf_range(group.members, slot)][0])
+    leaf = int(group.physical[leaf_range(group.members, slot).start])
     if leaf != NO_CELL:
         chain = state.topology.chain_of(leaf).name
     else:

@@ -114,12 +114,16 @@ class PodSpec:
     beside: str = ""
     elastic: bool = False
 
-    def of_group(self, name: str) -> "PodSpec":
-        """The same for a group of another name. `replace` would take twice as long, and every pod needs this."""
+    def of_group(self, name: str, ignores: bool | None = None) -> "PodSpec":
+        """The same for a group of another name, which perhaps ignores suggested nodes or not.
+
+        `replace` would take twice as long, and every pod needs this.
+        """
         group = GroupSpec(name, self.group.members)
+        ignores = self.ignore_suggested_nodes if ignores is None else ignores
         return PodSpec(
             self.virtual_cluster, self.priority, self.leaf_cell_count, group, self.pinned_cell_id, self.leaf_cell_type,
-            self.gang_release, self.lazy_preemption, self.ignore_suggested_nodes, self.within_cell,
+            self.gang_release, self.lazy_preemption, ignores, self.within_cell,
             self.within_is_required, self.beside, self.elastic,
         )  # fmt: skip
 

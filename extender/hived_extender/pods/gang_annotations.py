@@ -8,7 +8,6 @@ places, and no gang is left started in part. A pod with the latter is known not 
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import msgspec
 
@@ -86,7 +85,7 @@ def annotations_anew(request: PodRequest, info: BindInfo, gang: str | None, writ
     """
     if gang is not None:
         return gang_annotations(request, gang, ()) | bind_annotations(info)
-    spec = replace(request.spec, group=replace(request.spec.group, name=written))
+    spec = request.spec.of_group(written)
     return {SCHEDULING_SPEC: spec_text(spec)} | bind_annotations(info)
 
 

@@ -154,7 +154,7 @@ def _obstacle(found: list[Decision] | UserError) -> str:
 
 
 def _wanted(job: Waiting) -> tuple[PodSpec, ...]:
-    return tuple(replace(request.spec, group=replace(request.spec.group, name="")) for request in job.requests)
+    return tuple(request.spec.of_group("") for request in job.requests)
 
 
 def _turn(job: Waiting) -> tuple[int, str]:

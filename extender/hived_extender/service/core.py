@@ -8,7 +8,7 @@ before it led can never leak into its decisions. Not thread-safe: the service ca
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hived import status
@@ -150,7 +150,7 @@ class Core:
         spec = request.spec
         if spec.group.name in self.state.groups:
             return self.decide(request, Phase.FILTERING, everywhere, commit=False)
-        wanted = replace(spec, group=replace(spec.group, name=""))
+        wanted = spec.of_group("")
         known = self._tried.get(wanted)
         if known is not None:
             return known

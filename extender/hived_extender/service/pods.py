@@ -249,8 +249,7 @@ class PodRecord:
         A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore which nodes that offers.
         """
         ignores = spec.ignore_suggested_nodes and not (self.ruled is not None and self.ruled.demands.beyond)
-        spec = replace(spec, group=replace(spec.group, name=group), ignore_suggested_nodes=ignores)
-        return PodRequest(self.uid, self.name, self.namespace, spec)
+        return PodRequest(self.uid, self.name, self.namespace, spec.of_group(group, ignores))
 
 
 class PodTable:
