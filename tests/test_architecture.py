@@ -127,7 +127,6 @@ COMPILING = ("block_types", "compiled", "dispatchers", "kernel_cache", "object_c
 
 # Third-party packages that only these modules may import.
 ONLY_IN = {
-    "kubernetes": {"hived_extender.kube.endpoint"},
     "numba": {f"hived.compiling.{name}" for name in COMPILING},
     "llvmlite": {f"hived.compiling.{name}" for name in ("block_types", "kernel_cache", "object_code", "shared")},
     "cryptography": {"hived_extender.deploy.certificates"},

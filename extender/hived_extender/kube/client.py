@@ -14,8 +14,9 @@ import urllib3
 from urllib3.util import Timeout
 
 from hived_extender.kube.answers import KubeError, Listing, Watch, body_of, decode, decode_page, refusal
+from hived_extender.kube.configuration import Configuration
 from hived_extender.kube.connections import BrokenError
-from hived_extender.kube.endpoint import Configuration, Endpoint, load_configuration
+from hived_extender.kube.endpoint import Endpoint, load_configuration
 
 __all__ = ("LIVE_PODS", "NAMESPACES", "NODES", "PODS", "KubeClient", "KubeError", "pod_path")
 

@@ -1,52 +1,48 @@
-"""The way to the API server: its address, TLS, proxies and tokens. The only file that imports `kubernetes`.
-
-The official client supplies this part, which is tedious to get right (kubeconfig, renewal of tokens).
-"""
+"""The way to the API server: where it is, a pool of connections to it, and the token that calls carry."""
 
 import math
+import ssl
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import kubernetes.client
-import kubernetes.config
 import urllib3
-from urllib3.util import parse_url
+from urllib3.util import make_headers, parse_url
 
 from hived_extender.kube.answers import KubeError
+from hived_extender.kube.configuration import Configuration
 from hived_extender.kube.connections import Connections
+from hived_extender.kube.proxies import environment_proxy
 
 POOL_SIZE = 32
 TOKEN_S = 1.0
-"""For so long a token is not asked for anew. The client would read the whole environment for each call."""
-
-Configuration = kubernetes.client.Configuration
+"""For so long a token is not asked for anew: it is read from a file for each time."""
 
 
-def load_configuration(api_server: str = "", kubeconfig: str = "") -> kubernetes.client.Configuration:
+def load_configuration(api_server: str = "", kubeconfig: str = "") -> Configuration:
     """Find out where the API server is and how to authenticate.
 
-    `kubeconfig` is a path ("" = ~/.kube/config if it is there); `api_server`, if given, overrides the address found in
-    it. With neither, the service account of the pod we run in is used. Raises KubeError if nothing usable is found.
+    `kubeconfig` is a path ("" = $KUBECONFIG, else ~/.kube/config, if it is there). An `api_server` overrides the
+    address found in it. With neither, the service account of the pod we run in is used. Raises KubeError if nothing
+    usable is found.
     """
-    configuration = kubernetes.client.Configuration()
-    default_file = Path(kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION).expanduser()
+    if api_server:
+        _check_address(api_server)
+    if api_server and not kubeconfig:
+        return Configuration(api_server.rstrip("/"))
+    # Reading a kubeconfig takes YAML, which a plain address does without.
+    from hived_extender.kube.kubeconfig import default_files, read_kubeconfig, read_service_account  # noqa: PLC0415
+
     try:
-        if kubeconfig or (not api_server and default_file.is_file()):
-            kubernetes.config.load_kube_config(
-                config_file=kubeconfig or str(default_file), client_configuration=configuration, persist_config=False
-            )
-        elif not api_server:
-            kubernetes.config.load_incluster_config(client_configuration=configuration)
-    except Exception as error:  # a broken kubeconfig makes the client stumble in many ways
+        files = [Path(kubeconfig)] if kubeconfig else default_files()
+        configuration = read_kubeconfig(files) if files else read_service_account()
+    except Exception as error:  # a broken kubeconfig makes its readers stumble in many ways
         wanted = "kubeApiServerAddress or KUBE_APISERVER_ADDRESS, a kubeconfig file or a service account"
         found = f"kubeconfig {kubeconfig}: {error}" if kubeconfig else str(error)
         message = f"cannot find a Kubernetes API server: expected {wanted}, found none that is usable ({found})"
         raise KubeError(0, "ConfigError", message) from error
-    if api_server:
-        _check_address(api_server)
-        configuration.host = api_server.rstrip("/")
-    configuration.connection_pool_maxsize = POOL_SIZE
-    return configuration
+    return replace(configuration, host=api_server.rstrip("/")) if api_server else configuration
 
 
 def _check_address(api_server: str) -> None:
@@ -63,14 +59,14 @@ class Endpoint:
     """An API server with the identity that we have there. Thread-safe."""
 
     def __init__(self, configuration: Configuration) -> None:
+        """Raises KubeError for a proxy that cannot be used."""
         self.configuration = configuration
-        # The host is kept apart: renewing a token resets the configuration to the kubeconfig.
-        self.host = str(configuration.host)
-        self.pool: urllib3.PoolManager = kubernetes.client.ApiClient(configuration).rest_client.pool_manager
+        self.host = configuration.host
+        self.pool = _pool(configuration)
         self._known_token = "", -math.inf  # and until when it is good
 
     def connections(self) -> Connections | None:
-        """Connections of our own, with the options of the client's pool; None where it uses a proxy."""
+        """Connections of our own, with the options of the pool; None where it uses a proxy."""
         if type(self.pool) is not urllib3.PoolManager:
             return None
         options = self.pool.connection_pool_kw.items()
@@ -91,7 +87,7 @@ class Endpoint:
 
     def _renewed_token(self) -> str:
         try:
-            given = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
+            given = self.configuration.authorization()
         except Exception as error:  # renewing reads files and runs programs, which fail in many ways
             raise KubeError(0, "ConfigError", f"the token for the API server cannot be renewed: {error}") from error
         # Files of tokens end in a line break, at which http.client would stumble, quoting the token.
@@ -99,3 +95,26 @@ class Endpoint:
         if not token.isprintable():
             raise KubeError(0, "ConfigError", "the token for the API server has a control character in it")
         return token
+
+
+def _pool(configuration: Configuration) -> urllib3.PoolManager:
+    tls = configuration.tls
+    options: dict[str, Any] = {
+        "cert_reqs": ssl.CERT_REQUIRED if tls.is_verified else ssl.CERT_NONE,
+        "ca_certs": tls.ca_file or None,
+        "ca_cert_data": tls.ca_data or None,
+        "cert_file": tls.certificate_file or None,
+        "key_file": tls.key_file or None,
+        "maxsize": POOL_SIZE,
+    }
+    if tls.server_name:
+        options["server_hostname"] = tls.server_name
+    proxy = environment_proxy(configuration.host) if configuration.proxy is None else configuration.proxy
+    if not proxy:
+        return urllib3.PoolManager(**options)
+    try:
+        credentials = parse_url(proxy).auth
+        headers = make_headers(proxy_basic_auth=credentials) if credentials else None
+        return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise KubeError(0, "ConfigError", f"proxy for the API server: {error}") from error

@@ -1,8 +1,10 @@
 """The client against a real HTTP server on loopback that plays back prepared answers."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -191,23 +193,15 @@ def test_an_address_that_is_none_is_a_clear_error(address: str) -> None:
 
 
 def test_a_token_from_a_file_with_a_line_break_is_sent_without_it(server: Server) -> None:
-    configuration = load_configuration(server.url)
-    configuration.api_key["authorization"] = "Bearer secret\n"
+    configuration = replace(load_configuration(server.url), authorization=lambda: "Bearer secret\n")
     server.will_answer({})
     KubeClient(configuration).get("/api")
     assert server.seen[0][3]["Authorization"] == "Bearer secret"
 
 
 def test_a_token_is_renewed_once_for_many_calls_and_at_once_when_it_is_refused(server: Server) -> None:
-    configuration = load_configuration(server.url)
-    renewals = []
-
-    def renew(told: Any) -> None:
-        renewals.append(told)
-        told.api_key["authorization"] = f"Bearer {len(renewals)}"
-
-    configuration.refresh_api_key_hook = renew
-    client = KubeClient(configuration)
+    numbers = itertools.count(1)
+    client = KubeClient(replace(load_configuration(server.url), authorization=lambda: f"Bearer {next(numbers)}"))
     for status in (200, 200, 401, 200):
         server.will_answer({}, status=status)
         with suppress(KubeError):
@@ -216,9 +210,7 @@ def test_a_token_is_renewed_once_for_many_calls_and_at_once_when_it_is_refused(s
 
 
 def test_calls_go_through_the_proxy_that_is_configured(server: Server) -> None:
-    configuration = load_configuration("http://nowhere.example:1")
-    configuration.proxy = server.url
-    configuration.no_proxy = ""
+    configuration = replace(load_configuration("http://nowhere.example:1"), proxy=server.url)
     server.will_answer({"kind": "Status", "reason": "NotFound", "message": "no"}, status=404)
     server.will_answer({})
     client = KubeClient(configuration, request_timeout_s=PATIENCE_S)
@@ -229,8 +221,7 @@ def test_calls_go_through_the_proxy_that_is_configured(server: Server) -> None:
 
 
 def test_a_token_that_cannot_be_sent_is_an_error_without_it(server: Server) -> None:
-    configuration = load_configuration(server.url)
-    configuration.api_key["authorization"] = "Bearer secret\nX-Other: 1"
+    configuration = replace(load_configuration(server.url), authorization=lambda: "Bearer secret\nX-Other: 1")
     with pytest.raises(KubeError, match="control character") as caught:
         KubeClient(configuration).get("/api")
     assert "secret" not in str(caught.value)
@@ -238,12 +229,10 @@ def test_a_token_that_cannot_be_sent_is_an_error_without_it(server: Server) -> N
 
 
 def test_a_token_that_cannot_be_read_anew_is_an_error_like_any_other(server: Server) -> None:
-    configuration = load_configuration(server.url)
-
-    def renew(_: object) -> None:
+    def renew() -> str:
         raise FileNotFoundError("no such file: /var/run/token")
 
-    configuration.refresh_api_key_hook = renew
+    configuration = replace(load_configuration(server.url), authorization=renew)
     with pytest.raises(KubeError, match="token for the API server cannot be renewed: no such file"):
         KubeClient(configuration).get("/api")
     assert server.seen == []

@@ -1,0 +1,246 @@
+"""A kubeconfig in each of its forms, and the service account of a pod."""
+
+import base64
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hived_extender.kube.configuration import Configuration
+from hived_extender.kube.endpoint import Endpoint, KubeError, load_configuration
+from hived_extender.kube.kubeconfig import read_kubeconfig, read_service_account
+
+EXEC = "client.authentication.k8s.io/v1"
+
+
+def write(
+    folder: Path, user: dict[str, Any] | None = None, cluster: dict[str, Any] | None = None, name: str = "config"
+) -> Path:
+    path = folder / name
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "n"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://host:6443/", **(cluster or {})}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+def read(folder: Path, user: dict[str, Any] | None = None, cluster: dict[str, Any] | None = None) -> Configuration:
+    return read_kubeconfig([write(folder, user, cluster)])
+
+
+def program(folder: Path, answer: object, *, before: str = "") -> dict[str, Any]:
+    """A program that prints `answer`, and keeps what it was told in the file `told`."""
+    path = folder / "plugin.py"
+    path.write_text(
+        f"#!{sys.executable}\nimport os, sys\n"
+        f"open({str(folder / 'told')!r}, 'a').write(os.environ['KUBERNETES_EXEC_INFO'] + '\\n')\n"
+        f"{before}\nprint({json.dumps(answer)!r})\n"
+    )
+    path.chmod(0o755)
+    return {"exec": {"apiVersion": EXEC, "command": "./plugin.py", "interactiveMode": "Never"}}
+
+
+def credential(**status: str) -> dict[str, Any]:
+    return {"apiVersion": EXEC, "kind": "ExecCredential", "status": status}
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "told").read_text().splitlines()]
+
+
+def test_the_address_is_that_of_the_current_context(tmp_path: Path) -> None:
+    assert read(tmp_path).host == "https://host:6443"
+
+
+def test_a_user_without_credentials_is_nobody(tmp_path: Path) -> None:
+    assert read(tmp_path).authorization() == ""
+
+
+def test_a_token_is_sent_as_bearer(tmp_path: Path) -> None:
+    assert read(tmp_path, {"token": "secret"}).authorization() == "Bearer secret"
+
+
+def test_a_name_and_a_password_are_sent_as_basic(tmp_path: Path) -> None:
+    header = read(tmp_path, {"username": "me", "password": "x:y"}).authorization()
+    assert base64.b64decode(header.removeprefix("Basic ")) == b"me:x:y"
+
+
+def test_a_token_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("one\n")
+    configuration = read(tmp_path, {"tokenFile": "token"})
+    first = configuration.authorization()
+    (tmp_path / "token").write_text("two\n")
+    assert (first, configuration.authorization()) == ("Bearer one", "Bearer two")
+
+
+def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+    tls = read(tmp_path, {"client-certificate": "a/c", "client-key": "/k"}, {"certificate-authority": "ca"}).tls
+    assert (tls.certificate_file, tls.key_file, tls.ca_file) == (f"{tmp_path}/a/c", "/k", f"{tmp_path}/ca")
+
+
+def test_certificates_in_the_file_are_kept_where_nobody_else_reads_them(tmp_path: Path) -> None:
+    data = {f"client-{kind}-data": base64.b64encode(kind.encode()).decode() for kind in ("certificate", "key")}
+    tls = read(tmp_path, data).tls
+    kept = [Path(tls.certificate_file), Path(tls.key_file)]
+    assert [(path.read_text(), stat.S_IMODE(path.stat().st_mode)) for path in kept] == [
+        ("certificate", 0o600),
+        ("key", 0o600),
+    ]
+
+
+def test_data_of_an_authority_counts_more_than_its_file(tmp_path: Path) -> None:
+    data = base64.b64encode(b"pem").decode()
+    tls = read(tmp_path, None, {"certificate-authority": "ca", "certificate-authority-data": data}).tls
+    assert (tls.ca_file, tls.ca_data) == ("", "pem")
+
+
+def test_a_certificate_may_be_unverified_and_have_another_name(tmp_path: Path) -> None:
+    tls = read(tmp_path, None, {"insecure-skip-tls-verify": True, "tls-server-name": "other"}).tls
+    assert (tls.is_verified, tls.server_name) == (False, "other")
+
+
+def test_the_options_of_tls_reach_the_connections(tmp_path: Path) -> None:
+    cluster = {"insecure-skip-tls-verify": True, "tls-server-name": "other", "certificate-authority": "/ca"}
+    pool = Endpoint(read(tmp_path, {"client-certificate": "/c", "client-key": "/k"}, cluster)).pool
+    options = pool.connection_pool_kw
+    assert [options[key] for key in ("ca_certs", "cert_file", "key_file", "server_hostname", "cert_reqs")] == [
+        "/ca", "/c", "/k", "other", 0,
+    ]  # fmt: skip
+
+
+def test_a_proxy_of_the_file_is_used(tmp_path: Path) -> None:
+    assert read(tmp_path, None, {"proxy-url": "http://proxy:3128"}).proxy == "http://proxy:3128"
+
+
+def test_a_proxy_that_nobody_can_use_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(KubeError, match="proxy for the API server"):
+        Endpoint(read(tmp_path, None, {"proxy-url": "socks5://proxy:1080"}))
+
+
+def test_several_files_are_read_as_one_and_the_first_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"token": "first"}, name="first")
+    document = json.loads(write(tmp_path, {"token": "second"}, name="second").read_text())
+    document["clusters"].append({"name": "d", "cluster": {"server": "https://d"}})
+    (tmp_path / "second").write_text(json.dumps(document))
+    (tmp_path / "third").write_text("current-context: there\ncontexts: [{name: there, context: {cluster: d, user: u}}]")
+    monkeypatch.setenv("KUBECONFIG", ":".join(str(tmp_path / name) for name in ("third", "absent", "second", "first")))
+    configuration = load_configuration()
+    assert (configuration.host, configuration.authorization()) == ("https://d", "Bearer second")
+
+
+def test_an_empty_list_may_be_null(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("current-context: c\nusers: null\nclusters:\n")
+    with pytest.raises(ValueError, match="there is no context 'c'"):
+        read_kubeconfig([tmp_path / "config"])
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "message"),
+    [
+        ({"client-key-data": "%"}, {}, "client-key-data is not base64"),
+        ({"auth-provider": {"name": "gcp"}}, {}, "auth-provider 'gcp' is not supported"),
+        ({}, {"server": ""}, "cluster 'c' has no server"),
+        ({"token": 7}, {}, "Expected `str`, got `int`"),
+        ({"tokenFile": "absent"}, {}, "No such file"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named(tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, OSError), match=message):
+        read(tmp_path, user, cluster).authorization()
+
+
+def test_a_program_gives_a_token(tmp_path: Path) -> None:
+    user = program(tmp_path, credential(token="secret"))
+    assert read(tmp_path, user).authorization() == "Bearer secret"
+
+
+def test_a_program_is_asked_again_only_once_its_token_has_expired(tmp_path: Path) -> None:
+    user = program(tmp_path, credential(token="x", expirationTimestamp="2999-01-01T00:00:00Z"))
+    configuration = read(tmp_path, user)
+    asked = [configuration.authorization() and len(told(tmp_path)) for _ in range(3)]
+    user = program(tmp_path, credential(token="x", expirationTimestamp="2001-01-01T00:00:00Z"))
+    configuration = read(tmp_path, user)
+    asked += [configuration.authorization() and len(told(tmp_path)) for _ in range(2)]
+    assert [number - asked[0] for number in asked] == [0, 0, 0, 2, 3]
+
+
+def test_a_program_may_give_a_certificate(tmp_path: Path) -> None:
+    tls = read(tmp_path, program(tmp_path, credential(clientCertificateData="c", clientKeyData="k"))).tls
+    assert [Path(path).read_text() for path in (tls.certificate_file, tls.key_file)] == ["c", "k"]
+
+
+def test_a_program_is_told_about_the_cluster_if_it_wants_to_be(tmp_path: Path) -> None:
+    user = program(tmp_path, credential(token="x"))
+    user["exec"]["provideClusterInfo"] = True
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+    read(tmp_path, user, {"extensions": [extension]})
+    cluster = told(tmp_path)[0]["spec"]["cluster"]
+    assert (cluster["server"], cluster["config"]) == ("https://host:6443/", {"audience": "a"})
+
+
+def test_a_program_gets_its_arguments_and_variables(tmp_path: Path) -> None:
+    user = program(tmp_path, credential(token="x"), before="assert (sys.argv[1:], os.environ['V']) == (['a'], 'v')")
+    user["exec"] |= {"args": ["a"], "env": [{"name": "V", "value": "v"}]}
+    assert read(tmp_path, user).authorization() == "Bearer x"
+
+
+@pytest.mark.parametrize(
+    ("answer", "before", "message"),
+    [
+        (credential(), "", "gave no token"),
+        (credential(clientCertificateData="c"), "", "gave no token, and no client certificate with its key"),
+        (credential(token="x") | {"apiVersion": "v0"}, "", "answered v0, expected client.authentication"),
+        ({}, "", "missing required field"),
+        (None, "sys.exit('log in first')", "ended with exit code 1: log in first"),
+    ],
+)  # fmt: skip
+def test_a_program_that_fails_is_named(tmp_path: Path, answer: object, before: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, program(tmp_path, answer, before=before))
+
+
+def test_a_program_that_is_not_installed_comes_with_the_advice_to_install_it(tmp_path: Path) -> None:
+    user = {"exec": {"apiVersion": EXEC, "command": "hived-no-such-plugin", "installHint": "see the manual"}}
+    with pytest.raises(ValueError, match=r"hived-no-such-plugin.*see the manual"):
+        read(tmp_path, user)
+
+
+def account(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str = "10.0.0.1") -> Path:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    (folder / "ca.crt").write_text("pem")
+    (folder / "token").write_text("secret\n")
+    return folder
+
+
+def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = read_service_account(account(tmp_path, monkeypatch))
+    found = configuration.host, configuration.tls.ca_file, configuration.authorization()
+    assert found == ("https://10.0.0.1:443", f"{tmp_path}/ca.crt", "Bearer secret")
+
+
+def test_the_address_of_a_pods_api_server_may_be_one_of_ipv6(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_service_account(account(tmp_path, monkeypatch, "fd00::1")).host == "https://[fd00::1]:443"
+
+
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+def test_an_empty_file_of_a_service_account_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (account(tmp_path, monkeypatch) / name).write_text("")
+    with pytest.raises(ValueError, match=f"{name} is empty"):
+        read_service_account(tmp_path)
+
+
+def test_a_process_that_is_no_pod_has_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ValueError, match="this is no pod"):
+        read_service_account()
