@@ -4,12 +4,11 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hived_cli.config.helpers.machines import read_limits, split
-from hived_cli.helpers.brief import Brief
 from hived_cli.helpers.refusals import refused_in_vain
 from hived_cli.helpers.serving import ServeOptions, is_given
 from hived_cli.helpers.signals import stop_signal
@@ -21,7 +20,9 @@ from hived_extender.kube import logs
 from hived_extender.kube.lease import DURATION_S
 from hived_extender.reconfiguration.node_sync import NodeSyncing
 from hived_extender.running import LOOPBACK, Extender, start_extender
-from hived_lab.start import Embedded, start_embedded
+
+if TYPE_CHECKING:
+    from hived_lab.start import Embedded
 
 CHECK_INTERVAL_S = 1.0
 
@@ -159,7 +160,7 @@ def command(**given: Any) -> None:
         limits = read_limits("--sync-max", options.sync_max)
         syncing = NodeSyncing(options.sync_nodes, Reading(split(options.sync_levels)), limits)
     is_brief = options.embedded is not None and not options.verbose and not is_given("log_level")
-    logs.configure(options.log_format, options.log_level, only=Brief() if is_brief else None)
+    logs.configure(options.log_format, options.log_level, only=_brief() if is_brief else None)
     tune_process()
     with stop_signal() as stop:
         if options.embedded is not None:
@@ -179,7 +180,17 @@ def command(**given: Any) -> None:
             _serve_until(stop, extender)
 
 
+def _brief() -> logging.Filter:
+    # It knows the jobs of an embedded cluster, which a real one does without.
+    from hived_cli.helpers.brief import Brief  # noqa: PLC0415
+
+    return Brief()
+
+
 def _serve_embedded(options: ServeOptions, config: Path, syncing: NodeSyncing | None, stop: threading.Event) -> None:
+    # An API server and a controller of jobs, a tenth of all modules: a real cluster has its own.
+    from hived_lab.start import start_embedded  # noqa: PLC0415
+
     configuration = load(config)
     if not options.webhook and (warning := refused_in_vain(configuration, "--webhook")):
         log.warning(warning)
@@ -210,7 +221,7 @@ def _serve_until(stop: threading.Event, extender: Extender) -> None:
             is_settled = True
 
 
-def _introduce(running: Embedded) -> None:
+def _introduce(running: "Embedded") -> None:
     kubeconfig, extender_url = running.cluster.kubeconfig, running.extender.url
     click.echo(f"""\
 An embedded cluster is running. Pods that are created now wait until hived is ready: a few seconds, or about a minute

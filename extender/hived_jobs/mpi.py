@@ -7,7 +7,6 @@ it) and the right to use it. `kubeflow.org/v2beta1` uses ssh, with a key pair ma
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
-from hived_extender.deploy.certificates import ssh_key_pair
 from hived_jobs.documents import Document, Section
 from hived_jobs.kubeflow import RunPolicy, begin, labels_of, read_roles, with_gang
 from hived_jobs.roles import Job, Role, add_env, mount
@@ -133,6 +132,9 @@ def _with_ssh(
         hidden = {} if launcher_is_worker else {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
         add_env(inside, {**env, **hidden})
         mount(inside, "mpi-job-config", _MPI_FOLDER, {"configMap": {"name": config}})
+    # An MPI job alone has keys: everybody else does without the library that makes them.
+    from hived_extender.deploy.certificates import ssh_key_pair  # noqa: PLC0415
+
     private, public = ssh_key_pair()
     keys = {"ssh-privatekey": b64encode(private).decode(), "ssh-publickey": b64encode(public).decode()}
     objects = [

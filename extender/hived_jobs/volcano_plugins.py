@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hived_extender.deploy.certificates import ssh_key_pair
 from hived_jobs.documents import Section
 from hived_jobs.roles import Job, Role, add_env, mount
 from hived_jobs.submission import Manifest
@@ -46,9 +45,13 @@ class Plugins:
             objects.append(job.object("v1", "ConfigMap", f"{job.name}-svc", data=_host_files(job, roles)))
         if "ssh" in self.options:
             options = self.options["ssh"]
-            private, public = ssh_key_pair()
             if "ssh-private-key" in options and "ssh-public-key" in options:
                 private, public = options["ssh-private-key"].encode(), options["ssh-public-key"].encode()
+            else:
+                # Only these jobs have keys made: everybody else does without the library for it.
+                from hived_extender.deploy.certificates import ssh_key_pair  # noqa: PLC0415
+
+                private, public = ssh_key_pair()
             files = {"id_rsa": private, "id_rsa.pub": public, "authorized_keys": public, "config": _SSH_CONFIG.encode()}
             data = {name: b64encode(content).decode() for name, content in files.items()}
             objects.append(job.object("v1", "Secret", f"{job.name}-ssh", data=data))

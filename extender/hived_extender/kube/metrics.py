@@ -9,8 +9,8 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 
-import numpy
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -133,5 +133,5 @@ class _GaugeCollector(Collector):
                 family.add_metric([value] if isinstance(value, str) else value, count)
             yield family
         build = GaugeMetricFamily("hived_build_info", "Always 1.", labels=["version", "python", "numpy"])
-        build.add_metric([__version__, platform.python_version(), numpy.__version__], 1)
+        build.add_metric([__version__, platform.python_version(), version("numpy")], 1)
         yield build
