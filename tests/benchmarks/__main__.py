@@ -16,8 +16,10 @@ from typing import Any
 
 from tests.benchmarks.clusters import NODES_PER_POOL
 from tests.benchmarks.figures import Summary
+from tests.benchmarks.first_start import first_start_s
 from tests.benchmarks.machine import describe_machine
-from tests.benchmarks.report import table, target_table
+from tests.benchmarks.reference import Reference, ReferenceError, read_reference
+from tests.benchmarks.report import reference_table, row_names, table, target_table
 from tests.benchmarks.run import CLOCKS
 from tests.benchmarks.targets import missed
 from tests.benchmarks.web import START_REPEATS
@@ -39,7 +41,7 @@ def measure(part: str, node_count: int, options: argparse.Namespace) -> dict[str
 
 
 def compile_from_nothing() -> float:
-    """Seconds that the very first process after an installation spends on compiling all kernels."""
+    """Seconds that it takes to compile all kernels, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="hived-bench-") as folder:
         started = time.perf_counter()
         subprocess.run(
@@ -80,6 +82,13 @@ def _old_report(text: str) -> dict[str, Any]:
     return report
 
 
+def _reference(text: str) -> Reference:
+    try:
+        return read_reference(Path(text), describe_machine())
+    except ReferenceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__.splitlines()[0])
     sizes = ",".join(map(str, ALL_SIZES))
@@ -96,23 +105,32 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--no-http", action="store_true", help="leave out the service: only the core's rows")
     parser.add_argument(
-        "--cold", action="store_true", help="also compile all kernels from nothing, which takes a minute"
+        "--cold", action="store_true", help="also compile all kernels from nothing, and start without them: minutes"
     )
     parser.add_argument("--json", type=_new_file, metavar="FILE", help="write all figures, with machine and commit")
     parser.add_argument(
         "--compare", type=_old_report, metavar="OLD.json", help="show ratios to the figures of this file"
     )
+    parser.add_argument(
+        "--reference", type=_reference, metavar="FILE",
+        help="show ratios to another scheduler's figures, measured on this machine: docs/performance.md",
+    )  # fmt: skip
+    parser.add_argument("--rows", action="store_true", help="instead: list the names of all rows")
     parser.add_argument("--profile", action="store_true", help="instead: where the time of the mixed load goes")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_options(arguments)
+    if options.rows:
+        print(row_names())
+        return
     sizes, old = options.nodes, options.compare
     parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web", "switch"]
     report: dict[str, Any] = {"machine": describe_machine(), "seed": options.seed, "clock": options.clock}
     figures: dict[int, dict[str, Summary]] = {size: {} for size in sizes}
     if options.cold:
+        figures[min(sizes)]["process/first"] = {"value": first_start_s(min(sizes))}
         figures[min(sizes)]["process/compile"] = {"value": compile_from_nothing()}
     subprocess.run([sys.executable, "-m", "hived_extender.warm"], check=True)
     for size in sizes:
@@ -126,6 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if old:
         print(f"x: ratio to commit {old['machine']['commit']}, {old['clock']} clock; now {options.clock}\n")
     print(target_table(figures))
+    if options.reference:
+        print(f"reference: {options.reference.name}, measured {options.reference.measured} on this machine\n")
+        print(reference_table(figures, options.reference.sizes))
     print(table(figures, figures_of(old) if old else None))
     if options.json:
         names = [{"figure": target.title.strip(), "nodes": count} for target, count in missed(figures)]

@@ -8,6 +8,9 @@ from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, Sch
 from hived.scheduler import handle
 from hived.specs import BindInfo, PodRequest
 from hived.state import State
+from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.pods.bind_info import bind_annotations
+from tests.benchmarks.annotations import spec_json, spec_yaml
 from tests.benchmarks.workload import Job
 
 Samples = defaultdict[str, list[int]]
@@ -40,7 +43,8 @@ class Driver:
         decision = handle(self.state, ScheduleRequested(first))
         if isinstance(decision, Bind):
             handle(self.state, PodAllocated(first, decision.bind_info, decision.lazily_preempted))
-            self._note_first(job, moment, self._clock() - started)
+            kind = f"first of {job.kind.label}" if job.kind.pod_count > 1 else job.kind.label
+            self._note(first, decision.bind_info, moment, kind, self._clock() - started)
         elif isinstance(decision, Preempt):
             spent = self._clock() - started
             if not may_preempt or any(self._job_of[uid].is_guaranteed for uid in _victims(decision)):
@@ -108,14 +112,29 @@ class Driver:
             raise RuntimeError(f"{pod.name}, of a group that has its cells, got {decision}")
         handle(self.state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
         spent = self._clock() - started
-        self.samples[f"{moment}/any"].append(spent)
-        self.samples[f"{moment}/later of {job.kind.label}"].append(spent)
+        self._note(pod, decision.bind_info, moment, f"later of {job.kind.label}", spent)
         self._keep(job, pod, decision.bind_info)
 
-    def _note_first(self, job: Job, moment: str, spent: int) -> None:
-        kind = f"first of {job.kind.label}" if job.kind.pod_count > 1 else job.kind.label
-        self.samples[f"{moment}/any"].append(spent)
-        self.samples[f"{moment}/{kind}"].append(spent)
+    def _note(self, pod: PodRequest, bind_info: BindInfo, moment: str, kind: str, spent: int) -> None:
+        """A pod that took the core so long: that, and all of it with its annotations."""
+        reading = self._read(pod, spec_json(pod), f"{moment}/read JSON")
+        self._read(pod, spec_yaml(pod), f"{moment}/read YAML")
+        started = self._clock()
+        bind_annotations(bind_info)
+        whole = reading + spent + self._clock() - started
+        for name in ("any", kind):
+            self.samples[f"{moment}/{name}"].append(spent)
+            self.samples[f"{moment}/{name}, annotated"].append(whole)
+
+    def _read(self, pod: PodRequest, text: str, key: str) -> int:
+        annotations = {SCHEDULING_SPEC: text}
+        started = self._clock()
+        read = pod_request(pod.uid, pod.name, pod.namespace, annotations, ignores_by_default=True)
+        spent = self._clock() - started
+        if read != pod:
+            raise RuntimeError(f"{pod} was read as {read}")
+        self.samples[key].append(spent)
+        return spent
 
     def _keep(self, job: Job, pod: PodRequest, bind_info: BindInfo) -> None:
         self._job_of[pod.uid] = job

@@ -19,7 +19,7 @@ from hived.state import State
 from hived_extender.http.server import settle_process, tune_process
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, cluster_spec
 from tests.benchmarks.driver import Driver
-from tests.benchmarks.figures import Figures
+from tests.benchmarks.figures import Figures, summarise
 from tests.benchmarks.process import resident_mb
 from tests.benchmarks.workload import (
     GANGS,
@@ -75,6 +75,8 @@ class Measurement:
         self.preempt_guaranteed()
         self.delete_everything()
         self.figures.samples = dict(self.driver.samples)
+        yaml, json = (summarise(self.figures.samples[f"load/read {form}"])["p50"] for form in ("YAML", "JSON"))
+        self.figures.values["load/YAML times JSON"] = yaml / json
         return self.figures
 
     def start(self) -> ClusterSpec:

@@ -1,10 +1,10 @@
 """The tables: which figures are shown, in which order and form."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.benchmarks.figures import growth
-from tests.benchmarks.targets import TARGETS, Sizes, Target, missed, unmeasured
+from tests.benchmarks.figures import Summary, growth
+from tests.benchmarks.targets import TARGETS, Sizes, Target, missed, missed_ratios, unmeasured
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
         _value("process/configuration", "  reading the configuration"),
         _value("process/nodes", "  noting all nodes"),
         _value("process/term", "  beginning to lead: new_state, all nodes healthy"),
-        _value("process/compile", "the very first process: compiling the kernels before that"),
+        _value("process/first", "first start after an installation, embedded cluster and all, until filter answers"),
+        _value("process/compile", "compiling all kernels, alone"),
         _value("start/total", "core alone: specification, new_state, all nodes"),
         _value("replay/total", "replay of all bound pods, every GPU used"),
         _value("web/recovery", "  the same in the service, from annotations"),
@@ -46,7 +47,17 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
         Row("load/later of 8x8", "later pod of 8x8"),
         Row("load/later of 128x8", "later pod of 128x8"),
     )),
-    ("The same, half full, one job that comes and goes, ms p50/p99", (
+    ("The same with annotations, a spec in JSON read and all annotations written, ms p50/p99", (
+        Row("load/any, annotated", "any pod"),
+        Row("load/1x1, annotated", "1-GPU pod"),
+        Row("load/1x8, annotated", "8-GPU pod"),
+        Row("load/first of 8x8, annotated", "first pod of 8x8"),
+        Row("load/later of 8x8, annotated", "later pod of 8x8"),
+        Row("load/read JSON", "reading a spec in JSON"),
+        Row("load/read YAML", "reading a spec in YAML"),
+        _value("load/YAML times JSON", "  times the one in JSON"),
+    )),
+    ("Without annotations, half full, one job that comes and goes, ms p50/p99", (
         Row("half/1x1", "1-GPU pod alone"),
         Row("half/1x8", "8-GPU pod alone"),
         Row("half/first of 8x8", "first pod of 8x8"),
@@ -74,7 +85,12 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
         Row("web/filter", "node list as in the call before"),
         _value("web/filter cpu", "  of that on a processor, mean"),
         Row("web/filter other list", "another node list"),
-        Row("web/filter beside status", "longest while all cells are read in a loop", ("max",)),
+        Row("web/empty", "the same server answering an empty 200"),
+        _value("web/filter times empty", "  the first row as a multiple of that"),
+        Row("web/crowded", "32 connections that open at once"),
+        Row("web/crowded first", "  their first answers, with opening"),
+        Row("web/filter beside status", "while all cells are read in a loop", ("max", "p99")),
+        Row("web/status", "  reading all cells", ("p50", "max")),
         _value("web/statuses", "  how often they were read meanwhile"),
     )),
     ("Another configuration comes into force, four fifths full, ms", (
@@ -97,19 +113,57 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
 )  # fmt: skip
 
 
+ROWS = {row.key: row for _, rows in SECTIONS for row in rows}
+"""Every row by its name."""
+
+
+def row_names() -> str:
+    """All rows: name, figures, section and title."""
+    lines = [
+        [row.key, "/".join(row.parts), f"{title}: {row.title.strip()}"] for title, rows in SECTIONS for row in rows
+    ]
+    widths = [max(len(line[i]) for line in lines) for i in range(2)]
+    return "\n".join(f"{line[0]:{widths[0]}}  {line[1]:{widths[1]}}  {line[2]}" for line in lines)
+
+
+def reference_table(sizes: Sizes, reference: Sizes) -> str:
+    """Our figures, the reference's, and the ratio of the first of them; at the end the ratios that are too high."""
+    counts = sorted(sizes.keys() & reference.keys())
+    shown = [row for row in ROWS.values() if any(row.key in reference[count] for count in counts)]
+    if not shown:
+        return "no row that the reference has was measured\n"
+    body = [["**Ours, reference**", *(f"{count:,}" for count in counts)]]
+    for row in shown:
+        body.append([row.title.strip(), *(_compared(row, sizes[count], reference[count]) for count in counts)])
+    verdicts = [
+        f"missed: {target.title.strip()}, {count:,} nodes: {ratio:.2f} times the reference, "
+        f"target {target.ratios[count]:g} times"
+        for target, count, ratio in missed_ratios(sizes, reference)
+    ]
+    return "\n".join([*_aligned(body), "", *verdicts, ""])
+
+
+def _compared(row: Row, ours: Mapping[str, Summary], theirs: Mapping[str, Summary]) -> str:
+    here, there = (
+        tuple(rows[row.key][part] for part in row.parts if part in rows[row.key]) if row.key in rows else ()
+        for rows in (ours, theirs)
+    )
+    ratio = f" (x{here[0] / there[0]:.2f})" if here and there else ""
+    return f"{_numbers(here)}, {_numbers(there)}{ratio}"
+
+
 def target_table(sizes: Sizes) -> str:
-    """Each figure that has a target, with the target and HiveD's figure below; at the end what is missed or unknown."""
+    """Each figure that has a target, with the target below; at the end what is missed or unknown."""
     counts = sorted(sizes)
-    body = [["**Figure, target, HiveD's own**", *(f"{count:,}" for count in counts), "growth"]]
+    body = [["**Figure, target**", *(f"{count:,}" for count in counts), "growth"]]
     for target in TARGETS:
         measured = {count: target.figures(sizes, count) for count in counts}
-        limits, hived = ({count: of.get(count, ()) for count in counts} for of in (target.limits, target.hived))
+        limits = {count: target.limits.get(count, ()) for count in counts}
         if not any(measured.values()):
             continue
         body.append([target.title, *map(_numbers, measured.values()), _exponent(_firsts(measured))])
-        body.append(["    target", *map(_numbers, limits.values()), ""])
-        if any(hived.values()):
-            body.append(["    HiveD", *map(_numbers, hived.values()), _exponent(_firsts(hived))])
+        if any(limits.values()):
+            body.append(["    target", *map(_numbers, limits.values()), ""])
     verdicts = [f"missed: {_verdict(target, sizes, count)}" for target, count in missed(sizes)]
     unknown = [f"not measured: {target.title.strip()}, {count:,} nodes" for target, count in unmeasured(sizes)]
     return "\n".join([*_aligned(body), "", *(verdicts or ["no target is missed"]), *unknown, ""])

@@ -15,6 +15,7 @@ import msgspec
 
 from hived_config.loader import load_cluster
 from hived_extender.http.app import create_app
+from hived_extender.http.bodies import Receive, Scope, Send
 from hived_extender.http.server import HttpServer, listen, settle_process, tune_process
 from hived_extender.http.shim import Shim
 from hived_extender.kube import logs
@@ -26,6 +27,18 @@ from tests.benchmarks.process import resident_mb
 
 NOWHERE = "http://127.0.0.1:1"
 """Stands for the API server, which nothing that is measured talks to."""
+
+
+class Nothing:
+    """An application that answers an empty 200: what is left is the server itself."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    def close(self) -> None:
+        """Nothing is under way."""
 
 
 def read_pods(path: Path | None) -> list[Pod]:
@@ -79,8 +92,12 @@ def main() -> None:
     server = HttpServer(Shim(create_app(service), service), listen("127.0.0.1:0"))
     server.start()
     settle_process()
-    print(json.dumps({"url": server.url, "seconds": marks, "resident_mb": resident_mb()}), flush=True)
+    ready = {"url": server.url, "seconds": marks, "resident_mb": resident_mb()}
+    empty = HttpServer(Nothing(), listen("127.0.0.1:0"))
+    empty.start()
+    print(json.dumps(ready | {"empty_url": empty.url}), flush=True)
     sys.stdin.read()
+    empty.stop()
     server.stop()
     service.close()
 

@@ -18,9 +18,11 @@ from hived.specs import BindInfo, PodRequest
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.pods.wire import ENABLE_LIMIT
+from tests.benchmarks.annotations import spec_json
 from tests.benchmarks.client import Connection, request_bytes
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text
-from tests.benchmarks.figures import Figures
+from tests.benchmarks.crowd import ask_all
+from tests.benchmarks.figures import Figures, summarise
 from tests.benchmarks.measure import Measurement
 from tests.benchmarks.process import cpu_ms, resident_mb
 from tests.benchmarks.workload import LOW_PRIORITY, SMALLEST
@@ -31,6 +33,9 @@ START_REPEATS = 3
 
 CALLS = {"same list": 200, "other list": 60}
 """Calls at 128 nodes; up to four times as many on larger clusters."""
+
+CONNECTIONS = 32
+"""That open at once, and share as many calls."""
 
 STATUSES = 2
 """Answers that the reader of the status gets while calls go on, each of the physical and all virtual clusters."""
@@ -48,15 +53,7 @@ PAUSE_S = 0.001
 
 def pod_text(pod: PodRequest, bind_info: BindInfo | None = None) -> str:
     """A pod as the API server shows it, in one line."""
-    spec = pod.spec
-    group = {"name": spec.group.name, "members": [
-        {"podNumber": member.pod_count, "leafCellNumber": member.leaf_cell_count} for member in spec.group.members
-    ]}  # fmt: skip
-    wanted = {"virtualCluster": spec.virtual_cluster, "priority": spec.priority,
-              "leafCellNumber": spec.leaf_cell_count, "affinityGroup": group}  # fmt: skip
-    if spec.lazy_preemption:
-        wanted["lazyPreemptionEnable"] = True
-    annotations = {SCHEDULING_SPEC: json.dumps(wanted)} | (bind_annotations(bind_info) if bind_info else {})
+    annotations = {SCHEDULING_SPEC: spec_json(pod)} | (bind_annotations(bind_info) if bind_info else {})
     return json.dumps({
         "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": annotations},
         "spec": {"nodeName": bind_info.node if bind_info else "",
@@ -76,6 +73,7 @@ class Server:
     def __init__(self, process: "subprocess.Popen[bytes]", ready: dict[str, Any], start_s: float) -> None:
         self.process = process
         self.url: str = ready["url"]
+        self.empty_url: str = ready["empty_url"]
         self.seconds: dict[str, float] = ready["seconds"]
         self.resident_mb: float = ready["resident_mb"]
         self.start_s = start_s
@@ -124,7 +122,10 @@ class WebMeasurement:
             self.starts(config)
             waiting = self.write_loads(half, busy, full)
             with Server.running(config, half) as server:
+                self.empty_calls(server)
                 self.filter_calls(server, waiting)
+            with Server.running(config, half) as server:
+                self.crowded_calls(server, waiting)
             with Server.running(config, busy) as server:
                 self.filter_calls_beside_status(server, waiting)
             self._progress("a full cluster recovers from annotations")
@@ -170,6 +171,26 @@ class WebMeasurement:
         full.write_text("\n".join(pod_text(pod, bind_info) for pod, bind_info in load.driver.placed.values()))
         return waiting
 
+    def empty_calls(self, server: Server) -> None:
+        """What the same server takes to answer nothing."""
+        self._progress("empty calls")
+        request = request_bytes("GET", "/")
+        with closing(Connection(server.empty_url)) as connection:
+            spent = [connection.call(request)[0] for _ in range(self._calls["same list"])]
+        self.figures.samples["web/empty"] = spent
+
+    def crowded_calls(self, server: Server, waiting: Sequence[PodRequest]) -> None:
+        """Many connections at once, with one node list."""
+        self._progress(f"{CONNECTIONS} connections")
+        names = names_text(self._load.driver.state.topology.node_names)
+        pods = waiting[: sum(self._calls.values()) // CONNECTIONS * CONNECTIONS]
+        requests = [request_bytes("POST", FILTER, _body(pod, names)) for pod in pods]
+        answers = ask_all(server.url, CONNECTIONS, iter(requests))
+        for answer in answers.bodies:
+            _check_binds(answer)
+        self.figures.samples["web/crowded"] = answers.spent
+        self.figures.samples["web/crowded first"] = answers.first
+
     def filter_calls(self, server: Server, waiting: Sequence[PodRequest]) -> None:
         """With the node list of the call before, and with another one."""
         names = list(self._load.driver.state.topology.node_names)
@@ -181,6 +202,8 @@ class WebMeasurement:
             for _ in range(self._calls["same list"]):
                 self._filter(connection, next(pods), same, "web/filter")
             spent = cpu_ms(server.process.pid) - before
+            same_list, empty = (summarise(self.figures.samples[key]) for key in ("web/filter", "web/empty"))
+            self.figures.values["web/filter times empty"] = same_list["p50"] / empty["p50"]
             self.figures.values["web/filter cpu"] = spent / self._calls["same list"]
             for i in range(self._calls["other list"]):
                 turned = names_text(names[i + 1 :] + names[: i + 1])
@@ -199,22 +222,30 @@ class WebMeasurement:
                 sleep(PAUSE_S)
             if not reader.has_answered.wait(LONGEST_S):
                 raise RuntimeError("the status of all cells was never read")
+            self.figures.samples["web/status"] = list(reader.spent)
             self.figures.values["web/statuses"] = reader.answers
 
     def _filter(self, connection: Connection, pod: PodRequest, names: bytes, key: str) -> None:
-        body = b'{"Pod":%s,"Nodes":null,"NodeNames":%s}' % (pod_text(pod).encode(), names)
-        spent, answer = connection.call(request_bytes("POST", FILTER, body))
-        if not json.loads(answer)["NodeNames"]:
-            raise RuntimeError(f"filter did not bind {pod.name}: {answer[:500].decode()}")
+        spent, answer = connection.call(request_bytes("POST", FILTER, _body(pod, names)))
+        _check_binds(answer)
         self.figures.samples.setdefault(key, []).append(spent)
 
 
+def _body(pod: PodRequest, names: bytes) -> bytes:
+    return b'{"Pod":%s,"Nodes":null,"NodeNames":%s}' % (pod_text(pod).encode(), names)
+
+
+def _check_binds(answer: bytes) -> None:
+    if not json.loads(answer)["NodeNames"]:
+        raise RuntimeError(f"filter did not bind a pod: {answer[:500].decode()}")
+
+
 class StatusReader:
-    """A process that reads the status of all cells again and again. `answers` grows with each that it gets."""
+    """A process that reads the status of all cells again and again. `spent` grows by the ns of each that it gets."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout is not None
-        self.answers = 0
+        self.spent: list[int] = []
         self.has_answered = threading.Event()
         self._lines = process.stdout
         self._thread = threading.Thread(target=self._count)
@@ -236,6 +267,11 @@ class StatusReader:
                 reader._thread.join()
 
     def _count(self) -> None:
-        for _ in self._lines:
-            self.answers += 1
+        for line in self._lines:
+            self.spent.append(int(line))
             self.has_answered.set()
+
+    @property
+    def answers(self) -> int:
+        """How many it has got."""
+        return len(self.spent)
