@@ -5,6 +5,8 @@ The texts are kube-scheduler's own, as in its event FailedScheduling.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from sys import intern
 from typing import NamedTuple
 
 from hived_extender.kube_rules.demands import Demands, Toleration
@@ -15,6 +17,9 @@ from hived_extender.pods.wire import Node
 UNSCHEDULABLE = "node(s) were unschedulable"
 NO_MATCH = "node(s) didn't match Pod's node affinity/selector"
 TOO_MANY_PODS = "Too many pods"
+
+KEPT_KINDS = 1024
+"""Taints and allocatable amounts that are kept for nodes to share; a cluster has a few kinds of nodes."""
 
 _KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
@@ -77,25 +82,34 @@ class RuledNode:
 
     @classmethod
     def read(cls, node: Node) -> "RuledNode":
-        """The node as the rules see it."""
+        """The node as the rules see it. Texts and amounts that many nodes have in common are kept once."""
         spec, status = node.spec, node.status
         taints = (spec.taints if spec is not None else None) or ()
         allocatable = status.allocatable if status is not None else None
         return cls(
             node.metadata.name,
-            node.metadata.labels or {},
-            Gate(
+            {intern(key): intern(value) for key, value in (node.metadata.labels or {}).items()},
+            _gate(
                 bool(spec is not None and spec.unschedulable),
                 tuple(Taint(one.key, one.value or "", one.effect) for one in taints if one.effect in _KEEPING_AWAY),
             ),
-            None
-            if allocatable is None
-            else tuple(sorted((name, units(name, quantity)) for name, quantity in allocatable.items())),
+            None if allocatable is None else _in_units(tuple(sorted(allocatable.items()))),
         )
 
     def matches(self, demands: Demands) -> bool:
         """Whether nodeSelector and required node affinity allow this node."""
         return matches(demands.node_selector, self.labels) and node_matches(demands.node_terms, self.name, self.labels)
+
+
+@lru_cache(KEPT_KINDS)
+def _gate(is_cordoned: bool, taints: tuple[Taint, ...]) -> Gate:
+    return Gate(is_cordoned, taints)
+
+
+@lru_cache(KEPT_KINDS)
+def _in_units(quantities: tuple[tuple[str, str], ...]) -> tuple[tuple[str, int], ...]:
+    """Quantities, ascending by name, in the units of `quantities.units`."""
+    return tuple((name, units(name, quantity)) for name, quantity in quantities)
 
 
 def static_refusal(demands: Demands, node: RuledNode) -> str:

@@ -4,7 +4,6 @@ Each node has a row: the configured ones in their order, then others as they are
 stay, and count as absent.
 """
 
-import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -61,7 +60,7 @@ class NodeRules:
 
     def put(self, node: Node | RuledNode) -> bool:
         """The node is like this now; returns whether anything changed that rules look at."""
-        seen = _shared(node if isinstance(node, RuledNode) else RuledNode.read(node))
+        seen = node if isinstance(node, RuledNode) else RuledNode.read(node)
         row = self.row(seen.name)
         if self._nodes[row] == seen:
             return False
@@ -239,9 +238,3 @@ def _most_of_each(found: Iterable[Allocatable]) -> dict[str, int]:
         for resource, count in allocatable or ():
             most[resource] = max(count, most.get(resource, 0))
     return most
-
-
-def _shared(node: RuledNode) -> RuledNode:
-    """The same with label texts that nodes share: a cluster has few different ones."""
-    labels = {sys.intern(key): sys.intern(value) for key, value in node.labels.items()}
-    return RuledNode(node.name, labels, node.gate, node.allocatable)

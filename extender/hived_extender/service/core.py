@@ -284,8 +284,7 @@ class Core:
         return decision
 
     def _note_lazy_preemptions(self, names: Iterable[str]) -> None:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         for name in names:
-            self.lazy_times[name] = now
+            self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             log.info("lazily preempted", extra={"fields": {"group": name}})
             self._on_lazy(self.state.groups[name])

@@ -54,7 +54,8 @@ class Offers:
         """
         self._names = topology.node_names if topology is not None else ()
         self._index = {name: index for index, name in enumerate(self._names)}
-        is_same = before is not None and before._names == self._names
+        self._has_topology = topology is not None
+        is_same = before is not None and before._has_topology and before._names == self._names
         self._rules: NodeRules = before._rules if before is not None and is_same else NodeRules(self._names)
         for node in () if is_same else nodes:
             self._rules.put(node)
@@ -76,7 +77,12 @@ class Offers:
     # Changes
 
     def put(self, node: RuledNode) -> bool:
-        """A node is like this now; returns whether anything changed that rules look at."""
+        """A node is like this now; returns whether anything changed that rules look at.
+
+        Before the first term nobody asks: that begins with all nodes.
+        """
+        if not self._has_topology:
+            return False
         is_changed = self._rules.put(node)
         if is_changed:
             self._forget_answers()
