@@ -19,8 +19,8 @@ from hived_config.loader import Configuration
 from hived_extender.changeover import Changeover
 from hived_extender.http import server
 from hived_extender.http.access import Security
-from hived_extender.http.app import create_app
 from hived_extender.http.config_pushes import ConfigPushes
+from hived_extender.http.late_app import LateApp
 from hived_extender.http.server import HttpServer
 from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
@@ -177,7 +177,7 @@ class Extender:
         config_pushes = ConfigPushes(
             self.configurations, gate.may_do if gate.knows_callers else None, is_private=is_private
         )
-        app = create_app(self.service, gate, config_pushes)
+        app = LateApp(self.service, gate, config_pushes)
         self._server = HttpServer(Shim(app, self.service), listener, security.tls)
         self._servers = [self._server] if webhook is None else [self._server, webhook]
         for each in self._servers:

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from hived_config.loader import load_cluster
-from hived_extender.http.app import create_app
 from hived_extender.http.bodies import Receive, Scope, Send
+from hived_extender.http.late_app import LateApp
 from hived_extender.http.server import HttpServer, listen, settle_process, tune_process
 from hived_extender.http.shim import Shim
 from hived_extender.kube import logs
@@ -89,7 +89,7 @@ def main() -> None:
         if not pod.node:
             service.pod_seen(pod)
     del pods
-    server = HttpServer(Shim(create_app(service), service), listen("127.0.0.1:0"))
+    server = HttpServer(Shim(LateApp(service), service), listen("127.0.0.1:0"))
     server.start()
     settle_process()
     ready = {"url": server.url, "seconds": marks, "resident_mb": resident_mb()}

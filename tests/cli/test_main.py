@@ -65,7 +65,7 @@ HEAVY = ("cryptography", "flask", "hived_lab", "kubernetes", "numba", "numpy", "
         (["get", "--help"], {"yaml"}),
         (["submit", "--help"], {"yaml"}),
         (["resume", "--help"], {"yaml"}),
-        (["serve", "--help"], {"flask", "numba", "numpy", "uvicorn", "yaml"}),
+        (["serve", "--help"], {"numba", "numpy", "uvicorn", "yaml"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -16,19 +16,11 @@ from hived_extender.http.access import Gate
 from hived_extender.http.answers import JSON, Answer, Question
 from hived_extender.http.callers import CALLER, Call
 from hived_extender.http.config_pushes import ConfigPushes
+from hived_extender.http.late_app import BODY_LIMIT, CLOSE, GATE, gate_of
 from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.pods.wire import encode
 from hived_extender.service.service import Service
-
-BODY_LIMIT = 8 * 1024 * 1024
-"""Bytes, of any body. A filter call for 16,000 nodes with names of the longest kind is 4 MB."""
-
-CLOSE = "hived.close"
-"""Set in the WSGI environment by an answer after which the connection is to be closed; the header itself is the
-server's affair."""
-
-_GATE = "hived.gate"
 
 
 class _RestOfPath(PathConverter):
@@ -44,7 +36,7 @@ def create_app(service: Service, gate: Gate | None = None, config_pushes: Config
     `config_pushes` answers for its configuration; without one, those paths do not exist.
     """
     app = Flask(__name__, static_folder=None)
-    app.extensions[_GATE] = gate or Gate()
+    app.extensions[GATE] = gate or Gate()
     app.before_request(_refuse)
     app.config["MAX_CONTENT_LENGTH"] = BODY_LIMIT
     app.url_map.strict_slashes = False
@@ -58,12 +50,6 @@ def create_app(service: Service, gate: Gate | None = None, config_pushes: Config
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _unforeseen_error)
     return app
-
-
-def gate_of(app: Flask) -> Gate:
-    """The gate that an application was made with: the shim uses the same."""
-    gate: Gate = app.extensions.get(_GATE) or Gate()
-    return gate
 
 
 def _refuse() -> Response | None:

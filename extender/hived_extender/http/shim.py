@@ -17,12 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from flask import Flask
-
 from hived.errors import UserError
 from hived_extender.api import paths
 from hived_extender.http.answers import Answer, Question
-from hived_extender.http.app import BODY_LIMIT, CLOSE, gate_of
 from hived_extender.http.bodies import (
     BODY_TIMEOUT_S,
     CLOSE_HEADER,
@@ -39,6 +36,7 @@ from hived_extender.http.bodies import (
 from hived_extender.http.callers import CALLER, Call, Verdict, refused
 from hived_extender.http.config_routes import CONFIG_BODY_LIMIT
 from hived_extender.http.identities import Identity
+from hived_extender.http.late_app import BODY_LIMIT, CLOSE, GatedApp, gate_of
 from hived_extender.http.routes import answer, bind_call, filter_call, health, preempt_call, readiness
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.pods.wire import BindArgs, decode_args, encode
@@ -154,7 +152,7 @@ class Shim:
     """The ASGI application in front of Flask."""
 
     def __init__(
-        self, app: Flask, service: Service, *, body_limit: int | None = None, body_timeout_s: float = BODY_TIMEOUT_S
+        self, app: GatedApp, service: Service, *, body_limit: int | None = None, body_timeout_s: float = BODY_TIMEOUT_S
     ) -> None:
         """`body_limit` stands for the limits that the paths have by themselves."""
         self._app = app
@@ -282,7 +280,7 @@ class Shim:
 class _FlaskCall:
     """One request in Flask, on a thread; each piece of the body is sent from the event loop before the next is made."""
 
-    def __init__(self, app: Flask, environ: dict[str, Any], loop: asyncio.AbstractEventLoop, send: Send) -> None:
+    def __init__(self, app: GatedApp, environ: dict[str, Any], loop: asyncio.AbstractEventLoop, send: Send) -> None:
         self._app = app
         self._environ = environ
         self._loop = loop

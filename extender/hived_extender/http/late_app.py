@@ -1,0 +1,64 @@
+"""The Flask application, made when the first request needs it.
+
+Filter, preempt, bind and health checks are answered in front of it. Importing Flask takes a tenth of the CPU of a
+start, and 5 MB, which a replica saves until somebody reads its metrics or its status.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hived_extender.http.access import Gate
+from hived_extender.http.config_pushes import ConfigPushes
+from hived_extender.service.service import Service
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+BODY_LIMIT = 8 * 1024 * 1024
+"""Bytes, of any body. A filter call for 16,000 nodes with names of the longest kind is 4 MB."""
+
+CLOSE = "hived.close"
+"""Set in the WSGI environment by an answer after which the connection is to be closed; the header itself is the
+server's affair."""
+
+GATE = "hived.gate"
+"""The name of an application's gate among its extensions."""
+
+
+class GatedApp(Protocol):
+    """A WSGI application that may have a gate among its extensions, as Flask's do."""
+
+    extensions: dict[str, Any]
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any], /) -> Iterable[bytes]:
+        """Answer one request."""
+
+
+class LateApp:
+    """As `create_app` makes it, from the same arguments, but only once it is called. Thread-safe."""
+
+    def __init__(self, service: Service, gate: Gate | None = None, config_pushes: ConfigPushes | None = None) -> None:
+        self.extensions: dict[str, Any] = {GATE: gate or Gate()}
+        self._service = service
+        self._config_pushes = config_pushes
+        self._lock = threading.Lock()
+        self._app: Flask | None = None
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one request."""
+        return self._made()(environ, start_response)
+
+    def _made(self) -> "Flask":
+        with self._lock:
+            if self._app is None:
+                from hived_extender.http.app import create_app  # noqa: PLC0415  # imports Flask, see above
+
+                self._app = create_app(self._service, gate_of(self), self._config_pushes)
+            return self._app
+
+
+def gate_of(app: GatedApp) -> Gate:
+    """The gate that an application was made with: the shim uses the same."""
+    gate: Gate = app.extensions.get(GATE) or Gate()
+    return gate
