@@ -61,6 +61,13 @@ class Announcements:
         if notices is not None:
             notices.place()
 
+    def take_back(self, uid: str) -> None:
+        """The pod could run, and kube-scheduler has not asked: an unwritten reason to wait is not true any more."""
+        notices = self._notices.get(uid)
+        if notices is not None:
+            notices.take_back()
+            self._plan(notices)
+
     def scheduled(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
         """The pod is bound."""
         self.say(pod, Reason.SCHEDULED, _placement(node, leaf_cells, vc, group))

@@ -216,6 +216,14 @@ class PodNotices:
         for reason in [reason for reason in self._notices if reason.is_pending]:
             del self._notices[reason]
 
+    def take_back(self) -> None:
+        """The reason to wait that was said last holds no more, and there is no other one: it is not worth telling.
+
+        The next one is told as if this one had been: the pod waits on.
+        """
+        if self._notices.pop(Reason.WAITING, None) is not None and self._wanted is not None:
+            self._wanted = self._wanted if self._wanted.reason != Reason.WAITING.value else None
+
     def want(self, condition: Condition, now: float) -> None:
         """The pod's condition should say this."""
         self._wanted = condition

@@ -12,8 +12,8 @@ only the service can know that others are to make room. For the same reason a po
 about since, is tried again after others got their nodes: its own may be among them.
 """
 
-from collections import deque
-from collections.abc import Collection, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
 
 from hived_extender.service.outbox import Outbox
 
@@ -44,7 +44,7 @@ class Retries:
         self._change_count = 0
         self._fitting: set[str] = set()  # those that could run when they were tried last
         self._being_tried: set[str] = set()  # less those that something else was heard of since
-        self._backlog: deque[str] = deque()
+        self._backlog: OrderedDict[str, None] = OrderedDict()
         self._slice_began = 0
 
     @property
@@ -88,28 +88,31 @@ class Retries:
     def time_came(self, _: str, what: str) -> None:
         """Look for pods to be tried: all that were refused before the last change, or that may be overtaken."""
         are_overtaken = what == OVERTAKEN[1]
-        known = set(self._backlog)
-        self._backlog += [
-            uid
-            for uid, seen in self._refusals.items()
-            if uid not in known and (seen < self._change_count or (are_overtaken and uid in self._fitting))
-        ]
+        for uid, seen in self._refusals.items():
+            if seen < self._change_count or (are_overtaken and uid in self._fitting):
+                self._backlog.setdefault(uid)
 
     def take_slice(self) -> list[str]:
         """The pods to be tried next; to be followed by `tried`."""
         uids: list[str] = []
         while self._backlog and len(uids) < SLICE:
-            uid = self._backlog.popleft()
+            uid, _ = self._backlog.popitem(last=False)
             if uid in self._refusals:
                 uids.append(uid)
         self._being_tried, self._slice_began = set(uids), self._change_count
         return uids
 
-    def tried(self, uids: Sequence[str], fitting: Collection[str]) -> None:
-        """These pods have been tried. Those that are `fitting` could run, and may have to be preempted for later."""
+    def take_too(self, uids: Iterable[str]) -> None:
+        """These pods are tried with one of the slice: whatever is true of it is true of them."""
         for uid in uids:
-            if uid in self._being_tried:
-                self._refusals[uid] = self._slice_began  # what it changed itself, others of the slice may not have seen
+            self._backlog.pop(uid, None)
+            if uid in self._refusals:
+                self._being_tried.add(uid)
+
+    def tried(self, fitting: Collection[str]) -> None:
+        """All that were taken have been tried. Those that are `fitting` could run, and may have to be preempted for."""
+        for uid in self._being_tried:
+            self._refusals[uid] = self._slice_began  # what it changed itself, others of the slice may not have seen
         self._fitting |= self._being_tried & set(fitting)
         self._being_tried.clear()
 

@@ -62,6 +62,9 @@ class Runner:
         self._due_at = math.inf
         self._held: dict[str, Future[None]] = {}
         self._is_closing = False
+        self._awaits_end = (
+            False  # somebody waits for the writes under way: the timers' thread need not be woken for each
+        )
         self._under_way = 0
         self._pool = ThreadPoolExecutor(THREADS, "write")
         self._thread = threading.Thread(target=self._keep_time, name="timers", daemon=True)
@@ -137,6 +140,7 @@ class Runner:
             self.handle(Closing())
         with self._lock:
             until = time.monotonic() + timeout_s
+            self._awaits_end = True
             while self._under_way and (left_s := until - time.monotonic()) > 0:
                 self._timer_set.wait(left_s)
             self._is_closing = True
@@ -174,7 +178,8 @@ class Runner:
         finally:
             with self._lock:
                 self._under_way -= 1
-                self._timer_set.notify_all()
+                if self._awaits_end:
+                    self._timer_set.notify_all()
 
     def _write(self, effect: Write, term: int) -> Any:
         """Carry an effect out that was decided in this term, and hand in what came of it; an error is returned."""

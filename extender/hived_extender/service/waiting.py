@@ -51,22 +51,32 @@ class WaitingPods:
         """Try the next few of those that are to be tried again: preempt for some, wake those that could run.
 
         Others may take the place of one that could run before kube-scheduler asks about it. Where the service is to
-        make room then, it is tried again. Cost: a decision for all that ask alike, one for each that has to preempt.
+        make room then, it is tried again. Cost: a decision for all that ask alike and for each gang, one for each pod
+        that has to preempt.
         """
-        uids = self._retries.take_slice()
-        self._retries.tried(uids, self.try_these(uids))
+        self._retries.tried(self.try_these(self._retries.take_slice()))
 
     def try_these(self, uids: Sequence[str]) -> list[str]:
-        """Try these pods; returns those that could run, or that the service is to make room for."""
-        core, fitting = self._cache.core, list[str]()
+        """Try these pods; returns those that could run, or that the service is to make room for.
+
+        Pods that start together are tried once, with the first of them.
+        """
+        core, fitting, done = self._cache.core, list[str](), set[str]()
         for uid in uids:
             record = self._cache.pods.get(uid)
-            if core is None or record is None or not self._is_for_scheduler(core, record):
+            if core is None or record is None or uid in done:
                 continue
-            if any(self._may_make_room(request) for request in self._requests(record)):
-                fitting.append(uid)
-            if record.is_asked:
-                self._wake(record)
+            round_ = self._round_of(record)
+            mates = round_.members if round_ is not None else (record,)
+            self._retries.take_too(one.uid for one in mates)
+            done.update(one.uid for one in mates)
+            for one in self._could_run(core, record, mates):
+                if any(self._may_make_room(request) for request in self._requests(one)):
+                    fitting.append(one.uid)
+                if one.is_asked:
+                    self._wake(one)
+                else:
+                    self._announcements.take_back(one.uid)
         return fitting
 
     def ask_round(self, core: Core, asker: PodRecord, round_: Round, phase: Phase) -> Bind | Preempt | Wait | None:
@@ -74,10 +84,26 @@ class WaitingPods:
 
         Returns what is to be said of the pod now. None: it has started, and none of its pods takes cells.
         """
+        self._prepare(asker, round_)
+        if phase is Phase.FILTERING and round_.doubted and self._has_room(core, round_):
+            return self._wait_for_doubted(round_)
         decision = self._settle(core, asker, round_, phase)
-        if isinstance(decision, Preempt | Wait) or phase is Phase.PREEMPTING:
+        if isinstance(decision, Wait):
+            return Wait(self._reason_of_round(asker, round_, decision))
+        if isinstance(decision, Preempt) or phase is Phase.PREEMPTING:
             return decision
         return decision if self._start(core, asker, round_) else Wait(ROOM_REASON)
+
+    def _prepare(self, record: PodRecord, round_: Round) -> None:
+        """The core is about to be asked on behalf of a round."""
+        self.gang_notices.watch_time(record)
+        for one in round_.members:
+            if one.request is not None:
+                self._cache.bound.release(one)  # it was asked about by itself before, when its gang had started once
+
+    def _has_room(self, core: Core, round_: Round) -> bool:
+        """Could a round start if Kubernetes offered every node?"""
+        return all(isinstance(one, Bind) for one in self._cache.rounds.room(core, round_))
 
     def _wait_for_doubted(self, round_: Round) -> Wait:
         """There is room for a round, but kube-scheduler seems to find no node for some of its pods."""
@@ -94,15 +120,7 @@ class WaitingPods:
 
         `is_asked`: kube-scheduler asks about `asker` at this moment.
         """
-        exact = asker if is_asked else None
-        self.gang_notices.watch_time(asker)
-        rounds = self._cache.rounds
-        for record in round_.members:
-            if record.request is not None:
-                self._cache.bound.release(record)  # it was asked about by itself before, when its gang had started once
-        found = rounds.room(core, round_)
-        if all(isinstance(one, Bind) for one in found) and phase is Phase.FILTERING and round_.doubted and is_asked:
-            return self._wait_for_doubted(round_)
+        exact, rounds = asker if is_asked else None, self._cache.rounds
         found = rounds.decide(core, round_, phase, exact=exact)
         requests = [part.request for part in round_.parts]
         is_emptied = any(isinstance(one, Wait) and one.is_emptied for one in found)
@@ -118,11 +136,13 @@ class WaitingPods:
             rounds.note_reserved(core, round_)
         decision = merged(found)
         if isinstance(decision, Wait):
-            refusals = self._cache.offers.refusals(asker)
-            reason = f"{round_.name} ({len(round_.members)} pods start together): {_joined(decision.reason, refusals)}"
-            self.gang_notices.tell_refused(exact, round_, reason)
-            return Wait(reason)
+            self.gang_notices.tell_refused(exact, round_, self._reason_of_round(asker, round_, decision))
         return decision
+
+    def _reason_of_round(self, record: PodRecord, round_: Round, decision: Wait) -> str:
+        """Why a pod of a round waits, with the nodes that Kubernetes refuses it."""
+        reason = _joined(decision.reason, self._cache.offers.refusals(record))
+        return f"{round_.name} ({len(round_.members)} pods start together): {reason}"
 
     def _start(self, core: Core, asker: PodRecord, round_: Round) -> bool:
         """All pods of the round get their places; kube-scheduler is to ask about the others, to be told of theirs.
@@ -146,27 +166,25 @@ class WaitingPods:
         record.is_asked = False  # until kube-scheduler, which is awake then, asks
         self._wakes.ask(record)
 
-    def _is_for_scheduler(self, core: Core, record: PodRecord) -> bool:
-        """Could the pod run, or is at least nothing left that the service can do for it by itself?"""
-        if record.state is PodState.BINDING:
-            return not record.writing.count
-        if record.state is PodState.CLEARED:
-            return True
+    def _could_run(self, core: Core, record: PodRecord, mates: Sequence[PodRecord]) -> Sequence[PodRecord]:
+        """Which of these could run, or have at least nothing left that the service can do for them by itself?"""
         if record.state is not PodState.WAITING:
-            return False
+            is_unbound = record.state is PodState.BINDING and not record.writing.count
+            return mates if is_unbound or record.state is PodState.CLEARED else ()
         try:
             if not record.is_of_dialect:
-                return record.request is not None and self._try_single(core, record, record.request)
+                return mates if record.request is not None and self._try_single(core, record, record.request) else ()
             step = self._cache.rounds.step(record)
             if isinstance(step, Alone):
-                return step.request is None or self._try_single(core, record, step.request)
+                return mates if step.request is None or self._try_single(core, record, step.request) else ()
             if isinstance(step, Round):
                 return self._try_round(core, record, step)
         except UserError as error:
-            self._announcements.say(record, Reason.INVALID_SPEC, error.message)
-            return False
+            for one in mates:
+                self._announcements.say(one, Reason.INVALID_SPEC, error.message)
+            return ()
         self.gang_notices.tell_forming(record, step.reason)
-        return False
+        return ()
 
     def _try_single(self, core: Core, record: PodRecord, request: PodRequest) -> bool:
         self._cache.bound.ask_for(core, record, request)
@@ -196,31 +214,36 @@ class WaitingPods:
         reason = _joined(decision.reason or NO_CHAIN_REASON, self._cache.offers.refusals(record))
         return self._cache.explained(record, reason)
 
-    def _try_round(self, core: Core, record: PodRecord, round_: Round) -> bool:
+    def _try_round(self, core: Core, record: PodRecord, round_: Round) -> Sequence[PodRecord]:
         requests = [part.request for part in round_.parts]
         was_preempting = any(core.reserves(request) for request in requests)
         is_for_others = not was_preempting and not self._preemptions.policy.by_service
         if is_for_others and isinstance(merged(self._cache.rounds.room(core, round_)), Preempt):
-            return True  # kube-scheduler is to ask whom to preempt
+            return round_.members  # kube-scheduler is to ask whom to preempt
+        self._prepare(record, round_)
         decision = self._settle(core, record, round_, Phase.FILTERING, is_asked=False)
-        self._acceptance.emptied.watch(core, record, requests)
-        if isinstance(decision, Wait):
-            if not record.is_asked:
-                self._announcements.say(record, Reason.WAITING, decision.reason)
-            return False
+        for one in round_.members:
+            self._acceptance.emptied.watch(core, one, requests)
+            if isinstance(decision, Wait) and not one.is_asked:
+                self._announcements.say(one, Reason.WAITING, self._reason_of_round(one, round_, decision))
+            elif isinstance(decision, Preempt) and (is_for_others or (one is record and not was_preempting)):
+                self._preemptions.tell(one, decision)
+        if isinstance(decision, Wait) or (isinstance(decision, Preempt) and not is_for_others):
+            return ()
         if isinstance(decision, Preempt):
-            if not was_preempting:
-                self._preemptions.tell(record, decision)
-            return is_for_others  # kube-scheduler is to ask whom to preempt
-        if round_.doubted:
-            return record.offer.is_doubted
-        return True  # which nodes kube-scheduler offers may have changed since it was asked
+            return round_.members  # kube-scheduler is to ask whom to preempt
+        # Which nodes kube-scheduler offers may have changed since it was asked.
+        return round_.doubted or round_.members
+
+    def _round_of(self, record: PodRecord) -> Round | None:
+        """The round that a pod is in, None if it may start by itself or has to wait."""
+        round_ = self._cache.gangs.plan(record.gang).round if record.gang is not None else None
+        return round_ if round_ is not None and record.uid in round_.uids else None
 
     def _requests(self, record: PodRecord) -> list[PodRequest]:
         """The requests to the core for a pod: its own, or those of its gang."""
-        plan = self._cache.gangs.plan(record.gang) if record.gang is not None else None
-        if plan is not None and plan.round is not None and record.uid in plan.round.uids:
-            return [part.request for part in plan.round.parts]
+        if (round_ := self._round_of(record)) is not None:
+            return [part.request for part in round_.parts]
         return [record.request] if record.request is not None else []
 
     def _may_make_room(self, request: PodRequest) -> bool:

@@ -214,3 +214,26 @@ def test_a_mistake_is_told_at_once() -> None:
     one = patient()
     one.say(Reason.INVALID_SPEC, "no such virtual cluster", 0, 0)
     assert tell(one, 0) == [("InvalidSpec", "no such virtual cluster", 1)]
+
+
+def test_a_reason_to_wait_that_was_taken_back_in_time_is_not_told() -> None:
+    one = PodNotices("u", "ns", "p", Pace(), 0.0)
+    one.say(Reason.WAITING, "2 of 3 pods created", 0, 0)
+    one.want(Condition(False, "Waiting", "2 of 3 pods created"), 0)
+    one.take_back()
+    assert one.due_at() == math.inf
+
+
+def test_after_a_reason_was_taken_back_the_wait_goes_on() -> None:
+    one = PodNotices("u", "ns", "p", Pace(hold_s=1.5), 0.0)
+    one.say(Reason.WAITING, "2 of 3 pods created", 0, 0)
+    one.take_back()
+    one.say(Reason.WAITING, "no room", 1, 1)
+    assert one.due_at() == 1.5
+
+
+def test_a_mistake_is_not_taken_back_with_a_reason_to_wait() -> None:
+    one = notices()
+    one.say(Reason.INVALID_SPEC, "no such VC", 0, 0)
+    one.take_back()
+    assert tell(one, 0) == [("InvalidSpec", "no such VC", 1)]

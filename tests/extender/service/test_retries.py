@@ -39,7 +39,7 @@ class Trying:
 
     def end(self) -> None:
         """They have been tried."""
-        self.retries.tried(self.slices[-1], self.fitting)
+        self.retries.tried(self.fitting)
 
 
 @pytest.fixture
@@ -151,6 +151,29 @@ def test_a_pod_that_is_refused_while_it_is_tried_stays_known(trying: Trying) -> 
     trying.retries.room_made()
     trying.pass_time(60)
     assert trying.tried == ["p", "p"]
+
+
+def test_a_pod_tried_with_another_is_not_tried_by_itself(trying: Trying) -> None:
+    refused_before_a_change(trying, *(f"p{number}" for number in range(2 * SLICE)))
+    trying.outbox.timers.pop_due(DELAY_S)
+    trying.retries.time_came(*SWEEP)
+    trying.begin()
+    trying.retries.take_too(["p6", "p7"])
+    trying.end()
+    trying.begin()
+    assert trying.tried == ["p0", "p1", "p2", "p3", "p4", "p5"]
+
+
+def test_a_pod_tried_with_another_is_tried_again_after_the_next_change(trying: Trying) -> None:
+    refused_before_a_change(trying, *(f"p{number}" for number in range(SLICE + 1)))
+    trying.outbox.timers.pop_due(DELAY_S)
+    trying.retries.time_came(*SWEEP)
+    trying.begin()
+    trying.retries.take_too(["p4"])
+    trying.end()
+    trying.retries.room_made()
+    trying.pass_time(60)
+    assert trying.tried.count("p4") == 1
 
 
 def test_many_pods_are_tried_a_few_at_a_time(trying: Trying) -> None:

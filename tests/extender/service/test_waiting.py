@@ -9,7 +9,9 @@ from hived.events import Event, ScheduleRequested
 from hived.scheduler import handle
 from hived.state import State
 from hived_extender.service.verbs import VerbSettings
+from hived_extender.service.waiting import WaitingPods
 from tests.extender.service.small_cluster import SmallCluster, node, spec_text
+from tests.extender.service.small_gangs import SmallGangCluster, koordinator
 
 
 @pytest.fixture
@@ -84,3 +86,26 @@ def test_a_pod_of_a_group_that_is_placed_is_tried_for_itself(cluster: SmallClust
         [*waiting(cluster, "h0", group="h", pods=2, leaf_cells=2), *waiting(cluster, "g1", **gang)]
     )
     assert asked == ["g0", "h0", "g1"]
+
+
+def test_pods_that_start_together_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SmallGangCluster(verb_settings=VerbSettings(wake_delay_s=3600))
+    gang = koordinator("g", 2)
+    uids = [cluster.pod(name, annotations=gang)["metadata"]["uid"] for name in ("g0", "g1")]
+    rounds: list[str] = []
+    settle = WaitingPods._settle
+
+    def listen(self: WaitingPods, core: Any, asker: Any, *rest: Any, **more: Any) -> Any:
+        rounds.append(asker.name)
+        return settle(self, core, asker, *rest, **more)
+
+    monkeypatch.setattr(WaitingPods, "_settle", listen)
+    cluster.service.machine._waiting.try_these(uids)
+    assert rounds == ["g0"]
+
+
+def test_all_pods_that_start_together_could_run_if_one_could() -> None:
+    cluster = SmallGangCluster(verb_settings=VerbSettings(wake_delay_s=3600))
+    gang = koordinator("g", 2)
+    uids = [cluster.pod(name, annotations=gang)["metadata"]["uid"] for name in ("g0", "g1")]
+    assert cluster.service.machine._waiting.try_these(uids[:1]) == uids

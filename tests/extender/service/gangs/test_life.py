@@ -36,6 +36,15 @@ def test_pods_that_were_asked_about_before_hear_who_has_come_since() -> None:
         cluster.until(lambda name=name: "2 of 3 pods created (missing w-2)" in told(cluster, name))
 
 
+def test_a_gang_that_is_complete_in_time_is_not_said_to_lack_pods() -> None:
+    cluster = SmallGangCluster()
+    for number in range(2):
+        cluster.pod(f"w-{number}", 4, koordinator("train", 2))
+        cluster.pass_time(0.5)  # longer than it takes until pods that nobody has asked about are tried
+    cluster.pass_time(60)
+    assert cluster.kube.events == []
+
+
 def test_a_pod_that_nobody_asks_about_any_more_hears_that_its_gang_is_complete() -> None:
     cluster = SmallGangCluster()
     cluster.pod("ps", 0, koordinator("train", 4))
