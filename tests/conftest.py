@@ -1,6 +1,5 @@
 """Settings of all tests."""
 
-import asyncio
 import fcntl
 import gc
 import subprocess
@@ -8,11 +7,9 @@ import sys
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from types import SimpleNamespace
 from typing import TextIO
 
 import pytest
-import uvicorn.server
 from hypothesis import settings
 
 from hived.jit import EXCHANGEABLE
@@ -24,13 +21,6 @@ pytest.register_assert_rewrite("tests.reconfiguration.runner")  # failed compari
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
-
-UVICORN_HURRY = 10
-"""uvicorn looks ten times a second whether it shall end, and again whether it has: hundreds of tests stop a server."""
-
-uvicorn.server.asyncio = SimpleNamespace(
-    **vars(asyncio) | {"sleep": lambda seconds: asyncio.sleep(seconds / UVICORN_HURRY)},
-)
 
 SLOW_FILES = (
     "tests/test_packaging",

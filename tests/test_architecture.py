@@ -152,10 +152,9 @@ INTERNALS = {
         "numba.core.runtime.nrtdynmod",
     },
     "hived.compiling.shared": {"numba.core"},
-    "hived_extender.http.server": {"uvicorn.protocols.http.httptools_impl"},
 }
-INTERNAL_PARTS = ("numba.core", "numba.np", "numba.misc", "uvicorn.")
-BOUNDED = {"numba", "llvmlite", "uvicorn"}
+INTERNAL_PARTS = ("numba.core", "numba.np", "numba.misc")
+BOUNDED = {"numba", "llvmlite"}
 
 # Import names whose distribution has another name.
 DISTRIBUTION_OF = {"yaml": "PyYAML", "prometheus_client": "prometheus-client"}

@@ -8,7 +8,7 @@ import click
 from hived import __version__
 from hived_cli.helpers.answers import as_json
 
-LIBRARIES = ("numpy", "numba", "flask", "uvicorn")
+LIBRARIES = ("numpy", "numba", "flask", "uvloop")
 
 
 @click.command()

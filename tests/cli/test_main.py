@@ -52,7 +52,7 @@ def test_the_summary_of_a_command_is_the_first_line_of_its_help(words):
     assert (command.help or "").split("\n\n")[0].replace("\n", " ") == summary
 
 
-HEAVY = ("cryptography", "flask", "hived_lab", "kubernetes", "numba", "numpy", "uvicorn", "yaml")
+HEAVY = ("cryptography", "flask", "hived_lab", "kubernetes", "numba", "numpy", "uvloop", "yaml")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ HEAVY = ("cryptography", "flask", "hived_lab", "kubernetes", "numba", "numpy", "
         (["get", "--help"], {"yaml"}),
         (["submit", "--help"], {"yaml"}),
         (["resume", "--help"], {"yaml"}),
-        (["serve", "--help"], {"numba", "numpy", "uvicorn", "yaml"}),
+        (["serve", "--help"], {"numba", "numpy", "uvloop", "yaml"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -12,15 +12,15 @@ JSON = "application/json"
 class Question:
     """One request: its body, the last part of its path, "" if the path has none, and its caller, where known.
 
-    `is_from_page`: a page in a browser asks, from any site. `may_wait` is False on the event loop, where a call must
-    not wait for others to be served.
+    `is_from_page`: a page in a browser asks, from any site. `wait_s` is how long the call may wait for others to be
+    served, None for as long as they take; on the event loop that is little.
     """
 
     body: bytes = b""
     name: str = ""
     caller: Identity | None = None
     is_from_page: bool = False
-    may_wait: bool = True
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Answer:
     """An HTTP answer. A body that is an iterator is sent piece by piece; `delay_s` is to pass before it is sent.
 
     `is_premature` tells that the pod may become known in a moment: kube-scheduler was quicker than our watch.
-    `is_busy` tells that others are served, and that the question was not to wait for them.
+    `is_busy` tells that others are served, and that the question was not to wait for them any longer.
     `is_growing` tells that its gang may be complete in a moment.
     `is_elsewhere` tells that this replica cannot answer now and another may: the connection is closed after the answer,
     so that a client with keep-alive comes back through the Service.

@@ -58,10 +58,16 @@ class Budget:
         """Whether as many wait as may."""
         return len(self._waiting) >= self._most_waiting
 
+    def try_take(self, count: int) -> bool:
+        """Take room if there is any now and nobody waits for it."""
+        if self._waiting or self.used + count > self.size:
+            return False
+        self.used += count
+        return True
+
     async def take(self, count: int) -> None:
         """Wait for room, behind earlier waiters. `count` must not exceed `size`."""
-        if not self._waiting and self.used + count <= self.size:
-            self.used += count
+        if self.try_take(count):
             return
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = (admitted, count)

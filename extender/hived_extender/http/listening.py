@@ -30,8 +30,8 @@ MOST_CONNECTIONS = 32_768
 MOST_QUIET = 2048
 """Fresh and idle ones of a port: each holds 60 kB over TLS, silent or not."""
 
-IDLE_S = 125.0
-"""Longer than the keep-alive of uvicorn, which closes idle connections in good order; it stops at any byte."""
+IDLE_S = 120.0
+"""Longer than the 90 s after which Go's client drops an idle connection: we must never close one it is about to use."""
 
 ADDRESS_SHARE = 0.75
 """One address has at most this part of what a port may have."""
@@ -164,7 +164,7 @@ class ConnectionCounts:
 
 
 class Port:
-    """A listening socket whose connections are accepted here. uvicorn takes it for asyncio's Server.
+    """A listening socket whose connections are accepted here, in place of asyncio's Server.
 
     `make_protocol` gives the protocol of a connection; `on_drop` is told why one was dropped.
     """
@@ -179,7 +179,6 @@ class Port:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.limits = limits
-        self.sockets = (listener,)
         self._listener = listener
         self._make_protocol = make_protocol
         self._context = context
@@ -329,7 +328,12 @@ class Port:
         self._sweeping = self.loop.call_later(self.limits.sweep_s, self._sweep)
         now = self.loop.time()
         for connection in [each for each in self._all if self._is_late(each, now)]:
-            self.drop(connection, self._reason(connection))
+            reason = self._reason(connection)
+            if reason == IDLE and connection.transport is not None:
+                self._count(reason)
+                connection.transport.close()  # in good order: it has until the next sweeps to be gone
+            else:
+                self.drop(connection, reason)
         if now >= self._next_log:
             self._log()
 

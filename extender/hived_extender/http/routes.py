@@ -56,7 +56,7 @@ INTERNAL_ERROR = "internal error; the log of the scheduler has the details"
 def filter_call(backend: Backend, question: Question) -> Answer:
     """Where can this pod run? One node, or the reason why it has to wait."""
     try:
-        result = backend.service.filter_nodes(decode_args(question.body, FilterArgs), may_wait=question.may_wait)
+        result = backend.service.filter_nodes(decode_args(question.body, FilterArgs), wait_s=question.wait_s)
     except BusyError:
         return BUSY
     except Exception as error:
@@ -76,7 +76,7 @@ def preempt_call(backend: Backend, question: Question) -> Answer:
     """Which pods on which candidate node must leave for this pod?"""
     args = decode_args(question.body, PreemptArgs)
     try:
-        return Answer(encode(backend.service.preempt_victims(args, may_wait=question.may_wait)))
+        return Answer(encode(backend.service.preempt_victims(args, wait_s=question.wait_s)))
     except BusyError:
         return BUSY
 

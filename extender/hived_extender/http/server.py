@@ -1,4 +1,4 @@
-"""The life of the server: uvicorn on a thread of its own, with TLS or without."""
+"""The life of a server: an event loop on a thread of its own, with TLS or without, and its orderly end."""
 
 import asyncio
 import ctypes
@@ -7,49 +7,90 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from collections.abc import Callable
+from contextlib import suppress
 
-import uvicorn
+import uvloop
 from prometheus_client import Counter
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hived.errors import UserError
-from hived_extender.http.bodies import Receive, Scope, Send
-from hived_extender.http.callers import CALLER
-from hived_extender.http.identities import identity_of
-from hived_extender.http.listening import HEADS, Connection, Limits, Port, limits_of_process, raise_file_limit
+from hived_extender.http.exchange import Application
+from hived_extender.http.listening import Connection, Limits, Port, limits_of_process, raise_file_limit
+from hived_extender.http.protocol import HttpProtocol, Site
 from hived_extender.http.tls import ServerTls
 
-KEEP_ALIVE_S = 120
-"""Longer than the 90 s after which Go's client drops an idle connection: we must never close one it is about to use."""
-
-DRAIN_TIMEOUT_S = 20
-GOODBYE_TIMEOUT_S = 0.5
-
-HEAD_LIMIT = 1024 * 1024
-"""Bytes of a request's line and headers, as in Go's servers. The parser itself would take any number."""
-
-HEADS_LIMIT = 32 * 1024 * 1024
-"""Bytes of headers that arrive in pieces, over all connections of a port."""
-
-PIPELINE_LIMIT = 16
-"""Requests that one connection may send ahead of their answers. A piece of its bytes could hold thousands."""
+DRAIN_TIMEOUT_S = 20.0
 
 
-class Application(Protocol):
-    """An ASGI application, closed when the last request has been answered."""
+class Serving:
+    """Serves an application on a listening socket, from `run` to `stop`; `run` belongs to an event loop."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+    def __init__(
+        self,
+        application: Application,
+        listener: socket.socket,
+        context: ssl.SSLContext | None = None,
+        *,
+        limits: Limits,
+        on_drop: Callable[[str], None] = lambda reason: None,
+        drain_timeout_s: float = DRAIN_TIMEOUT_S,
+    ) -> None:
+        """`on_drop` is told why a connection was dropped; at the end requests have `drain_timeout_s` to be answered."""
+        self._application = application
+        self._listener = listener
+        self._context = context
+        self._limits = limits
+        self._on_drop = on_drop
+        self._drain_timeout_s = drain_timeout_s
+        self._should_stop = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken: asyncio.Event
+        self.port: Port | None = None
+        """None until connections are accepted."""
 
-    def close(self) -> None:
-        """Wait for calls that are still being answered."""
+    async def run(self) -> None:
+        """Accept connections and answer requests until `stop`; then finish the requests under way."""
+        self._woken = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        site = Site(self._application, self._loop)
+
+        def protocol(connection: Connection) -> HttpProtocol:
+            return HttpProtocol(connection, site)
+
+        port = self.port = Port(self._listener, protocol, self._context, self._limits, self._on_drop)
+        if not self._should_stop.is_set():
+            await self._woken.wait()
+        await self._drain(site, port)
+
+    def stop(self) -> None:
+        """Have `run` end; from any thread, at any time, any number of times."""
+        self._should_stop.set()
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended already
+                self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def _drain(self, site: Site, port: Port) -> None:
+        site.is_stopping = True
+        port.close()
+        self._listener.close()  # so that clients are refused, and do not wait for a turn that never comes
+        for protocol in tuple(site.protocols):
+            protocol.finish()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_timeout_s):
+                while site.protocols or site.tasks:
+                    site.on_change = asyncio.Event()
+                    await site.on_change.wait()
+        for task in tuple(site.tasks):
+            task.cancel()
+        for protocol in tuple(site.protocols):
+            protocol.transport.abort()
+        if site.tasks:
+            await asyncio.wait(site.tasks)
+        await port.wait_closed()
 
 
 class HttpServer:
-    """uvicorn on a thread of its own, with a socket that listens already. `url` is where a client on this machine
+    """A server on a thread of its own, with a socket that listens already. `url` is where a client on this machine
     reaches the server.
     """
 
@@ -68,23 +109,14 @@ class HttpServer:
         self._application = application
         self._socket = listener
         self.url = _url(self._socket, "https" if tls else "http")
-        config = uvicorn.Config(
+        self._serving = Serving(
             application,
-            lifespan="off",
-            http=HttpToolsProtocol,
-            ws="none",
-            proxy_headers=False,
-            log_config=None,
-            access_log=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
-            server_header=False,
-            date_header=False,
+            listener,
+            tls.context if tls else None,
+            limits=limits or limits_of_process(),
+            on_drop=self._count_drop,
         )
-        config.load()
-        config.ssl = tls.context if tls else None
-        self._server = _Server(config, limits or limits_of_process(), self._count_drop)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name=name)
+        self._thread = threading.Thread(target=self._run, name=name)
 
     @property
     def is_alive(self) -> bool:
@@ -105,143 +137,15 @@ class HttpServer:
 
     def stop(self) -> None:
         """Stop listening, finish the requests under way, end. May be called twice."""
-        self._server.should_exit = True
+        self._serving.stop()
         if self._thread.ident is not None:
             self._thread.join()
         self._socket.close()
         self._application.close()
 
-
-class _Heads:
-    """How many bytes of headers that are not complete the connections of a port have sent."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-
-class _TooManyRequests(Exception):
-    """More are pipelined than anybody needs; the parser's caller answers 400."""
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn leaves the client's certificate out of the scope: here `state` has the identity, found out once per
-    connection. Nor does it limit the size and time of a request's headers, which come before any identity is known.
-    `_connection` is told how far the requests are, for its limits.
-    """
-
-    def __init__(self, connection: Connection, heads: _Heads, **options: Any) -> None:
-        super().__init__(**options)
-        self._connection = connection
-        self._heads = heads
-        self._head_size: int | None = None
-        """Bytes since a request began or had the last piece of its body; None between two."""
-        self._charged = 0  # of `_heads`
-        self._begun_count = self._headed_count = self._received_count = self._answered_count = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own narrows it so
-        super().connection_made(transport)
-        # Despite its settings uvicorn logs every URL once its logger has a handler, and a query may hold a token.
-        self.access_log = False
-        connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        certificate = connection.getpeercert() if connection is not None else None
-        self.app_state = {**self.app_state, CALLER: identity_of(certificate) if certificate else None}
-        self._connection.opened(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._charge(0)
-        self._connection.closed()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._begun_count += 1
-        self._head_size = 0
-
-    def on_headers_complete(self) -> None:
-        super().on_headers_complete()
-        self._headed_count += 1
-        self._charge(0)
-        self._connection.has_head()
-        if len(self.pipeline) > PIPELINE_LIMIT:
-            raise _TooManyRequests
-
-    def on_body(self, body: bytes) -> None:
-        super().on_body(body)
-        self._head_size = 0  # headers may come after a body too
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._head_size = None
-        self._received_count += 1
-        if self._received_count > self._answered_count:
-            self._connection.is_received()
-        else:
-            self._connection.is_answered()  # this was the rest of a request that was answered before it had arrived
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._answered_count += 1
-        if self._answered_count >= self._received_count:
-            self._connection.is_answered()
-            has_rest = self._begun_count == self._answered_count > self._received_count
-            if has_rest or self._begun_count > self._headed_count:
-                self._connection.awaits_head()
-
-    def data_received(self, data: bytes) -> None:
-        if self._begun_count == self._answered_count:
-            self._connection.awaits_head()
-        headed_count = self._headed_count
-        super().data_received(data)
-        if self._headed_count > headed_count and self._headed_count > self._received_count:
-            self.flow.pause_reading()  # until the body is asked for: it may have to wait
-        if self._head_size is not None and not self.transport.is_closing():
-            self._head_size += len(data)
-            if self._head_size > HEAD_LIMIT:
-                self.send_400_response(f"the headers have more than {HEAD_LIMIT} bytes")
-            elif self._connection.is_awaiting_head:
-                self._charge(self._head_size)
-                if self._heads.size > HEADS_LIMIT:
-                    self._connection.drop(HEADS)
-
-    def _charge(self, size: int) -> None:
-        self._heads.size += size - self._charged
-        self._charged = size
-
-    def shutdown(self) -> None:
-        """Over TLS a close waits for the client's goodbye: one that is asleep must not hold up the end."""
-        super().shutdown()
-        if self.transport.is_closing():
-            self.loop.call_later(GOODBYE_TIMEOUT_S, self.transport.abort)
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, limits: Limits, on_drop: Callable[[str], None]) -> None:
-        super().__init__(config)
-        self._limits = limits
-        self._on_drop = on_drop
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections ourselves: uvicorn's own server counts none of them."""
-        heads = _Heads()
-
-        def protocol(connection: Connection) -> _Protocol:
-            return _Protocol(
-                connection,
-                heads,
-                config=self.config,
-                server_state=self.server_state,
-                app_state=self.lifespan.state,
-                _loop=asyncio.get_running_loop(),
-            )
-
-        ports = [Port(each, protocol, self.config.ssl, self._limits, self._on_drop) for each in sockets or ()]
-        self.servers = ports  # type: ignore[assignment]  # it closes them, and waits until they are closed
-        self.started = True
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the command: uvicorn would end the process with the signal's exit code after draining."""
-        yield
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serving.run())
 
 
 def tune_process() -> None:

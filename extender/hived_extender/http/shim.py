@@ -2,17 +2,19 @@
 
 The shim reads every body itself (`bodies.py`), so that a half-sent request holds nothing but its own connection. It
 asks the gate first: a caller without access cannot even send a body. Filter, preempt and the health checks are answered
-inline, in microseconds, from bytes by the functions that the Flask routes call too; so is bind, which waits for the API
-server, on threads of its own. Everything else goes to Flask on a thread, so that slow readers of long status dumps hold
-up nobody but each other. Plans and pushes have one thread among them, and the gate's questions to the API server have
-threads of their own too. Bodies, and calls that wait for a thread, are bounded kind by kind.
+at once (`protocol.py`), in microseconds, from bytes by the functions that the Flask routes call too; so is bind, which
+waits for the API server, on threads of its own. Everything else goes to Flask on a thread, so that slow readers of long
+status dumps hold up nobody but each other. Plans and pushes have one thread among them, and the gate's questions to the
+API server have threads of their own too. Bodies, and calls that wait for a thread, are bounded kind by kind.
+
+Verbs are decided on the event loop and nowhere else: it waits for the lock, but not long (`WAIT_S`). A thread that
+decided would compete with the loop for the interpreter and for the lock, and each call behind it would need a thread
+too. One thread only waits until the lock is free, and the loop goes on with the calls that wait, in order (`Turns`).
 """
 
 import asyncio
-import io
 import logging
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -22,21 +24,22 @@ from hived_extender.api import paths
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.bodies import (
     BODY_TIMEOUT_S,
-    CLOSE_HEADER,
     RETRY_AFTER,
     Body,
     Budget,
-    Message,
     Receive,
     Scope,
     Send,
     Share,
     send_answer,
 )
-from hived_extender.http.callers import CALLER, Call, Verdict, refused
+from hived_extender.http.callers import GRANTED, Call, Verdict, refused
 from hived_extender.http.config_routes import CONFIG_BODY_LIMIT
+from hived_extender.http.exchange import Admission
+from hived_extender.http.flask_calls import FlaskCall, caller_of, environ_of
+from hived_extender.http.heads import Head
 from hived_extender.http.identities import Identity
-from hived_extender.http.late_app import BODY_LIMIT, CLOSE, GatedApp, gate_of
+from hived_extender.http.late_app import BODY_LIMIT, GatedApp, gate_of
 from hived_extender.http.routes import answer, bind_call, filter_call, health, preempt_call, readiness
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.pods.wire import BindArgs, decode_args, encode
@@ -48,9 +51,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CROWDED = "too many calls of this kind are waiting: try again"
-
-SEND_TIMEOUT_S = 10.0
-"""For a piece of an answer: readers who fell asleep must not keep the threads that make the answers."""
 
 PREMATURE_WAIT_S = 0.01
 PREMATURE_TRIES = 10
@@ -64,9 +64,6 @@ waits while a gang starts: bindings that are held back wait for these calls.
 """
 
 ACCESS_THREADS = 4
-VERB_THREADS = 4
-"""For filter and preempt calls that would have to wait for the lock: it serves one at a time anyway."""
-
 BIND_THREADS = 16
 OTHER_THREADS = 8
 CONFIG_THREADS = 1
@@ -92,12 +89,17 @@ SMALL_LIMIT = 64 * KIB
 OTHERS_BUDGET = 6 * MIB
 SMALL_OTHERS_BUDGET = 2 * MIB
 
+WAIT_S = 0.002
+"""For the lock, on the event loop. Most hold it for less; going to a thread and back costs as much as a call."""
+
 INLINE: dict[tuple[str, str], Handler] = {
     ("POST", paths.FILTER_PATH): filter_call,
     ("POST", paths.PREEMPT_PATH): preempt_call,
     ("GET", paths.HEALTH_PATH): health,
     ("GET", paths.READINESS_PATH): readiness,
 }
+TAKE_TURNS = frozenset((filter_call, preempt_call))
+"""They need the lock."""
 
 
 class _Crowded(Exception):
@@ -121,6 +123,30 @@ class _Lane:
             return await asyncio.get_running_loop().run_in_executor(self.threads, function, *arguments)
         finally:
             self._count -= 1
+
+
+class _Turns:
+    """Calls that found the lock taken, one at a time and in order; `count` of them. For one event loop.
+
+    `wait` returns when the lock is free, which may be over again when the loop gets to know.
+    """
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.count = 0
+        self.threads = ThreadPoolExecutor(1, "verb")
+        self._wait = wait
+        self._turn = asyncio.Lock()
+
+    async def run(self, ask: Callable[[], Answer]) -> Answer:
+        """The answer, once it is not that others are served."""
+        self.count += 1
+        try:
+            async with self._turn:
+                while (reply := ask()).is_busy:
+                    await asyncio.get_running_loop().run_in_executor(self.threads, self._wait)
+                return reply
+        finally:
+            self.count -= 1
 
 
 class _Shares:
@@ -160,7 +186,8 @@ class Shim:
         self._backend = Backend(service)
         self._shares = _Shares(body_limit)
         self._body_timeout_s = body_timeout_s
-        self._verb_threads = ThreadPoolExecutor(VERB_THREADS, "verb")
+        self._turns = _Turns(service.runner.wait_until_free)
+        self._quick = {each: (handler, *self._shares.of(each[1])) for each, handler in INLINE.items()}
         self._reviews = _Lane("access", ACCESS_THREADS, MOST_REVIEWS)
         self._bind_threads = ThreadPoolExecutor(BIND_THREADS, "bind")
         self._others = _Lane("http", OTHER_THREADS, MOST_OTHERS)
@@ -181,12 +208,33 @@ class Shim:
             if body is not None:
                 await self._answer(scope, body, receive, send)
 
+    def admit(self, head: Head, caller: Identity | None) -> Admission | None:
+        """Room for the body of a call that can be answered at once, if its caller may make it."""
+        quick = self._quick.get((head.method, head.path))
+        if quick is None or head.length is None:
+            return None
+        _, limit, share = quick
+        budget = share.of(head.length)
+        if (
+            head.length > limit
+            or self._gate.quick(Call(head.method, head.path, caller)) is not GRANTED
+            or not budget.try_take(head.length)
+        ):
+            return None  # `__call__` says so
+        return Admission(budget, head.length, self._body_timeout_s)
+
+    def answer_at_once(self, head: Head, body: bytes) -> Answer | Coroutine[Any, Any, Answer]:
+        """The answer to an admitted call, or what gives it later."""
+        handler, _, _ = self._quick[head.method, head.path]
+        has_to_wait = handler in TAKE_TURNS and (self._turns.count or not self._may_filter.is_set())
+        reply = None if has_to_wait else self._ask(handler, body)
+        if reply is None or reply.is_busy or reply.is_premature or reply.delay_s:
+            return self._answer_inline(handler, body, reply)
+        return reply
+
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         handler = INLINE.get((scope["method"], scope["path"]))
         if handler is not None:
-            if handler is filter_call and not self._may_filter.is_set():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._may_filter.wait(), BACKLOG_WAIT_S)
             await send_answer(send, await self._answer_inline(handler, body))
         elif (scope["method"], scope["path"]) == ("POST", paths.BIND_PATH):
             await send_answer(send, await self._answer_bind(body))
@@ -225,7 +273,7 @@ class Shim:
             self._may_filter.clear()
 
     async def _verdict(self, scope: Scope) -> Verdict:
-        call = Call(scope["method"], scope["path"], _caller(scope), _authorization(scope))
+        call = Call(scope["method"], scope["path"], caller_of(scope), _authorization(scope))
         verdict = self._gate.quick(call)
         if verdict is None:
             try:
@@ -234,30 +282,37 @@ class Shim:
                 return refused(503, CROWDED, RETRY_AFTER)
         return verdict
 
-    async def _answer_inline(self, handler: Handler, body: bytes) -> Answer:
-        reply = await self._answer_at_once(handler, body)
+    async def _answer_inline(self, handler: Handler, body: bytes, reply: Answer | None = None) -> Answer:
+        """The answer of a handler; `reply` is its first, if it has been asked."""
+        if reply is None and handler is filter_call and not self._may_filter.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._may_filter.wait(), BACKLOG_WAIT_S)
+        reply = await self._in_turn(handler, body, reply)
         tries = 0
         while reply.is_premature and (tries < PREMATURE_TRIES or reply.is_growing):
             tries += 0 if reply.is_growing else 1
             await asyncio.sleep(PREMATURE_WAIT_S)
-            reply = await self._answer_at_once(handler, body)
+            reply = await self._in_turn(handler, body, None)
         if reply.is_premature and isinstance(reply.body, bytes):
             log.warning("unknown pod", extra={"fields": {"answer": reply.body.decode()}})
         if reply.delay_s:
             await asyncio.sleep(reply.delay_s)
         return reply
 
-    async def _answer_at_once(self, handler: Handler, body: bytes) -> Answer:
-        """Here, or on a thread if others are served just now: health checks must not wait for them too."""
-        reply = answer(handler, self._backend, Question(body, may_wait=False))
-        if reply.is_busy:
-            loop = asyncio.get_running_loop()
-            reply = await loop.run_in_executor(self._verb_threads, answer, handler, self._backend, Question(body))
+    async def _in_turn(self, handler: Handler, body: bytes, reply: Answer | None) -> Answer:
+        """`reply` if it will do; else the handler is asked, behind the calls that wait for the lock already."""
+        if reply is None and not (handler in TAKE_TURNS and self._turns.count):
+            reply = self._ask(handler, body)
+        if reply is None or reply.is_busy:
+            reply = await self._turns.run(lambda: self._ask(handler, body))
         return reply
+
+    def _ask(self, handler: Handler, body: bytes) -> Answer:
+        return answer(handler, self._backend, Question(body, wait_s=WAIT_S))
 
     def close(self) -> None:
         """Wait for calls that are still on threads."""
-        self._verb_threads.shutdown(wait=True)
+        self._turns.threads.shutdown(wait=True)
         self._reviews.threads.shutdown(wait=True, cancel_futures=True)
         self._bind_threads.shutdown(wait=True)
         self._others.threads.shutdown(wait=True)
@@ -265,7 +320,7 @@ class Shim:
 
     async def _call_flask(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
-        call = _FlaskCall(self._app, _environ(scope, body), loop, send)
+        call = FlaskCall(self._app, environ_of(scope, body), loop, send)
         watcher = loop.create_task(call.watch_client(receive))
         try:
             is_change = scope["method"] == "POST" and _place(scope).rstrip("/") in {
@@ -277,102 +332,10 @@ class Shim:
             watcher.cancel()
 
 
-class _FlaskCall:
-    """One request in Flask, on a thread; each piece of the body is sent from the event loop before the next is made."""
-
-    def __init__(self, app: GatedApp, environ: dict[str, Any], loop: asyncio.AbstractEventLoop, send: Send) -> None:
-        self._app = app
-        self._environ = environ
-        self._loop = loop
-        self._send = send
-        self._is_client_gone = False
-        self._start: Message = {}
-
-    async def watch_client(self, receive: Receive) -> None:
-        """Note when the client goes away: nobody needs the rest of the answer."""
-        await receive()
-        self._is_client_gone = True
-
-    def run(self) -> None:
-        """On the thread."""
-        pieces = self._app(self._environ, self._start_response)
-        try:
-            for piece in pieces:
-                if self._is_client_gone:
-                    return
-                self._deliver(piece, is_last=False)
-            self._deliver(b"", is_last=True)
-        except TimeoutError:
-            log.warning("a client does not read its answer", extra={"fields": {"path": self._environ["PATH_INFO"]}})
-        finally:
-            close = getattr(pieces, "close", None)
-            if close is not None:
-                close()
-
-    def _start_response(self, status: str, headers: list[tuple[str, str]], _: object = None) -> Callable[[bytes], None]:
-        self._start = {
-            "type": "http.response.start",
-            "status": int(status[:3]),
-            "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
-        }
-        if self._environ.get(CLOSE):
-            self._start["headers"].append(CLOSE_HEADER)
-        return lambda piece: self._deliver(piece, is_last=False)
-
-    def _deliver(self, piece: bytes, is_last: bool) -> None:
-        future = asyncio.run_coroutine_threadsafe(self._send_piece(piece, is_last), self._loop)
-        try:
-            future.result(SEND_TIMEOUT_S)
-        except TimeoutError:
-            future.cancel()
-            raise
-
-    async def _send_piece(self, piece: bytes, is_last: bool) -> None:
-        if self._start:
-            start, self._start = self._start, {}
-            await self._send(start)
-        await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
-
-
 def _place(scope: Scope) -> str:
     """The path as Flask reads it: see `Call.place`."""
     return "/" + str(scope["path"]).lstrip("/")
 
 
-def _caller(scope: Scope) -> Identity | None:
-    caller: Identity | None = scope.get("state", {}).get(CALLER)
-    return caller
-
-
 def _authorization(scope: Scope) -> str | None:
     return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"), None)
-
-
-def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
-    """The WSGI environment of a request whose body has been read."""
-    host, port = scope.get("server") or ("", 0)
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": scope["method"],
-        "SCRIPT_NAME": "",
-        "PATH_INFO": scope["path"].encode("utf-8", "surrogatepass").decode("latin-1"),
-        "QUERY_STRING": scope["query_string"].decode("latin-1"),
-        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
-        "SERVER_NAME": host,
-        "SERVER_PORT": str(port),
-        "REMOTE_ADDR": (scope.get("client") or ("",))[0],
-        "CONTENT_LENGTH": str(len(body)),
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scope["scheme"],
-        "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-        CALLER: _caller(scope),
-    }
-    for name, value in scope["headers"]:
-        key = name.decode("latin-1").upper().replace("-", "_")
-        if key in {"CONTENT_LENGTH", "TRANSFER_ENCODING"}:
-            continue
-        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value.decode("latin-1")
-    return environ

@@ -76,14 +76,7 @@ def configure(
     root.handlers[:] = [handler]
     root.setLevel(level)
     # The compiler of the kernels writes megabytes at DEBUG.
-    for library in ("uvicorn", "numba"):
-        logging.getLogger(library).setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.error").addFilter(_is_no_advice)
-
-
-def _is_no_advice(record: logging.LogRecord) -> bool:
-    """False for uvicorn's advice to install a library of WebSockets: no server here would use it, there or not."""
-    return "WebSocket library" not in str(record.msg)
+    logging.getLogger("numba").setLevel(logging.WARNING)
 
 
 def tell_failure(future: Future[None]) -> None:

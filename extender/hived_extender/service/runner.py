@@ -73,13 +73,13 @@ class Runner:
         """Begin to tell the machine that a time has come."""
         self._thread.start()
 
-    def handle(self, stimulus: Stimulus, *, may_wait: bool = True) -> Any:
+    def handle(self, stimulus: Stimulus, *, wait_s: float | None = None) -> Any:
         """Hand a stimulus in, have its effects carried out, and return the answer. Raises the answer if it is an error.
 
-        Where the answer awaits an effect, this thread carries that out first. Raises BusyError if others are served and
-        this call may not wait, and InvariantError once the machine is broken.
+        Where the answer awaits an effect, this thread carries that out first. Raises BusyError if others are served for
+        longer than `wait_s`, and InvariantError once the machine is broken.
         """
-        with self.exclusive(may_wait=may_wait) as machine:
+        with self.exclusive(wait_s=wait_s) as machine:
             answer, term = self.handle_within(stimulus), machine.term
         if isinstance(answer, Awaits):
             answer = self._write(answer.effect, term)
@@ -99,13 +99,13 @@ class Runner:
         return answer
 
     @contextmanager
-    def exclusive(self, *, may_wait: bool = True) -> Iterator[Machine]:
+    def exclusive(self, *, wait_s: float | None = None) -> Iterator[Machine]:
         """Hold the lock. Any exception but UserError, the machine's or the caller's, stops the service.
 
-        Raises InvariantError when that happens and ever after. Raises BusyError if others hold the lock and this call
-        may not wait.
+        Raises InvariantError when that happens and ever after. Raises BusyError if others hold the lock for longer than
+        `wait_s`.
         """
-        if not self._lock.acquire(blocking=may_wait):
+        if not self._lock.acquire(timeout=-1 if wait_s is None else wait_s):
             raise BusyError("busy")
         try:
             if self.fault:
@@ -129,6 +129,11 @@ class Runner:
         """Hold the lock to look at what is there, also when the service has stopped."""
         with self._lock:
             yield self._machine
+
+    def wait_until_free(self) -> None:
+        """Wait until nobody holds the lock; somebody may at once hold it again."""
+        with self._lock:
+            pass
 
     def hold_of(self, uid: str) -> Future[None] | None:
         """Done when the binding of this pod need not be held back any more; None if it need not be. Never waits."""

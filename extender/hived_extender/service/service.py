@@ -95,8 +95,8 @@ class Service(Intake):
     """See the module. Every method may be called from any thread.
 
     Verbs raise UserError for requests that cannot be served (400), NotLeadingError (503) and UnknownPodError among
-    them. They raise BusyError at once if others are served and the call may not wait, and InvariantError once the
-    service has stopped.
+    them. They raise BusyError if others are served for longer than `wait_s`, and InvariantError once the service has
+    stopped.
     """
 
     def __init__(
@@ -214,14 +214,14 @@ class Service(Intake):
 
     # Questions of kube-scheduler
 
-    def filter_nodes(self, args: FilterArgs, *, may_wait: bool = True) -> FilterResult:
+    def filter_nodes(self, args: FilterArgs, *, wait_s: float | None = None) -> FilterResult:
         """Decide where a pod runs: one node, or none and why (rules 5.1, 5.2)."""
-        found: FilterResult = self._ask(FilterAsked(args, self._reading(args.pod)), may_wait=may_wait)
+        found: FilterResult = self._ask(FilterAsked(args, self._reading(args.pod)), wait_s=wait_s)
         return found
 
-    def preempt_victims(self, args: PreemptArgs, *, may_wait: bool = True) -> PreemptResult:
+    def preempt_victims(self, args: PreemptArgs, *, wait_s: float | None = None) -> PreemptResult:
         """Name the victims on one of the candidate nodes (rule 8.4); an empty answer if there is nothing to do."""
-        found: PreemptResult = self._ask(PreemptAsked(args, self._reading(args.pod)), may_wait=may_wait)
+        found: PreemptResult = self._ask(PreemptAsked(args, self._reading(args.pod)), wait_s=wait_s)
         return found
 
     def bind_pod(self, args: BindArgs) -> None:
@@ -268,9 +268,9 @@ class Service(Intake):
         with self.runner.look():
             return None if self._recorder is None else self._recorder.draft(config_text)
 
-    def _ask(self, question: Stimulus, *, may_wait: bool = True) -> Any:
+    def _ask(self, question: Stimulus, *, wait_s: float | None = None) -> Any:
         self.check_leads()
-        return self.runner.handle(question, may_wait=may_wait)
+        return self.runner.handle(question, wait_s=wait_s)
 
     def check_leads(self) -> None:
         """Raise NotLeadingError unless the term goes on."""

@@ -16,8 +16,10 @@ from prometheus_client import CollectorRegistry, Counter
 from hived_extender.http import listening
 from hived_extender.http.answers import Answer
 from hived_extender.http.bodies import Body, Budget, Receive, Scope, Send, Share, send_answer
+from hived_extender.http.exchange import Application
 from hived_extender.http.listening import Limits, Port, limits_of_process
-from hived_extender.http.server import PIPELINE_LIMIT, Application, HttpServer, listen
+from hived_extender.http.protocol import PIPELINE_LIMIT
+from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.tls import ServerTls
 from tests.expecting import expect_soon
 from tests.extender.http.secured import Files
@@ -74,8 +76,9 @@ class Served:
         self.server.count_drops(self._counter)
         self.server.start()
         self.port = int(self.server.url.rsplit(":", 1)[1])
-        expect_soon(lambda: self.server._server.started)
-        self._accepting: Port = self.server._server.servers[0]  # uvicorn takes it for its own
+        expect_soon(lambda: self.server._serving.port)
+        assert self.server._serving.port is not None
+        self._accepting: Port = self.server._serving.port
         self._ahead_s = 0.0
         self._time = self._accepting.loop.time
         self._accepting.loop.time = lambda: self._time() + self._ahead_s
@@ -354,7 +357,7 @@ def test_many_requests_ahead_of_their_answers_are_refused() -> None:
 
 
 def test_headers_in_pieces_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_extender.http.server.HEADS_LIMIT", 200_000)
+    monkeypatch.setattr("hived_extender.http.protocol.HEADS_LIMIT", 200_000)
     with serving(LONG) as served, ExitStack() as stack:
         for _ in range(10):
             slow = stack.enter_context(closing(served.connect()))

@@ -17,7 +17,8 @@ from flask import Flask, Response
 from hived.errors import UserError
 from hived_extender.http import shim
 from hived_extender.http.app import create_app
-from hived_extender.http.server import HEAD_LIMIT, HttpServer, listen
+from hived_extender.http.protocol import HEAD_LIMIT
+from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.service.verbs import VerbSettings
 from tests.extender.service.small_cluster import (
@@ -129,7 +130,7 @@ def test_a_client_that_leaves_during_a_dump_harms_nobody(running: Running) -> No
 def test_a_client_that_does_not_read_its_answer_is_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hived_extender.http.shim.SEND_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("hived_extender.http.flask_calls.SEND_TIMEOUT_S", 0.2)
     app, has_ended = Flask(__name__), threading.Event()
 
     @app.route("/")

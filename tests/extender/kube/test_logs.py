@@ -4,13 +4,10 @@ import io
 import json
 import logging
 from collections.abc import Iterator
-from http.client import HTTPConnection
-from typing import Any
 
 import numba
 import pytest
 
-from hived_extender.http import server
 from hived_extender.kube import logs
 
 
@@ -28,32 +25,6 @@ def test_compiling_a_kernel_is_not_logged_step_by_step(root: logging.Logger) -> 
     logging.getLogger("part").debug("before")
     assert numba.njit(lambda number: number + 1)(1) == 2
     assert len(stream.getvalue().splitlines()) == 1
-
-
-def test_nobody_is_advised_to_install_a_library_that_would_not_be_used(root: logging.Logger) -> None:
-    """A client such as `kubectl exec` that asks for a WebSocket makes uvicorn say so."""
-    application = server.HttpServer(Nothing(), server.listen("127.0.0.1:0"))
-    stream = io.StringIO()
-    logs.configure("text", stream=stream)
-    application.start()
-    connection = HTTPConnection(application.url.removeprefix("http://"))
-    connection.request("GET", "/", headers={"Connection": "Upgrade", "Upgrade": "websocket"})
-    assert connection.getresponse().status == 200
-    connection.close()
-    application.stop()
-    assert "Unsupported upgrade request" in stream.getvalue()
-    assert "WebSocket library" not in stream.getvalue()
-
-
-class Nothing:
-    """Answers with nothing."""
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-    def close(self) -> None:
-        pass
 
 
 def log_line(log_format: str, message: str, exc_info: object = None, **fields: object) -> str:

@@ -161,7 +161,7 @@ def test_whoever_asked_carries_out_what_the_answer_awaits(runner: Runner, machin
 
 def test_whoever_must_not_wait_is_told_that_others_are_served(runner: Runner, machine: Told) -> None:
     with runner.look(), pytest.raises(BusyError):
-        runner.handle(ASK, may_wait=False)
+        runner.handle(ASK, wait_s=0)
     assert machine.told == []
 
 
@@ -218,7 +218,7 @@ def test_the_lock_is_free_while_something_is_written(runner: Runner, machine: To
     machine.effects[NodesListed] = (TOUCH,)
     runner.handle(ASK)
     assert begun.wait(PATIENCE_S)
-    runner.handle(PodGone("u"), may_wait=False)
+    runner.handle(PodGone("u"), wait_s=0)
     may_go.set()
     assert machine.told == [ASK, PodGone("u")]
 

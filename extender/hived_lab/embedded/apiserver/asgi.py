@@ -29,8 +29,6 @@ class Application:
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             _refuse_web_pages(headers)
@@ -46,6 +44,9 @@ class Application:
             await _send_watch(send, receive, answer)
         else:
             await _send_response(send, answer)
+
+    def close(self) -> None:
+        """Nothing is left to be done."""
 
     def _answer(self, request: Request) -> Response | Watch:
         try:

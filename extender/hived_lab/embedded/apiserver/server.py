@@ -9,9 +9,11 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import uvicorn
+import uvloop
 
 from hived.errors import UserError
+from hived_extender.http.listening import Limits
+from hived_extender.http.server import Serving
 from hived_lab.embedded.apiserver.asgi import Application
 from hived_lab.embedded.apiserver.registry import Registry
 from hived_lab.embedded.apiserver.rest import PodAdmission, Rest
@@ -20,7 +22,6 @@ from hived_lab.embedded.apiserver.store import DEFAULT_HISTORY_LIMIT, Store
 LOOPBACK = "127.0.0.1"
 DEFAULT_EVENT_TTL_S = 3600.0
 DEFAULT_BOOKMARK_INTERVAL_S = 30.0
-_KEEP_ALIVE_S = 120
 _SHUTDOWN_S = 2
 _SWEEP_INTERVAL_S = 60.0
 
@@ -61,17 +62,7 @@ class ApiServer:
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[asyncio.Future[None]] = []
         self._thread = threading.Thread(target=self._run, name="embedded-apiserver", daemon=True)
-        config = uvicorn.Config(
-            Application(self._rest),
-            lifespan="off",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_SHUTDOWN_S,
-        )
-        self._server = uvicorn.Server(config)
+        self._serving = Serving(Application(self._rest), self._socket, limits=Limits(), drain_timeout_s=_SHUTDOWN_S)
 
     @property
     def port(self) -> int:
@@ -124,7 +115,7 @@ class ApiServer:
 
     def _run(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 self._loop = runner.get_loop()
                 runner.run(self._serve())
         except BaseException as error:
@@ -135,13 +126,13 @@ class ApiServer:
     async def _serve(self) -> None:
         self._tasks.append(asyncio.ensure_future(self._sweep_events()))
         self._started.set_result(None)
-        await self._server.serve([self._socket])
+        await self._serving.run()
 
     def _shut_down(self) -> None:
         for task in self._tasks:
             task.cancel()
         self._rest.stop()
-        self._server.should_exit = True
+        self._serving.stop()
 
     async def _sweep_events(self) -> None:
         while True:

@@ -1,0 +1,111 @@
+"""One request in Flask, from ASGI: its WSGI environment, and its answer piece by piece from a thread."""
+
+import asyncio
+import io
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from hived_extender.http.bodies import CLOSE_HEADER, Message, Receive, Scope, Send
+from hived_extender.http.callers import CALLER
+from hived_extender.http.identities import Identity
+from hived_extender.http.late_app import CLOSE, GatedApp
+
+log = logging.getLogger(__name__)
+
+SEND_TIMEOUT_S = 10.0
+"""For a piece of an answer: readers who fell asleep must not keep the threads that make the answers."""
+
+
+class FlaskCall:
+    """One request in Flask, on a thread; each piece of the body is sent from the event loop before the next is made."""
+
+    def __init__(self, app: GatedApp, environ: dict[str, Any], loop: asyncio.AbstractEventLoop, send: Send) -> None:
+        self._app = app
+        self._environ = environ
+        self._loop = loop
+        self._send = send
+        self._is_client_gone = False
+        self._start: Message = {}
+
+    async def watch_client(self, receive: Receive) -> None:
+        """Note when the client goes away: nobody needs the rest of the answer."""
+        await receive()
+        self._is_client_gone = True
+
+    def run(self) -> None:
+        """On the thread."""
+        pieces = self._app(self._environ, self._start_response)
+        try:
+            for piece in pieces:
+                if self._is_client_gone:
+                    return
+                self._deliver(piece, is_last=False)
+            self._deliver(b"", is_last=True)
+        except TimeoutError:
+            log.warning("a client does not read its answer", extra={"fields": {"path": self._environ["PATH_INFO"]}})
+        finally:
+            close = getattr(pieces, "close", None)
+            if close is not None:
+                close()
+
+    def _start_response(self, status: str, headers: list[tuple[str, str]], _: object = None) -> Callable[[bytes], None]:
+        self._start = {
+            "type": "http.response.start",
+            "status": int(status[:3]),
+            "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers],
+        }
+        if self._environ.get(CLOSE):
+            self._start["headers"].append(CLOSE_HEADER)
+        return lambda piece: self._deliver(piece, is_last=False)
+
+    def _deliver(self, piece: bytes, is_last: bool) -> None:
+        future = asyncio.run_coroutine_threadsafe(self._send_piece(piece, is_last), self._loop)
+        try:
+            future.result(SEND_TIMEOUT_S)
+        except TimeoutError:
+            future.cancel()
+            raise
+
+    async def _send_piece(self, piece: bytes, is_last: bool) -> None:
+        if self._start:
+            start, self._start = self._start, {}
+            await self._send(start)
+        await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+
+
+def caller_of(scope: Scope) -> Identity | None:
+    """The identity in the verified client certificate of the connection."""
+    caller: Identity | None = scope.get("state", {}).get(CALLER)
+    return caller
+
+
+def environ_of(scope: Scope, body: bytes) -> dict[str, Any]:
+    """The WSGI environment of a request whose body has been read."""
+    host, port = scope.get("server") or ("", 0)
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": "",
+        "PATH_INFO": scope["path"].encode("utf-8", "surrogatepass").decode("latin-1"),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
+        "SERVER_NAME": host,
+        "SERVER_PORT": str(port),
+        "REMOTE_ADDR": (scope.get("client") or ("",))[0],
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scope["scheme"],
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        CALLER: caller_of(scope),
+    }
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").upper().replace("-", "_")
+        if key in {"CONTENT_LENGTH", "TRANSFER_ENCODING"}:
+            continue
+        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value.decode("latin-1")
+    return environ
