@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-nojit test-image lock advisories e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check bench soak storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-nojit test-image lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check bench soak storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,11 +40,17 @@ demo-dialects: $(READY) ## see jobs of other schedulers and controllers get the 
 test: $(READY) ## all tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+test-docs: $(READY) ## the commands of all pages of the documentation, on embedded clusters
+	HIVED_DOCS=1 $(BIN)/python -m pytest -s tests/docs/test_run.py
+
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/pods/test_node_names.py
 
 test-image: $(READY) ## the tests of what the image is made of, which compile all kernels once more
 	HIVED_IMAGE=1 $(BIN)/python -m pytest tests/test_packaging.py
+
+docs: $(READY) ## the site of the documentation, in out/docs: links and anchors are checked
+	$(BIN)/python -m docs.site.build
 
 # The programs are built into a cache at first, which takes Go and minutes.
 e2e: $(READY) ## the lab and all scenarios on a real control plane
@@ -72,6 +78,7 @@ check: $(READY) ## lint, format, types, import layers and dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --strict .ci/dependencies.py
+	$(BIN)/mypy --strict docs/site
 	$(BIN)/python -m pytest tests/test_architecture.py
 	$(BIN)/python .ci/dependencies.py check
 

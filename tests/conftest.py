@@ -46,7 +46,7 @@ SLOW_FILES = (
 """Files that take tens of seconds, the longest first. Begun last, one of them would run alone."""
 
 
-NEED_NO_KERNELS = ("tests", "growth", "deploy", "attacks")
+NEED_NO_KERNELS = ("tests", "growth", "deploy", "attacks", "docs")
 """Folders with tests that start at once when they run alone."""
 
 
