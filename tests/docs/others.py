@@ -18,7 +18,7 @@ _CERTIFICATE = {
 }  # fmt: skip
 
 FIELDS: dict[tuple[str, str], Any] = {
-    # cert-manager 1.19
+    # cert-manager
     ("cert-manager.io/v1", "Certificate"): _CERTIFICATE,
     # Kueue 0.19
     ("kueue.x-k8s.io/v1beta2", "ResourceFlavor"): {
@@ -31,9 +31,9 @@ FIELDS: dict[tuple[str, str], Any] = {
         "fairSharing": {"weight": ...}, "stopPolicy": ..., "flavorFungibility": ...,
     },
     ("kueue.x-k8s.io/v1beta2", "LocalQueue"): {"clusterQueue": ..., "stopPolicy": ..., "fairSharing": ...},
-    # Volcano 1.13
+    # Volcano
     ("scheduling.volcano.sh/v1beta1", "Queue"): _VOLCANO_QUEUE,
-    # KAI Scheduler 0.9
+    # KAI Scheduler
     ("scheduling.run.ai/v2", "Queue"): {
         "displayName": ..., "parentQueue": ..., "priority": ..., "preemptMinRuntime": ..., "reclaimMinRuntime": ...,
         "resources": {"gpu": _KAI_RESOURCE, "cpu": _KAI_RESOURCE, "memory": _KAI_RESOURCE},

@@ -19,7 +19,8 @@ def outcomes():
     """What became of each page's commands; printed at the end."""
     found: dict[str, Outcome] = {}
     yield found
-    print(f"\n{summary(found)}")
+    read = [block for page in pages() for block in page.blocks if block.language in {"yaml", "json"}]
+    print(f"\n{summary(found)}\nread by test_yaml.py: {len(read)} pieces of YAML and JSON")
     for outcome in found.values():
         for command, reason in outcome.elsewhere:
             print(f"not here: {command}: {command.text.splitlines()[0][:60]}: {reason}")

@@ -1,5 +1,6 @@
-"""Every piece of YAML on a page would be accepted where it belongs."""
+"""Every piece of YAML on a page would be accepted where it belongs, and every piece of JSON is JSON."""
 
+import msgspec
 import pytest
 
 from docs.site.pages import Block, pages
@@ -7,11 +8,17 @@ from hived.errors import HivedError
 from tests.docs.kinds import WrongExampleError, check
 
 BLOCKS = [block for page in pages() for block in page.blocks if block.language == "yaml"]
+JSON = [block for page in pages() for block in page.blocks if block.language == "json"]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_every_example_is_accepted(block: Block) -> None:
     check(block.text)
+
+
+@pytest.mark.parametrize("block", JSON, ids=str)
+def test_every_answer_that_is_shown_is_json(block: Block) -> None:
+    msgspec.json.decode(block.text)
 
 
 @pytest.mark.parametrize(
