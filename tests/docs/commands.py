@@ -12,7 +12,7 @@ from hived_cli import main
 
 PROGRAMS = (
     "hived", "kubectl", "make", "curl", "cat", "sed", "python", ".venv/bin/python", "pip", "export", "source", ".",
-    "helm", "nvidia-smi",
+    "helm", "docker", "nvidia-smi",
 )  # fmt: skip
 """A block without a language that begins with one of these has commands. All others show something."""
 
