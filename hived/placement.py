@@ -83,7 +83,7 @@ def fit_in_view(state: State, request: Request, view: int) -> Placement | Wait:
         return Wait("")  # another chain has that type, and says why the group waits
     if not spec.within_is_required:
         return _fit_nearest(state, request, view, level, packs=False)
-    found = _fit_within(state, request, view, level, with_victims=True)
+    found = _fit_within(state, request, view, level, sparing=(True, False))
     return found or _reason(state, request, view, level)
 
 
@@ -145,7 +145,7 @@ def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, pack
     for with_victims in (False, True):
         for level in range(lowest, chain_of_view(state, view).top_level + 1):
             near = _fit_packed(state, request, view, level) if packs and not with_victims else None
-            near = near or _fit_within(state, request, view, level, with_victims=with_victims)
+            near = near or _fit_within(state, request, view, level, sparing=(not with_victims,))
             if near is not None:
                 return near
         found = fit_anywhere(state, request, view)
@@ -155,8 +155,12 @@ def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, pack
     return found
 
 
-def _fit_within(state: State, request: Request, view: int, level: int, *, with_victims: bool) -> Placement | None:
-    """Below the cell of a level with fewest free leaves, but enough; at last with victims (rules 13.1, 13.3, 13.4).
+def _fit_within(
+    state: State, request: Request, view: int, level: int, *, sparing: tuple[bool, ...]
+) -> Placement | None:  # fmt: skip
+    """Below the cell of a level with fewest free leaves, but enough (rules 13.1, 13.3, 13.4).
+
+    sparing : shall everybody stay? Tried one after the other
 
     Preempting in the VC, cells with most free leaves come first: fewer have to leave. Of cells with equally many free,
     the one where fewest cells are broken comes first, as nobody else may be promised them. Cost O(cells of the level +
@@ -165,9 +169,11 @@ def _fit_within(state: State, request: Request, view: int, level: int, *, with_v
     cells, free = cells_of(state, request, view, level)
     broken, ways, before = broken_above(state, cells, request.wanted), _ways(state, view, level), mark(state)
     attempts = _attempts(state, request)
-    for spares in (True, False) if with_victims else (True,):
+    for spares in sparing:
         for attempt in attempts:
             is_preempting = attempt != attempts[0]
+            if is_preempting and not _are_others_weaker(state, request, view):
+                break
             order = np.lexsort((broken, -free if is_preempting else free))
             tried = cells[order if is_preempting else order[free[order] >= request.wanted]]
             start = 0
@@ -179,6 +185,20 @@ def _fit_within(state: State, request: Request, view: int, level: int, *, with_v
                     undo_changes(state, before)
                 start = combination + 1
     return None
+
+
+def _are_others_weaker(state: State, request: Request, view: int) -> bool:
+    """Does anybody in the group's VC and a view's chain run at a lower priority? If not, nobody can be preempted there.
+
+    Cost O(leaves of the chain), in sweeps of an array.
+    """
+    arrays, cells = state.arrays, state.cells
+    first = first_cell(state, view)
+    leaf_level = int(arrays.chain_level[first] - arrays.level[first]) + 1
+    base = int(arrays.level_base[leaf_level])
+    priority = cells.priority[base : base + int(arrays.level_size[leaf_level])]
+    is_weaker = (priority >= MIN_GUARANTEED_PRIORITY) & (priority < request.pod.spec.priority)
+    return bool((arrays.vc[cells.bound[base + np.flatnonzero(is_weaker)]] == arrays.vc[first]).any())
 
 
 def _attempts(state: State, request: Request) -> list[Attempt]:
