@@ -149,7 +149,7 @@ class Replica:
 
     def nudge(self, uids: Iterable[str]) -> None:
         """Try these pods, if they wait."""
-        self.service.machine._retries._backlog.extend(uids)
+        self.service.machine._retries._backlog.update(dict.fromkeys(uids))
         self._try_backlog()
 
     def timers(self, parts: Collection[str] = DEADLINES) -> list[TimerKey]:
