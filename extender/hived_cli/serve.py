@@ -160,7 +160,7 @@ def command(**given: Any) -> None:
         limits = read_limits("--sync-max", options.sync_max)
         syncing = NodeSyncing(options.sync_nodes, Reading(split(options.sync_levels)), limits)
     is_brief = options.embedded is not None and not options.verbose and not is_given("log_level")
-    logs.configure(options.log_format, options.log_level, only=_brief() if is_brief else None)
+    logs.configure(options.log_format, options.log_level, only=_brief() if is_brief else None, is_queued=True)
     tune_process()
     with stop_signal() as stop:
         if options.embedded is not None:

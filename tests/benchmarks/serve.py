@@ -68,7 +68,7 @@ def main() -> None:
         marks[name] = time.perf_counter() - started - sum(marks.values())
 
     mark("import")
-    logs.configure("json", "INFO")
+    logs.configure("json", "INFO", is_queued=True)
     tune_process()
     compile_kernels()
     mark("kernels")

@@ -13,6 +13,8 @@ from typing import Any, TextIO
 
 import msgspec
 
+from hived_extender.kube.log_queue import QueuedHandler
+
 log = logging.getLogger(__name__)
 
 VALUE_LIMIT = 2000
@@ -65,10 +67,19 @@ FORMATTERS = {"text": TextFormatter, "json": JsonFormatter}
 
 
 def configure(
-    log_format: str, level: str = "INFO", stream: TextIO | None = None, only: logging.Filter | None = None
+    log_format: str,
+    level: str = "INFO",
+    stream: TextIO | None = None,
+    only: logging.Filter | None = None,
+    *,
+    is_queued: bool = False,
 ) -> None:
-    """Send the log lines of the process to `stream` (default stderr), as "text" or "json"; `only` says which."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    """Send the log lines of the process to `stream` (default stderr), as "text" or "json"; `only` says which.
+
+    Where they are queued, a thread of their own writes them (`log_queue.py`).
+    """
+    target = stream or sys.stderr
+    handler: logging.Handler = QueuedHandler(target) if is_queued else logging.StreamHandler(target)
     if only is not None:
         handler.addFilter(only)
     handler.setFormatter(FORMATTERS[log_format]())
