@@ -27,7 +27,7 @@ setup: $(READY) ## make .venv with everything that is needed to run, test and ch
 
 # Takes a minute or two. A library of other sources is not used: kernels are then compiled at the first start, as without.
 kernels: $(READY) ## link the kernels into a library, for this checkout: VARIANT=baseline
-	$(BIN)/python -m hived_extender.build $(if $(VARIANT),--variant $(VARIANT))
+	@$(BIN)/python -m hived_extender.build $(if $(VARIANT),--variant $(VARIANT))
 
 # A lab has a few nodes, where kernels are quick as plain Python; so nothing has to be compiled before the demo starts.
 demo: $(READY) ## see the guarantees at work on an embedded cluster, no Kubernetes needed
@@ -37,7 +37,7 @@ demo-dialects: $(READY) ## see jobs of other schedulers and controllers get the 
 	@NUMBA_DISABLE_JIT=1 $(BIN)/hived demo dialects
 
 # Programs that tests start would else translate all sources anew, each by itself, where the environment forbids to keep that.
-test: $(READY) ## all tests
+test: kernels ## all tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-docs: $(READY) ## the commands of all pages of the documentation, on embedded clusters

@@ -69,7 +69,8 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
 
 
 def _compile(dispatcher: Any, types: tuple[Any, ...]) -> bool:
-    dispatcher.compile(types)
+    if types not in dispatcher.overloads:
+        dispatcher.compile(types)
     return True
 
 

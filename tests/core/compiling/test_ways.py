@@ -32,10 +32,20 @@ def plain() -> str:
     return digest
 
 
+@pytest.fixture(scope="module")
+def on_disk() -> None:
+    """Compiled kernels, from a process that may take as long as it needs."""
+    environ = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
+    command = [sys.executable, "-m", "hived_extender.warm"]
+    subprocess.run(command, env=environ | {"PYTHONPATH": PATH, "HIVED_KERNELS": "compiled"}, check=True)
+
+
+@pytest.mark.usefixtures("on_disk")
 def test_compiled_kernels_decide_as_plain_ones(plain: str) -> None:
     assert decided(HIVED_KERNELS="compiled") == ("compiled", plain)
 
 
+@pytest.mark.usefixtures("on_disk")
 def test_a_change_of_kernels_amid_a_run_changes_no_decision(plain: str) -> None:
     assert decided("--changing", HIVED_KERNELS="compiled") == ("compiled", plain)
 
