@@ -20,6 +20,7 @@ from hived_extender.http.server import HttpServer, listen, settle_process, tune_
 from hived_extender.http.shim import Shim
 from hived_extender.kube import logs
 from hived_extender.kube.client import KubeClient
+from hived_extender.kube.watch import drained
 from hived_extender.pods.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
 from hived_extender.service.service import Service
 from hived_extender.warm import compile_kernels
@@ -81,14 +82,15 @@ def main() -> None:
     mark("nodes")
     pods = read_pods(options.pods)
     mark("reading pods")
-    service.sync_pods([pod for pod in pods if pod.node])
+    waiting = [pod for pod in pods if not pod.node]
+    pods = [pod for pod in pods if pod.node]
+    service.sync_pods(drained(pods))
     mark("pods")
     service.lead(lambda: True)
     mark("term")
-    for pod in pods:
-        if not pod.node:
-            service.pod_seen(pod)
-    del pods
+    for pod in waiting:
+        service.pod_seen(pod)
+    del waiting
     server = HttpServer(Shim(LateApp(service), service), listen("127.0.0.1:0"))
     server.start()
     settle_process()

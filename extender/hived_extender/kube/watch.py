@@ -50,7 +50,10 @@ class WatchApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """A path to follow, and callbacks: for all objects at once, one that exists now, one that is gone."""
+    """A path to follow, and callbacks: for all objects at once, one that exists now, one that is gone.
+
+    The first gets a list of its own, which it may empty (`drained`).
+    """
 
     path: str
     item_type: type[T]
@@ -58,6 +61,17 @@ class Resource(Generic[T]):
     on_seen: Callable[[T], None]
     on_gone: Callable[[T], None]
     field_selector: str = ""
+
+
+def drained(items: list[T]) -> Iterator[T]:
+    """The items in their order, each taken off the list before it is handed out.
+
+    So an object is freed as soon as something smaller has been made of it: else all of them would be in memory until
+    the last has been read, and leave gaps behind.
+    """
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 class Reflector(Generic[T]):
@@ -146,12 +160,14 @@ class Reflector(Generic[T]):
             self._wake.clear()
         try:
             listing = self._kube.list_objects(resource.path, resource.item_type, field_selector=resource.field_selector)
-            resource.on_sync(listing.items)
+            items, version = listing.items, listing.resource_version
+            del listing  # whoever empties the list lets its objects go
+            resource.on_sync(items)
         except BaseException:
             if asked:
                 self._version = ""  # whoever asked still waits
             raise
-        self._version = listing.resource_version
+        self._version = version
         with self._lock:
             self._asked = self._asked[len(asked) :]
         for done in asked:

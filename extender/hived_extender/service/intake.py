@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from hived.errors import InvariantError
+from hived_extender.kube.watch import drained
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.pods.readings import Texts
 from hived_extender.pods.wire import Node, Pod
@@ -45,7 +46,7 @@ class Intake:
         """These are all nodes there are."""
         nodes = list(nodes)
         self.tell(NodesListed(tuple(node.metadata.name for node in nodes)))
-        for node in nodes:
+        for node in drained(nodes):
             self.node_seen(node)
 
     def pod_seen(self, pod: Pod, *, is_listed: bool = False) -> None:
@@ -66,7 +67,7 @@ class Intake:
         for uid in known:
             if uid not in present:
                 self.pod_gone(uid)
-        for pod in pods:
+        for pod in drained(pods):
             self.pod_seen(pod, is_listed=True)
 
     def devices_listed(self, kind: type[DeviceObject], objects: Iterable[Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from hived_extender.kube.client import NODES, PODS, KubeError
 from hived_extender.kube.lease import Elector, LeaseApi, LeaseName
-from hived_extender.kube.watch import Reflector, Resource, WatchApi
+from hived_extender.kube.watch import Reflector, Resource, WatchApi, drained
 from hived_extender.pods.podgroups import Objects
 from hived_extender.pods.wire import Node, Pod
 from hived_extender.service.devices.following import DeviceObjects
@@ -186,9 +186,15 @@ class Leadership:
 
 
 def _nodes(service: Service) -> Resource[Node]:
-    return Resource(NODES, Node, service.sync_nodes, service.node_seen, service.node_gone)
+    return Resource(NODES, Node, lambda nodes: service.sync_nodes(drained(nodes)), service.node_seen, service.node_gone)
 
 
 def _pods(service: Service) -> Resource[Pod]:
     # Also those that are over: some gangs count their pods that succeeded.
-    return Resource(PODS, Pod, service.sync_pods, service.pod_seen, lambda pod: service.pod_gone(pod.metadata.uid))
+    return Resource(
+        PODS,
+        Pod,
+        lambda pods: service.sync_pods(drained(pods)),
+        service.pod_seen,
+        lambda pod: service.pod_gone(pod.metadata.uid),
+    )

@@ -11,7 +11,7 @@ from hived_extender.kube import watch
 from hived_extender.kube.answers import Listing, WatchEvent
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.watch import Reflector, Resource
+from hived_extender.kube.watch import Reflector, Resource, drained
 
 GONE = KubeError(410, "Expired", "too old")
 LOST = KubeError(0, "NoAnswer", "connection refused")
@@ -208,3 +208,8 @@ def test_a_list_that_is_asked_for_ends_a_wait(monkeypatch: pytest.MonkeyPatch) -
     script.follow()
     assert time.monotonic() - began < 30
     assert script.told == [("sync", ["a"])]
+
+
+def test_a_list_that_is_drained_gives_its_items_in_order_and_holds_none_of_those() -> None:
+    items = list("abc")
+    assert [(item, tuple(items)) for item in drained(items)] == [("a", ("c", "b")), ("b", ("c",)), ("c", ())]
