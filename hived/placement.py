@@ -167,6 +167,8 @@ def _fit_within(
     nodes of tried cells), and a mapping for each cell with room in the VC but not behind it.
     """
     cells, free = cells_of(state, request, view, level)
+    if len(cells) == 0:
+        return None
     broken, ways, before = broken_above(state, cells, request.wanted), _ways(state, view, level), mark(state)
     attempts = _attempts(state, request)
     for spares in sparing:
