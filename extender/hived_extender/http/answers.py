@@ -13,7 +13,8 @@ class Question:
     """One request: its body, the last part of its path, "" if the path has none, and its caller, where known.
 
     `is_from_page`: a page in a browser asks, from any site. `wait_s` is how long the call may wait for others to be
-    served, None for as long as they take; on the event loop that is little.
+    served, None for as long as they take; on the event loop that is little. `if_none_match` has the tags of answers
+    that the caller has already, as in the header.
     """
 
     body: bytes = b""
@@ -21,6 +22,8 @@ class Question:
     caller: Identity | None = None
     is_from_page: bool = False
     wait_s: float | None = None
+    if_none_match: str = ""
+    takes_gzip: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,14 @@ def _refuse() -> Response | None:
 
 def _view(handler: Handler, backend: Backend) -> Callable[..., Response]:
     def view(name: str = "") -> Response:
-        question = Question(request.get_data(), name, g.caller, "Origin" in request.headers)
+        question = Question(
+            request.get_data(),
+            name,
+            g.caller,
+            "Origin" in request.headers,
+            if_none_match=request.headers.get("If-None-Match", ""),
+            takes_gzip=request.accept_encodings["gzip"] > 0,
+        )
         return _respond(answer(handler, backend, question))
 
     return view

@@ -6,14 +6,13 @@ a JSON string.
 """
 
 import logging
-from collections.abc import Iterator
-from itertools import chain, islice
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from hived import __version__
 from hived.errors import HivedError, UserError
-from hived.status import CellStatus, iter_physical_cluster, iter_virtual_cluster
 from hived_extender.api import paths
+from hived_extender.api.cell_texts import CellTexts
 from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, Cluster, LostDevices, Shortage
 from hived_extender.api.configuration import (
     Config,
@@ -28,6 +27,7 @@ from hived_extender.api.service import Health, Paths, Readiness
 from hived_extender.api.what_if import WhatIfArgs, WhatIfResult
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_routes import config, plan, push, version, versions
+from hived_extender.http.dumps import dump, unchanged
 from hived_extender.http.openapi import openapi_document
 from hived_extender.http.routing import Backend, Handler, Route
 from hived_extender.kube import metrics
@@ -98,11 +98,15 @@ def all_paths(backend: Backend, question: Question) -> Answer:
 
 def affinity_groups(backend: Backend, question: Question) -> Answer:
     """All affinity groups that hold or reserve cells."""
+    version = backend.service.reader.version()
+    if (same := unchanged(question, version)) is not None:
+        return same
     groups = backend.service.reader.affinity_groups()
     first = next(groups, None)
     if first is None:
-        return Answer(encode({"items": None}))
-    return Answer(chain([b'{"items":'], _json_array(chain([first], groups)), [b"}"]))
+        return dump(question, version, [encode({"items": None})])
+    texts = (encode(group) for group in chain([first], groups))
+    return dump(question, version, chain([b'{"items":'], _json_array(texts), [b"}"]))
 
 
 def affinity_group(backend: Backend, question: Question) -> Answer:
@@ -112,24 +116,32 @@ def affinity_group(backend: Backend, question: Question) -> Answer:
 
 def cluster_status(backend: Backend, question: Question) -> Answer:
     """The physical cluster and every virtual cluster."""
-    cells = backend.service.reader.cells()
-    physical = _json_array(iter_physical_cluster(cells))
-    return Answer(chain([b'{"physicalCluster":'], physical, [b',"virtualClusters":'], _all_vcs(cells), [b"}"]))
+    return _cells(
+        backend,
+        question,
+        lambda cells: chain(
+            [b'{"physicalCluster":'],
+            _json_array(cells.physical_cluster()),
+            [b',"virtualClusters":'],
+            _all_vcs(cells),
+            [b"}"],
+        ),
+    )
 
 
 def physical_cluster(backend: Backend, question: Question) -> Answer:
     """The trees of physical cells."""
-    return Answer(_json_array(iter_physical_cluster(backend.service.reader.cells())))
+    return _cells(backend, question, lambda cells: _json_array(cells.physical_cluster()))
 
 
 def virtual_clusters(backend: Backend, question: Question) -> Answer:
     """The trees of virtual cells of every virtual cluster."""
-    return Answer(_all_vcs(backend.service.reader.cells()))
+    return _cells(backend, question, _all_vcs)
 
 
 def virtual_cluster(backend: Backend, question: Question) -> Answer:
     """The trees of virtual cells of one virtual cluster."""
-    return Answer(_json_array(iter_virtual_cluster(backend.service.reader.cells(), question.name)))
+    return _cells(backend, question, lambda cells: _json_array(cells.virtual_cluster(question.name)))
 
 
 def devices(backend: Backend, question: Question) -> Answer:
@@ -228,18 +240,29 @@ def explain(error: Exception) -> tuple[str, int]:
     return INTERNAL_ERROR, 500
 
 
-def _json_array(items: Iterator[Any]) -> Iterator[bytes]:
-    """`[item,item,...]`, a piece per item. The first item is fetched now, so that an error still has a status code."""
-    head = [encode(item) for item in islice(items, 1)]
-    rest: Iterator[bytes] = (b"," + encode(item) for item in items)
-    return chain([b"[", *head], rest, [b"]"])
+def _cells(backend: Backend, question: Question, describe: Callable[[CellTexts], Iterable[bytes]]) -> Answer:
+    """Cells as they are now, unless the caller has them already."""
+    reader = backend.service.reader
+    if question.if_none_match and (same := unchanged(question, reader.version())) is not None:
+        return same
+    version, cells = reader.versioned_cells()
+    return dump(question, version, describe(CellTexts(cells)))
 
 
-def _all_vcs(cells: CellStatus) -> Iterator[bytes]:
+def _json_array(texts: Iterable[bytes]) -> Iterator[bytes]:
+    """`[item,item,...]`, a part per item."""
+    separator = b"["
+    for text in texts:
+        yield separator + text
+        separator = b","
+    yield b"]" if separator == b"," else b"[]"
+
+
+def _all_vcs(cells: CellTexts) -> Iterator[bytes]:
     """`{name:[cell,...],...}`."""
     separator = b"{"
-    for vc in cells.topology.vc_names:
+    for vc in cells.vc_names:
         yield separator + encode(vc) + b":"
-        yield from _json_array(iter_virtual_cluster(cells, vc))
+        yield from _json_array(cells.virtual_cluster(vc))
         separator = b","
     yield b"}" if separator == b"," else b"{}"

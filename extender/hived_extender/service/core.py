@@ -5,6 +5,7 @@ being dropped. So a restart, a take-over and a changed configuration are the sam
 before it led can never leak into its decisions. Not thread-safe: the service calls it under its lock.
 """
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,6 +38,8 @@ from hived_extender.recording.record import Draft, Operations, Recorder
 
 log = logging.getLogger(__name__)
 
+_numbers = itertools.count(1)
+
 
 @dataclass(slots=True)
 class Term:
@@ -50,7 +53,8 @@ class Core:
 
     Every method that tells or asks raises what `hived.scheduler.handle` raises. `lazy_times` has the moment of each
     lazy preemption by group; `last_event` is what was being handled when something broke, `change_count` grows
-    with whatever may change an answer.
+    with whatever may change an answer, `version` with whatever may change the state. `number` is another one for each
+    core of the process.
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class Core:
         self._lazy_preemptors: dict[str, str] = {}  # those that an earlier state knew
         self.last_event: Event | None = None
         self.change_count = 0
+        self.version = 0
+        self.number = next(_numbers)
         self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
         self._recorder = recorder
         self._on_room = on_room
@@ -247,6 +253,7 @@ class Core:
         self.lazy_times = times | {name: self.lazy_times.get(name, time) for name, time in successor.lazy_times.items()}
         self.last_event = None
         self.change_count += 1
+        self.version += 1
         self._tried.clear()
         if isinstance(self._recorder, Recorder) and isinstance(successor._recorder, Draft):
             self._recorder.take_over(successor._recorder)
@@ -275,8 +282,10 @@ class Core:
         if not (isinstance(event, ScheduleRequested) and event.phase is Phase.FILTERING):
             self._tried.clear()
             self.change_count += 1
+            self.version += 1
         decision = handle(self.state, event)
         if decision.cancelled:
+            self.version += 1
             log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})
             self._on_room()
         if isinstance(decision, Applied | Preempt):  # what a Bind names is yet to be done

@@ -1,5 +1,6 @@
 """Cells and groups as people look at them, so that nobody else waits for a long answer."""
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -19,6 +20,7 @@ class Reader:
 
     def __init__(self, open_core: Callable[[], AbstractContextManager[Core]]) -> None:
         self._open_core = open_core
+        self._process = secrets.token_hex(4)
 
     def affinity_groups(self) -> Iterator[dict[str, Any]]:
         """All groups by name, one at a time; others are served in between."""
@@ -43,10 +45,23 @@ class Reader:
                 raise UserError(f"Affinity group {name} is in several namespaces: {listed(meant)}")
             return _group(core, meant[0] if meant else name)
 
+    def version(self) -> str:
+        """Another text after every change of the state, in every term and in every process."""
+        with self._open_core() as core:
+            return self._version_of(core)
+
     def cells(self) -> CellStatus:
         """All cells as they are now. Others wait for a millisecond or two in a cluster of 16,384 nodes."""
         with self._open_core() as core:
             return status.copy_cells(core.state)
+
+    def versioned_cells(self) -> tuple[str, CellStatus]:
+        """The version, and all cells as they are then."""
+        with self._open_core() as core:
+            return self._version_of(core), status.copy_cells(core.state)
+
+    def _version_of(self, core: Core) -> str:
+        return f"{self._process}-{core.number}-{core.version}"
 
     def snapshot(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Cells and groups that differ from their defaults: equal for equal states (`status.snapshot`)."""

@@ -1,0 +1,67 @@
+"""Texts of cells: the same bytes as the encoded mappings of `hived.status`, in any state."""
+
+import random
+
+import pytest
+
+from hived import status
+from hived.errors import UserError
+from hived_config.loader import load_text
+from hived_extender.api.cell_texts import CellTexts
+from hived_extender.pods.wire import encode
+from hived_extender.service.core import Core
+from tests.extender.service.small_cluster import NODES, SmallCluster, node, spec_text
+
+NAMED = """\
+physicalCluster:
+  cellTypes:
+    PAIR: {childCellType: GPU, childCellNumber: 2}
+    NODE: {childCellType: PAIR, childCellNumber: 2, isNodeLevel: true}
+    RACK: {childCellType: NODE, childCellNumber: 2}
+    ROW: {childCellType: RACK, childCellNumber: 2}
+  physicalCells:
+  - cellType: ROW
+    cellAddress: 'a "row"'
+    cellChildren:
+    - {cellAddress: é, cellChildren: [{cellAddress: n0}, {cellAddress: n1}]}
+    - cellChildren: [{cellAddress: n2}, {cellAddress: n3, cellChildren: [{cellAddress: '7'}, {}]}]
+  - {cellType: ROW, cellChildren: [{cellChildren: [{cellAddress: m0}, {}]}, {}]}
+virtualClusters:
+  a:
+    virtualCells: [{cellType: ROW.RACK.NODE, cellNumber: 2}, {cellType: ROW.RACK, cellNumber: 1}]
+  b:
+    virtualCells: [{cellType: ROW, cellNumber: 1}]
+"""
+
+
+def check(cells: status.CellStatus) -> None:
+    """Compare both ways to describe all cells."""
+    texts = CellTexts(cells)
+    assert list(texts.physical_cluster()) == [encode(each) for each in status.iter_physical_cluster(cells)]
+    for vc in texts.vc_names:
+        assert list(texts.virtual_cluster(vc)) == [encode(each) for each in status.iter_virtual_cluster(cells, vc)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_texts_are_those_of_the_encoded_mappings(seed: int) -> None:
+    rng, small = random.Random(seed), SmallCluster()
+    for number in range(12):
+        vc, leaf_cells, priority = rng.choice("ab"), rng.choice((1, 2, 4)), rng.choice((-1, 0, 5))
+        small.filter(small.create(f"p{number}", spec_text(vc=vc, leaf_cells=leaf_cells, priority=priority)))
+        if rng.random() < 0.3:
+            small.service.node_seen(node(rng.choice(NODES), is_ready=rng.random() < 0.5))
+        check(small.service.reader.cells())
+
+
+def test_addresses_are_the_same_one_by_one_and_together() -> None:
+    one, other = (Core(load_text(NAMED, "named.yaml", environ={}).cluster, None, int, id).state for _ in range(2))
+    check(status.copy_cells(one))
+    count = len(one.topology.arrays.parent)
+    assert [one.topology.address(cell) for cell in range(count)] == [
+        other.topology.address(cell) for cell in range(count)
+    ]
+
+
+def test_an_unknown_vc_is_an_error_at_once() -> None:
+    with pytest.raises(UserError, match="VC none not found"):
+        CellTexts(SmallCluster().service.reader.cells()).virtual_cluster("none")
