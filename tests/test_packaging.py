@@ -10,10 +10,12 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from delivery.sbom import LICENCES, SBOM, make_bills, make_licences
 from hived import __version__
 from tests.places import ROOT
 
@@ -21,15 +23,58 @@ PACKAGES = {"hived": "hived", "hived_config": "config/hived_config", "hived_exte
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
+def empty_environment(root: Path) -> Path:
+    """A virtual environment that sees the libraries of the present one, but not this checkout."""
+    venv.create(root, with_pip=False, symlinks=True)
+    libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (site_packages(root) / "libraries.pth").write_text("\n".join(libraries))
+    return root
+
+
+@pytest.fixture(scope="module")
+def delivery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as `make wheel` leaves dist/."""
+    if "HIVED_IMAGE" not in os.environ:
+        pytest.skip("the wheel is built and installed, which takes a minute: make test-image")
+    folder = tmp_path_factory.mktemp("dist")
+    make_wheel(folder)
+    return folder
+
+
+def make_wheel(folder: Path) -> Path:
+    """Build the wheel as `make wheel` does."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / ".ci")}
+    subprocess.run([sys.executable, "-m", "delivery", "wheel", folder], env=environ, cwd=ROOT, check=True)
+    return wheel_in(folder)
+
+
+def wheel_in(folder: Path) -> Path:
+    """The one wheel of a folder."""
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def installed(delivery: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel, and nothing else of ours."""
+    root = empty_environment(tmp_path_factory.mktemp("installed") / "venv")
+    install = [root / "bin" / "python", "-m", "pip", "install", "--no-deps", "--no-index", "--ignore-installed"]
+    subprocess.run([*install, wheel_in(delivery)], check=True)
+    return root
+
+
+@pytest.fixture
+def bare(installed: Path, tmp_path: Path) -> dict[str, str]:
+    """Variables of somebody with an empty home, and no program on PATH but those of the wheel: no compiler."""
+    return {"PATH": f"{installed}/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+
+
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that becomes /opt/hived in the image."""
     if "HIVED_IMAGE" not in os.environ:
         pytest.skip("making the image compiles all kernels once more, which takes a minute: make test-image")
-    root = tmp_path_factory.mktemp("image") / "hived"
-    venv.create(root, with_pip=False, symlinks=True)
-    libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    (site_packages(root) / "libraries.pth").write_text("\n".join(libraries))
+    root = empty_environment(tmp_path_factory.mktemp("image") / "hived")
     offline = {"PIP_NO_INDEX": "1"}  # so that it fails unless the very versions that are locked are there
     build = [ROOT / ".ci" / "build-image-root", root]
     subprocess.run(build, env={**os.environ, **offline, "PYTHON": sys.executable}, check=True)
@@ -52,6 +97,43 @@ def kernels(image: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (image / "kernels").rglob("*.nb?")}
 
 
+def test_the_wheel_is_the_same_bytes_twice(delivery: Path, tmp_path: Path) -> None:
+    assert wheel_in(delivery).read_bytes() == make_wheel(tmp_path).read_bytes()
+
+
+def test_the_wheel_carries_its_bill_of_materials(delivery: Path) -> None:
+    with zipfile.ZipFile(wheel_in(delivery)) as content:
+        carried = content.read(f"hivedscheduler-{__version__}.dist-info/sboms/{SBOM}")
+    assert carried == (delivery / SBOM).read_bytes()
+
+
+def test_the_licences_lie_beside_the_wheel(delivery: Path) -> None:
+    assert (delivery / LICENCES).read_text() == make_licences()
+
+
+def test_the_demo_passes_from_the_wheel_with_an_empty_home_and_no_compiler(
+    installed: Path, bare: dict[str, str], tmp_path: Path
+) -> None:
+    shown = subprocess.run(
+        [installed / "bin" / "hived", "demo"], env=bare, cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+
+
+def test_a_cluster_is_served_from_the_wheel_with_an_empty_home(
+    installed: Path, bare: dict[str, str], tmp_path: Path
+) -> None:
+    sample = str(ROOT / "config" / "samples" / "racks.yaml")
+    serve = [str(installed / "bin" / "hived"), "serve", "--embedded", sample, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(serve, env=bare, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            assert any("pods are scheduled" in line for line in server.stdout)
+        finally:
+            server.terminate()
+
+
 def test_the_program_runs_from_the_wheel(image: Path) -> None:
     assert run(image, "hived", "version").startswith("hived ")
     places = run(
@@ -61,8 +143,8 @@ def test_the_program_runs_from_the_wheel(image: Path) -> None:
 
 
 def test_the_wheel_has_the_version_of_the_checkout(image: Path) -> None:
-    assert [path.name for path in site_packages(image).glob("hived_scheduler-*.dist-info")] == [
-        f"hived_scheduler-{__version__}.dist-info"
+    assert [path.name for path in site_packages(image).glob("hivedscheduler-*.dist-info")] == [
+        f"hivedscheduler-{__version__}.dist-info"
     ]
 
 
@@ -100,6 +182,10 @@ def test_the_kernels_are_compiled_and_not_compiled_again(image: Path) -> None:
     assert compiled
     run(image, "python", "-m", "hived_extender.warm")
     assert kernels(image) == compiled
+
+
+def test_the_image_carries_the_bill_of_materials_and_the_licences(image: Path) -> None:
+    assert {name: (image / name).read_text() for name in (SBOM, LICENCES)} == make_bills()
 
 
 def test_the_dockerfile_runs_what_is_tested_here() -> None:
