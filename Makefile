@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-dialects test test-nojit test-image lock advisories e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel bench soak storm attacks clean
+.PHONY: help setup demo demo-dialects test test-nojit test-image test-chart lock advisories e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench soak storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -55,6 +55,11 @@ e2e-controllers: $(READY) ## jobs of real controllers
 	$(BIN)/python -m tests.e2e.tools --controllers
 	HIVED_E2E=1 $(BIN)/python -m pytest tests/e2e/controllers
 
+# Builds Helm at first, which takes Go and minutes.
+test-chart: $(READY) ## the Helm chart with Helm itself: lint, objects, OCI layout
+	$(BIN)/python -m tests.e2e.tools --helm
+	HIVED_CHART=1 $(BIN)/python -m pytest tests/delivery/test_helm.py
+
 # Takes hours.
 e2e-failures: $(READY) ## every failure with 20 seeds on a real control plane
 	$(BIN)/python -m tests.e2e.tools
@@ -83,6 +88,9 @@ sbom: $(READY) ## remake the bill of materials from .ci/requirements.lock
 
 wheel: $(READY) ## build the wheel into dist/, with its bill of materials and licences
 	$(DELIVER) wheel dist
+
+chart: $(READY) ## remake the Helm chart from config/deploy, and package it into dist/, also as an OCI layout
+	$(DELIVER) chart dist
 
 bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets are missed
 	$(BIN)/python -m tests.benchmarks --cold

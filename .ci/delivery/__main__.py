@@ -14,14 +14,16 @@ import sys
 from pathlib import Path
 
 from delivery.advisories import fetch_advisories
+from delivery.chart import write_chart
 from delivery.checks import check
+from delivery.layout import write_package
 from delivery.locking import lock
 from delivery.locks import read_lock
-from delivery.project import CI, ROOT, CheckError, Findings
+from delivery.project import CI, ROOT, CheckError, Findings, time_of_release
 from delivery.sbom import write_bills
 from delivery.wheel import build_wheel
 
-COMMANDS = ("lock", "advisories", "check", "sbom", "wheel")
+COMMANDS = ("lock", "advisories", "check", "sbom", "wheel", "chart")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,6 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
                 write_bills(*([given.folder] if given.folder else []))
             case "wheel":
                 build_wheel(given.folder or ROOT / "dist")
+            case "chart":
+                write_chart()
+                if given.folder:
+                    write_package(given.folder, time_of_release())
     except CheckError as error:
         print(error, file=sys.stderr)
         return 1
