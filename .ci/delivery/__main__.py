@@ -4,7 +4,7 @@ lock [--upgrade]     .ci/*.lock, from pyproject.toml; pins are kept unless told 
 advisories           .ci/advisories.json, from OSV
 check                what `make check` runs: locks, licences, vulnerabilities; works without a network
 sbom [FOLDER]        bill of materials and list of licences into .ci; with a folder also there
-wheel [FOLDER]       the wheel into FOLDER (default: dist), with bill and licences beside it
+wheel [FOLDER]       the wheels into FOLDER (default: dist), with bill and licences beside them
 """
 
 import argparse
@@ -21,7 +21,7 @@ from delivery.locking import lock
 from delivery.locks import read_lock
 from delivery.project import CI, ROOT, CheckError, Findings, time_of_release
 from delivery.sbom import write_bills
-from delivery.wheel import build_wheel
+from delivery.wheel import build_wheels
 
 COMMANDS = ("lock", "advisories", "check", "sbom", "wheel", "chart")
 
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
             case "sbom":
                 write_bills(*([given.folder] if given.folder else []))
             case "wheel":
-                build_wheel(given.folder or ROOT / "dist")
+                build_wheels(given.folder or ROOT / "dist")
             case "chart":
                 write_chart()
                 if given.folder:
