@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-dialects test test-nojit test-image test-chart lock advisories e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench soak storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-nojit test-image test-chart lock advisories e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench soak storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -25,6 +25,10 @@ $(READY): pyproject.toml .ci/dev.lock
 	@touch $@
 
 setup: $(READY) ## make .venv with everything that is needed to run, test and check
+
+# Takes a minute or two. A library of other sources is not used: kernels are then compiled at the first start, as without.
+kernels: $(READY) ## link the kernels into a library, for this checkout: VARIANT=baseline
+	$(BIN)/python -m hived_extender.build $(if $(VARIANT),--variant $(VARIANT))
 
 # A lab has a few nodes, where kernels are quick as plain Python; so nothing has to be compiled before the demo starts.
 demo: $(READY) ## see the guarantees at work on an embedded cluster, no Kubernetes needed

@@ -7,9 +7,8 @@ Arrays of leaves may hold NO_CELL: leaves that are not configured any more.
 
 from hived.binding import bind_path, forget_placement, unbind_path
 from hived.errors import InvariantError
-from hived.jit import entry_kernel, kernel
+from hived.jit import entry_kernel, kernel, shared_kernel
 from hived.journal import put
-from hived.linking import linked_kernel
 from hived.preassigned import ALLOCATE, RELEASE, settle
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import NO_GROUP, Cells, CellState
@@ -98,7 +97,7 @@ def set_state(t: TopologyArrays, s: Cells, cell: int, state: int) -> None:
                     return
 
 
-@linked_kernel
+@shared_kernel
 def allocate_leaf(t: TopologyArrays, s: Cells, physical: int, virtual: int, priority: int, vc: int) -> bool:
     """Give a leaf to a VC, through `virtual`, or opportunistically if that is NO_CELL; returns if safe (rule 9.5).
 

@@ -1,74 +1,88 @@
-"""The decorators of kernels, which are numba's with our options.
+"""The decorators of kernels, and the way in which each process runs them.
 
-`@kernel` marks a function that other kernels call; `@entry_kernel` marks one that Python calls: it is compiled once and
-then loaded from disk (`kernel_cache`). `linking` has a third decorator, for much code that many of them call. The name
-of the folder carries a digest of every source file of this package: an edit anywhere means another folder, and kernels
-may call kernels of other files. Kernels of other packages call only kernels of their own file. Two rules for kernels:
-no recursion (numba crashes when it loads a cached recursive kernel), and every write to `State.cells.memory` goes
-through `journal.put`.
+`@kernel` marks a function that other kernels call; `@entry_kernel` marks one that Python calls, with the types that its
+annotations say. `@shared_kernel` marks a `@kernel` with so much code that numba shall not copy it into each caller.
+Kernels are written in the part of Python that numba compiles, and run in one of three ways, with equal results:
 
-With NUMBA_DISABLE_JIT=1 the decorators leave the function as it is, and no folder is made or removed.
+- *linked*: machine code of the library that was made when hived was built (`linked`). Neither numba nor LLVM is there.
+- *compiled*: by numba, in a running process, and then kept on disk (`compiling`).
+- *plain*: as the Python that they are; with NUMBA_DISABLE_JIT=1, and until compiled ones are there.
+
+Python code sees the plain function of a `@kernel` in every process, and may call it where it asks rarely. An entry
+kernel is either the library's own function, or an `EntryKernel`, whose target may be exchanged between two calls.
+
+Two rules for kernels: no recursion (numba crashes when it loads a cached recursive kernel), and every write to
+`State.cells.memory` goes through `journal.put`. Kernels may call kernels of other files; those of other packages call
+only kernels of their own file.
 """
 
 from collections.abc import Callable
+from functools import update_wrapper
 from typing import Any, TypeVar, cast
 
-import numba
-
-from hived.kernel_cache import KernelCache, kernel_folders
+from hived import linked
+from hived.linked import Way
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
-"""No kernel is passed about as a function, nor does Python call any but the entries: their wrappers are a seventh of
-what there is to compile.
-"""
+IS_INTERPRETED = linked.wanted_way() is Way.PLAIN
+"""Whether this process shall run kernels as plain Python, for ever."""
 
-ENTRY_KERNELS: list[Any] = []
-"""Every entry kernel of the modules imported so far; `warm.count_compiled` checks that none was missed."""
+KERNELS: list[Callable[..., Any]] = []
+"""Every kernel of the modules imported so far that only kernels call."""
 
-KEPT_KERNELS: list[Any] = []
-"""Every kernel that is kept on disk: entry kernels, and those of `linking`."""
+SHARED_KERNELS: list[Callable[..., Any]] = []
+"""Those of `KERNELS` with much code."""
 
-# numba makes the attributes of its configuration at run time
-IS_INTERPRETED: bool = numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+ENTRY_KERNELS: list[Callable[..., Any]] = []
+"""Every entry kernel of the modules imported so far, as the plain function."""
 
-if not IS_INTERPRETED:
-    numba.config.CACHE_DIR = str(kernel_folders()[0])  # type: ignore[attr-defined]
+EXCHANGEABLE: list["EntryKernel"] = []
+"""The entry kernels that the linked library does not have."""
+
+
+class EntryKernel:
+    """A kernel that Python calls: as plain Python, until `target` is another function with the same results."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = self.target = function
+        update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it. Costs 0.1 us more than the target."""
+        return self.target(*arguments)
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile a helper that only other kernels call; its code becomes part of each entry kernel that uses it."""
-    return cast(Kernel, numba.njit(**_OPTIONS | {"no_cpython_wrapper": True})(function))
+    """Mark a helper that only other kernels call; its code becomes part of each entry kernel that uses it."""
+    KERNELS.append(function)
+    return function
 
 
-def interpreted(function: Kernel) -> Kernel:
-    """The Python function behind a kernel that calls no other one, for Python code that asks rarely."""
-    return cast(Kernel, getattr(function, "py_func", function))
+def shared_kernel(function: Kernel) -> Kernel:
+    """Mark a helper with much code, which numba compiles once, on its own. It takes two blocks and four numbers, and
+    returns a truth value.
+    """
+    SHARED_KERNELS.append(function)
+    return kernel(function)
 
 
 def entry_kernel(function: Kernel) -> Kernel:
-    """Compile a kernel that Python calls, and keep the result on disk. A call costs 0.3 us and 0.1 us per array."""
-    compiled = keep_on_disk(function)
-    ENTRY_KERNELS.append(compiled)
-    return cast(Kernel, compiled)
-
-
-def keep_on_disk(function: Callable[..., Any]) -> Any:
-    """Compile a kernel as a whole, or load an earlier result."""
-    compiled = numba.njit(**_OPTIONS)(function)
-    if not IS_INTERPRETED:
-        compiled._cache = KernelCache(function)  # as its `enable_caching` does, with a cache that is checked
-    KEPT_KERNELS.append(compiled)
-    return compiled
-
-
-def forget_sources() -> None:
-    """Free the sources of compiled kernels, about 23 MB; to be called once all are compiled.
-
-    numba keeps LLVM's own form of every kernel for linking it into others, which nothing does with an entry kernel. It
-    has no name of its own for that; should another version keep it elsewhere, nothing is freed.
+    """Mark a kernel that Python calls. A call of a compiled one costs 0.4 us and 0.1 us per array, of a linked one a
+    fifth of that.
     """
-    for kept in KEPT_KERNELS:
-        for compiled in getattr(kept, "overloads", {}).values():
-            compiled.library._shared_module = None
+    ENTRY_KERNELS.append(function)
+    if IS_INTERPRETED:
+        return function
+    if (found := linked.find(function)) is not None:
+        return cast(Kernel, found)
+    entry = EntryKernel(function)
+    EXCHANGEABLE.append(entry)
+    return cast(Kernel, entry)
+
+
+def kernels_in_use() -> str:
+    """Which kernels run: `linked (avx2)`, `compiled` or `plain`."""
+    if any(entry.target is entry.function for entry in EXCHANGEABLE) or IS_INTERPRETED:
+        return "plain"
+    return "compiled" if EXCHANGEABLE else f"linked ({linked.variant()})"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hived.errors import HivedError
-from hived.jit import entry_kernel, interpreted, kernel
+from hived.jit import entry_kernel, kernel
 from hived.state import Cells, State
 from hived.topology import IntArray
 
@@ -36,7 +36,7 @@ def put(s: Cells, array: IntArray, position: int, value: int) -> None:
 
 def write(state: State, array: IntArray, position: int, value: int) -> None:
     """`put` for Python, which changes little by itself."""
-    interpreted(put)(state.cells, array, position, value)
+    put(state.cells, array, position, value)
 
 
 @kernel

@@ -282,7 +282,7 @@ def cells_of(state: State, request: Request, view: int, level: int) -> tuple[Int
     return found, free
 
 
-def _lost_among_free(state: State, chain_level: int, request: Request) -> LongArray:
+def _lost_among_free(state: State, chain_level: int, request: Request) -> IntArray:
     """How many lost leaves each cell of a level has among its free and preemptible ones."""
     arrays, cells = state.arrays, state.cells
     leaf_level = int(arrays.level_offset[arrays.chain_of_level[chain_level]]) + 1
@@ -290,7 +290,8 @@ def _lost_among_free(state: State, chain_level: int, request: Request) -> LongAr
     leaves = np.flatnonzero(cells.lost[first : first + int(arrays.level_size[leaf_level])])
     limit = MIN_GUARANTEED_PRIORITY if request.is_guaranteed else OPPORTUNISTIC_PRIORITY
     leaves = leaves[cells.priority[first + leaves] < limit]
-    return np.bincount(leaves // arrays.leaf_count[chain_level], minlength=int(arrays.level_size[chain_level]))
+    lost = np.bincount(leaves // arrays.leaf_count[chain_level], minlength=int(arrays.level_size[chain_level]))
+    return lost.astype(np.int32)
 
 
 def leaf_beside(state: State, spec: PodSpec) -> int:

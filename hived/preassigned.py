@@ -43,9 +43,8 @@ import numpy as np
 from hived.binding import bind_bad_child, bind_cell, unbind_cell
 from hived.doomed import bind_next, remove_doomed, unbind_next
 from hived.free_lists import append_bad, give_free_cell, remove_bad, take_free_cell
-from hived.jit import entry_kernel, kernel
+from hived.jit import entry_kernel, kernel, shared_kernel
 from hived.journal import put
-from hived.linking import linked_kernel
 from hived.safety import holds_at, note_strain
 from hived.state import Cells
 from hived.topology import NO_CELL, IntArray, TopologyArrays
@@ -57,7 +56,7 @@ _NOTHING = 0
 _OPERATION, _SUBJECT, _VC, _IS_DOOMED, _CURSOR, _LISTED_LEVEL = range(6)
 
 
-@linked_kernel
+@shared_kernel
 def settle(t: TopologyArrays, s: Cells, operation: int, subject: int, vc: int, is_doomed: int) -> bool:
     """Run one operation and all that it sets off; returns whether VC safety held at each of its own steps.
 

@@ -36,7 +36,7 @@ not both. The reference asks this of a replayed group, so `holds_at` does too (r
 
 import numpy as np
 
-from hived.jit import interpreted, kernel
+from hived.jit import kernel
 from hived.journal import put, write
 from hived.state import Cells, State
 from hived.topology import NO_CELL, IntArray, LongArray, TopologyArrays
@@ -111,7 +111,7 @@ def note_strain(t: TopologyArrays, s: Cells, chain: int) -> None:
 
 def spare_of(state: State, chain: int) -> LongArray:
     """`spare_cells` for Python, which asks too rarely for a kernel of its own."""
-    return interpreted(spare_cells)(state.arrays, state.cells, chain)
+    return spare_cells(state.arrays, state.cells, chain)
 
 
 def relieve_chains(state: State) -> None:

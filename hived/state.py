@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from hived.blocks import Block
 from hived.layout import build_topology
-from hived.linking import link_kernels
 from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
 from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays
 
@@ -208,7 +207,6 @@ def empty_state(spec: ClusterSpec) -> State:
         is_sorted=np.zeros(len(arrays.view_node_leaves), np.int32),
         mark=np.zeros(cells, np.int32),
     )  # fmt: skip
-    link_kernels(arrays, mutable)
     return State(spec, topology, mutable, vc_names=list(topology.vc_names))
 
 

@@ -8,15 +8,14 @@ import sys
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TextIO
 
-import numba
 import pytest
 import uvicorn.server
 from hypothesis import settings
 
+from hived.jit import EXCHANGEABLE
 from hived_extender.warm import compile_kernels
 from tests.progress import Progress
 
@@ -49,7 +48,7 @@ SLOW_FILES = (
     "demo/test_scenario_files",
     "gangs/test_faults",
     "parity/test_successions",
-    "core/test_kernel_cache",
+    "compiling/test_kernel_cache",
     "property/test_machine",
     "extender/test_running",
 )
@@ -67,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     gc.disable()
     compiler = None
-    if config.getoption("numprocesses", None) and not numba.config.DISABLE_JIT:
+    if config.getoption("numprocesses", None) and EXCHANGEABLE:
         with _lock() as lock:
             compiler = subprocess.Popen([sys.executable, "-m", "hived_extender.warm"], pass_fds=[lock.fileno()])
     if not hasattr(config, "workerinput"):
@@ -102,15 +101,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @cache
 def have_kernels() -> None:
     """Compile the kernels, or load them from disk."""
-    if not numba.config.DISABLE_JIT:
+    if EXCHANGEABLE:
         with _lock():
             compile_kernels()
 
 
 def _lock() -> TextIO:
     """Held by one process and its children until they have closed it."""
-    folder = Path(numba.config.CACHE_DIR)
-    folder.mkdir(parents=True, exist_ok=True)
+    from hived.compiling.kernel_cache import kernel_folders  # noqa: PLC0415  # numba
+
+    folder = kernel_folders()[0]
     lock = (folder / "compiling.lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock

@@ -29,6 +29,7 @@ PACKAGES = {
 # other. A room is a package or a folder; what lies in no deeper room belongs to the package.
 ROOMS: tuple[tuple[str, ...], ...] = (
     ("hived",),
+    ("hived.compiling",),
     ("hived_config",),
     ("hived_config.text",),
     ("hived_config.generating",),
@@ -51,7 +52,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 # The core, lowest layer first. A module may import from lower layers, never from its own or a higher one, except that
 # the plain values of the core's first layer may use each other.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "specs", "events", "decisions", "jit", "linking", "kernel_cache", "blocks"),
+    ("errors", "specs", "events", "decisions", "jit", "linked", "signatures", "blocks"),
     ("topology",),
     ("tree",),
     ("forests",),
@@ -74,7 +75,10 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("search",),
     ("deciding",),
     ("scheduler", "status"),
-    ("warm",),
+    ("compiling.block_types", "compiling.kernel_cache"),
+    ("compiling.dispatchers",),
+    ("compiling.shared", "compiling.object_code"),
+    ("compiling.compiled", "compiling.build"),
 )
 
 # The service with its folders, lowest layer first, by the same rule: values and tables, what is kept of the cluster,
@@ -114,25 +118,42 @@ FORBIDDEN_IN_CORE = {
     "subprocess", "tempfile", "threading", "time", "urllib",
 }  # fmt: skip
 CORE_EXCEPTIONS = {
-    "kernel_cache": {"os", "pathlib", "shutil", "tempfile"},  # keeps compiled kernels on disk
-    "warm": {"time"},  # a program: says how long compiling took
+    "linked": {"os", "pathlib"},  # looks for the linked library
+    "compiling.kernel_cache": {"os", "pathlib", "shutil", "tempfile"},  # keeps compiled kernels on disk
+    "compiling.build": {"os", "pathlib", "subprocess", "tempfile", "time"},  # a program, run when hived is built
 }
+
+# Nobody but these needs numba: a service with linked kernels never imports it.
+COMPILING = ("block_types", "compiled", "dispatchers", "kernel_cache", "object_code", "shared")
 
 # Third-party packages that only these modules may import.
 ONLY_IN = {
     "kubernetes": {"hived_extender.kube.endpoint"},
-    "numba": {"hived.jit", "hived.linking", "hived.kernel_cache", "hived.blocks"},
-    "llvmlite": {"hived.linking", "hived.kernel_cache", "hived.blocks"},
+    "numba": {f"hived.compiling.{name}" for name in COMPILING},
+    "llvmlite": {f"hived.compiling.{name}" for name in ("block_types", "kernel_cache", "object_code", "shared")},
     "cryptography": {"hived_extender.deploy.certificates"},
 }
 
 # What we use of libraries beside their public interface, all of it. Another version may lack it, so pyproject.toml has
-# an upper bound for each. Attributes that no import shows: `_cache`, `overloads` and the library in them (hived.jit),
-# `_cache_file`, `_cache_path` and `_impl` of a cache (hived.kernel_cache), `_numba_type_` (hived.blocks).
+# an upper bound for each. Attributes that no import shows, all in hived.compiling: `_cache`, `overloads` and the
+# library in them (dispatchers, compiled, shared), `_cache_file`, `_cache_path` and `_impl` of a cache (kernel_cache),
+# `_internal_codegen` of a context, `_data_layout`, `_finalized` and `_final_module` of what it makes (object_code).
 INTERNALS = {
-    "hived.linking": {"numba.core"},
-    "hived.kernel_cache": {"numba.core.caching", "numba.core.serialize"},
-    "hived.blocks": {"numba.core", "numba.core.typing.templates", "numba.np.arrayobj"},
+    "hived.compiling.block_types": {"numba.core", "numba.core.typing.templates", "numba.np.arrayobj"},
+    "hived.compiling.compiled": {"numba.core.compiler_lock"},
+    "hived.compiling.dispatchers": {"numba.core"},
+    "hived.compiling.kernel_cache": {"numba.core.caching", "numba.core.serialize"},
+    "hived.compiling.object_code": {
+        "numba.core",
+        "numba.core.callconv",
+        "numba.core.codegen",
+        "numba.core.compiler_lock",
+        "numba.core.cpu",
+        "numba.core.registry",
+        "numba.core.runtime.nrt",
+        "numba.core.runtime.nrtdynmod",
+    },
+    "hived.compiling.shared": {"numba.core"},
     "hived_extender.http.server": {"uvicorn.protocols.http.httptools_impl"},
 }
 INTERNAL_PARTS = ("numba.core", "numba.np", "numba.misc", "uvicorn.")

@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import threading
 from pathlib import Path
 
 import click
@@ -12,15 +11,11 @@ from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.signals import stop_signal
 from hived_cli.helpers.tables import table
 from hived_extender.kube import logs
-from hived_extender.warm import compile_kernels
 from hived_lab.demo.cluster import LabCluster
 from hived_lab.demo.experiment import experiments_folder, load_experiments
 from hived_lab.demo.report import Report
 from hived_lab.demo.runner import run_all
 from hived_lab.demo.table_report import TableReport
-
-NOTICE_AFTER_S = 2.0
-
 
 STORIES = ("lab", "dialects")
 
@@ -72,7 +67,6 @@ def command(
         _print_list(folder)
         return
     experiments = load_experiments(folder, names)
-    _compile_kernels()
     output = output or ("text" if story == "lab" else "table")
     report = TableReport(click.echo) if output == "table" else Report(click.echo if output == "text" else _say_nothing)
     results = run_all(experiments, report, LabCluster, _stay if keep else None)
@@ -96,17 +90,6 @@ def _send_logs(log: Path | None) -> None:
     except OSError as error:
         raise UserError(f"{log}: cannot be written: {error.strerror}") from error
     logs.configure("json", "INFO", stream)
-
-
-def _compile_kernels() -> None:
-    """Compile now, not while an experiment waits for an answer; say so if it takes its time."""
-    notice = "Compiling the scheduler's kernels. This happens once and takes 30 to 90 seconds ..."
-    timer = threading.Timer(NOTICE_AFTER_S, click.echo, args=(notice,), kwargs={"err": True})
-    timer.start()
-    try:
-        compile_kernels()
-    finally:
-        timer.cancel()
 
 
 def _print_list(folder: Path) -> None:

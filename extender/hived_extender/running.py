@@ -14,8 +14,9 @@ from socket import socket
 from typing import TypedDict, Unpack
 
 from hived.errors import UserError
-from hived.warm import ready_count
+from hived.jit import kernels_in_use
 from hived_config.loader import Configuration
+from hived_extender.changeover import Changeover
 from hived_extender.http import server
 from hived_extender.http.access import Security
 from hived_extender.http.app import create_app
@@ -48,7 +49,7 @@ from hived_extender.service.verbs import VerbSettings
 from hived_extender.service.writes.binding_secret import BindingSecret
 from hived_extender.service.writes.statuses import StatusWriter
 from hived_extender.service.writes.telling import COMPONENT
-from hived_extender.warm import compile_kernels
+from hived_extender.warm import load_kernels
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +63,7 @@ REVIEW_TIMEOUT_S = 5.0
 READY_CHECK_S = 0.02
 NAMESPACES_S = 5.0
 JOIN_S = 1.0
-LOADING = (
-    "kernels are being loaded; once after an installation they are compiled, which takes about a minute: "
-    "{} of {} are ready"
-)
+LOADING = "kernels are being loaded: {} of {} are ready"
 UNPROTECTED = Security()
 
 
@@ -93,7 +91,8 @@ class Options(TypedDict, total=False):
     that, else from the beginning. With `serves_every_name` no other scheduler is there that pods could be for.
     `on_configuration` is told of every other configuration that comes into force. With `syncing` the nodes of the
     configuration follow those of the cluster. Bindings are proved by the keys of `binding_secret`, or by `prover`;
-    without either, every pod that says so counts as bound by hived.
+    without either, every pod that says so counts as bound by hived. Where kernels are not linked, they are compiled
+    beside the service unless `compiles_kernels` is False.
     """
 
     listen: str
@@ -107,6 +106,7 @@ class Options(TypedDict, total=False):
     pace: Pace | None
     binding_secret: BindingSecretName | None
     prover: Prover | None
+    compiles_kernels: bool
 
 
 class Extender:
@@ -192,6 +192,9 @@ class Extender:
             self.configurations.catch_up,
             DeviceObjects(kube, self.service, metrics),
         )
+        self._changeover = Changeover(self.service.runner.look) if options.get("compiles_kernels", True) else None
+        if self._changeover is not None:
+            self.service.kernels = self._changeover.describe
         self._beginning = threading.Thread(target=self._begin, name="beginning", daemon=True)
 
     @property
@@ -207,7 +210,6 @@ class Extender:
 
     def start(self) -> None:
         """Begin to answer, to follow the cluster, and to lead as soon as it may."""
-        self._loading(*ready_count())
         for each in self._servers:
             each.start()
             log.info("listening", extra={"fields": {"url": each.url, "api_server": self._kube.host}})
@@ -228,6 +230,8 @@ class Extender:
         """Let another replica lead, finish the requests under way and the bindings being written, let go."""
         self._is_stopping.set()
         self._beginning.join(timeout=1)
+        if self._changeover is not None:
+            self._changeover.stop()
         if self._node_sync is not None:
             self._node_sync.stop()
         self.configurations.stop()
@@ -244,12 +248,13 @@ class Extender:
 
     def _begin(self) -> None:
         try:
-            # Compiling, if it has not been done yet, takes longer than kube-scheduler waits for an answer.
             started = time.monotonic()
-            log.info("loading kernels; the first time after installation they are compiled, which takes 30 to 90 s")
-            compile_kernels(self._loading)
-            log.info("loaded", extra={"fields": {"seconds": round(time.monotonic() - started, 3)}})
+            load_kernels(self._loading)
+            fields = {"kernels": kernels_in_use(), "seconds": round(time.monotonic() - started, 3)}
+            log.info("kernels", extra={"fields": fields})
             if not self._is_stopping.is_set():
+                if self._changeover is not None:
+                    self._changeover.start()
                 self._await_namespaces()
                 self._leadership.start()
                 self.configurations.start()

@@ -1,25 +1,60 @@
-"""Compile every kernel ahead of time, the core's and our own: `python -m hived_extender.warm`.
+"""Having quick kernels, the core's and our own; `python -m hived_extender.warm` compiles them ahead of time.
 
-An image build and an impatient user run this module instead of waiting at the first pod. Whatever serves calls
-`compile_kernels` first: kube-scheduler does not wait for a compiler.
+Linked kernels are there at once. Where there is no library of these sources, numba compiles them, once, and keeps them
+on disk. Nothing happens where kernels shall stay plain.
 """
 
+import sys
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
-import msgspec
-
-from hived import warm
+from hived.jit import EXCHANGEABLE, kernels_in_use
+from hived.scheduler import handle
 from hived_extender.pods.node_names import NodeNames
 
+MODULES_WITH_KERNELS = (handle, NodeNames)
+"""Something of each module above all others that have kernels: once these are imported, all kernels are known."""
 
-def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -> int:
-    """Compile what is not compiled yet; returns the number of entry kernels. RuntimeError if one was missed.
 
-    `tell` is called now and then with how many of them are ready, and how many there are.
+def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -> None:
+    """Compile or load the kernels, and use them from now on.
+
+    `tell` is called with how many of them are ready, and how many there are. Cost a minute of CPU, once.
     """
-    NodeNames({"node": 0}).mask(msgspec.Raw(b'["node"]'))
-    return warm.compile_kernels(lambda: tell(*warm.ready_count())) + warm.count_compiled("hived_extender")
+    if kernels_in_use() == "plain" and EXCHANGEABLE:
+        from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
+
+        compiled.compile_kernels(tell)
+        compiled.use_compiled()
+
+
+def load_kernels(
+    tell: Callable[[int, int], None] = lambda ready, total: None,
+    within: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> bool:
+    """As `compile_kernels`, but compile nothing: False, and kernels stay plain, if one is not on disk.
+
+    The change itself takes place `within` a context. Cost half a second of CPU.
+    """
+    if kernels_in_use() == "plain" and EXCHANGEABLE:
+        from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
+
+        if not compiled.load_kernels(tell):
+            return False
+        with within():
+            compiled.use_compiled()
+    return True
+
+
+def main() -> None:
+    """Compile, and say how long it took; stdout has a line with the number of kernels that are ready after each."""
+    started = time.monotonic()
+    compile_kernels(lambda ready, total: print(ready, total, flush=True))
+    count = len(EXCHANGEABLE)
+    print(f"{count} kernels were to be compiled; {kernels_in_use()} ones are ready after", end=" ", file=sys.stderr)
+    print(f"{time.monotonic() - started:.1f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    warm.main(compile_kernels)
+    main()

@@ -1,21 +1,27 @@
-"""Kernels that no Python code of the product calls, made callable for tests."""
+"""Kernels that no Python code of the product calls, compiled for tests."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar, cast
 
-import numba
+from hived.jit import IS_INTERPRETED
 
-from hived.linking import LINKED_KERNELS
+__all__ = ["IS_INTERPRETED", "callable_kernel"]
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-IS_INTERPRETED = bool(numba.config.DISABLE_JIT)
 
 
 def callable_kernel(kernel: Kernel) -> Kernel:
     """The kernel compiled for calls from Python and kept on disk; the kernel itself with NUMBA_DISABLE_JIT=1."""
     if IS_INTERPRETED:
         return kernel
-    if linked := LINKED_KERNELS.get(f"hived.{kernel.__name__}"):
-        return cast(Kernel, linked)
-    return cast(Kernel, numba.njit(error_model="numpy", cache=True)(kernel.py_func))
+    from hived.compiling.dispatchers import keep_on_disk  # noqa: PLC0415  # numba
+
+    return cast(Kernel, keep_on_disk(_twins().twin(kernel)))
+
+
+@cache
+def _twins() -> Any:
+    from hived.compiling.dispatchers import Twins, compile_alone  # noqa: PLC0415  # numba
+
+    return Twins(compile_alone)

@@ -11,6 +11,9 @@ from hived.blocks import Block
 from hived.topology import IntArray
 from tests.core.kernels import IS_INTERPRETED
 
+if not IS_INTERPRETED:
+    pass  # so that numba knows blocks
+
 
 class Pair(Block):
     """Two arrays of different kinds."""
@@ -86,3 +89,13 @@ def test_a_block_that_lacks_an_array_is_refused() -> None:
 def test_an_array_that_a_block_does_not_know_is_refused() -> None:
     with pytest.raises(TypeError, match=r"Pair lacks or does not know \['other'\]"):
         Pair(numbers=np.zeros(1, np.int32), weights=np.zeros(1), other=np.zeros(1))
+
+
+def test_an_array_with_other_elements_than_annotated_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Pair\.numbers is no contiguous array of int32 in one dimension"):
+        Pair(numbers=np.zeros(1, np.int64), weights=np.zeros(1))
+
+
+def test_an_array_with_gaps_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Pair\.numbers is no contiguous array"):
+        Pair(numbers=np.zeros(4, np.int32)[::2], weights=np.zeros(1))

@@ -1,36 +1,55 @@
-"""The function that the decorators make of another."""
+"""The functions that the decorators make of another."""
 
-from typing import Any
+import subprocess
+import sys
 
-import numba
 import pytest
 
 from hived import jit
-from hived.kernel_cache import KernelCache
 from tests.core.kernels import IS_INTERPRETED
+from tests.places import ROOT
 
 
-@pytest.mark.skipif(IS_INTERPRETED, reason="nothing is compiled")
-def test_only_entry_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "ENTRY_KERNELS", [])
-    monkeypatch.setattr(jit, "KEPT_KERNELS", [])
-
-    def double(number: int) -> int:
-        return 2 * number
-
-    helper: Any = jit.kernel(double)
-    entry: Any = jit.entry_kernel(double)
-    assert type(helper._cache) is numba.core.caching.NullCache
-    assert type(entry._cache) is KernelCache
+@pytest.fixture(autouse=True)
+def lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel of a test is seen by others."""
+    for name in ("KERNELS", "SHARED_KERNELS", "ENTRY_KERNELS", "EXCHANGEABLE"):
+        monkeypatch.setattr(jit, name, [])
 
 
-@pytest.mark.skipif(not IS_INTERPRETED, reason="kernels are compiled")
-def test_kernels_are_plain_functions_when_compiling_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "ENTRY_KERNELS", [])
-    monkeypatch.setattr(jit, "KEPT_KERNELS", [])
+def double(number: int) -> int:
+    """A kernel that the library does not have."""
+    return 2 * number
 
-    def double(number: int) -> int:
-        return 2 * number
 
+def test_python_sees_the_plain_function_of_a_kernel_that_kernels_call() -> None:
     assert jit.kernel(double) is double
+
+
+def test_a_shared_kernel_is_a_kernel() -> None:
+    jit.shared_kernel(double)
+    assert jit.KERNELS == jit.SHARED_KERNELS == [double]
+
+
+@pytest.mark.skipif(IS_INTERPRETED, reason="no target can be exchanged")
+def test_an_entry_kernel_is_plain_until_its_target_is_exchanged() -> None:
+    entry = jit.entry_kernel(double)
+    assert (entry(3), jit.kernels_in_use()) == (6, "plain")
+    jit.EXCHANGEABLE[0].target = lambda number: number
+    assert (entry(3), jit.kernels_in_use()) == (3, "compiled")
+
+
+@pytest.mark.skipif(not IS_INTERPRETED, reason="targets can be exchanged")
+def test_entry_kernels_are_plain_functions_when_compiling_is_switched_off() -> None:
     assert jit.entry_kernel(double) is double
+    assert jit.kernels_in_use() == "plain"
+
+
+def test_a_process_that_compiles_nothing_imports_no_compiler() -> None:
+    code = "import sys, hived.scheduler, hived_extender.running\n"
+    code += "print([name for name in ('numba', 'llvmlite') if name in sys.modules])"
+    path = ":".join(str(ROOT / each) for each in (".", "config", "extender"))
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"

@@ -117,11 +117,8 @@ def test_while_kernels_are_compiled_everybody_is_told_so(
         has_told.set()
         may_go_on.wait(DEADLINE_S)
 
-    monkeypatch.setattr("hived_extender.running.compile_kernels", compile_for_long)
-    told = (
-        "kernels are being loaded; once after an installation they are compiled, which takes about a minute: "
-        "3 of 20 are ready"
-    )
+    monkeypatch.setattr("hived_extender.running.load_kernels", compile_for_long)
+    told = "kernels are being loaded: 3 of 20 are ready"
     with start(config, cluster) as extender:
         assert has_told.wait(DEADLINE_S)
         assert reason_of(extender) == told

@@ -74,7 +74,7 @@ def test_an_embedded_cluster_that_is_told_to_stop_does_not_wait_until_it_is_read
         stop.set()
         has_ended.wait(DEADLINE_S)
 
-    monkeypatch.setattr("hived_extender.running.compile_kernels", compile_for_long)
+    monkeypatch.setattr("hived_extender.running.load_kernels", compile_for_long)
     began = time.monotonic()
     with start_embedded(config, stop=stop) as running:
         assert not running.extender.service.is_ready
@@ -95,7 +95,7 @@ def test_where_an_embedded_cluster_answers_is_told_before_it_is_ready(
         )
         may_go_on.set()
 
-    monkeypatch.setattr("hived_extender.running.compile_kernels", lambda tell: may_go_on.wait(DEADLINE_S))
+    monkeypatch.setattr("hived_extender.running.load_kernels", lambda tell: may_go_on.wait(DEADLINE_S))
     with start_embedded(config, on_answering=note) as running:
         assert running.extender.service.is_ready
     assert told == [(True, False, 200)]

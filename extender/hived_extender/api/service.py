@@ -17,7 +17,8 @@ class Health(msgspec.Struct, omit_defaults=True):
 
 
 class Readiness(msgspec.Struct, omit_defaults=True):
-    """`status` is "ready", "not ready" with the reason, or "stopped"."""
+    """`status` is "ready", "not ready" with the reason, or "stopped". `kernels` says in which way they run."""
 
     status: str
     reason: str = ""
+    kernels: str = ""

@@ -156,10 +156,12 @@ def health(backend: Backend, question: Question) -> Answer:
 
 def readiness(backend: Backend, question: Question) -> Answer:
     """200 while this replica leads; 503 with the reason while it does not, and after an internal error."""
-    if backend.service.is_ready:
-        return Answer(encode(Readiness("ready")))
-    status = Readiness("stopped") if backend.service.fault else Readiness("not ready", backend.service.standing)
-    return Answer(encode(status), status=503)
+    service = backend.service
+    kernels = service.kernels()
+    if service.is_ready:
+        return Answer(encode(Readiness("ready", kernels=kernels)))
+    status, reason = ("stopped", "") if service.fault else ("not ready", service.standing)
+    return Answer(encode(Readiness(status, reason, kernels)), status=503)
 
 
 def metrics_text(backend: Backend, question: Question) -> Answer:

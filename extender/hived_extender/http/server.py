@@ -16,7 +16,6 @@ from prometheus_client import Counter
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hived.errors import UserError
-from hived.jit import forget_sources
 from hived_extender.http.bodies import Receive, Scope, Send
 from hived_extender.http.callers import CALLER
 from hived_extender.http.identities import identity_of
@@ -257,7 +256,6 @@ def tune_process() -> None:
 
 def settle_process() -> None:
     """Free the memory that only the start needed, and have the collector skip the rest; call once after the start."""
-    forget_sources()
     gc.collect()
     gc.freeze()
     with suppress(AttributeError):  # not every C library can

@@ -11,6 +11,7 @@ its last word is zero; so names are equal exactly when their words are.
 from collections import deque
 from collections.abc import Mapping
 from itertools import repeat
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -18,14 +19,15 @@ import numpy.typing as npt
 
 from hived.errors import UserError
 from hived.jit import entry_kernel, kernel
+from hived.signatures import READ_ONLY
 
 REMEMBERED_LISTS = 4
 
 NO_NODE = -1
 
 Mask = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
+Bytes = Annotated[npt.NDArray[np.uint8], READ_ONLY]
+Words = Annotated[npt.NDArray[np.uint64], READ_ONLY]
 IntArray = npt.NDArray[np.int32]
 
 _LITTLE_ENDIAN_WORD = np.dtype("<u8")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 from hived.errors import InvariantError, UserError
+from hived.jit import kernels_in_use
 from hived.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.api.cells import LostDevices, Shortage
@@ -108,6 +109,7 @@ class Service(Intake):
     ) -> None:
         """`run` makes what runs the machine."""
         self.metrics = setup.get("metrics") or Metrics()
+        self.kernels: Callable[[], str] = kernels_in_use
         prover = setup.get("prover") or Prover()
         self._kube = kube
         self._recorder = setup.get("recorder")

@@ -56,7 +56,14 @@ class LabCluster:
         # Clients of its own: an extender that stops closes what it was given.
         client = KubeClient.connect(kubeconfig=str(self._cluster.hived_kubeconfig))
         extender = self._extender_stack.enter_context(
-            start_extender(configuration, client, listen=self._listen, serves_every_name=True, pace=PROMPT)
+            start_extender(
+                configuration,
+                client,
+                listen=self._listen,
+                serves_every_name=True,
+                pace=PROMPT,
+                compiles_kernels=False,  # a lab has a few nodes, where plain kernels are quick
+            )
         )
         self.url = extender.url
         self._listen = urlsplit(extender.url).netloc

@@ -8,6 +8,7 @@ from flask.testing import FlaskClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hived.jit import kernels_in_use
 from hived_extender.api.paths import CONFIG_PATH
 from hived_extender.http.app import create_app
 from hived_extender.http.routes import ROUTES
@@ -140,7 +141,7 @@ def test_health_and_readiness_follow_the_service(monkeypatch: pytest.MonkeyPatch
     assert client.get("/healthz").status_code == 200
     assert (client.get("/readyz").status_code, client.get("/readyz").json) == (
         503,
-        {"status": "not ready", "reason": RECOVERING},
+        {"status": "not ready", "reason": RECOVERING, "kernels": kernels_in_use()},
     )
     small.lead()
     assert client.get("/readyz").status_code == 200

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from hived import kernel_cache
-from hived.kernel_cache import KEPT_FOLDERS, find_folders
+from hived.compiling import kernel_cache
+from hived.compiling.kernel_cache import KEPT_FOLDERS, find_folders
 from tests.core.forked import ROOT, Fork, Starter
 
 STRANGER = 12345
@@ -64,9 +64,9 @@ class Program:
         self.temporary = folder / "temporary"
         self.temporary.mkdir()
         self.path = folder / "program.py"
-        lines = ["import sys", "from hived.jit import entry_kernel"]
+        lines = ["import sys", "from hived.compiling.dispatchers import keep_on_disk"]
         for number, name in enumerate(kernels):
-            lines += ["@entry_kernel", f"def {name}(value):", f"    return value * {number} + 1"]
+            lines += ["@keep_on_disk", f"def {name}(value):", f"    return value * {number} + 1"]
         lines += ["argument = float(sys.argv[1]) if '.' in sys.argv[1] else int(sys.argv[1])"]
         lines += [f"print({name}(argument), sum({name}.stats.cache_hits.values()))" for name in kernels]
         self.path.write_text("\n".join(lines))

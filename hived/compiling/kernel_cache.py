@@ -32,6 +32,8 @@ import numba
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
+from hived.linked import core_digest
+
 KEPT_FOLDERS = 8
 """Versions whose compiled kernels stay on disk, 6 MB each: those that were used last."""
 
@@ -180,9 +182,7 @@ def find_folders() -> tuple[Path, ...]:
 def source_digest() -> str:
     """Digest of all that the compiled kernels of this version are made from, and with."""
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode())
-        digest.update(source.read_bytes())
+    digest.update(core_digest().encode())
     return digest.hexdigest()[:_NAME_LENGTH]
 
 

@@ -1,0 +1,93 @@
+"""From plain kernels to compiled ones, beside a service that goes on answering.
+
+A first start without a library has nothing to run but plain Python. A process of its own compiles the kernels into the
+cache folder, so that this one never holds what a compiler needs. Then they are loaded, and used from one stimulus to
+the next: both kinds change the same arrays in the same way.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+
+from hived.jit import kernels_in_use
+from hived_extender.warm import load_kernels
+
+log = logging.getLogger(__name__)
+
+NICENESS = 10
+END_S = 5.0
+
+
+class Changeover:
+    """Has the kernels compiled, and then used."""
+
+    def __init__(self, between_stimuli: Callable[[], AbstractContextManager[object]]) -> None:
+        """`between_stimuli` keeps the service from handling anything for as long as its result is entered."""
+        self._between_stimuli = between_stimuli
+        self._progress = ""
+        self._process: subprocess.Popen[str] | None = None
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="kernels", daemon=True)
+
+    def start(self) -> None:
+        """Begin; costs nothing where kernels are quick already."""
+        if kernels_in_use() == "plain":
+            self._progress = "compiling"
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Compile no more."""
+        self._is_stopping = True
+        if self._process is not None:
+            with suppress(OSError):
+                self._process.terminate()
+        if self._thread.is_alive():
+            self._thread.join(END_S)
+
+    def describe(self) -> str:
+        """Which kernels run: `linked (avx2)`, `compiled`, `plain`, or `plain, compiling 3 of 24`."""
+        in_use, progress = kernels_in_use(), self._progress
+        return f"{in_use}, {progress}" if in_use == "plain" and progress else in_use
+
+    def _run(self) -> None:
+        try:
+            code = self._compile()
+            if self._is_stopping:
+                return
+            if code or not load_kernels(within=self._between_stimuli):
+                log.warning("kernels stay plain Python, which is slow", extra={"fields": {"exit_code": code}})
+            else:
+                log.info("kernels are compiled", extra={"fields": {"kernels": kernels_in_use()}})
+        except Exception:
+            log.warning("kernels stay plain Python, which is slow", exc_info=True)
+        finally:
+            self._progress = ""
+
+    def _compile(self) -> int:
+        """Exit code of the process that has compiled; its kernels are where this process looks for them."""
+        from hived.compiling.kernel_cache import kernel_folders  # noqa: PLC0415  # numba, which few services need
+
+        environment = {
+            "HIVED_KERNELS": "compiled",
+            "NUMBA_CACHE_DIR": str(kernel_folders()[0].parent),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        with subprocess.Popen(
+            [sys.executable, "-m", "hived_extender.warm"],
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as self._process:
+            assert self._process.stdout is not None
+            with suppress(OSError):  # it has ended already
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, NICENESS)
+            for line in self._process.stdout:
+                ready, total = line.split()
+                self._progress = f"compiling {ready} of {total}"
+        return self._process.returncode
