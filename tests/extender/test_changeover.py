@@ -1,0 +1,103 @@
+"""From plain kernels to compiled ones, beside a service that answers."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from hived_extender import changeover
+from hived_extender.changeover import Changeover
+
+WAIT_S = 30
+
+
+@pytest.fixture
+def state(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Kernels that are plain until they are loaded, from a compiler that says what a test wants."""
+    known: dict[str, Any] = {"in_use": "plain", "entered": 0, "program": "print('1 2')", "can_load": True}
+
+    def load(within: Any) -> bool:
+        if known["can_load"]:
+            with within():
+                known["in_use"] = "compiled"
+        return bool(known["can_load"])
+
+    real = subprocess.Popen
+
+    def popen(_command: list[str], **options: Any) -> Any:
+        return real([sys.executable, "-c", known["program"]], **options)
+
+    monkeypatch.setattr(changeover, "kernels_in_use", lambda: known["in_use"])
+    monkeypatch.setattr(changeover, "load_kernels", load)
+    monkeypatch.setattr(changeover.subprocess, "Popen", popen)
+    return known
+
+
+def begin(state: dict[str, Any]) -> Changeover:
+    @contextmanager
+    def between_stimuli() -> Iterator[None]:
+        state["entered"] += 1
+        yield
+
+    made = Changeover(between_stimuli)
+    made.start()
+    return made
+
+
+def wait(made: Changeover) -> None:
+    made._thread.join(WAIT_S)
+    assert not made._thread.is_alive()
+
+
+def test_kernels_are_used_once_they_are_compiled(state: dict[str, Any]) -> None:
+    made = begin(state)
+    wait(made)
+    assert (made.describe(), state["entered"]) == ("compiled", 1)
+
+
+def test_what_is_quick_already_is_not_compiled(state: dict[str, Any]) -> None:
+    state["in_use"] = "linked (avx2)"
+    made = begin(state)
+    assert (made.describe(), made._thread.ident) == ("linked (avx2)", None)
+    made.stop()
+
+
+def test_people_see_how_far_it_is(state: dict[str, Any]) -> None:
+    state["program"] = "import time; print('3 24', flush=True); time.sleep(60)"
+    made = begin(state)
+    seen = threading.Event()
+    for _ in range(WAIT_S * 10):
+        if made.describe() == "plain, compiling 3 of 24" or seen.wait(0.1):
+            break
+    assert made.describe() == "plain, compiling 3 of 24"
+    made.stop()
+    wait(made)
+
+
+@pytest.mark.parametrize("failure", [{"program": "raise SystemExit(1)"}, {"can_load": False}])
+def test_kernels_stay_plain_with_one_warning_where_they_cannot_be_compiled(
+    state: dict[str, Any], failure: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    state.update(failure)
+    made = begin(state)
+    wait(made)
+    assert made.describe() == "plain"
+    assert [each.getMessage() for each in caplog.records] == ["kernels stay plain Python, which is slow"]
+
+
+def test_stopping_ends_the_compiler(state: dict[str, Any]) -> None:
+    state["program"] = "import time; print('3 24', flush=True); time.sleep(60)"
+    made = begin(state)
+    for _ in range(WAIT_S * 10):
+        if made._process is not None:
+            break
+        threading.Event().wait(0.1)
+    made.stop()
+    wait(made)
+    assert made._process is not None
+    assert made._process.returncode != 0
+    assert state["in_use"] == "plain"
