@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Twice the cores of a small machine: tests wait for kernels, leases, probes and watches as long as they compute.
 WORKERS ?= 4
+DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-nojit test-image lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check bench soak storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-nojit test-image test-chart lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench soak storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +65,11 @@ e2e-controllers: $(READY) ## jobs of real controllers
 	$(BIN)/python -m tests.e2e.tools --controllers
 	HIVED_E2E=1 $(BIN)/python -m pytest tests/e2e/controllers
 
+# Builds Helm at first, which takes Go and minutes.
+test-chart: $(READY) ## the Helm chart with Helm itself: lint, objects, OCI layout
+	$(BIN)/python -m tests.e2e.tools --helm
+	HIVED_CHART=1 $(BIN)/python -m pytest tests/delivery/test_helm.py
+
 # Takes hours.
 e2e-failures: $(READY) ## every failure with 20 seeds on a real control plane
 	$(BIN)/python -m tests.e2e.tools
@@ -77,17 +83,25 @@ check: $(READY) ## lint, format, types, import layers and dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --strict .ci/dependencies.py
 	$(BIN)/mypy --strict docs/site
 	$(BIN)/python -m pytest tests/test_architecture.py
-	$(BIN)/python .ci/dependencies.py check
+	$(DELIVER) check
 
 # Takes minutes, as pip is asked about every Python and platform. Pins stay where they may; UPGRADE=1 chooses all anew.
 lock: $(READY) ## remake .ci/*.lock from pyproject.toml: UPGRADE=1
-	$(BIN)/python .ci/dependencies.py lock $(if $(UPGRADE),--upgrade)
+	$(DELIVER) lock $(if $(UPGRADE),--upgrade)
 
 advisories: $(READY) ## fetch the known vulnerabilities of what is locked, for `make check`
-	$(BIN)/python .ci/dependencies.py advisories
+	$(DELIVER) advisories
+
+sbom: $(READY) ## remake the bill of materials from .ci/requirements.lock
+	$(DELIVER) sbom
+
+wheel: $(READY) ## build the wheel into dist/, with its bill of materials and licences
+	$(DELIVER) wheel dist
+
+chart: $(READY) ## remake the Helm chart from config/deploy, and package it into dist/, also as an OCI layout
+	$(DELIVER) chart dist
 
 bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets are missed
 	$(BIN)/python -m tests.benchmarks --cold

@@ -84,6 +84,16 @@ def build_controllers(say: Say) -> Path:
     return _kept("controllers", _CONTROLLERS, True, say)
 
 
+def find_helm() -> Path:
+    """Helm, if it is in the cache. Raises ToolsMissing."""
+    return _kept("helm", _HELM, False, lambda _: None) / "helm"
+
+
+def build_helm(say: Say) -> Path:
+    """Helm, built now if it is not in the cache; raises as `build`."""
+    return _kept("helm", _HELM, True, say) / "helm"
+
+
 def controller_source(module: str) -> Path:
     """The folder with what a module of CONTROLLERS consists of, besides code how to install it. Raises ToolsMissing."""
     found = _run_in("controllers", "go", "mod", "download", "-json", module)
@@ -157,6 +167,7 @@ def _run_in(module: str, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 _CONTROLLERS = _Go("controllers", CONTROLLERS, "")
+_HELM = _Go("helm", {"helm": "helm.sh/helm/v4/cmd/helm"}, "")
 
 
 def _why_not_listed(output: str) -> str:
@@ -172,7 +183,8 @@ def _kept(name: str, recipe: "_Go | _Debian", build: bool, say: Say) -> Path:
     if folder.is_dir():
         return folder
     if not build:
-        raise ToolsMissing(f"{name} has not been built; run: python -m tests.e2e.tools")
+        option = {"controllers": " --controllers", "helm": " --helm"}.get(name, "")
+        raise ToolsMissing(f"{name} has not been built; run: python -m tests.e2e.tools{option}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
         target = Path(unfinished) / "bin"

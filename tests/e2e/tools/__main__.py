@@ -1,7 +1,7 @@
-"""`python -m tests.e2e.tools [--check] [--controllers]`: make the programs that the tests need, or only look for them.
+"""`python -m tests.e2e.tools [--check] [--controllers] [--helm]`: make the programs that tests need, or look for them.
 
-Controllers of jobs are among them only if they are asked for. The exit code is 0 if all are there now, 3 if something
-that they are made from cannot be had, 1 if building failed.
+Controllers of jobs are among them only if they are asked for. With --helm it is Helm alone. The exit code is 0 if all
+are there now, 3 if something that they are made from cannot be had, 1 if building failed.
 """
 
 import subprocess
@@ -23,6 +23,9 @@ def main(arguments: list[str]) -> int:
         print(f"tools: {time.monotonic() - began:4.0f} s  {text}", flush=True)
 
     try:
+        if "--helm" in arguments:
+            say(f"Helm is ready: {tools.find_helm() if is_check else tools.build_helm(say)}")
+            return 0
         for version in tools.wanted_versions():
             found = tools.find(version) if is_check else tools.build(version, say)
             say(f"Kubernetes {found.version} is ready in {found.kubernetes}")

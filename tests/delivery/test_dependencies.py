@@ -1,18 +1,21 @@
 """Every check of dependencies notices a planted violation, and what is locked passes them."""
 
 import datetime
-import importlib.util
 import json
-import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 
+from delivery import locking
+from delivery.advisories import check_advisories, fetch_advisories
+from delivery.checks import check, check_installed, check_locks
+from delivery.licences import check_licences, is_allowed
+from delivery.locks import TARGETS, Pin, closure, environment_of, marker_for, read_lock, roots, write_lock
+from delivery.project import CheckError, read_pyproject
 from tests.places import ROOT
 from tests.stub_server import Request, StubServer
 
@@ -20,32 +23,17 @@ TODAY = datetime.date(2026, 6, 1)
 HASHES = ("sha256:" + "a" * 64,)
 
 
-def load_program() -> ModuleType:
-    """The program, which lives outside of all packages."""
-    spec = importlib.util.spec_from_file_location("dependencies", ROOT / ".ci" / "dependencies.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["dependencies"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-dependencies = load_program()
-Pin = dependencies.Pin
-
-
 @pytest.fixture(scope="module")
 def locks() -> dict[str, dict[str, Any]]:
     """The lock files that are committed."""
     names = ("requirements.lock", "build.lock", "dev.lock")
-    return {name: dependencies.read_lock((ROOT / ".ci" / name).read_text()) for name in names}
+    return {name: read_lock((ROOT / ".ci" / name).read_text()) for name in names}
 
 
 @pytest.fixture(scope="module")
 def wanted() -> dict[str, list[Requirement]]:
     """The requirements in pyproject.toml."""
-    found: dict[str, list[Requirement]] = dependencies.roots(dependencies._pyproject(ROOT))
+    found: dict[str, list[Requirement]] = roots(read_pyproject(ROOT))
     return found
 
 
@@ -60,7 +48,7 @@ def policy() -> dict[str, Any]:
 
 
 def test_everything_that_is_locked_passes() -> None:
-    findings = dependencies.check(ROOT, TODAY)
+    findings = check(ROOT, TODAY)
     assert findings.problems == []
     assert any("packages are locked" in note for note in findings.notes)
 
@@ -71,7 +59,7 @@ def test_no_index_is_named_in_a_lock() -> None:
 
 
 def test_compiled_packages_have_wheels_for_every_python_and_platform(locks: dict[str, dict[str, Any]]) -> None:
-    assert len(locks["requirements.lock"]["numpy"].hashes) == len(dependencies.TARGETS)
+    assert len(locks["requirements.lock"]["numpy"].hashes) == len(TARGETS)
 
 
 # -- lock files -------------------------------------------------------------------------------------------------------
@@ -90,30 +78,30 @@ def test_compiled_packages_have_wheels_for_every_python_and_platform(locks: dict
     ],
 )
 def test_a_line_that_is_no_pin_with_a_digest_is_refused(line: str, word: str) -> None:
-    with pytest.raises(dependencies.CheckError, match=word):
-        dependencies.read_lock(line)
+    with pytest.raises(CheckError, match=word):
+        read_lock(line)
 
 
 def test_a_lock_is_read_as_it_was_written() -> None:
     pins = {
         "a": Pin("a", "1.0", "", HASHES),
-        "b": Pin("b", "2", dependencies.marker_for({("3.11", "linux-x86_64")}), (*HASHES, "sha256:" + "b" * 64)),
+        "b": Pin("b", "2", marker_for({("3.11", "linux-x86_64")}), (*HASHES, "sha256:" + "b" * 64)),
     }
-    assert dependencies.read_lock(dependencies.write_lock("dev.lock", pins.values())) == pins
+    assert read_lock(write_lock("dev.lock", pins.values())) == pins
 
 
 @pytest.mark.parametrize(
     "targets",
     [
-        set(dependencies.TARGETS),
-        {each for each in dependencies.TARGETS if each[0] == "3.11"},
-        {each for each in dependencies.TARGETS if each[1] == "macos-arm64"},
+        set(TARGETS),
+        {each for each in TARGETS if each[0] == "3.11"},
+        {each for each in TARGETS if each[1] == "macos-arm64"},
         {("3.12", "linux-aarch64"), ("3.13", "linux-x86_64")},
     ],
 )
 def test_a_marker_holds_on_the_targets_that_need_a_package_and_nowhere_else(targets: set[tuple[str, str]]) -> None:
-    pin = Pin("some", "1", dependencies.marker_for(targets))
-    assert {each for each in dependencies.TARGETS if pin.applies(dependencies.environment_of(*each))} == targets
+    pin = Pin("some", "1", marker_for(targets))
+    assert {each for each in TARGETS if pin.applies(environment_of(*each))} == targets
 
 
 def test_all_that_is_needed_is_found_with_extras_and_markers() -> None:
@@ -124,16 +112,15 @@ def test_all_that_is_needed_is_found_with_extras_and_markers() -> None:
     }
     asked = [Requirement("server[standard]")]
     names = {
-        python: set(dependencies.closure(asked, requires, dependencies.environment_of(python, "linux-x86_64")))
-        for python in ("3.11", "3.12")
+        python: set(closure(asked, requires, environment_of(python, "linux-x86_64"))) for python in ("3.11", "3.12")
     }
     assert names == {"3.11": {"server", "loop", "h11", "backport"}, "3.12": {"server", "loop", "h11"}}
 
 
 def test_pins_are_kept_unless_they_are_not_allowed_any_more(tmp_path: Path) -> None:
     pins = [Pin("a", "1.5", "", HASHES), Pin("b", "1.5", "", HASHES), Pin("c", "7", "", HASHES)]
-    (tmp_path / "dev.lock").write_text(dependencies.write_lock("dev.lock", pins))
-    assert dependencies._kept(tmp_path, [Requirement("a<2"), Requirement("b>=2")]) == {"a": "1.5", "c": "7"}
+    (tmp_path / "dev.lock").write_text(write_lock("dev.lock", pins))
+    assert locking._kept(tmp_path, [Requirement("a<2"), Requirement("b>=2")]) == {"a": "1.5", "c": "7"}
 
 
 # -- locks against pyproject.toml and what is installed ---------------------------------------------------------------
@@ -143,7 +130,7 @@ def test_a_version_outside_the_bounds_is_noticed(
     locks: dict[str, dict[str, Any]], wanted: dict[str, list[Requirement]]
 ) -> None:
     bounded = wanted | {"requirements.lock": [*wanted["requirements.lock"], Requirement("numba<0.1")]}
-    (problem,) = dependencies.check_locks(locks, bounded)
+    (problem,) = check_locks(locks, bounded)
     assert "numba" in problem
     assert "numba<0.1: make lock" in problem
 
@@ -152,7 +139,7 @@ def test_a_dependency_that_is_not_locked_is_noticed(
     locks: dict[str, dict[str, Any]], wanted: dict[str, list[Requirement]]
 ) -> None:
     more = wanted | {"build.lock": [*wanted["build.lock"], Requirement("left-pad>=1")]}
-    assert dependencies.check_locks(locks, more) == ["build.lock: left-pad>=1 is not in it: make lock"]
+    assert check_locks(locks, more) == ["build.lock: left-pad>=1 is not in it: make lock"]
 
 
 def test_locks_that_disagree_are_noticed(
@@ -160,9 +147,7 @@ def test_locks_that_disagree_are_noticed(
 ) -> None:
     other = Pin("flask", locks["dev.lock"]["flask"].version, "", HASHES)
     changed = locks | {"requirements.lock": locks["requirements.lock"] | {"flask": other}}
-    assert dependencies.check_locks(changed, wanted) == [
-        "requirements.lock: flask is not the same in dev.lock: make lock"
-    ]
+    assert check_locks(changed, wanted) == ["requirements.lock: flask is not the same in dev.lock: make lock"]
 
 
 def test_what_is_not_installed_as_it_is_locked_is_noticed() -> None:
@@ -172,14 +157,14 @@ def test_what_is_not_installed_as_it_is_locked_is_noticed() -> None:
         "left-pad": Pin("left-pad", "1"),
         "elsewhere": Pin("elsewhere", "1", 'python_version == "2.7"'),
     }
-    assert dependencies.check_installed(pins) == [
+    assert check_installed(pins) == [
         f"packaging 0.1 is locked, but {installed} is installed: make setup",
         "left-pad 1 is locked, but not installed: make setup",
     ]
 
 
 def test_what_an_installed_package_needs_has_to_be_locked() -> None:
-    (problem,) = dependencies.check_installed({"jinja2": Pin("jinja2", metadata.version("jinja2"))})
+    (problem,) = check_installed({"jinja2": Pin("jinja2", metadata.version("jinja2"))})
     assert problem.lower() == "jinja2 needs markupsafe, which is not locked: make lock"
 
 
@@ -205,33 +190,33 @@ def test_what_an_installed_package_needs_has_to_be_locked() -> None:
     ],
 )
 def test_a_licence_has_to_leave_a_choice_that_is_allowed(expression: str, good: bool, policy: dict[str, Any]) -> None:
-    assert dependencies.is_allowed(expression, policy["allowed_licences"]) == good
+    assert is_allowed(expression, policy["allowed_licences"]) == good
 
 
 def test_a_licence_that_is_not_allowed_is_noticed(policy: dict[str, Any]) -> None:
     policy["allowed_licences"].remove("BSD-3-Clause")
-    problems = dependencies.check_licences({"flask": Pin("flask", "1"), "pytest": Pin("pytest", "1")}, policy)
+    problems = check_licences({"flask": Pin("flask", "1"), "pytest": Pin("pytest", "1")}, policy)
     assert problems == ["flask: its licence BSD-3-Clause is not among those allowed in .ci/policy.json"]
 
 
 def test_a_licence_that_is_not_clear_is_noticed(policy: dict[str, Any]) -> None:
     del policy["licences"]["jinja2"]
-    (problem,) = dependencies.check_licences({"jinja2": Pin("jinja2", "1")}, policy)
+    (problem,) = check_licences({"jinja2": Pin("jinja2", "1")}, policy)
     assert problem.startswith("jinja2: its metadata name no clear licence")
 
 
 def test_the_licence_of_a_package_that_is_not_installed_has_to_be_in_the_table(policy: dict[str, Any]) -> None:
-    (problem,) = dependencies.check_licences({"left-pad": Pin("left-pad", "1")}, policy)
+    (problem,) = check_licences({"left-pad": Pin("left-pad", "1")}, policy)
     assert problem.startswith("left-pad: not installed")
     policy["licences"]["left-pad"] = "MIT"
-    assert dependencies.check_licences({"left-pad": Pin("left-pad", "1")}, policy) == []
+    assert check_licences({"left-pad": Pin("left-pad", "1")}, policy) == []
 
 
 def test_a_licence_may_be_allowed_for_one_package(policy: dict[str, Any]) -> None:
     pins = {"certifi": Pin("certifi", "1")}
-    assert dependencies.check_licences(pins, policy) == []
+    assert check_licences(pins, policy) == []
     policy["allowed_for"] = {}
-    assert "MPL-2.0" in dependencies.check_licences(pins, policy)[0]
+    assert "MPL-2.0" in check_licences(pins, policy)[0]
 
 
 # -- advisories -------------------------------------------------------------------------------------------------------
@@ -249,7 +234,7 @@ HOLE = {
 def check_version(version: str, **options: Any) -> Any:
     """The findings about a version of a package with a hole."""
     known = {"date": TODAY.isoformat(), "advisories": [HOLE]} | options.pop("known", {})
-    return dependencies.check_advisories({"some": Pin("some", version)}, known, options.get("accepted", {}), TODAY)
+    return check_advisories({"some": Pin("some", version)}, known, options.get("accepted", {}), TODAY)
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.9rc1", "1.1.9", "2.0", "2.3"])
@@ -274,7 +259,7 @@ def test_an_old_list_is_worth_a_warning() -> None:
 
 
 def test_it_is_said_that_nothing_was_checked_without_a_list() -> None:
-    findings = dependencies.check_advisories({}, None, {}, TODAY)
+    findings = check_advisories({}, None, {}, TODAY)
     assert findings.problems == []
     assert "NOT checked" in findings.notes[0]
 
@@ -309,12 +294,12 @@ def osv() -> Iterator[str]:
 
 
 def test_advisories_are_fetched_for_every_package(osv: str) -> None:
-    known = dependencies.fetch_advisories(["some", "flask"], TODAY, osv)
+    known = fetch_advisories(["some", "flask"], TODAY, osv)
     assert known == {"date": "2026-06-01", "source": "osv.dev", "advisories": [HOLE]}
 
 
 def test_it_is_said_that_advisories_cannot_be_fetched(osv: str) -> None:
-    with pytest.raises(dependencies.CheckError, match="cannot be fetched"):
-        dependencies.fetch_advisories(["some"], TODAY, "http://127.0.0.1:9/v1/query")
-    with pytest.raises(dependencies.CheckError, match="cannot be fetched"):
-        dependencies.fetch_advisories(["some"], TODAY, osv.replace("/v1/query", "").replace("http", "nothing"))
+    with pytest.raises(CheckError, match="cannot be fetched"):
+        fetch_advisories(["some"], TODAY, "http://127.0.0.1:9/v1/query")
+    with pytest.raises(CheckError, match="cannot be fetched"):
+        fetch_advisories(["some"], TODAY, osv.replace("/v1/query", "").replace("http", "nothing"))

@@ -1,0 +1,52 @@
+"""The project as the other modules see it: its folders, its pyproject.toml, and errors for whoever runs the program."""
+
+import os
+import re
+import subprocess
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout."""
+
+CI = ROOT / ".ci"
+"""Where the locks and the policy are."""
+
+
+class CheckError(Exception):
+    """Something that has to be put right, in words for whoever runs the program."""
+
+
+def read_pyproject(root: Path = ROOT) -> dict[str, Any]:
+    """pyproject.toml of a checkout."""
+    return tomllib.loads((root / "pyproject.toml").read_text())
+
+
+def read_version(root: Path = ROOT) -> str:
+    """The version of a checkout, which `hived/__init__.py` has."""
+    found = re.search(r'^__version__ = "([^"]+)"', (root / "hived" / "__init__.py").read_text(), re.MULTILINE)
+    if found is None:
+        raise CheckError("hived/__init__.py: expected a line with __version__")
+    return found[1]
+
+
+def time_of_release() -> int:
+    """The time that goes into archives: SOURCE_DATE_EPOCH, else that of the last commit, else the start of 2020."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(given)
+    try:
+        asked = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
+        said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        said = ""
+    return int(said or 1577836800)
+
+
+@dataclass(slots=True)
+class Findings:
+    """Problems fail the check; notes do not."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,116 @@
+{{- /* The image of hived: a digest goes before a tag. */}}
+{{- define "hived.image" -}}
+{{- $image := .Values.image }}
+{{- if $image.digest }}{{ $image.repository }}@{{ $image.digest }}
+{{- else }}{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end }}
+{{- end }}
+
+{{- /* The image of kube-scheduler: of the cluster's own version if none is given, since it must not be newer. */}}
+{{- define "hived-kube-scheduler.image" -}}
+{{- $image := .Values.kubeScheduler.image }}
+{{- if $image.digest }}{{ $image.repository }}@{{ $image.digest }}
+{{- else }}{{ $image.repository }}:{{ $image.tag | default (regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- end }}
+
+{{- /* The name of the ConfigMap with the configuration. */}}
+{{- define "hived.configMap" -}}
+{{ .Values.existingConfigMap | default "hived-config" }}
+{{- end }}
+
+{{- /* The digest of the configuration in the values: the next upgrade sees whether they have changed. */}}
+{{- define "hived.digest" -}}
+sha256-{{ .Values.configuration | sha256sum | trunc 16 }}
+{{- end }}
+
+{{- /*
+The configuration. hived itself writes into the ConfigMap what is pushed. An upgrade whose values have the configuration
+of the last one must not undo that, so it repeats the text that is in the cluster.
+*/}}
+{{- define "hived.configuration" -}}
+{{- $live := lookup "v1" "ConfigMap" .Release.Namespace (include "hived.configMap" .) | default dict }}
+{{- $metadata := $live.metadata | default dict }}
+{{- $annotations := $metadata.annotations | default dict }}
+{{- $data := $live.data | default dict }}
+{{- $text := index $data "hivedscheduler.yaml" | default "" }}
+{{- if and $text (eq (index $annotations "hived/chart-configuration" | default "") (include "hived.digest" .)) }}
+{{- $text }}
+{{- else }}
+{{- .Values.configuration }}
+{{- end }}
+{{- end }}
+
+{{- /* The names of the virtual clusters, as a JSON list. */}}
+{{- define "hived.virtualClusters" -}}
+{{- $names := .Values.virtualClusters }}
+{{- if and (not $names) (not .Values.existingConfigMap) }}
+{{- $configuration := fromYaml .Values.configuration }}
+{{- if hasKey $configuration "Error" }}{{ fail (printf "configuration: %s" $configuration.Error) }}{{ end }}
+{{- $names = keys ($configuration.virtualClusters | default dict) | sortAlpha }}
+{{- end }}
+{{- toJson $names }}
+{{- end }}
+
+{{- /* The schedulerNames for some virtual clusters, as a JSON list; those without {vc} only if they are shared. */}}
+{{- define "hived.namesFor" -}}
+{{- $found := list }}
+{{- range $name := .Values.kubeScheduler.names }}
+{{- if contains "{vc}" $name }}
+{{- range $vc := $.virtualClusters }}{{ $found = append $found (replace "{vc}" (lower $vc) $name) }}{{ end }}
+{{- else if $.shared }}
+{{- $found = append $found $name }}
+{{- end }}
+{{- end }}
+{{- toJson (uniq $found) }}
+{{- end }}
+
+{{- /*
+The kube-schedulers, as a JSON list: name, suffix of the virtual cluster, names of the profiles. With one for each
+virtual cluster, that of `default`, else the first one, serves the names without {vc}, since each is served once.
+*/}}
+{{- define "hived.kubeSchedulers" -}}
+{{- $virtualClusters := include "hived.virtualClusters" . | fromJsonArray }}
+{{- $made := list }}
+{{- if .Values.kubeScheduler.perVirtualCluster }}
+{{- if not $virtualClusters }}{{ fail "kubeScheduler.perVirtualCluster: there is no virtual cluster; name them in virtualClusters" }}{{ end }}
+{{- $host := has "default" $virtualClusters | ternary "default" (first $virtualClusters) }}
+{{- $taken := dict }}
+{{- range $vc := $virtualClusters }}
+{{- $suffix := regexReplaceAll "[^a-z0-9]+" (lower $vc) "-" | trunc 40 | trimAll "-" }}
+{{- if or (not $suffix) (hasKey $taken $suffix) }}{{ fail (printf "virtual cluster %q: there is no name of its own for its kube-scheduler" $vc) }}{{ end }}
+{{- $_ := set $taken $suffix true }}
+{{- $names := include "hived.namesFor" (dict "Values" $.Values "virtualClusters" (list $vc) "shared" (eq $vc $host)) | fromJsonArray }}
+{{- if not $names }}{{ fail "kubeScheduler.perVirtualCluster takes a name with {vc} in kubeScheduler.names, such as hived-{vc}" }}{{ end }}
+{{- $made = append $made (dict "name" (printf "hived-kube-scheduler-%s" $suffix) "suffix" $suffix "names" $names) }}
+{{- end }}
+{{- else }}
+{{- $names := include "hived.namesFor" (dict "Values" .Values "virtualClusters" $virtualClusters "shared" true) | fromJsonArray }}
+{{- if not $names }}{{ fail "kubeScheduler.names: there is no name to serve" }}{{ end }}
+{{- $made = append $made (dict "name" "hived-kube-scheduler" "suffix" "" "names" $names) }}
+{{- end }}
+{{- toJson $made }}
+{{- end }}
+
+{{- /* The names of the Leases of the kube-schedulers, as a JSON list. */}}
+{{- define "hived.schedulerLeases" -}}
+{{- $names := list }}
+{{- range $scheduler := include "hived.kubeSchedulers" . | fromJsonArray }}{{ $names = append $names $scheduler.name }}{{ end }}
+{{- toJson $names }}
+{{- end }}
+
+{{- /* All schedulerNames that are served, as a list in CEL. */}}
+{{- define "hived.schedulerNames" -}}
+{{- $virtualClusters := include "hived.virtualClusters" . | fromJsonArray }}
+{{- include "hived.namesFor" (dict "Values" .Values "virtualClusters" $virtualClusters "shared" true) | replace "\",\"" "\", \"" }}
+{{- end }}
+
+{{- /* The resources that pods of other schedulers are refused, as a list in CEL. */}}
+{{- define "hived.refusedResources" -}}
+{{- toJson .Values.webhook.refusedResources | replace "\",\"" "\", \"" }}
+{{- end }}
+
+{{- /* The digest of a KubeSchedulerConfiguration: its pods are replaced when it changes. */}}
+{{- define "hived.schedulerDigest" -}}
+sha256-{{ printf "%s\n" (include "hived.schedulerConfig" .) | sha256sum | trunc 16 }}
+{{- end }}

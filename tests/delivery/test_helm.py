@@ -1,0 +1,268 @@
+"""The chart with Helm itself: each set of values gives the objects that `hived manifests` or config/deploy gives."""
+
+import json
+import os
+import subprocess
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from delivery.chart import CHART
+from delivery.layout import MANIFEST_TYPE, write_package
+from delivery.project import read_version
+from hived_extender.deploy import kustomize
+from hived_extender.deploy.installation import DIGEST_ANNOTATION, NAMESPACE, Installation
+from hived_extender.deploy.kustomize import Document, build
+from tests.e2e import tools
+from tests.e2e.tools import ToolsMissing
+from tests.extender.deploy.installations import DEPLOY
+from tests.extender.deploy.rules import RULES
+
+LEFT_OUT = {"helm.sh/resource-policy", "hived/chart-configuration", DIGEST_ANNOTATION}
+"""Annotations that are not compared: two that only objects of the chart have, and digests."""
+
+CONFIGURATION = (DEPLOY / "base" / "hivedscheduler.yaml").read_text()
+VIRTUAL_CLUSTERS = ("default", "research")
+CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    """The program."""
+    if "HIVED_CHART" not in os.environ:
+        pytest.skip("Helm renders the chart some fifty times, which takes half a minute: make test-chart")
+    try:
+        return tools.find_helm()
+    except ToolsMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """Variables under which Helm keeps everything in a folder of the test."""
+    return {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+
+
+def template(helm: Path, values: dict[str, Any], *options: str, namespace: str = NAMESPACE) -> list[Document]:
+    """The objects of a release with these values, in a cluster of the version of config/deploy's kube-scheduler."""
+    (image,) = [
+        each["spec"]["template"]["spec"]["containers"][0]["image"]
+        for each in build(DEPLOY)
+        if (each["kind"], each["metadata"]["name"]) == ("Deployment", "hived-kube-scheduler")
+    ]
+    command = [str(helm), "template", "hived", str(CHART), "--namespace", namespace, "--values", "-",
+               "--kube-version", image.rpartition(":")[2], *options]  # fmt: skip
+    done = subprocess.run(command, input=yaml.safe_dump(values), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each is not None]
+
+
+def by_name(objects: list[Document]) -> dict[str, Document]:
+    """Objects by kind and name, their texts of YAML as objects.
+
+    Left out are the digests of these texts, which differ with their spelling, and annotations that only the chart has.
+    """
+    found = {}
+    for each in json.loads(json.dumps(objects)):
+        for holder in (each["metadata"], each.get("spec", {}).get("template", {}).get("metadata", {})):
+            annotations = holder.pop("annotations", {})
+            if kept := {key: annotations[key] for key in annotations if key not in LEFT_OUT}:
+                holder["annotations"] = kept
+        if each["kind"] == "ConfigMap":
+            each["data"] = {key: yaml.safe_load(text) for key, text in each["data"].items()}
+        found[f"{each['kind']}/{each['metadata']['name']}"] = each
+    return found
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "defaults": ({}, {}),
+    "single": ({"replicas": 1}, {"replicas": 1}),
+    "images": (
+        {"image": {"repository": "registry.example/hived", "tag": "1.2"},
+         "kubeScheduler": {"image": {"repository": "r.example/ks", "digest": "sha256:" + "0a" * 32}}},
+        {"image": "registry.example/hived:1.2", "scheduler_image": "r.example/ks@sha256:" + "0a" * 32},
+    ),
+    "tls": ({"tls": {"enabled": True}}, {"overlay": "tls"}),
+    "service monitor": ({"serviceMonitor": {"enabled": True}}, {"has_service_monitor": True}),
+    "tls and service monitor": (
+        {"tls": {"enabled": True}, "serviceMonitor": {"enabled": True}},
+        {"overlay": "tls", "has_service_monitor": True},
+    ),
+    "webhook": (
+        {"webhook": {"enabled": True, "caBundle": CA, "failurePolicy": "Ignore"}},
+        {"webhook_ca": CA, "webhook_failure_policy": "Ignore"},
+    ),
+    "tls and a webhook that refuses": (
+        {"tls": {"enabled": True}, "webhook": {"enabled": True, "caBundle": CA, "refusedResources": ["a/x", "a/y"]}},
+        {"overlay": "tls", "webhook_ca": CA, "refused_resources": ("a/x", "a/y")},
+    ),
+    "names": (
+        {"kubeScheduler": {"names": ["gpus", "gpus-{vc}"]}},
+        {"scheduler_names": ("gpus", "gpus-{vc}")},
+    ),
+    "a kube-scheduler for each virtual cluster": (
+        {"kubeScheduler": {"names": ["hived", "hived-{vc}"], "perVirtualCluster": True}, "tls": {"enabled": True}},
+        {"scheduler_names": ("hived", "hived-{vc}"), "is_scheduler_per_vc": True, "overlay": "tls"},
+    ),
+}  # fmt: skip
+"""Values of the chart, and the choices of `hived manifests` that mean the same."""
+
+
+def installed(**choices: Any) -> list[Document]:
+    """The objects of `hived manifests` with these choices; the defaults are those of config/deploy."""
+    choices = {"scheduler_names": ("hived",), "is_scheduler_per_vc": False} | choices
+    return Installation(configuration=CONFIGURATION, virtual_clusters=VIRTUAL_CLUSTERS, **choices).objects()
+
+
+def test_the_defaults_are_the_objects_of_config_deploy(helm: Path) -> None:
+    assert by_name(template(helm, {"createNamespace": True})) == by_name(build(DEPLOY))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_give_the_objects_of_the_manifests_command(name: str, helm: Path) -> None:
+    values, choices = CASES[name]
+    assert by_name(template(helm, values | {"createNamespace": True})) == by_name(installed(**choices))
+
+
+@pytest.mark.parametrize("name", [each for each in CASES if "refuses" not in each])
+def test_no_object_breaks_a_rule(name: str, helm: Path) -> None:
+    objects = template(helm, CASES[name][0] | {"createNamespace": True})
+    assert {rule: list(check(objects)) for rule, check in RULES.items()} == {rule: [] for rule in RULES}
+
+
+def test_without_the_value_the_namespace_is_helms_to_make(helm: Path) -> None:
+    assert by_name(build(DEPLOY)).keys() - by_name(template(helm, {})).keys() == {f"Namespace/{NAMESPACE}"}
+
+
+def test_the_namespace_of_the_release_is_that_of_all_objects(helm: Path) -> None:
+    objects = template(helm, {"createNamespace": True}, namespace="gpu-scheduling")
+    assert by_name(objects) == by_name(installed(namespace="gpu-scheduling"))
+
+
+def test_a_config_map_of_the_users_takes_the_place_of_the_charts(helm: Path) -> None:
+    objects = template(helm, {"existingConfigMap": "ours", "createNamespace": True})
+    wanted = [each for each in installed() if (each["kind"], each["metadata"]["name"]) != ("ConfigMap", "hived-config")]
+    wanted = json.loads(json.dumps(wanted).replace("$(POD_NAMESPACE)/hived-config", "$(POD_NAMESPACE)/ours")
+                        .replace('"resourceNames": ["hived-config"]', '"resourceNames": ["ours"]'))  # fmt: skip
+    assert by_name(objects) == by_name(wanted)
+
+
+POD_VALUES: dict[str, Any] = {
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"x": 1}},
+    "priorityClassName": "ours",
+    "resources": {"limits": {"cpu": "77"}},
+    "podSecurityContext": {"runAsUser": 77},
+    "securityContext": {"runAsUser": 77},
+}
+PODS = {"hived": "", "hived-kube-scheduler": "kubeScheduler"}
+
+
+@pytest.mark.parametrize("key", POD_VALUES)
+@pytest.mark.parametrize("deployment", PODS)
+def test_a_value_of_pods_arrives_at_the_pods_that_it_is_for(deployment: str, key: str, helm: Path) -> None:
+    values = {key: POD_VALUES[key]}
+    objects = by_name(template(helm, {PODS[deployment]: values} if PODS[deployment] else values))
+    reached = []
+    for name in PODS:
+        pod = objects[f"Deployment/{name}"]["spec"]["template"]["spec"]
+        place = pod["containers"][0] if key in {"resources", "securityContext"} else pod
+        found = place.get("securityContext" if key == "podSecurityContext" else key)
+        reached += [name] * (kustomize.merge(found, POD_VALUES[key]) == found)
+    assert reached == [deployment]
+
+
+def test_common_labels_are_those_of_every_object_and_pod(helm: Path) -> None:
+    objects = template(helm, {"commonLabels": {"team": "gpu"}, "serviceMonitor": {"enabled": True}})
+    holders = [each["metadata"] for each in objects]
+    holders += [each["spec"]["template"]["metadata"] for each in objects if each["kind"] == "Deployment"]
+    assert all(each["labels"]["team"] == "gpu" for each in holders)
+
+
+def test_options_and_variables_are_added_to_hiveds_own(helm: Path) -> None:
+    variable = {"name": "X", "value": "1"}
+    objects = by_name(template(helm, {"extraArgs": ["--sync-nodes=60"], "extraEnv": [variable]}))
+    (container,) = objects["Deployment/hived"]["spec"]["template"]["spec"]["containers"]
+    assert (container["args"][0], container["args"][-1], container["env"][-1]) == ("serve", "--sync-nodes=60", variable)
+
+
+def test_kube_scheduler_is_not_newer_than_the_cluster(helm: Path) -> None:
+    objects = by_name(template(helm, {}, "--kube-version", "v1.33.5-vendor.7"))
+    (container,) = objects["Deployment/hived-kube-scheduler"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.k8s.io/kube-scheduler:v1.33.5"
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"kubeScheduler": {"perVirtualCluster": True}}, "takes a name with {vc}"),
+        ({"existingConfigMap": "x", "kubeScheduler": {"perVirtualCluster": True}}, "name them in virtualClusters"),
+        ({"configuration": "a: ["}, "configuration:"),
+        ({"replica": 3}, "replica"),
+        ({"virtualClusters": ["A b", "a-b"], "kubeScheduler": {"names": ["{vc}"], "perVirtualCluster": True}}, "a-b"),
+        ({"webhook": {"enabled": True}}, "webhook.caBundle"),
+    ],
+    ids=str,
+)
+def test_values_that_cannot_be_used_are_refused(values: dict[str, Any], word: str, helm: Path) -> None:
+    command = [str(helm), "template", "hived", str(CHART), "--values", "-"]
+    done = subprocess.run(command, input=yaml.safe_dump(values), capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert word in done.stderr
+
+
+def test_helm_finds_no_fault(helm: Path) -> None:
+    done = subprocess.run([helm, "lint", "--strict", CHART], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_helm_reads_the_package(helm: Path, tmp_path: Path, environ: dict[str, str]) -> None:
+    packed = write_package(tmp_path, 1_700_000_000)
+    shown = subprocess.run([helm, "show", "chart", packed], env=environ, capture_output=True, text=True, check=True)
+    assert yaml.safe_load(shown.stdout) == yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+
+def test_helm_pulls_the_chart_from_a_registry_that_serves_the_layout(
+    helm: Path, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    version = read_version()
+    packed = write_package(tmp_path, 1_700_000_000)
+    layout = tmp_path / f"hived-{version}.oci"
+    (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
+
+    class Registry(BaseHTTPRequestHandler):
+        """What a registry answers to somebody who pulls."""
+
+        def do_GET(self) -> None:
+            name = self.path.rpartition("/")[2]
+            digest = entry["digest"] if name == version else name
+            blob = layout / "blobs" / digest.replace(":", "/")
+            content = blob.read_bytes() if blob.is_file() else b""
+            self.send_response(200 if content else 404)
+            is_manifest = "/manifests/" in self.path
+            self.send_header("Content-Type", MANIFEST_TYPE if is_manifest else "application/octet-stream")
+            self.send_header("Docker-Content-Digest", digest)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    target = tmp_path / "pulled"
+    target.mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as registry:
+        Thread(target=registry.serve_forever, daemon=True).start()
+        source = f"oci://127.0.0.1:{registry.server_port}/charts/hived"
+        pull = [helm, "pull", source, "--version", version, "--plain-http", "--destination", target]
+        subprocess.run(pull, env=environ, check=True, timeout=60)
+        registry.shutdown()
+    assert (target / packed.name).read_bytes() == packed.read_bytes()
