@@ -37,7 +37,11 @@ def tell_decision(
         "reason": _reason(outcome),
         "us": round(seconds * 1e6),
     }
-    log.info("decision", extra={"fields": fields})
+    if log.isEnabledFor(logging.INFO):
+        # Without the look for the calling line, which takes half of the time of `log.info`.
+        record = logging.LogRecord(log.name, logging.INFO, __file__, 0, "decision", None, None, "tell_decision")
+        record.fields = fields
+        log.handle(record)
 
 
 def _reason(outcome: Bind | Preempt | Wait | UserError) -> str:
