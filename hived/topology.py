@@ -146,7 +146,7 @@ class Topology:
     def addresses(self, cells: IntArray) -> list[str]:
         """Full addresses of cells that are all physical or all virtual, of one chain and level.
 
-        Cost O(cells), also the first time, when one cell after the other would cost ten times as much.
+        Cost O(cells), also the first time: numbers are counted for all cells of a level at once.
         """
         found = [self._addresses[cell] for cell in cells.tolist()]
         if all(found):

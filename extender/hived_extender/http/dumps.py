@@ -1,6 +1,6 @@
 """Long answers: in pieces, not again to whoever has them already, and compressed for whoever asks for that.
 
-A piece is handed from the thread that makes it to the event loop, which costs as much as a filter call; so pieces are
+A piece is handed from the thread that makes it to the event loop, which competes with filter calls; so pieces are
 large, and no answer is in memory as a whole. zlib lets go of the interpreter's lock while it compresses.
 """
 
@@ -13,7 +13,7 @@ PIECE = 256 * 1024
 """Bytes, before they are compressed."""
 
 GZIP_LEVEL = 1
-"""Cells look alike: the fastest level leaves a twentieth of their text."""
+"""The fastest: cells look alike, so that any level leaves little of their text."""
 
 GZIP_WINDOW = 31
 """zlib's largest, in the format of gzip."""

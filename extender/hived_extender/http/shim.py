@@ -90,7 +90,7 @@ OTHERS_BUDGET = 6 * MIB
 SMALL_OTHERS_BUDGET = 2 * MIB
 
 WAIT_S = 0.002
-"""For the lock, on the event loop. Most hold it for less; going to a thread and back costs as much as a call."""
+"""For the lock, on the event loop. Most hold it for less; to go to a thread and back takes a while too."""
 
 INLINE: dict[tuple[str, str], Handler] = {
     ("POST", paths.FILTER_PATH): filter_call,

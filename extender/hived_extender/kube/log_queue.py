@@ -1,6 +1,6 @@
 """Log lines off the road of whoever logs: one thread formats and writes them, in order, and none is lost.
 
-A line costs 20 us to format and a call of the system to write, and every filter call logs one. Here a caller only
+A line costs its format and a call of the system, and every filter call logs one. Here a caller only
 appends a record. The thread sleeps between two batches, so that it does not take the interpreter from a call under way.
 
 Warnings and whatever is worse are written before the caller goes on, with all lines before them; so is everything once
