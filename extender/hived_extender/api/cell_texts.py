@@ -1,8 +1,8 @@
 """The status of cells as JSON text, a top cell at a time, in the shapes of `cells.Cell`.
 
 A cluster of 16,384 nodes has 90 MB of it. Text is put together level by level from parts that many cells share, and
-no mapping is made for any cell: that takes about half of the time of encoding the mappings of `hived.status`, which this
-equals byte for byte.
+no mapping is made for any cell: that takes about half of the time of encoding the mappings of `hived.status`, which
+this equals byte for byte.
 """
 
 from collections.abc import Iterator
