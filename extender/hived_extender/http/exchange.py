@@ -1,7 +1,7 @@
 """One request and its answer: its head as the parser has read it, and the ASGI messages of whoever answers it.
 
-An answer is written in as few pieces as there are: the head goes with the first piece of the body. Exchanges of one
-connection are answered in the order of their requests; `HttpProtocol` sees to that.
+An answer is written in as few pieces as there are: the head goes with the first piece of the body, if that comes at
+once. Exchanges of one connection are answered in the order of their requests; `HttpProtocol` sees to that.
 """
 
 import asyncio
@@ -208,7 +208,9 @@ class Exchange:
             self._continue(message.get("body", b""), has_more=message.get("more_body", False))
 
     def _start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Make the head of the answer; it is sent with the first piece of the body."""
+        """Make the head of the answer; it is sent with the first piece of the body, or without one that is not there
+        yet: the client of a watch waits for the head.
+        """
         head, answer = self.head, self._answer
         if answer.is_started:
             raise RuntimeError("the answer has begun already")
@@ -234,6 +236,12 @@ class Exchange:
             lines.append(b"%s: %s\r\n" % CLOSE_HEADER)
         lines.append(b"\r\n")
         answer.head = lines
+        asyncio.get_running_loop().call_soon(self._send_head)
+
+    def _send_head(self) -> None:
+        lines, self._answer.head = self._answer.head, []
+        if lines and not self._is_lost:
+            self._wire.transport.write(b"".join(lines))
 
     def _continue(self, piece: bytes, *, has_more: bool) -> None:
         answer = self._answer

@@ -200,3 +200,16 @@ def test_an_answer_is_written_in_one_piece() -> None:
         return count
 
     assert asyncio.run(writes()) == 1
+
+
+class Silent(Echo):
+    """Begins an answer, and never has a piece of its body."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.Event().wait()
+
+
+def test_a_client_gets_the_head_of_an_answer_before_its_body_is_there() -> None:
+    written, _ = run(Silent(), REQUESTS[0])
+    assert written == b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
