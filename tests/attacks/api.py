@@ -5,20 +5,18 @@ It answers TokenReview and SubjectAccessReview from a file too, which the embedd
 
 import argparse
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from shutil import copy
-from typing import Any, cast
+from typing import Any
 
 from hived_cli.helpers.signals import stop_signal
 from hived_config.loader import load_cluster
+from hived_extender.http.bodies import Receive, Scope, Send
+from hived_extender.http.exchange import Application
 from hived_extender.http.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from hived_lab.embedded.cluster import EmbeddedCluster
 
 Json = dict[str, Any]
-Send = Callable[[Json], Awaitable[None]]
-Receive = Callable[[], Awaitable[Json]]
-Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class Reviewing:
@@ -29,7 +27,7 @@ class Reviewing:
         self._users = users
         self._rights = rights
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http" or scope["path"] not in (TOKEN_REVIEWS, ACCESS_REVIEWS):
             await self._inner(scope, receive, send)
@@ -46,6 +44,10 @@ class Reviewing:
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))]
         await send({"type": "http.response.start", "status": 201, "headers": headers})
         await send({"type": "http.response.body", "body": text})
+
+    def close(self) -> None:
+        """As the inner application."""
+        self._inner.close()
 
     def _token(self, spec: Json) -> Json:
         user = self._users.get(spec["token"])
@@ -67,8 +69,8 @@ def main() -> None:
     options = parser.parse_args()
     known = json.loads(options.users.read_text()) if options.users else {"users": {}, "rights": {}}
     cluster = EmbeddedCluster(load_cluster(options.config), api_port=options.port)
-    server = cluster._server._server.config
-    server.app = Reviewing(cast(Application, server.app), **known)
+    server = cluster._server._serving
+    server._application = Reviewing(server._application, **known)
     with stop_signal() as stop, cluster:
         if options.kubeconfig:
             copy(cluster.hived_kubeconfig, options.kubeconfig)

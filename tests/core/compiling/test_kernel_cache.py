@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from hived import linked
 from hived.compiling import kernel_cache
 from hived.compiling.kernel_cache import KEPT_FOLDERS, find_folders
 from tests.core.forked import ROOT, Fork, Starter
@@ -611,12 +612,11 @@ def test_a_link_of_another_user_is_not_followed(named: Path, temporary_folder: P
 
 
 def test_an_edit_of_any_source_file_means_another_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for source in Path(kernel_cache.__file__).parent.glob("*.py"):
-        shutil.copy(source, tmp_path)
     before = kernel_cache.source_digest()
-    monkeypatch.setattr(kernel_cache, "__file__", str(tmp_path / "kernel_cache.py"))
+    shutil.copytree(linked.HERE, tmp_path / "hived")
+    monkeypatch.setattr(kernel_cache, "core_digest", lambda: linked.core_digest(tmp_path / "hived"))
     assert kernel_cache.source_digest() == before
-    with (tmp_path / "free_lists.py").open("a") as copy:
+    with (tmp_path / "hived" / "free_lists.py").open("a") as copy:
         copy.write("\n")
     assert kernel_cache.source_digest() != before
 
