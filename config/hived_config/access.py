@@ -11,6 +11,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_config.reader import path_to, shorten
 
@@ -37,8 +39,7 @@ class Operator(Enum):
     DOES_NOT_EXIST = "DoesNotExist"
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     """One condition of a selector; `values` are empty for Exists and DoesNotExist."""
 
     key: str
@@ -63,8 +64,7 @@ class Requirement:
         return {"key": self.key, "operator": self.operator.value, **values}
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceEntry:
+class NamespaceEntry(msgspec.Struct, frozen=True):
     """One entry of a list of namespaces: a `name`, or a selector, which is all `requirements` together.
 
     Nothing is known of a namespace without labels, since Kubernetes labels each with its name: no selector chooses it.
@@ -86,8 +86,7 @@ class NamespaceEntry:
         return {"matchExpressions": [each.as_json() for each in self.requirements], **limit}
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualClusterAccess:
+class VirtualClusterAccess(msgspec.Struct, frozen=True):
     """Which namespaces a virtual cluster lists, and the highest priority that anybody has in it."""
 
     namespaces: tuple[NamespaceEntry, ...] = ()

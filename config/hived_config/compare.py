@@ -1,9 +1,10 @@
 """Two configurations -> their differences, in the words of the file and of the field."""
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import astuple
 from itertools import groupby
 from typing import Any, TypeVar
+
+from msgspec.structs import astuple
 
 from hived.layout import build_topology
 from hived.specs import CellTypeSpec, SkuTypeSpec

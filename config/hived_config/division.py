@@ -4,14 +4,14 @@ Cells are counted, never made, so that a cluster of any size takes as long as it
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hived.specs import ClusterSpec, PhysicalCellSpec
 from hived_config.chains import Chain, chain_below, split_by_pins
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedCell:
+class PinnedCell(msgspec.Struct, frozen=True):
     """A pinned cell: its place in a chain (depth 0 is the top), its full address, and the VC that has it or ""."""
 
     pin_id: str
@@ -22,8 +22,7 @@ class PinnedCell:
     vc: str
 
 
-@dataclass(frozen=True, slots=True)
-class DividedLevel:
+class DividedLevel(msgspec.Struct, frozen=True):
     """One level of a chain; a leaf cell is level 1.
 
     Attributes
@@ -45,8 +44,7 @@ class DividedLevel:
     spare: int
 
 
-@dataclass(frozen=True, slots=True)
-class DividedChain:
+class DividedChain(msgspec.Struct, frozen=True):
     """A chain: its levels from the top down, the addresses of its top-level cells, and its pinned cells."""
 
     name: str
@@ -75,13 +73,12 @@ class DividedChain:
         return sum(counts)
 
 
-@dataclass(slots=True)
-class _Claims:
+class _Claims(msgspec.Struct):
     """The VCs' claims on one chain: by depth and VC, the number of cells."""
 
     promised: list[dict[str, int]]
     pinned: list[dict[str, int]]
-    pins: list[PinnedCell] = field(default_factory=list)
+    pins: list[PinnedCell] = msgspec.field(default_factory=list)
 
 
 def chains_of(cluster: ClusterSpec) -> dict[str, Chain]:

@@ -5,13 +5,13 @@ mistake: each is a value with its place, and `ConfigError` is raised once, at th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hived.errors import UserError
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
+class Mistake(msgspec.Struct, frozen=True):
     """One thing wrong in one file.
 
     `line` counts from 1 and is 0 when the file has no such place (it is missing, or not text). `path` is the place in

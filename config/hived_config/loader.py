@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from hived.specs import ClusterSpec
 from hived_config.access import Access, AccessRules
@@ -74,13 +76,12 @@ RECORDS = (
 """The kinds of mappings inside a document."""
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True):
     """A sound configuration file: the cluster, the server's settings, how pods are read, and oddities."""
 
     cluster: ClusterSpec
     settings: Settings
-    rules: PodRules = field(default_factory=PodRules)
+    rules: PodRules = msgspec.field(default_factory=PodRules)
     warnings: tuple[Mistake, ...] = ()
 
 

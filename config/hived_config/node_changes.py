@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from hived.topology import NO_CELL, Chain, IntArray, Topology
@@ -28,8 +28,7 @@ class NodeCell(NamedTuple):
     inner: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
+class Nodes(msgspec.Struct, frozen=True):
     """`cells` of each node; `order` has (chain, node) of each of them, chains ascending, then as in the file."""
 
     cells: dict[str, list[NodeCell]]

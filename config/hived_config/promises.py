@@ -1,7 +1,8 @@
 """Promises of virtual clusters, counted by cell type; and cell types as people name them."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
@@ -13,8 +14,7 @@ CellTypePlace = tuple[str, int]
 """A chain and a depth in it: one cell type, however its path is written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(msgspec.Struct, frozen=True):
     """`count` cells of the type at a place; `path` is how the type is written."""
 
     place: CellTypePlace

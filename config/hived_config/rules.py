@@ -1,9 +1,9 @@
 """How to read pods that do not ask in HiveD's own words."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
 import yaml
 
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
@@ -90,8 +90,7 @@ POD_RULE_KEYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PodRules:
+class PodRules(msgspec.Struct, frozen=True):
     """See the module.
 
     Attributes
@@ -107,14 +106,14 @@ class PodRules:
     scheduler_names : the schedulerName of pods that are for us; with {vc} in it, one name for each VC
     """
 
-    resources: Mapping[str, str] = field(default_factory=dict)
-    device_classes: Mapping[str, str] = field(default_factory=dict)
-    foreign_devices: Mapping[str, Foreign] = field(default_factory=dict)
-    node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    access: AccessRules = field(default_factory=AccessRules)
+    resources: Mapping[str, str] = msgspec.field(default_factory=dict)
+    device_classes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    foreign_devices: Mapping[str, Foreign] = msgspec.field(default_factory=dict)
+    node_labels: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
+    access: AccessRules = msgspec.field(default_factory=AccessRules)
     packed: frozenset[str] = frozenset()
-    priority_classes: Mapping[str, int] = field(default_factory=dict)
-    topology_levels: Mapping[str, str] = field(default_factory=dict)
+    priority_classes: Mapping[str, int] = msgspec.field(default_factory=dict)
+    topology_levels: Mapping[str, str] = msgspec.field(default_factory=dict)
     scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
 
     def resources_in(self, cluster: ClusterSpec) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+import msgspec
 
 from hived_config.kinds import Choice, Given, Integer, Key, Text
 from hived_config.reader import INT64_MAX
@@ -24,8 +25,7 @@ class Budgets(Enum):
     RESPECT = "respect"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """How the server listens, whom it talks to, and how patient it is; SETTING_KEYS describe the fields, in this order.
 
     Without `kube_api_server_address` and kubeconfig file, the service account of the server's own pod is used.

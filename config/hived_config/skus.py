@@ -4,9 +4,9 @@ And by which device resource and node labels pods of other dialects mean it.
 """
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import yaml
 
 from hived.specs import SkuTypeSpec
@@ -91,14 +91,13 @@ SKU_TYPE = Record(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SkuTypes:
+class SkuTypes(msgspec.Struct, frozen=True):
     """The SKU types of a file, by name; `resources`, `device_classes` and `node_labels` where given."""
 
-    specs: dict[str, SkuTypeSpec] = field(default_factory=dict)
-    resources: dict[str, str] = field(default_factory=dict)
-    device_classes: dict[str, str] = field(default_factory=dict)
-    node_labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    specs: dict[str, SkuTypeSpec] = msgspec.field(default_factory=dict)
+    resources: dict[str, str] = msgspec.field(default_factory=dict)
+    device_classes: dict[str, str] = msgspec.field(default_factory=dict)
+    node_labels: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
 
 SKU_TYPES = MapOf("SKU types by name", SKU_TYPE)

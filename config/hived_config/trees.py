@@ -7,8 +7,8 @@ same, small, specs as one written down to its nodes.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+import msgspec
 import yaml
 
 from hived.specs import PhysicalCellSpec
@@ -53,8 +53,7 @@ _INDEX = re.compile(r"[0-9]{1,10}", re.ASCII)
 Devices = list[tuple[int, int, yaml.Node]]
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(msgspec.Struct, frozen=True):
     """A pinned cell: `position` is the child number at each depth, so the depth of the cell is its length - 1."""
 
     node: yaml.Node
@@ -62,8 +61,7 @@ class Pin:
     position: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCell:
+class NodeCell(msgspec.Struct, frozen=True):
     """A node-level cell: its devices, as ranges (first, past the last, where they are written)."""
 
     chain: Chain
@@ -71,8 +69,7 @@ class NodeCell:
     node: yaml.Node
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedNodes:
+class GeneratedNodes(msgspec.Struct, frozen=True):
     """Node-level cells that are not written, named by the numbers start..stop-1; each has the devices 0..n-1."""
 
     chain: Chain
@@ -81,17 +78,16 @@ class GeneratedNodes:
     node: yaml.Node
 
 
-@dataclass(slots=True)
-class Inventory:
+class Inventory(msgspec.Struct):
     """The contents of a file's trees: node-level cells by node name, generated nodes, pinned cells by id.
 
     `lost_pins` are the ids of pinned cells whose chain is unsound: they exist, and nothing else is known.
     """
 
-    nodes: dict[str, list[NodeCell]] = field(default_factory=dict)
-    generated: list[GeneratedNodes] = field(default_factory=list)
-    pins: dict[str, Pin] = field(default_factory=dict)
-    lost_pins: set[str] = field(default_factory=set)
+    nodes: dict[str, list[NodeCell]] = msgspec.field(default_factory=dict)
+    generated: list[GeneratedNodes] = msgspec.field(default_factory=list)
+    pins: dict[str, Pin] = msgspec.field(default_factory=dict)
+    lost_pins: set[str] = msgspec.field(default_factory=set)
 
 
 def _read_address(reader: Reader, node: yaml.Node, is_leaf: bool) -> str:

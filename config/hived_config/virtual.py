@@ -1,8 +1,8 @@
 """`virtualClusters` -> `VirtualClusterSpec`s, and whether the promised cells exist (rules 1.8 to 1.11)."""
 
-from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
 import yaml
 
 from hived.specs import VirtualCellSpec, VirtualClusterSpec
@@ -78,8 +78,7 @@ VC_NAME = name_text("a name, printable, without '/' and without blanks around it
 VIRTUAL_CLUSTERS = MapOf("virtual clusters by name", VIRTUAL_CLUSTER, "virtual cluster", VC_NAME)
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class _Claim(msgspec.Struct, frozen=True):
     """`count` cells at one depth of a chain that a VC is promised by one entry of the file."""
 
     vc: str

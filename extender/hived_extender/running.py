@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from socket import socket
 from typing import TypedDict, Unpack
+
+import msgspec
 
 from hived.errors import UserError
 from hived.jit import kernels_in_use
@@ -67,8 +68,7 @@ LOADING = "kernels are being loaded: {} of {} are ready"
 UNPROTECTED = Security()
 
 
-@dataclass(frozen=True, slots=True)
-class BindingSecretName:
+class BindingSecretName(msgspec.Struct, frozen=True):
     """Which Secret has the keys that bindings are proved by; see `Prover` for `trusts_before`."""
 
     namespace: str
@@ -76,8 +76,7 @@ class BindingSecretName:
     trusts_before: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookPort:
+class WebhookPort(msgspec.Struct, frozen=True):
     """Where to serve the admission webhook, on the host that the extender listens on. The API server wants TLS."""
 
     port: int

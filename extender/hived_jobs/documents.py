@@ -11,12 +11,13 @@ Invariant: every mapping of a `Document` has scalar keys, each once, and merges 
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_config.document import compose, compose_all, read_stream, read_text

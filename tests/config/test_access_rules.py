@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -345,7 +346,7 @@ def test_without_an_entry_nothing_more_is_allowed(
     rules: AccessRules, namespace: str, labels: dict[str, str], vc: str, priority: int, index: int
 ) -> None:
     own = rules.virtual_clusters.get(vc, VirtualClusterAccess())
-    fewer = replace(own, namespaces=without(own.namespaces, index))
+    fewer = msgspec.structs.replace(own, namespaces=without(own.namespaces, index))
     narrower = replace(rules, virtual_clusters={**rules.virtual_clusters, vc: fewer})
     if rules.refusal(namespace, labels, vc, priority):
         assert narrower.refusal(namespace, labels, vc, priority)

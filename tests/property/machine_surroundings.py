@@ -5,7 +5,8 @@ between. What is carried out changes the API server, whose news the machines hea
 """
 
 from copy import deepcopy
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hived_config.loader import Configuration, load_text
 from hived_extender.kube.client import KubeError

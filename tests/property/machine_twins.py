@@ -1,8 +1,10 @@
 """Two machines that get the same stimuli and have to say the same, and the effects that they wait for."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_config.loader import Configuration

@@ -4,9 +4,9 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hived_config.loader import load_text
 from hived_extender.kube.client import KubeClient

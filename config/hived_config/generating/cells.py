@@ -8,7 +8,8 @@ the largest of them with placeholders, nodes that do not exist, and stay one cha
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hived_config.generating.machines import Machine, in_order, natural_key
 from hived_config.generating.naming import Names
@@ -17,8 +18,7 @@ PLACEHOLDER = "placeholder-"
 """What names of nodes begin with that do not exist yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """A cell type before it has a name.
 
     A node has no `child` here but `count` devices, grouped by `inner`: (name, devices of one such cell), lowest first.
@@ -47,8 +47,7 @@ class Shape:
             yield from self.child.down()
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """A cell at node level or above; a node that does not exist yet is a placeholder.
 
     `devices` are a node's in the order of its tree, () for 0, 1, 2 and so on.
@@ -135,8 +134,7 @@ def placeholder(shape: Shape, path: str, names: Names) -> Cell:
     return Cell(shape, address, children)
 
 
-@dataclass(frozen=True, slots=True)
-class TypeNames:
+class TypeNames(msgspec.Struct, frozen=True):
     """Names of cell types: `leaves` by product, `cells` from the node upwards, `inner` ones lowest first."""
 
     leaves: Mapping[str, str]

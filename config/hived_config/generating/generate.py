@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec
@@ -14,8 +15,7 @@ from hived_config.generating.writing import document
 from hived_config.loader import load_text
 
 
-@dataclass(frozen=True, slots=True)
-class Generated:
+class Generated(msgspec.Struct, frozen=True):
     """A configuration as text and as values, the number of its machines, and notes for people."""
 
     text: str

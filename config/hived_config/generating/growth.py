@@ -1,8 +1,8 @@
 """New trees for nodes that find no place in a configuration, filled up with placeholders."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import yaml
 
 from hived_config.chains import Chain
@@ -15,8 +15,7 @@ Newcomer = tuple[tuple[str, ...], str]
 """A node to come: what it stands in below the cell in question, one group for each level or none, and its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewTrees:
+class NewTrees(msgspec.Struct, frozen=True):
     """New top cells; `placeholders` counts their nodes that do not exist, `left` names nodes that had no room."""
 
     cells: tuple[NewCell, ...]

@@ -13,8 +13,8 @@ of each is kept back for the system.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import yaml
 
 from hived_config.document import compose
@@ -43,8 +43,7 @@ _MACHINE = "a machine (a mapping)"
 _MEMORY = "an amount of memory, such as 220Gi"
 
 
-@dataclass(frozen=True, slots=True)
-class _Sku:
+class _Sku(msgspec.Struct, frozen=True):
     """One machine type; `device_count` is 0 without devices."""
 
     cpu: float = 0.0

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
+
 NVIDIA_GPU = "nvidia.com/gpu"
 CPU_PRODUCT = "CPU"
 """The product of machines without devices whose CPUs are the leaf cells."""
@@ -16,8 +18,7 @@ _SCALES |= {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE",
 _DIGITS = re.compile(r"([0-9]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceGroups:
+class DeviceGroups(msgspec.Struct, frozen=True):
     """How the devices of a machine are grouped below the node.
 
     `levels` are (name, devices of one such cell), lowest first, each size a multiple of the one before; `order` are the
@@ -26,6 +27,9 @@ class DeviceGroups:
 
     levels: tuple[tuple[str, int], ...] = ()
     order: tuple[int, ...] = ()
+
+
+NOT_GROUPED = DeviceGroups()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,12 @@ class Machine:
     cpu: float = 0.0
     memory_mib: float = 0.0
     groups: tuple[str, ...] = ()
-    inner: DeviceGroups = DeviceGroups()
+    inner: DeviceGroups = NOT_GROUPED
     resource: str = NVIDIA_GPU
     node_labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMachines:
+class FoundMachines(msgspec.Struct, frozen=True):
     """The machines that a source tells of, and notes on them for people."""
 
     machines: tuple[Machine, ...]

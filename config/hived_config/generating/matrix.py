@@ -7,7 +7,8 @@ a terminal, and the header may be underlined. Text around the matrix does not ma
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hived_config.errors import ConfigError, Mistake
 from hived_config.reader import printable, shorten
@@ -23,8 +24,7 @@ _AFFINITY = re.compile(r"[0-9]+(?:[-,][0-9]+)*", re.ASCII)
 _HEADINGS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(msgspec.Struct, frozen=True):
     """The GPUs as the text describes them.
 
     Attributes

@@ -1,8 +1,8 @@
 """The places of nodes in the text of a configuration: the groups around them, and where their names are written."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 import yaml
 
 from hived_config.chains import CellTypes, Chain
@@ -11,14 +11,13 @@ from hived_config.openpai import open_configuration
 from hived_config.reader import Reader
 
 
-@dataclass(slots=True, eq=False)
-class NodeGroup:
+class NodeGroup(msgspec.Struct, eq=False):
     """A cell above the nodes. `scalar` is its address in the text, None if that is not written or not its alone."""
 
     address: str
     scalar: yaml.ScalarNode | None
-    groups: list["NodeGroup"] = field(default_factory=list)
-    places: list["NodePlace"] = field(default_factory=list)
+    groups: list["NodeGroup"] = msgspec.field(default_factory=list)
+    places: list["NodePlace"] = msgspec.field(default_factory=list)
 
     def every_place(self) -> Iterator["NodePlace"]:
         """The nodes in it, in file order."""
@@ -27,8 +26,7 @@ class NodeGroup:
             yield from group.every_place()
 
 
-@dataclass(slots=True, eq=False)
-class NodePlace:
+class NodePlace(msgspec.Struct, eq=False):
     """A cell at node level. `scalar` is the node's name in the text, None if that is not written or not its alone;
     `children` its cells, None if not written. `is_generated`: the name follows from where the cell stands.
     """
@@ -50,8 +48,7 @@ class NodePlace:
         return self.name.startswith(PLACEHOLDER)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTrees:
+class NodeTrees(msgspec.Struct, frozen=True):
     """The physical cells of a sound configuration.
 
     Attributes

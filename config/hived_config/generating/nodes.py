@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hived.errors import UserError
 from hived_config.access import Operator, Requirement
@@ -33,8 +34,7 @@ _OPERATORS = {"": Operator.EXISTS, "!": Operator.DOES_NOT_EXIST, "=": Operator.I
 _TERM = re.compile(r"(!?)([A-Za-z0-9][\w./-]*)(?:(!=|==|=)([\w.-]*))?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """How nodes are read.
 
     Attributes

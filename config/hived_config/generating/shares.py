@@ -6,8 +6,9 @@ up for in the next. Rounding goes by the largest remainder.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
+
+import msgspec
 
 from hived.errors import UserError
 from hived_config.generating.cells import Cell, Shape
@@ -17,11 +18,10 @@ from hived_config.virtual import VC_NAME
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(%?)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(msgspec.Struct, frozen=True):
     """Virtual clusters and the part of everything that each is to have, at most 1 together."""
 
-    parts: Mapping[str, Fraction] = field(default_factory=lambda: {"default": Fraction(1)})
+    parts: Mapping[str, Fraction] = msgspec.field(default_factory=lambda: {"default": Fraction(1)})
 
     @classmethod
     def parse(cls, written: Sequence[str]) -> "Shares":
@@ -54,8 +54,7 @@ class Shares:
         return cls({name: number / total for name, number in numbers.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Allotment:
+class Allotment(msgspec.Struct, frozen=True):
     """`count` cells of one type of one chain for one virtual cluster; `path` are the shapes from the top down to it."""
 
     path: tuple[Shape, ...]

@@ -9,10 +9,10 @@ everything else stay as they are, byte by byte. Syncing twice changes nothing th
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import msgspec
 import yaml
 
 from hived.errors import InvariantError, UserError
@@ -30,8 +30,7 @@ from hived_config.text.splices import EditedText, Splice, UneditableError
 from hived_config.text.written import Written
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(msgspec.Struct, frozen=True):
     """The new text, its changes (none: it is the old one), and notes for people."""
 
     text: str

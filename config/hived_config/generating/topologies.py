@@ -1,8 +1,10 @@
 """The insides of machines, as topology files describe them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
+
+import msgspec
 
 from hived.errors import UserError
 from hived_config.generating.inner import inner_of
@@ -10,8 +12,7 @@ from hived_config.generating.machines import DeviceGroups, FoundMachines, Machin
 from hived_config.generating.matrix import parse_matrix
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(msgspec.Struct, frozen=True):
     """The inside of the machines that `pattern` names: nodes (`dgx-*`), or a product; "" for all."""
 
     pattern: str

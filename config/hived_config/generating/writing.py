@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hived_config.generating.cells import Cell, Shape, TypeNames
 from hived_config.generating.machines import NVIDIA_GPU, Machine
@@ -18,8 +19,7 @@ DEFAULT_NAMESPACE = "default"
 _WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 
 
-@dataclass(frozen=True, slots=True)
-class NewCell:
+class NewCell(msgspec.Struct, frozen=True):
     """A cell to be written; a node is written on one line, with everything below it."""
 
     address: str = ""

@@ -7,8 +7,8 @@ are offsets in the configuration's own text, and are moved to the file's.
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import yaml
 
 from hived_config.document import compose
@@ -22,8 +22,7 @@ class UneditableError(Exception):
     """Text whose form cannot be edited place by place; the message says which form was found."""
 
 
-@dataclass(frozen=True, slots=True)
-class Splice:
+class Splice(msgspec.Struct, frozen=True):
     """Replace the text between two offsets, lines ending in `\\n`."""
 
     start: int

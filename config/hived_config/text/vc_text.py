@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+import msgspec
 import yaml
 
 from hived_config.chains import Chain
@@ -17,8 +17,7 @@ _CLUSTERS = "virtualClusters"
 _CELLS = "virtualCells"
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True):
     """A key and its value; `is_block` tells whether the mapping that they are in is in block style."""
 
     key: yaml.ScalarNode
@@ -36,8 +35,7 @@ class _Field:
         return list(self.value.value) if isinstance(self.value, yaml.MappingNode) else []
 
 
-@dataclass(frozen=True, slots=True)
-class _Style:
+class _Style(msgspec.Struct, frozen=True):
     """How this file writes virtual clusters: columns from a VC's key to its own keys, from those to a dash, and whether
     entries are in braces.
     """

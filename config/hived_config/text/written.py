@@ -6,8 +6,8 @@ the item. So do lines of comments directly above it, unless it is the first.
 
 import json
 import re
-from dataclasses import dataclass
 
+import msgspec
 import yaml
 
 from hived_config.reader import NULLS
@@ -28,8 +28,7 @@ def scalar(text: str, quotes: bool) -> str:
     return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """A text, and the offsets of nodes in it."""
 
     text: str

@@ -1,11 +1,12 @@
 """`hived config generate`: a configuration from the machines that there are."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_cli.config.helpers.machines import Machines, reads_machines, tell

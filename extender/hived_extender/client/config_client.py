@@ -1,6 +1,5 @@
 """The service's configuration, asked for and changed over HTTP."""
 
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import msgspec
@@ -25,8 +24,7 @@ PUSH_TIMEOUT_S = 600.0
 """A push is answered when the configuration is in force."""
 
 
-@dataclass(frozen=True, slots=True)
-class PushAnswer:
+class PushAnswer(msgspec.Struct, frozen=True):
     """The end of a push.
 
     `version` is the one now in force, 0 if the push came to nothing; then `message` says why. `plan` is the effect of

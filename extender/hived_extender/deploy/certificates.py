@@ -5,10 +5,10 @@ handshake in a fraction of RSA's time. Nothing is written here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
@@ -23,8 +23,7 @@ CLOCK_SKEW = timedelta(minutes=5)
 """Certificates begin a little in the past: clocks of nodes differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
+class KeyPair(msgspec.Struct, frozen=True):
     """A certificate and its private key, both PEM."""
 
     certificate: bytes

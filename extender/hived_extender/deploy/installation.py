@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from hived.errors import UserError
@@ -55,8 +55,7 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"(?P<name>[^@\s]+?)(?::(?P<tag>[\w][\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
     """The choices of a user.
 
     Attributes

@@ -9,7 +9,8 @@
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from hived_extender.api.paths import FILTER_PATH, HEALTH_PATH, READINESS_PATH
 from hived_extender.http.callers import GRANTED, Call, Verdict, refused, unauthenticated
@@ -72,8 +73,7 @@ class Gate:
         return GRANTED
 
 
-@dataclass(frozen=True, slots=True)
-class Security:
+class Security(msgspec.Struct, frozen=True):
     """How the extender is to be protected; by default not at all.
 
     Attributes

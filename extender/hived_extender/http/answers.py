@@ -1,15 +1,15 @@
 """The question to a path, and its answer."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from hived_extender.http.identities import Identity
 
 JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """One request: its body, the last part of its path, "" if the path has none, and its caller, where known.
 
     `is_from_page`: a page in a browser asks, from any site. `wait_s` is how long the call may wait for others to be
@@ -26,8 +26,7 @@ class Question:
     takes_gzip: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """An HTTP answer. A body that is an iterator is sent piece by piece; `delay_s` is to pass before it is sent.
 
     `is_premature` tells that the pod may become known in a moment: kube-scheduler was quicker than our watch.

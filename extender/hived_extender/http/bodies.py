@@ -8,8 +8,9 @@ budget of its own, so that no kind waits for another. The bytes are given back o
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hived_extender.http.answers import Answer
 from hived_extender.pods.wire import encode
@@ -95,8 +96,7 @@ class Budget:
                 admitted.set_result(None)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """The room for bodies of a kind. Bodies of at most `small_limit` bytes have a budget of their own, so that they
     never wait for large ones.
     """

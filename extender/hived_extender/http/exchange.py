@@ -7,9 +7,10 @@ once. Exchanges of one connection are answered in the order of their requests; `
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Protocol
+
+import msgspec
 
 from hived_extender.http.answers import Answer
 from hived_extender.http.bodies import CLOSE_HEADER, Budget, Message, Receive, Scope, Send
@@ -27,8 +28,7 @@ BODILESS = frozenset((204, 304))
 FAILED = Answer(b"Internal Server Error", 500, "text/plain; charset=utf-8")
 
 
-@dataclass(slots=True)
-class Admission:
+class Admission(msgspec.Struct):
     """The room that a body was given: so many bytes of a budget, until it is answered; it has `timeout_s` to arrive."""
 
     budget: Budget
@@ -72,14 +72,13 @@ class Wire(Protocol):
         """The answer is complete."""
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(msgspec.Struct):
     """How far an answer is: `missing` bytes are announced and not sent; None where it comes in chunks."""
 
     is_started: bool = False
     missing: int | None = 0
     is_chunked: bool = False
-    head: list[bytes] = field(default_factory=list)
+    head: list[bytes] = msgspec.field(default_factory=list)
 
 
 class Exchange:

@@ -1,15 +1,14 @@
 """The head of a request: its line and headers, as values."""
 
-from dataclasses import dataclass
 from urllib.parse import unquote
 
 import httptools
+import msgspec
 
 Headers = list[tuple[bytes, bytes]]
 
 
-@dataclass(slots=True)
-class Head:
+class Head(msgspec.Struct):
     """A request without its body.
 
     Attributes

@@ -4,15 +4,15 @@ import math
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 AUTHENTICATED = "system:authenticated"
 """The group that Kubernetes adds to everybody whom it knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """A user as Kubernetes names them. A certificate ends at `expires_at` (seconds since 1970), also on connections
     that were made before.
     """

@@ -19,7 +19,8 @@ import ssl
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,7 @@ free, too many bytes of headers are under way.
 WORTH_A_WARNING = frozenset((CROWDED, FULL, FILES, HEADS))
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """How many connections a port has, and how long they may take. `most_quiet` bounds fresh and idle ones together."""
 
     most: int = MOST_CONNECTIONS

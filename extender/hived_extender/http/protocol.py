@@ -12,10 +12,10 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import httptools
+import msgspec
 
 from hived_extender.http.answers import Answer
 from hived_extender.http.callers import CALLER
@@ -55,14 +55,13 @@ class Quick(Protocol):
         """The answer to an admitted request, or what gives it later."""
 
 
-@dataclass(slots=True)
-class Site:
+class Site(msgspec.Struct):
     """The parts that all connections of a server share; `head_size` counts bytes of heads that are not complete."""
 
     application: Application
     loop: asyncio.AbstractEventLoop
-    protocols: "set[HttpProtocol]" = field(default_factory=set)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    protocols: "set[HttpProtocol]" = msgspec.field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = msgspec.field(default_factory=set)
     head_size: int = 0
     is_stopping: bool = False
     on_change: asyncio.Event | None = None

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -163,8 +162,7 @@ class _AccessReview(msgspec.Struct):
     status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered(Generic[V]):
+class _Remembered(msgspec.Struct, Generic[V], frozen=True):
     value: V
     until: float
 

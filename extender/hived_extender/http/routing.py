@@ -1,16 +1,16 @@
 """The table of routes: a path, the function that answers it from the parts of a replica, and the JSON over it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.config_pushes import ConfigPushes
 from hived_extender.service.service import Service
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
+class Backend(msgspec.Struct, frozen=True):
     """A service, and the pushes of its configurations; without one, those paths do not exist."""
 
     service: Service
@@ -27,8 +27,7 @@ Handler: TypeAlias = Callable[[Backend, Question], Answer]
 """Answers one request; raises HivedError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """A path as OpenAPI writes it; `{name}` stands for the whole rest of the path, slashes included.
 
     Attributes

@@ -6,7 +6,6 @@ An object that cannot be decoded is logged and left out: it must not hide the ot
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -79,16 +78,14 @@ _version_decoder = msgspec.json.Decoder(_VersionOnly)
 _status_decoder = msgspec.json.Decoder(_Status)
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
+class Listing(msgspec.Struct, Generic[T], frozen=True):
     """All objects of a resource, and the version from which a watch continues."""
 
     items: list[T]
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """`type` is ADDED, MODIFIED or DELETED with an object, or BOOKMARK with none."""
 
     type: str

@@ -1,7 +1,8 @@
 """The way to an API server as plain values: its address, TLS, proxy, and who we are there."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 
 def nobody() -> str:
@@ -9,8 +10,7 @@ def nobody() -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(msgspec.Struct, frozen=True):
     """Paths of PEM files, "" for none; `ca_data` is PEM itself. Without either the system's authorities count.
 
     `server_name` is the name that the server's certificate has to have, "" for that of the address.
@@ -24,8 +24,7 @@ class Tls:
     is_verified: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True):
     """An API server as somebody with a certificate or a token reaches it.
 
     `authorization` gives the value of the Authorization header and renews it when it has expired. As it reads files and

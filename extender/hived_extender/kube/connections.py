@@ -8,11 +8,11 @@ is Python around the two. Nothing is sent twice: the caller knows whether a call
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import httptools
+import msgspec
 import urllib3
 from httptools.parser.errors import HttpParserError
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -28,8 +28,7 @@ class BrokenError(Exception):
     """There is no answer: no connection, too late, cut short, or not HTTP."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """An answer, whatever its status."""
 
     status: int

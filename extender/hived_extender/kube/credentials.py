@@ -10,7 +10,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -87,8 +86,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
     status: ExecStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """A program that prints an `ExecCredential`; `info` is what it is told in `KUBERNETES_EXEC_INFO`.
 
     Without `is_interactive` it has no standard input, and must end within `PROGRAM_TIMEOUT_S`.

@@ -3,11 +3,11 @@
 import math
 import ssl
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import urllib3
+from msgspec.structs import replace
 from urllib3.util import make_headers, parse_url
 
 from hived_extender.kube.answers import KubeError

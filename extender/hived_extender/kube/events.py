@@ -9,7 +9,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -47,8 +46,7 @@ class PodRef(Protocol):
         """Its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRef:
+class NodeRef(msgspec.Struct, frozen=True):
     """A node as something to tell about, in the way of kubelet: known by its name, its events in one namespace."""
 
     name: str

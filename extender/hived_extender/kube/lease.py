@@ -14,7 +14,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -61,8 +60,7 @@ class _Lease(msgspec.Struct):
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseName:
+class LeaseName(msgspec.Struct, frozen=True):
     """Which Lease, and who we are: `identity` is unique among the replicas, also after a restart."""
 
     namespace: str

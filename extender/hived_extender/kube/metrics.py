@@ -7,10 +7,10 @@ from the configuration, never from pods: the number of series is bounded.
 
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -23,8 +23,7 @@ SWITCH_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 FILTER_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Gauges:
+class Gauges(msgspec.Struct, frozen=True):
     """The present state in numbers; keys are label values."""
 
     pods: Mapping[str, int]

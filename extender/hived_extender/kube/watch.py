@@ -9,8 +9,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from hived_extender.kube.answers import Listing, WatchEvent
 from hived_extender.kube.client import KubeError
@@ -48,8 +49,7 @@ class WatchApi(Protocol):
         """All changes since a version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
+class Resource(msgspec.Struct, Generic[T], frozen=True):
     """A path to follow, and callbacks: for all objects at once, one that exists now, one that is gone.
 
     The first gets a list of its own, which it may empty (`drained`).

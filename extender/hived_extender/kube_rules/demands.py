@@ -4,7 +4,6 @@ kept beside it.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -96,8 +95,7 @@ class SpreadConstraint(NamedTuple):
     honors_taints: bool
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Demands:
+class Demands(msgspec.Struct, frozen=True, weakref=True):
     """The rules in a pod's spec on where it may run. Values are hashable, and equal if the specs mean the same.
 
     `requests` has all resources that are asked for, in `quantities.units`, ascending by name. `affinity` terms have to
@@ -120,8 +118,7 @@ class Demands:
         return bool(self.affinity or self.anti_affinity or self.spread)
 
 
-@dataclass(frozen=True, slots=True)
-class RuledPod:
+class RuledPod(msgspec.Struct, frozen=True):
     """A pod as the rules see it."""
 
     namespace: str

@@ -6,8 +6,8 @@ And pods all come together if some need to be near others.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -41,8 +41,7 @@ _MOST_COMPARED = 1024
 _NOBODY = Residents()
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """The cluster around the pods of a gang.
 
     leaf_counts : int32, shape (node_count,); how many leaf cells each configured node has
@@ -58,7 +57,7 @@ class Surroundings:
     residents: Residents = _NOBODY
     devices: Collection[str] = ()
     emptied: Mask | None = None
-    namespace_labels: NamespaceLabels = field(default_factory=dict)
+    namespace_labels: NamespaceLabels = msgspec.field(default_factory=dict)
 
 
 def mate_rules(pods: Sequence[RuledPod], leaf_counts: Sequence[int], surroundings: Surroundings) -> tuple[Rule, ...]:

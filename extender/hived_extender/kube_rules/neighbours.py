@@ -4,8 +4,9 @@ spread, affinity and anti-affinity. The order and the texts are kube-scheduler's
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from hived_extender.kube_rules.demands import NamespaceLabels, RuledPod, SpreadConstraint
 from hived_extender.kube_rules.nodes import NO_MATCH, RuledNode, fits_empty, shortages
@@ -61,8 +62,7 @@ def _has_port_conflict(pod: RuledPod, node: str, residents: Residents) -> bool:
     return any(port.conflicts(other) for port in pod.demands.ports for other in used)
 
 
-@dataclass(frozen=True, slots=True)
-class _Skew:
+class _Skew(msgspec.Struct, frozen=True):
     """How many pods that a constraint counts are in each value of its label, among nodes that count; `own` is 1 if the
     pod itself is counted.
     """
@@ -78,8 +78,7 @@ class _Skew:
         return self.counts.get(value, 0) + self.own - least <= self.constraint.max_skew
 
 
-@dataclass(frozen=True, slots=True)
-class _Domains:
+class _Domains(msgspec.Struct, frozen=True):
     """Running pods as seen by a new one: the number in each domain that its affinity counts, and the domains closed by
     its own and others' anti-affinity.
     """

@@ -4,10 +4,11 @@ The texts are kube-scheduler's own, as in its event FailedScheduling.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from sys import intern
 from typing import NamedTuple
+
+import msgspec
 
 from hived_extender.kube_rules.demands import Demands, Toleration
 from hived_extender.kube_rules.quantities import MOST, PODS, units
@@ -67,8 +68,7 @@ class Gate(NamedTuple):
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class RuledNode:
+class RuledNode(msgspec.Struct, frozen=True):
     """A node as the rules see it.
 
     `allocatable` is in `quantities.units`, ascending by name; None as long as no kubelet has reported it, and then

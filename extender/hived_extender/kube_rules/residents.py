@@ -2,8 +2,8 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,8 +17,7 @@ _MOST_OF_NODE = 2**62
 """Of a resource: more counts as this much, which fits into 64 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resident:
+class Resident(msgspec.Struct, frozen=True):
     """A pod and its node; one that `is_leaving` still uses the node, but does not count for topology spread.
 
     One that `has_cells` may be made to leave for others.

@@ -12,7 +12,6 @@ ask for a resource with `foreignDevices: refuse`.
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -48,8 +47,7 @@ _COUNT = re.compile(r"[0-9]{1,10}")
 CONTAINER_LISTS = ("initContainers", "containers")
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """A pod as it is to be stored, and what to tell its creator; with a `refusal`, why it is not to be."""
 
     pod: Mapping[str, Any]

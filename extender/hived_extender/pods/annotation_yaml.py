@@ -5,7 +5,6 @@ Whatever the text, the outcome is a value or a `UserError` in the reference's wo
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -25,8 +24,7 @@ TURN_S = 1e-4
 """Of that turn. Zero would be none: this thread would have the interpreter again before another wakes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Characters and nodes, those of aliases counted each time; an honest annotation has a few dozen."""
 
     size: int
@@ -38,8 +36,7 @@ PLAIN = Limits(256 * 1024, 100_000)
 """For the places of a gang of thousands of pods, one plain word or number on each line, as HiveD writes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Scalar:
+class _Scalar(msgspec.Struct, frozen=True):
     """A scalar as written. Unquoted text alone may mean a number, a truth value or null."""
 
     text: str

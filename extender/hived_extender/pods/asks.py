@@ -6,7 +6,6 @@ nothing is guessed. Leaf cells are counted by OpenPAI's rule: as many as cover d
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 
@@ -54,8 +53,7 @@ def no_labels(namespace: str) -> Mapping[str, str]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """The request of one pod of a dialect, its gang left aside.
 
     `leaf_cell_count` is 0 for a pod without devices: it takes no cells, but may belong to a gang. Empty text means that
@@ -76,8 +74,7 @@ class Ask:
     prefers_near: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """The virtual cluster and the priority that a pod asks for; None where an object decides that is not known."""
 
     virtual_cluster: str | None
@@ -88,8 +85,7 @@ class AccessError(UserError):
     """The namespace of a pod may use no virtual cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
+class _Cells(msgspec.Struct, frozen=True):
     """Which cells a pod can have: those of `leaf_types`, which are one if not `is_any`. The core tries every type for
     `is_any`; where that is too many, the nodes that kube-scheduler offers tell them apart.
     """

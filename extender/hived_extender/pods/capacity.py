@@ -5,8 +5,9 @@ not describe counts as one GPU and says nothing of CPU and memory.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import ceil
+
+import msgspec
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec, PhysicalCellSpec, SkuTypeSpec
@@ -14,8 +15,7 @@ from hived.specs import ClusterSpec, PhysicalCellSpec, SkuTypeSpec
 _UNDESCRIBED_SKU = SkuTypeSpec(gpu=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(msgspec.Struct, frozen=True):
     """The request of one task. Units: devices, cores, MiB."""
 
     gpu: int
@@ -23,8 +23,7 @@ class Resources:
     memory_mib: float
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True):
     """Leaf cells by leaf cell type, and by pinned cell as (leaf cell type, count)."""
 
     by_type: dict[str, int]

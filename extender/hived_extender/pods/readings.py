@@ -11,8 +11,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodSpec
@@ -38,8 +39,7 @@ MOST_NAMESPACES = 4096
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """The annotations of one pod.
 
     `spec` is the request in our own annotation, with the group's name as written, and `text` its source; `is_own` is
@@ -193,8 +193,7 @@ class Texts:
             return pending
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(msgspec.Struct, frozen=True):
     """A text to be read, of this pod, None if only a question was about it."""
 
     text: str

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hived.errors import InvariantError, UserError
 from hived.state import State
@@ -35,8 +36,7 @@ class Disagreement(UserError):
     """Something else would become of running work than was agreed to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The effects of a change."""
 
     changes: Changes

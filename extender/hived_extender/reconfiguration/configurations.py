@@ -7,9 +7,9 @@ that somebody has edited there is tried by the leader like a push.
 import logging
 import threading
 import time
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from hived.errors import HivedError, UserError
 from hived_config.errors import ConfigError

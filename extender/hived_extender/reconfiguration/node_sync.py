@@ -8,8 +8,9 @@ again.
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from hived.errors import UserError
 from hived_config.errors import ConfigError
@@ -30,13 +31,12 @@ MESSAGE_LIMIT = 500
 """Characters of the changes in a version's message."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSyncing:
+class NodeSyncing(msgspec.Struct, frozen=True):
     """How often to look, in seconds, how nodes are read, and how many places there are to be by cell type."""
 
     interval_s: float
-    reading: Reading = field(default_factory=Reading)
-    at_least: Mapping[str, int] = field(default_factory=dict)
+    reading: Reading = msgspec.field(default_factory=Reading)
+    at_least: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 class NodesApi(Protocol):

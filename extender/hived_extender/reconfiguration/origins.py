@@ -1,7 +1,8 @@
 """Where a configuration comes from: a file, or a ConfigMap with all versions."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hived_config.loader import Configuration, load, load_text
 from hived_extender.kube.client import KubeClient
@@ -11,16 +12,14 @@ from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Sto
 from hived_extender.reconfiguration.versions import Version
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigMapName:
+class ConfigMapName(msgspec.Struct, frozen=True):
     """Which ConfigMap has the configuration."""
 
     namespace: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where the configuration comes from: the one in force at the start, and the store that is followed later."""
 
     store: Store

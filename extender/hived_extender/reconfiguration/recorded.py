@@ -1,8 +1,10 @@
 """The effects of a configuration on the last state of a recorded run (`hived serve --record`)."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import BindInfo, ClusterSpec
@@ -74,7 +76,7 @@ def _as_it_is(state: State, name: str, info: BindInfo) -> BindInfo:
     group = state.groups.get(name)
     if group is None or group.lazy_preemptor in (None, name):
         return info
-    return replace(info, members=without_place(info.members))
+    return dataclasses.replace(info, members=without_place(info.members))
 
 
 def _waiting(replay: Replay) -> list[Waiting]:

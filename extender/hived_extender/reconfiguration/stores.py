@@ -5,9 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_config.document import read_text

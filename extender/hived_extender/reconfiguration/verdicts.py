@@ -1,8 +1,8 @@
 """Verdicts of a configuration on each group that holds or reserves cells (rules 8.11, 11.2, 11.3, 11.5)."""
 
-from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
 import numpy as np
 
 from hived.groups import bind_info_of_slot
@@ -27,8 +27,7 @@ HARM = (Verdict.LAZILY_PREEMPTED, Verdict.UNACCOUNTED, Verdict.PARTLY_UNACCOUNTE
 """Running work is affected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Affected:
+class Affected(msgspec.Struct, frozen=True):
     """A group of the present state and its fate, with its pods by name and by uid.
 
     `is_locked_out`: it loses cells guaranteed to its VC.

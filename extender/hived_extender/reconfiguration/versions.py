@@ -10,10 +10,10 @@ import hashlib
 import lzma
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.api.configuration import ConfigVersion, VersionEntry
@@ -57,8 +57,7 @@ class Version(msgspec.Struct, frozen=True):
         return ConfigVersion(**msgspec.structs.asdict(self.entry()), text=self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Why the text that somebody wrote into the object is not in force; `sha256` is `Stored.sha256`."""
 
     reason: str
@@ -66,8 +65,7 @@ class Refusal:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """The content of a ConfigMap. `versions` is oldest first and empty before the first start; `text` is for people to
     read.
     """

@@ -1,8 +1,10 @@
 """The prospects of waiting jobs under a configuration: which could start, and which never will."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
+
+import msgspec
+from msgspec.structs import replace
 
 from hived.decisions import Applied, Bind, Decision, Preempt
 from hived.errors import UserError
@@ -25,8 +27,7 @@ NEVER_STARTS = "neverStarts"
 WAITS = "waits"
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """A job that waits: its requests, in parts that start together, or why it cannot be asked for."""
 
     name: str

@@ -15,7 +15,9 @@ queue. Pods that need more of kube-scheduler than a node, such as volumes, are n
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hived.errors import HivedError, UserError
 from hived_extender.kube_rules.demands import needs_kube_scheduler
@@ -55,8 +57,7 @@ TIMERS = (QUESTION, START, FORCE)
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class _Trial:
+class _Trial(msgspec.Struct, eq=False):
     """The answers of kube-scheduler about the places of one pod.
 
     It was told of the pod `times` times since a moment, and has not asked; or it has accepted the node, and is to bind

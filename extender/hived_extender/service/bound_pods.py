@@ -4,10 +4,12 @@ A bound pod is taken in where its annotations say, if they prove it. If somebody
 elsewhere; if hived itself wants another text, it writes them anew. Not thread-safe.
 """
 
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodRequest
@@ -272,7 +274,7 @@ class BoundPods:
             if info is None:
                 continue
             members = members or without_place(info.members)
-            record.place = replace(record.place, info=replace(info, members=members), is_downgraded=True)
+            record.place = replace(record.place, info=dataclasses.replace(info, members=members), is_downgraded=True)
             if record.state is PodState.BOUND:
                 self.write_anew(record)
                 if self._prover.has_key:  # until the pod says so

@@ -9,8 +9,9 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hived import status
 from hived.decisions import Applied, Bind, Decision, Preempt, Wait
@@ -41,8 +42,7 @@ log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
-@dataclass(slots=True)
-class Term:
+class Term(msgspec.Struct):
     """The present term: its core, None while another replica leads."""
 
     core: "Core | None" = None

@@ -4,7 +4,8 @@ Each effect but the holds of bindings is answered by one `stimuli.Wrote`, so tha
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from hived_extender.pods.dialects.description import GangKey, ObjectRef
 from hived_extender.service.gangs.states import GangState
@@ -12,8 +13,7 @@ from hived_extender.service.notices import Condition, Notice
 from hived_extender.service.pods import PodName
 
 
-@dataclass(frozen=True, slots=True)
-class BindPod:
+class BindPod(msgspec.Struct, frozen=True):
     """Bind a pod and annotate it, if it has this resourceVersion. `origin` is "scheduler" or "force"."""
 
     pod: PodName
@@ -23,22 +23,19 @@ class BindPod:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPod:
+class ReadPod(msgspec.Struct, frozen=True):
     """Read a pod that is to be bound and that no watch has told of."""
 
     pod: PodName
 
 
-@dataclass(frozen=True, slots=True)
-class TouchPod:
+class TouchPod(msgspec.Struct, frozen=True):
     """Change a pod, so that kube-scheduler tries it again."""
 
     pod: PodName
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotatePod:
+class AnnotatePod(msgspec.Struct, frozen=True):
     """Change annotations of a bound pod and prove them.
 
     `anew` is all that was written onto it: it replaces what is there, unless that is proven. For `is_bare` see
@@ -51,16 +48,14 @@ class AnnotatePod:
     is_bare: bool
 
 
-@dataclass(frozen=True, slots=True)
-class EvictPod:
+class EvictPod(msgspec.Struct, frozen=True):
     """Make a pod leave; `by_force` deletes it whatever disruption budgets say."""
 
     pod: PodName
     by_force: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(msgspec.Struct, frozen=True):
     """Write events and a condition about an object. `about` is its kind.
 
     `stored` is the condition that it has as far as is known, which is to be read first unless `is_stored_known`.
@@ -74,30 +69,26 @@ class Announce:
     is_stored_known: bool
 
 
-@dataclass(frozen=True, slots=True)
-class KeepChanged:
+class KeepChanged(msgspec.Struct, frozen=True):
     """Write down where tenants cannot write what pods were given whose annotations do not say so any more, by uid."""
 
     changed: Mapping[str, Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class WriteStatuses:
+class WriteStatuses(msgspec.Struct, frozen=True):
     """Write how far gangs have come into the objects that describe them; None for a gang without pods."""
 
     states: Mapping[GangKey, GangState | None]
     sources: Mapping[GangKey, ObjectRef]
 
 
-@dataclass(frozen=True, slots=True)
-class HoldBindings:
+class HoldBindings(msgspec.Struct, frozen=True):
     """Let calls to bind these pods, by uid, wait for `ReleaseBindings`."""
 
     uids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseBindings:
+class ReleaseBindings(msgspec.Struct, frozen=True):
     """Let calls to bind these pods go on."""
 
     uids: tuple[str, ...]
@@ -107,8 +98,7 @@ Write = BindPod | ReadPod | TouchPod | AnnotatePod | EvictPod | Announce | KeepC
 Effect = Write | HoldBindings | ReleaseBindings
 
 
-@dataclass(frozen=True, slots=True)
-class Awaits:
+class Awaits(msgspec.Struct, frozen=True):
     """An answer that follows the carrying out of an effect, by whoever asked."""
 
     effect: BindPod | ReadPod

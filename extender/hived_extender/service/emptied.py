@@ -6,7 +6,8 @@ as refused for a reason that hived does not know, and the cells are given back. 
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from hived.specs import PodRequest
 from hived_extender.service.cluster_cache import ClusterCache
@@ -30,8 +31,7 @@ UNASKED = "unasked"
 TIMERS = (LOOK, UNASKED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Watched:
+class _Watched(msgspec.Struct, frozen=True):
     """Requests whose reserved cells others have left, and the offer that was known then."""
 
     requests: tuple[PodRequest, ...]

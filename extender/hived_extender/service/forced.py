@@ -1,7 +1,8 @@
 """Bindings without kube-scheduler: for a pod that ignores its offers, and for one that it has forgotten."""
 
 import logging
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hived.errors import HivedError, UserError
 from hived_extender.service.announcements import Announcements

@@ -10,8 +10,9 @@ hands in one stimulus at a time.
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
 
+import msgspec
+
 from hived_extender.kube.events import NORMAL, WARNING
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.wire import PodCondition
@@ -80,8 +82,7 @@ ALLOCATED = "Allocated"
 CONDITION_REASONS = (*sorted(reason.value for reason in _EXCLUSIVE), ALLOCATED, Reason.LAZY_PREEMPTED.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """A condition of type CONDITION_TYPE."""
 
     is_true: bool
@@ -96,8 +97,7 @@ class Condition:
         return cls(condition.status == "True", condition.reason or "", condition.message or "")
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """How often one pod may be written about.
 
     A pod waits for `hold_s` seconds before that is told; another reason to wait is told `change_s` after the last one
@@ -114,8 +114,7 @@ class Pace:
     reserve: int = 12
 
 
-@dataclass(slots=True)
-class Notice:
+class Notice(msgspec.Struct):
     """Something that was said `times` times since it was last told, first at `since_s` (seconds of the epoch)."""
 
     reason: Reason
@@ -124,11 +123,10 @@ class Notice:
     since_s: float
 
 
-@dataclass(slots=True)
-class Due:
+class Due(msgspec.Struct):
     """The events and the condition of a pod that are to be written now."""
 
-    notices: list[Notice] = field(default_factory=list)
+    notices: list[Notice] = msgspec.field(default_factory=list)
     condition: Condition | None = None
 
     def __bool__(self) -> bool:
@@ -141,8 +139,7 @@ class Due:
         return is_denied or any(notice.reason in _PATIENT for notice in self.notices)
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(msgspec.Struct, frozen=True):
     """How many of some notices were written, or never can be, and what is known of the condition if it `has_looked`.
 
     Where the API server `is_away`, the rest may be written later. `stored` is the condition, unless it is not known

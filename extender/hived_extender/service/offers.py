@@ -6,13 +6,14 @@ changed since may be offered the next time. For both cases the node rules say wh
 fit. Not thread-safe: the service calls everything under its lock.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from hived.events import Offer
 from hived.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
@@ -170,7 +171,7 @@ class Offers:
         if not len(pods) == len(sizes) > 1:
             return offer
         emptied = np.asarray(offer.after.any(axis=0) & ~offer.nodes.any(axis=0))
-        return replace(offer, rules=mate_rules(pods, sizes, replace(self._around, emptied=emptied)))
+        return dataclasses.replace(offer, rules=mate_rules(pods, sizes, replace(self._around, emptied=emptied)))
 
     def everywhere(self, request: PodRequest) -> Offer | None:
         """All nodes to each pod of a request; None as `of`. Cost O(1)."""

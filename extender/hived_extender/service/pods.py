@@ -14,8 +14,11 @@ knows that, and may cancel the preemption for another pod's sake.
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodRequest, PodSpec
@@ -52,8 +55,7 @@ class PodState(Enum):
         self.shown = name if self.has_node else "Waiting"
 
 
-@dataclass(frozen=True, slots=True)
-class PodName:
+class PodName(msgspec.Struct, frozen=True):
     """A pod as the API server knows it; another one of the name has another uid."""
 
     uid: str
@@ -66,8 +68,7 @@ class PodName:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """Kubernetes' own view of a pod. `version` is the newest resourceVersion; the controller of `owner` made the pod,
     and a pod that `is_leaving` is being deleted.
     """
@@ -85,8 +86,10 @@ class Seen:
         return cls(meta.version, meta.created or "", pod.owner, pod.is_running, bool(meta.deletion_timestamp))
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
+UNSEEN = Seen()
+
+
+class Translation(msgspec.Struct, frozen=True):
     """The request of a pod in the words of other schedulers; empty for a pod in our own words, which come first.
 
     `description` may name a gang. `ask` is None if it cannot be made out, for a `mistake`. `objects` are named by the
@@ -103,16 +106,14 @@ class Translation:
 OWN_WORDS = Translation()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Offered:
+class Offered(msgspec.Struct, frozen=True, eq=False):
     """The nodes that kube-scheduler offered when it asked about a pod last, and the count of changes at that moment."""
 
     mask: Mask
     moment: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KubeOffer:
+class KubeOffer(msgspec.Struct, frozen=True, eq=False):
     """kube-scheduler's view of the nodes for a pod.
 
     `latest` was offered last. `refused` is not offered although nothing that is known is in the way. A pod that
@@ -127,8 +128,7 @@ class KubeOffer:
 NO_OFFER = KubeOffer()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """The decided place of a pod. `info` is None where the annotations of a bound pod do not say, or prove, it.
 
     `promised_by` is the uid of a bound pod of the gang whose annotations have this place. A group that `is_downgraded`
@@ -144,8 +144,7 @@ class Place:
 NO_PLACE = Place()
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(msgspec.Struct, frozen=True):
     """The writing of a pod's binding: `count` attempts are under way or written. One may be written without an answer
     if the writing `is_unanswered`, until the pod has a later version than `tried_version`.
     """
@@ -176,8 +175,7 @@ class Writing:
 NOT_WRITTEN = Writing()
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(msgspec.Struct, frozen=True):
     """The annotations of a bound pod against hived's own text.
 
     Annotations that are `is_proven` prove that hived bound the pod; `is_changed` ones differ from what hived wrote. The
@@ -205,7 +203,7 @@ class PodRecord:
     name: str
     namespace: str
     state: PodState = PodState.WAITING
-    seen: Seen = Seen()
+    seen: Seen = UNSEEN
     reading: Reading | None = field(default=None, repr=False)
     translation: Translation = OWN_WORDS
     ruled: RuledPod | None = field(default=None, repr=False)

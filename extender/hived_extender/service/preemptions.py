@@ -12,7 +12,8 @@ kubelet; its cells are given away only when it is gone. Not thread-safe.
 import logging
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import HivedError
@@ -42,8 +43,7 @@ BUDGET_REFUSALS = (429, 500)
 """A budget that has no disruption left; several budgets for one pod, which the Eviction API cannot decide between."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionPolicy:
+class PreemptionPolicy(msgspec.Struct, frozen=True):
     """The way victims are evicted, and by whom.
 
     With `by_service` the service does, else kube-scheduler, as the preempt verb tells it. `grace_s` is how long a
@@ -61,8 +61,7 @@ class PreemptionPolicy:
         return cls(by_service, settings.disruption_budgets, settings.eviction_grace_s)
 
 
-@dataclass(slots=True, eq=False)
-class _Victim:
+class _Victim(msgspec.Struct, eq=False):
     """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal."""
 
     record: PodRecord

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from hived.errors import InvariantError, UserError
 from hived_extender.kube.logs import tell_failure

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any, TypedDict, Unpack
+
+from msgspec.structs import replace
 
 from hived.errors import InvariantError, UserError
 from hived.jit import kernels_in_use

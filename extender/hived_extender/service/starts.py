@@ -1,7 +1,8 @@
 """Pods that start together: none is bound before kube-scheduler has accepted the place of each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hived.errors import UserError
 from hived_extender.service.effects import HoldBindings, ReleaseBindings
@@ -16,8 +17,7 @@ START_S = 30.0
 """How long kube-scheduler has to accept the places of all pods that start together, until they are taken back."""
 
 
-@dataclass(slots=True, eq=False)
-class Start:
+class Start(msgspec.Struct, eq=False):
     """Pods that start together: by uid those whose place is not accepted yet.
 
     `joined` have come to their places by themselves since, because these pods have theirs.
@@ -25,7 +25,7 @@ class Start:
 
     members: tuple[PodRecord, ...]
     pending: dict[str, PodRecord]
-    joined: list[PodRecord] = field(default_factory=list)
+    joined: list[PodRecord] = msgspec.field(default_factory=list)
 
     @property
     def pods(self) -> list[PodRecord]:

@@ -1,8 +1,10 @@
 """The inputs of a state: all that has to be there again after a restart or under another configuration."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
+
+import msgspec
 
 from hived.groups import bind_info_of_slot
 from hived.specs import BindInfo, PodRequest
@@ -24,17 +26,16 @@ class Reserved(NamedTuple):
     info: BindInfo
 
 
-@dataclass(frozen=True, slots=True)
-class StateInputs:
+class StateInputs(msgspec.Struct, frozen=True):
     """Healthy nodes, whether configured or not; pods that hold cells, by uid; reservations, by group; what is known of
     the devices of nodes, by name, and of DeviceClasses.
     """
 
     healthy_nodes: frozenset[str] = frozenset()
-    placed: Mapping[str, Placed] = field(default_factory=dict)
-    reserved: Mapping[str, Reserved] = field(default_factory=dict)
-    devices: Mapping[str, NodeDevices] = field(default_factory=dict)
-    device_classes: Mapping[str, Selector] = field(default_factory=dict)
+    placed: Mapping[str, Placed] = msgspec.field(default_factory=dict)
+    reserved: Mapping[str, Reserved] = msgspec.field(default_factory=dict)
+    devices: Mapping[str, NodeDevices] = msgspec.field(default_factory=dict)
+    device_classes: Mapping[str, Selector] = msgspec.field(default_factory=dict)
 
 
 def reservations(state: State) -> dict[str, Reserved]:

@@ -1,8 +1,9 @@
 """Everything that the machine can be told or asked. Values only, read from text before."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hived.errors import HivedError, UserError
 from hived_config.loader import Configuration
@@ -21,23 +22,20 @@ DeviceObject = DeviceClass | ResourceSlice | ResourceClaim
 # Facts
 
 
-@dataclass(frozen=True, slots=True)
-class NodesListed:
+class NodesListed(msgspec.Struct, frozen=True):
     """There are no other nodes than these, and what is seen next of them is new."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSeen:
+class NodeSeen(msgspec.Struct, frozen=True):
     """A node looks like this now, or did when it went."""
 
     node: Node
     is_gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodSeen:
+class PodSeen(msgspec.Struct, frozen=True):
     """A pod looks like this now, and its annotations say this; one that `is_listed` is sure to exist."""
 
     pod: Pod
@@ -45,37 +43,32 @@ class PodSeen:
     is_listed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodGone:
+class PodGone(msgspec.Struct, frozen=True):
     """A pod was deleted."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectSeen:
+class ObjectSeen(msgspec.Struct, frozen=True):
     """An object that describes gangs was created, changed or deleted."""
 
     ref: ObjectRef
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceChanged:
+class NamespaceChanged(msgspec.Struct, frozen=True):
     """A namespace has other labels. Answer: may its pods do something else now, and have to be told anew?"""
 
     namespace: str
 
 
-@dataclass(frozen=True, slots=True)
-class DevicesListed:
+class DevicesListed(msgspec.Struct, frozen=True):
     """These are all objects of dynamic resource allocation of their kind."""
 
     kind: type[DeviceObject]
     objects: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSeen:
+class DeviceSeen(msgspec.Struct, frozen=True):
     """An object of dynamic resource allocation looks like this now, or did when it went."""
 
     object: DeviceObject
@@ -85,8 +78,7 @@ class DeviceSeen:
 # Questions of kube-scheduler
 
 
-@dataclass(frozen=True, slots=True)
-class FilterAsked:
+class FilterAsked(msgspec.Struct, frozen=True):
     """On which of these nodes can the pod run? Answer: FilterResult.
 
     Asked `tentatively`, the answer is a PodOutcome, and nothing is held, told or remembered.
@@ -97,24 +89,21 @@ class FilterAsked:
     tentatively: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptAsked:
+class PreemptAsked(msgspec.Struct, frozen=True):
     """Which pods should leave for this one? Answer: PreemptResult."""
 
     args: PreemptArgs
     reading: Reading
 
 
-@dataclass(frozen=True, slots=True)
-class BindAsked:
+class BindAsked(msgspec.Struct, frozen=True):
     """Bind this pod. The answer follows the writing; `stranger` is the pod as read for a `ReadPod`."""
 
     args: BindArgs
     stranger: Pod | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIfAsked:
+class WhatIfAsked(msgspec.Struct, frozen=True):
     """How would these pods fare if they were created now? Answer: list[PodOutcome], in their order."""
 
     pods: tuple[tuple[Pod, Reading], ...]
@@ -123,8 +112,7 @@ class WhatIfAsked:
 # Results and time
 
 
-@dataclass(frozen=True, slots=True)
-class Wrote:
+class Wrote(msgspec.Struct, frozen=True):
     """An effect was carried out, or failed with `error`. `is_current`: the term that it was decided in goes on.
 
     `found` is the result: the version that a binding was tried with last, the pod that was read, or an `Announced`. Of
@@ -137,48 +125,41 @@ class Wrote:
     is_current: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TimeCame:
+class TimeCame(msgspec.Struct, frozen=True):
     """The moment of a timer has come, of several perhaps."""
 
 
-@dataclass(frozen=True, slots=True)
-class TryWaiting:
+class TryWaiting(msgspec.Struct, frozen=True):
     """There is time to try some of the pods that wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(msgspec.Struct, frozen=True):
     """The process is about to end: what is to be kept is to be written now."""
 
 
 # Leadership and configuration
 
 
-@dataclass(frozen=True, slots=True)
-class Elected:
+class Elected(msgspec.Struct, frozen=True):
     """This replica leads from now on. `changed` has, by uid, what pods were given whose annotations do not say so."""
 
-    changed: Mapping[str, Reading] = field(default_factory=dict)
+    changed: Mapping[str, Reading] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Deposed:
+class Deposed(msgspec.Struct, frozen=True):
     """This replica does not lead any more; `standing` says in words what it does."""
 
     standing: str
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(msgspec.Struct, frozen=True):
     """Take up a configuration while not leading. Answer: False on a replica that leads, which has to switch."""
 
     configuration: Configuration
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Switched:
+class Switched(msgspec.Struct, frozen=True):
     """Take up a configuration whose state, with all that is held, has been built: its `core`, the devices that it has
     counted as lost, and the pods, by uid, that it refused.
     """
@@ -189,8 +170,7 @@ class Switched:
     unaccounted: Mapping[str, UserError]
 
 
-@dataclass(frozen=True, slots=True)
-class Reconfigured:
+class Reconfigured(msgspec.Struct, frozen=True):
     """Tell the owners of running pods, by uid, what another configuration has done to them."""
 
     news: tuple[tuple[tuple[str, ...], tuple[Reason, str]], ...]

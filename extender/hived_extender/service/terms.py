@@ -1,7 +1,8 @@
 """Terms of leadership: the core is built from the facts when one begins, and dropped when it ends. Not thread-safe."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived.specs import ClusterSpec

@@ -7,7 +7,9 @@ has written the binding down. From then on the same node is the answer to every 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
@@ -48,8 +50,7 @@ class NotLeadingError(UserError):
         super().__init__(f"not ready: {why}", code=503)
 
 
-@dataclass(frozen=True, slots=True)
-class VerbSettings:
+class VerbSettings(msgspec.Struct, frozen=True):
     """How long the service goes along with kube-scheduler.
 
     `force_bind_threshold` repeated filter calls for a pod that is Binding make the service bind it itself.

@@ -5,11 +5,12 @@ and asked about, those of a gang together and before those beyond its minimum. T
 journal and takes it back. Not thread-safe.
 """
 
+import dataclasses
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
@@ -74,14 +75,14 @@ class WhatIf:
             info = known.place.info
             self._say(known, "bind", node=known.place.node, cells=info.leaf_cell_indices if info is not None else ())
             return self._outcomes[known.uid]
-        record = replace(known, reading=reading, request=None)
+        record = dataclasses.replace(known, reading=reading, request=None)
         if not record.is_of_dialect:
             record.request = self._cache.bound.own_request(record, reading)
         self._cache.offers.note(record, offered)
         for gang in self._cache.gangs.of(record):
             for mate in gang.in_order():
                 if mate.uid != record.uid:
-                    self._gangs.join(replace(mate))
+                    self._gangs.join(dataclasses.replace(mate))
             for uid, ended in gang.ended.items():
                 self._gangs.end(uid, ended)
         return self._answer([record])[0]

@@ -4,12 +4,12 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError
 from hived_extender.kube.endpoint import load_configuration

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hived_extender.kube.answers import Listing
 from hived_extender.kube.client import NODES, KubeClient

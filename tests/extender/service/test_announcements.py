@@ -2,10 +2,11 @@
 
 import tracemalloc
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.wire import PodCondition

@@ -1,8 +1,7 @@
 """The record of a pod, and the table of all records."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from hived_extender.service.pods import NOT_WRITTEN, PodState, PodTable
 

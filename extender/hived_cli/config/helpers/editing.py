@@ -5,12 +5,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_cli.config.helpers.asking import ask

@@ -6,8 +6,9 @@ has our own annotation is not asked.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.pods.dialects import (

@@ -5,9 +5,10 @@ one pod. A field that is still None then has a default, which is the same for ev
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from hived.errors import UserError
 
@@ -25,8 +26,7 @@ class MatchPolicy(Enum):
     ONCE_SATISFIED = "once-satisfied"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GangKey:
+class GangKey(msgspec.Struct, frozen=True, order=True):
     """A gang is known by its namespace and name; the same name in another namespace is another gang."""
 
     namespace: str
@@ -36,8 +36,7 @@ class GangKey:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ObjectRef:
+class ObjectRef(msgspec.Struct, frozen=True, order=True):
     """An object that describes a gang. `kind` is its group and kind, such as "podgroups.scheduling.x-k8s.io"."""
 
     kind: str
@@ -48,8 +47,7 @@ class ObjectRef:
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(msgspec.Struct, frozen=True):
     """All pods of the gang below one cell of a level.
 
     `level` is a cell type or whatever else names one in the configuration, such as a node's label. If not
@@ -61,8 +59,7 @@ class Within:
     is_required: bool
 
 
-@dataclass(frozen=True, slots=True)
-class JobPart:
+class JobPart(msgspec.Struct, frozen=True):
     """A pod of a Job that has a domain of nodes for itself, those with one value of the label `topology`.
 
     The Job is the one of `replicas` Jobs of `replicated_job` with this index; the other pods of a Job are created when
@@ -81,8 +78,7 @@ class JobPart:
         return self.replicated_job, self.job_index
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(msgspec.Struct, frozen=True):
     """One pod's gang. None: the dialect does not say.
 
     Attributes
@@ -160,15 +156,15 @@ def merged(descriptions: Iterable[Description]) -> Description | None:
 
 def _merge(one: Description, other: Description) -> Description:
     said: dict[str, Any] = {"dialect": f"{one.dialect} and {other.dialect}"}
-    for field in fields(Description):
-        mine, theirs = getattr(one, field.name), getattr(other, field.name)
-        if field.name == "dialect":
+    for name in Description.__struct_fields__:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        if name == "dialect":
             continue
-        if mine is not None and theirs is not None and mine != theirs and field.name != "source":
-            what = _NAMES.get(field.name, f"the {field.name}")
+        if mine is not None and theirs is not None and mine != theirs and name != "source":
+            what = _NAMES.get(name, f"the {name}")
             raise UserError(
                 f"its gang dialects disagree: {what} is {shown(mine)} by {one.dialect} and {shown(theirs)} by "
                 f"{other.dialect}; remove one of them or make them agree"
             )
-        said[field.name] = theirs if mine is None else mine
+        said[name] = theirs if mine is None else mine
     return Description(**said)

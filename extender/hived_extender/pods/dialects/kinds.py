@@ -1,14 +1,14 @@
 """The kinds of objects that pods name as their gang, and how a dialect looks one up."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from hived_extender.pods.dialects.description import ObjectRef
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A namespaced resource; of `versions` the first is read that the API server has."""
 
     group: str

@@ -3,7 +3,7 @@
 The name of the gang is that of the coscheduling labels if the pod has them.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE

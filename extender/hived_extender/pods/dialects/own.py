@@ -1,7 +1,8 @@
 """Our own words, for pods of any dialect: a topology wish, which wins over all others, and the tasks of a gang."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hived_extender.pods.annotations import PREFIX
 from hived_extender.pods.dialects.description import Description, Within

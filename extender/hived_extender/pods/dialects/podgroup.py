@@ -1,6 +1,6 @@
 """PodGroups of scheduler-plugins, of the group `scheduling.x-k8s.io`; Kubeflow's operators make them too."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hived_extender.pods.dialects import coscheduling_labels, koordinator
 from hived_extender.pods.dialects.description import Description, GangKey, merged

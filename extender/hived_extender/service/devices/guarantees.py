@@ -1,8 +1,8 @@
 """Guarantees that cannot be kept because devices cannot be had."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from hived.safety import claims_without_good_cells
@@ -12,8 +12,7 @@ from hived_extender.service.devices.notes import first_of, in_short
 from hived_extender.service.devices.shortage import Loss
 
 
-@dataclass(frozen=True, slots=True)
-class SharedShortage:
+class SharedShortage(msgspec.Struct, frozen=True):
     """Cells of a chain that can be had for each promise by itself, but not for all promises together."""
 
     chain: str

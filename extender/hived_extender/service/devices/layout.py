@@ -1,8 +1,8 @@
 """The leaf cells of each configured node, and the devices that they stand for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from hived.specs import ClusterSpec
@@ -10,8 +10,7 @@ from hived.topology import IntArray, Topology
 from hived_config.rules import Foreign, PodRules
 
 
-@dataclass(frozen=True, slots=True)
-class LeafKind:
+class LeafKind(msgspec.Struct, frozen=True):
     """A leaf cell type of devices: `per_leaf` for each leaf cell, of a resource and of a DeviceClass ("" for none)."""
 
     leaf_type: str

@@ -10,8 +10,9 @@ they have left. The rest goes to the larger remainder, then by name.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import ceil
+
+import msgspec
 
 from hived_config.rules import Foreign
 from hived_extender.service.devices.layout import Kinds, Layout, LeafKind
@@ -21,8 +22,7 @@ Holds = Callable[[str], bool]
 """Does the pod with this uid hold cells?"""
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
+class Used(msgspec.Struct, frozen=True):
     """Devices that others use: `by` names pods, or a claim that no pod uses. `pods` have (uid, namespace, name)."""
 
     by: str
@@ -31,8 +31,7 @@ class Used:
     is_claim: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(msgspec.Struct, frozen=True):
     """The leaf cells of one type that a node has lost, and why.
 
     Attributes
@@ -57,18 +56,17 @@ class Loss:
     used: tuple[Used, ...]
 
 
-@dataclass(slots=True)
-class _Share:
+class _Share(msgspec.Struct):
     """The losses of one leaf cell type; `room` is how many devices there are."""
 
     kind: LeafKind
     leaf_count: int
     room: int
     indices: Collection[int]
-    known: set[int] = field(default_factory=set)
+    known: set[int] = msgspec.field(default_factory=set)
     counted: int = 0
     missing: int = 0
-    used: list[Used] = field(default_factory=list)
+    used: list[Used] = msgspec.field(default_factory=list)
 
     @property
     def left(self) -> int:

@@ -5,12 +5,13 @@ of that node changes and never changed in place, so a shallow copy is a snapshot
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 
+import msgspec
+from msgspec.structs import replace
 
-@dataclass(frozen=True, slots=True)
-class PodUse:
+
+class PodUse(msgspec.Struct, frozen=True):
     """A bound pod that has not ended, and how many devices of each resource it requests."""
 
     uid: str
@@ -24,8 +25,7 @@ class PodUse:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Allocated:
+class Allocated(msgspec.Struct, frozen=True):
     """A device that a claim has, and the DeviceClass that it asked for. `index` as its name has it, or -1."""
 
     device_class: str
@@ -35,8 +35,7 @@ class Allocated:
     index: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUse:
+class ClaimUse(msgspec.Struct, frozen=True):
     """An allocated ResourceClaim; `pods` are those that it is reserved for, (uid, name), of its own namespace."""
 
     namespace: str
@@ -45,8 +44,7 @@ class ClaimUse:
     pods: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """A device in a ResourceSlice. `index` is the number that the node calls it by, -1 if nothing says so; `kind` is
     the driver's word for what sort of device it is, "" for none.
     """
@@ -57,8 +55,7 @@ class Published:
     is_healthy: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """A ResourceSlice of one node; a pool's slices of older generations are obsolete."""
 
     driver: str
@@ -68,8 +65,7 @@ class Slice:
     devices: tuple[Published, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True):
     """The devices that a DeviceClass selects: those of a driver, of one kind unless that is "".
 
     A class with selectors that this cannot say has no driver, and selects nothing here.
@@ -79,14 +75,13 @@ class Selector:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDevices:
+class NodeDevices(msgspec.Struct, frozen=True):
     """The facts about one node. `allocatable` has its extended resources, None if it has not reported any resource."""
 
     allocatable: Mapping[str, int] | None = None
-    pods: Mapping[str, PodUse] = field(default_factory=dict)
-    claims: Mapping[str, ClaimUse] = field(default_factory=dict)
-    slices: Mapping[str, Slice] = field(default_factory=dict)
+    pods: Mapping[str, PodUse] = msgspec.field(default_factory=dict)
+    claims: Mapping[str, ClaimUse] = msgspec.field(default_factory=dict)
+    slices: Mapping[str, Slice] = msgspec.field(default_factory=dict)
 
 
 class Part(Enum):

@@ -5,6 +5,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
+
 from hived.errors import UserError
 from hived_extender.pods.dialects.description import Description, GangKey, MatchPolicy, ObjectRef
 from hived_extender.pods.wire import Owner
@@ -13,8 +15,7 @@ from hived_extender.service.pods import PodRecord, PodState
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """A pod of a gang that is over, but still there to be seen."""
 
     description: Description
@@ -24,13 +25,12 @@ class Ended:
     is_leaving: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True):
     """The common description of a gang by its pods; see `Description` for the fields."""
 
     minimum: int = 1
     total: int | None = None
-    task_minimums: Mapping[str, int] = field(default_factory=dict)
+    task_minimums: Mapping[str, int] = msgspec.field(default_factory=dict)
     match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
     is_strict: bool = True
     waiting_s: float | None = None

@@ -7,7 +7,8 @@ over is remembered until it is deleted, as some gangs count it. Not thread-safe.
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.pods.annotations import PREFIX

@@ -6,8 +6,10 @@ A plan follows from the pods that exist alone, in whatever order they came; a re
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
+
+import msgspec
 
 from hived.errors import UserError
 from hived.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
@@ -29,8 +31,7 @@ _NUMBERED = re.compile(r"(.*[-._]|)(0|[1-9][0-9]{0,9})")
 """The name of a pod that has a number at its end. Names that Kubernetes makes up may end in digits as well."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """Pods of a round that ask for the same kind of cells: one request of the core, whose slots are `members`.
 
     Slots after those are for pods that are created only when a member has its node: the first one, with which `absent`
@@ -47,8 +48,7 @@ class Part:
         return self.members + self.members[:1] * len(self.absent)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Round:
+class Round(msgspec.Struct, frozen=True, eq=False):
     """Pods that start together: `members`, in order, those without devices among them; `parts`, of those with."""
 
     key: GangKey
@@ -63,8 +63,7 @@ class Round:
         return [record for record in self.members if record.offer.is_doubted]
 
 
-@dataclass(slots=True, eq=False)
-class Plan:
+class Plan(msgspec.Struct, eq=False):
     """The next step of the waiting pods of gangs that start together.
 
     At most one is set of `refusal`, a mistake in the pods; `forming`, what is missing before any of them may start; and

@@ -5,7 +5,9 @@ speaks for its own gang and those that start together with it, and for no other.
 """
 
 import logging
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hived.errors import UserError
 from hived_extender.pods.dialects.description import GangKey
@@ -19,8 +21,7 @@ from hived_extender.service.pods import Place, PodRecord, PodState, PodTable
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Promised:
+class _Promised(msgspec.Struct, frozen=True):
     """A pod's place, by the uid and gang of the bound pod that has it."""
 
     place: Promise

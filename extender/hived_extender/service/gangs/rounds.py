@@ -8,7 +8,9 @@ reserves. Not thread-safe: the service calls everything under its lock.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
@@ -29,8 +31,7 @@ from hived_extender.service.pods import PodRecord, PodState, PodTable
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Alone:
+class Alone(msgspec.Struct, frozen=True):
     """The pod needs nobody else to start. `request` is None if it takes no cells."""
 
     request: PodRequest | None

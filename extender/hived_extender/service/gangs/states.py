@@ -1,6 +1,6 @@
 """The progress of a gang, as it is shown to people."""
 
-from dataclasses import dataclass
+import msgspec
 
 from hived_extender.pods.dialects.description import ObjectRef
 from hived_extender.service.gangs.gang import Gang
@@ -8,8 +8,7 @@ from hived_extender.service.gangs.plans import Plan
 from hived_extender.service.pods import PodState
 
 
-@dataclass(frozen=True, slots=True)
-class GangState:
+class GangState(msgspec.Struct, frozen=True):
     """How many pods a gang has: all of them, those that are not over and have a node, and by Kubernetes' phases.
 
     `source` is the object that describes it, if any does. `obstacle` says what is wrong with its pods or missing, ""

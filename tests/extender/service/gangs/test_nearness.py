@@ -1,8 +1,7 @@
 """Gangs that wish for nothing are kept together if their pods fill nodes, unless their virtual cluster is `packed`."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from hived_config.loader import load_text
 from hived_extender.pods.dialects.own import WITHIN_CELL
