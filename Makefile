@@ -103,8 +103,10 @@ wheel: $(READY) ## build the wheel into dist/, with its bill of materials and li
 chart: $(READY) ## remake the Helm chart from config/deploy, and package it into dist/, also as an OCI layout
 	$(DELIVER) chart dist
 
+# An installation has its sources translated: without that each process that is measured would do so, where the environment
+# forbids to keep it.
 bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets are missed
-	$(BIN)/python -m tests.benchmarks --cold
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.benchmarks --cold
 
 soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and whatever else is random, at length
 	$(BIN)/python -m tests.property.soak --ops 200000
