@@ -13,7 +13,8 @@ from hived_config.document import MAX_NODES, compose
 from hived_config.errors import ConfigError
 from hived_config.reader import Reader, closest, describe, is_null
 
-_PATH = "hivedscheduler.config"
+_SECTION = "hivedscheduler"
+_PATH = f"{_SECTION}.config"
 
 
 def open_configuration(text: str, file: str, lenient: bool, most_nodes: int = MAX_NODES) -> Reader:
@@ -23,7 +24,7 @@ def open_configuration(text: str, file: str, lenient: bool, most_nodes: int = MA
     Raises ConfigError if a document cannot be composed, or an OpenPAI file does not hold a configuration as text.
     """
     outer = Reader(file, compose(text, file, most_nodes=most_nodes), lenient=lenient)
-    service = _value_of(outer, outer.root, "hivedscheduler")
+    service = _value_of(outer, outer.root, _SECTION)
     if service is None:
         return outer
     config = _value_of(outer, service, "config")
@@ -39,13 +40,21 @@ def open_configuration(text: str, file: str, lenient: bool, most_nodes: int = MA
     return Reader(file, root, first_line, _PATH, lenient, outer.mistakes())
 
 
+def is_plainly_own(text: str) -> bool:
+    """True if the text is no OpenPAI file for sure, told without composing it; False if it may be one.
+
+    YAML spells a key in other letters than its own only with the backslashes of double quotes.
+    """
+    return _SECTION not in text and "\\" not in text
+
+
 def inner_text(text: str, file: str) -> str:
     """The scheduler's own document as text, without an OpenPAI file's other sections, which include passwords.
 
     `text` is that of a file that `open_configuration` accepts.
     """
     outer = Reader(file, compose(text, file))
-    service = _value_of(outer, outer.root, "hivedscheduler")
+    service = _value_of(outer, outer.root, _SECTION)
     config = None if service is None else _value_of(outer, service, "config")
     return text if config is None else str(config.value)
 
@@ -53,7 +62,7 @@ def inner_text(text: str, file: str) -> str:
 def inner_scalar(root: yaml.Node) -> yaml.ScalarNode | None:
     """The scalar of an OpenPAI document that holds the scheduler's configuration; None if it is no such document."""
     reader = Reader("", root)
-    service = _value_of(reader, root, "hivedscheduler")
+    service = _value_of(reader, root, _SECTION)
     config = None if service is None else _value_of(reader, service, "config")
     return config if isinstance(config, yaml.ScalarNode) else None
 

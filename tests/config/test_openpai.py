@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 
+from hived_config.openpai import inner_text, is_plainly_own
 from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 
 OUTER = """\
@@ -84,3 +85,24 @@ def test_a_misspelt_config_is_recognised() -> None:
         "f:2: hivedscheduler: found no config, expected the scheduler's configuration as text (config: |) "
         "(did you mean config instead of confg?)"
     ]
+
+
+def test_a_configuration_of_its_own_is_known_for_one_without_reading_it() -> None:
+    assert is_plainly_own(SOUND)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "hivedscheduler",
+        '"hivedscheduler"',
+        '"hived\\x73cheduler"',
+        '? "hivedsched\\\n  uler"\n',
+        "&key hivedscheduler",
+        "? |-\n  hivedscheduler\n",
+        "!!str hivedscheduler",
+    ],
+)
+def test_a_file_with_a_section_for_the_scheduler_is_never_taken_for_its_own_configuration(key: str) -> None:
+    text = f"{key}: {{config: inner}}\nrest-server: {{password: secret}}\n"
+    assert (inner_text(text, "f"), is_plainly_own(text)) == ("inner", False)
