@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hived_cli.config.helpers.machines import read_limits, split
 from hived_cli.helpers.refusals import refused_in_vain
 from hived_cli.helpers.serving import ServeOptions, is_given
 from hived_cli.helpers.signals import stop_signal
-from hived_config.generating.nodes import Reading
 from hived_config.loader import load
 from hived_extender.http.access import DEFAULT_VERB_CALLERS
 from hived_extender.http.server import settle_process, tune_process
 from hived_extender.kube import logs
 from hived_extender.kube.lease import DURATION_S
-from hived_extender.reconfiguration.node_sync import NodeSyncing
 from hived_extender.running import LOOPBACK, Extender, start_extender
 
 if TYPE_CHECKING:
+    from hived_extender.reconfiguration.node_sync import NodeSyncing
     from hived_lab.start import Embedded
 
 CHECK_INTERVAL_S = 1.0
@@ -155,10 +153,7 @@ def command(**given: Any) -> None:
     """
     options = ServeOptions(**given)
     options.check()
-    syncing = None
-    if options.sync_nodes is not None:
-        limits = read_limits("--sync-max", options.sync_max)
-        syncing = NodeSyncing(options.sync_nodes, Reading(split(options.sync_levels)), limits)
+    syncing = None if options.sync_nodes is None else _syncing(options, options.sync_nodes)
     is_brief = options.embedded is not None and not options.verbose and not is_given("log_level")
     logs.configure(options.log_format, options.log_level, only=_brief() if is_brief else None, is_queued=True)
     tune_process()
@@ -180,6 +175,16 @@ def command(**given: Any) -> None:
             _serve_until(stop, extender)
 
 
+def _syncing(options: ServeOptions, interval_s: float) -> "NodeSyncing":
+    # It generates configurations, which most services do without.
+    from hived_cli.config.helpers.machines import read_limits, split  # noqa: PLC0415
+    from hived_config.generating.nodes import Reading  # noqa: PLC0415
+    from hived_extender.reconfiguration.node_sync import NodeSyncing  # noqa: PLC0415
+
+    limits = read_limits("--sync-max", options.sync_max)
+    return NodeSyncing(interval_s, Reading(split(options.sync_levels)), limits)
+
+
 def _brief() -> logging.Filter:
     # It knows the jobs of an embedded cluster, which a real one does without.
     from hived_cli.helpers.brief import Brief  # noqa: PLC0415
@@ -187,7 +192,7 @@ def _brief() -> logging.Filter:
     return Brief()
 
 
-def _serve_embedded(options: ServeOptions, config: Path, syncing: NodeSyncing | None, stop: threading.Event) -> None:
+def _serve_embedded(options: ServeOptions, config: Path, syncing: "NodeSyncing | None", stop: threading.Event) -> None:
     # An API server and a controller of jobs, a tenth of all modules: a real cluster has its own.
     from hived_lab.start import start_embedded  # noqa: PLC0415
 

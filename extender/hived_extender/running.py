@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from socket import socket
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import msgspec
 
@@ -36,7 +36,6 @@ from hived_extender.pods.podgroups import Objects
 from hived_extender.pods.proofs import Prover
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.in_force import InForce
-from hived_extender.reconfiguration.node_sync import NodeSync, NodeSyncing
 from hived_extender.reconfiguration.origins import ConfigMapName, Origin, config_map_origin, file_origin
 from hived_extender.reconfiguration.reading import read_apart
 from hived_extender.reconfiguration.stores import ConfigMapStore, Store
@@ -51,6 +50,9 @@ from hived_extender.service.writes.binding_secret import BindingSecret
 from hived_extender.service.writes.statuses import StatusWriter
 from hived_extender.service.writes.telling import COMPONENT
 from hived_extender.warm import load_kernels
+
+if TYPE_CHECKING:
+    from hived_extender.reconfiguration.node_sync import NodeSync, NodeSyncing
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +103,7 @@ class Options(TypedDict, total=False):
     webhook: WebhookPort | None
     serves_every_name: bool
     on_configuration: Callable[[Configuration], None]
-    syncing: NodeSyncing | None
+    syncing: "NodeSyncing | None"
     pace: Pace | None
     binding_secret: BindingSecretName | None
     prover: Prover | None
@@ -168,9 +170,7 @@ class Extender:
             tell=lambda kind, reason, message: self._tell(origin.store, kind, reason, message),
         )
         self.configurations = Configurations(in_force)
-        self._node_sync: NodeSync | None = None
-        if (syncing := options.get("syncing")) is not None:
-            self._node_sync = NodeSync(self.service, self.configurations, kube, syncing)
+        self._node_sync = self._syncing_by(options.get("syncing"))
         gate = security.gate(self._review_kube)
         is_private = ip_address(listener.getsockname()[0]).is_loopback
         config_pushes = ConfigPushes(
@@ -286,6 +286,14 @@ class Extender:
 
     def _serves(self, scheduler_name: str) -> bool:
         return self.service.serves(scheduler_name)
+
+    def _syncing_by(self, syncing: "NodeSyncing | None") -> "NodeSync | None":
+        if syncing is None:
+            return None
+        # It generates configurations, which most services do without.
+        from hived_extender.reconfiguration.node_sync import NodeSync  # noqa: PLC0415
+
+        return NodeSync(self.service, self.configurations, self._kube, syncing)
 
     def _fail(self) -> None:
         self._has_failed = True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hived.errors import UserError
 from hived_config.loader import Configuration
@@ -14,7 +14,6 @@ from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.pods.admission import Admission, Admitted
 from hived_extender.pods.proofs import Prover
-from hived_extender.reconfiguration.node_sync import NodeSyncing
 from hived_extender.reconfiguration.origins import Origin, file_origin
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored
@@ -24,6 +23,9 @@ from hived_extender.service.writes.binding_secret import KEY_BYTES
 from hived_jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
 from hived_jobs.controller import JobController
 from hived_lab.embedded.cluster import EmbeddedCluster
+
+if TYPE_CHECKING:
+    from hived_extender.reconfiguration.node_sync import NodeSyncing
 
 PROMPT = Pace(hold_s=0.1, change_s=0.3)
 """On an embedded cluster people watch single pods, and there is no backlog."""
@@ -45,7 +47,7 @@ def start_embedded(
     record_dir: Path | None = None,
     stop: threading.Event | None = None,
     has_webhook: bool = False,
-    syncing: NodeSyncing | None = None,
+    syncing: "NodeSyncing | None" = None,
     on_answering: Callable[[Embedded], None] = lambda running: None,
 ) -> Iterator[Embedded]:
     """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
