@@ -8,7 +8,7 @@ from hived.errors import UserError
 from hived.events import Offer, Phase, ScheduleRequested
 from hived.groups import bind_info_for, bind_info_of_slot, describe_placement, first_free_slot, leaf_range, member_slots
 from hived.journal import mark, undo_changes
-from hived.offers import are_offered, may_keep, slot_nodes
+from hived.offers import are_offered, may_keep
 from hived.placement import Placement
 from hived.preemption import cancel_preemption, start_preemption
 from hived.search import search, search_offered
@@ -52,10 +52,9 @@ def decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | No
     """
     slots = member_slots(group.members, pod.spec.leaf_cell_count)
     slot = first_free_slot(group, slots)
-    if offer is not None and slot is not None:
-        nodes = slot_nodes(state, group.members, group.physical)
-        free = (each for each in slots if group.holders[each] is None)
-        slot = next((each for each in free if nodes[each] == NO_CELL or offer.nodes[each, nodes[each]]), None)
+    if offer is not None and slot is not None and not _may_have(state, group, slot, offer):
+        more = (each for each in range(slot + 1, slots.stop) if group.holders[each] is None)
+        slot = next((each for each in more if _may_have(state, group, each, offer)), None)
         if slot is None:
             return Wait("the cells that its group has left for it are on nodes that Kubernetes does not offer")
     if slot is None:
@@ -69,6 +68,12 @@ def decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | No
         if not ((state.cells.state[leaves] == CellState.USED) & (state.cells.using[leaves] == group.number)).all():
             return Wait("the affinity group is being preempted")
     return Bind(bind_info_of_slot(state, group, slot))
+
+
+def _may_have(state: State, group: Group, slot: int, offer: Offer) -> bool:
+    """Will the node of a slot do as it is? True if its first leaf is not configured any more."""
+    leaf = group.physical[leaf_range(group.members, slot).start]
+    return bool(leaf == NO_CELL or offer.nodes[slot, state.arrays.node[leaf]])
 
 
 def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:

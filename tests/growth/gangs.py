@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from hived.decisions import Bind, Preempt, Wait
-from hived.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import (
     CellTypeSpec,
@@ -88,11 +88,15 @@ class GangCount(Meter):
             with self.counting("replay, later" if number > 1 else "replay, first two"):
                 handle(again, PodAllocated(pod, info.bind_info))
         check_invariants(again)
+        everywhere = np.broadcast_to(np.ones(self.size, np.bool_), (self.size, self.size))
+        offer = Offer(everywhere, ~everywhere, ())
+        for number, pod in enumerate(pods(self.size, 1, LOW)):
+            self.place(state, "first, offered" if number == 0 else "later, offered", pod, offer)
 
-    def place(self, state: State, name: str, pod: PodRequest) -> Bind:
+    def place(self, state: State, name: str, pod: PodRequest, offer: Offer | None = None) -> Bind:
         """Ask for a pod that can run at once, and allocate it."""
         with self.counting(f"pod {name}"):
-            decision = handle(state, ScheduleRequested(pod))
+            decision = handle(state, ScheduleRequested(pod, offer=offer))
             if not isinstance(decision, Bind):
                 raise RuntimeError(f"{name} got {decision}")
             handle(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))

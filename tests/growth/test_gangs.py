@@ -20,6 +20,7 @@ FLAT = (
     "deletion beside other virtual clusters",
     "deletion beside other virtual clusters, one of them with a bad node",
     "pod later",
+    "pod later, offered",
     "replay, later",
     "preempting gang, later, Filtering",
     "preempting gang, later, Preempting",
@@ -31,6 +32,7 @@ FLAT = (
 LINEAR = (
     "pod beside other virtual clusters, one of them with a bad node",
     "pod first",
+    "pod first, offered",
     "replay, first two",
     "preempting gang, first",
     "preempting gang, reserving",
