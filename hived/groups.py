@@ -8,14 +8,17 @@
 A group that is lazily preempted keeps its state and its cells, but leaves its VC: `virtual` becomes None.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from hived.errors import UserError
 from hived.journal import remember
 from hived.specs import BindInfo, MemberSpec, PodPlacement, PodRequest, PodSpec
 from hived.state import Group, GroupState, Placements, State
 from hived.topology import NO_CELL, IntArray
+
+Value = TypeVar("Value")
 
 
 def add_group(
@@ -222,16 +225,22 @@ def describe_placement(
     placements: list[tuple[PodPlacement, ...]] = []
     start = 0
     for number, member in enumerate(members):
-        size, pods = member.leaf_cell_count, []
-        for pod in range(member.pod_count):
-            end = start + size
-            if known is not None and NO_CELL in held[start:end]:
-                pods.append(known.members[number][pod])
-            else:
-                pods.append(PodPlacement(names[nodes[start]], tuple(devices[start:end]), tuple(types[start:end])))
-            start = end
+        size = member.leaf_cell_count
+        own = slice(start, start + member.pod_count * size)
+        start = own.stop
+        heads = [names[node] for node in nodes[own][::size]]
+        pods = list(map(PodPlacement, heads, _by_pod(devices[own], size), _by_pod(types[own], size)))
+        if known is not None and NO_CELL in held[own]:
+            for pod, leaves in enumerate(_by_pod(held[own], size)):
+                if NO_CELL in leaves:
+                    pods[pod] = known.members[number][pod]
         placements.append(tuple(pods))
     return tuple(placements)
+
+
+def _by_pod(values: list[Value], size: int) -> Iterator[tuple[Value, ...]]:
+    """The values of one leaf after the other, in tuples of a pod's each."""
+    return zip(*[iter(values)] * size, strict=True)
 
 
 def placements_of(state: State, group: Group) -> Placements:
@@ -263,10 +272,7 @@ def bind_info_for(placements: Placements, slot: int, chain: str) -> BindInfo:
 
 def nodes_of_slots(state: State, group: Group) -> list[str]:
     """The node of each slot. Cost O(pods)."""
-    places = _places(state, group)
-    if len(group.holders) == 1:
-        return [places[0][0].node]  # most victims are groups of one pod
-    return [placement.node for member in places for placement in member]
+    return [placement.node for member in _places(state, group) for placement in member]
 
 
 def _places(state: State, group: Group) -> Placements:

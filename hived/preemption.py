@@ -64,7 +64,9 @@ def cancel_preemption(state: State, group: Group) -> None:
     if in_vc:
         leaves = np.concatenate([victim.physical for victim in in_vc])
         behind = np.concatenate([victim.virtual for victim in in_vc if victim.virtual is not None])
-        priorities = np.array([OPPORTUNISTIC_PRIORITY if v.virtual is None else v.priority for v in victims], np.int32)
+        priorities = np.array(
+            [OPPORTUNISTIC_PRIORITY if victim.virtual is None else victim.spec.priority for victim in victims], np.int32
+        )
         own = taken[priorities[which] != OPPORTUNISTIC_PRIORITY]
         by_leaf = np.argsort(leaves)
         victim_virtual[own] = behind[by_leaf[np.searchsorted(leaves, group.physical[own], sorter=by_leaf)]]

@@ -7,6 +7,8 @@ that group, in its order too, and `groups` has the numbers of these groups, and 
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from hived.groups import nodes_of_slots
 from hived.jit import entry_kernel
 from hived.journal import remember
@@ -35,18 +37,23 @@ def has_victims(state: State, physical: IntArray) -> bool:
 
 def collect_victims(state: State, physical: IntArray) -> Victims:
     """Find the groups that use these cells, and their pods by node, nodes and pods ascending."""
-    users = state.cells.using[physical[physical != NO_CELL]]  # of Used and Reserving leaves
-    numbers = set(users[users != NO_GROUP].tolist())
+    leaves = physical[physical != NO_CELL]
+    leaves = leaves[state.cells.using[leaves] != NO_GROUP]  # Used and Reserving ones
+    users, first = np.unique(state.cells.using[leaves], return_index=True)
+    numbers, names, groups = users.tolist(), state.topology.node_names, state.group_by_number
     seats: dict[str, list[str]] = {}
-    for number in numbers:
-        group = state.group_by_number[number]
-        for node, holder in zip(nodes_of_slots(state, group), group.holders, strict=True):
+    for number, node in zip(numbers, state.arrays.node[leaves[first]].tolist(), strict=True):
+        group = groups[number]
+        holders = group.holders
+        # most victims are groups of one pod, which is where its leaves are
+        nodes = (names[node],) if len(holders) == 1 else nodes_of_slots(state, group)
+        for name, holder in zip(nodes, holders, strict=True):
             if holder is not None:
-                if node in seats:
-                    seats[node].append(holder.uid)
+                if name in seats:
+                    seats[name].append(holder.uid)
                 else:
-                    seats[node] = [holder.uid]
-    return Victims(numbers, seats, {node: _names(seats[node]) for node in sorted(seats)})
+                    seats[name] = [holder.uid]
+    return Victims(set(numbers), seats, {node: _names(seats[node]) for node in sorted(seats)})
 
 
 def _names(uids: list[str]) -> tuple[str, ...]:
