@@ -17,8 +17,9 @@ from hived.domains import Domains
 from hived.errors import InvariantError, UserError
 from hived.events import Offer
 from hived.journal import mark, undo_changes
+from hived.nearness import Request, broken_above, cells_of
 from hived.offers import slot_sizes
-from hived.placement import Placement, Request, broken_above, cells_of
+from hived.placement import Placement
 from hived.preemption import preempt_lazily_for
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import NO_GROUP, Group, State

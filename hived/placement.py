@@ -8,7 +8,7 @@ by topology chooses the cell where fewest cells are broken: unused before, and u
 
 import json
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
@@ -16,16 +16,15 @@ from hived.decisions import Wait
 from hived.groups import virtual_placement
 from hived.journal import mark, undo_changes
 from hived.mapping import map_leaves
+from hived.nearness import Attempt, DeadEnds, Request, broken_above, broken_below, cells_of, leaf_beside
 from hived.packing import BAD_NODE, NO_CAPACITY, PLACED, place_group
 from hived.packing_below import most_room, place_within
 from hived.preemption import lazy_groups_below, preempt_lazily_for
-from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
-from hived.state import GroupState, State
-from hived.topology import NO_CELL, BoolArray, IntArray, LongArray
+from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived.state import State
+from hived.topology import NO_CELL, IntArray
 from hived.victims import has_victims
 from hived.views import chain_of_view, first_cell
-
-Attempt = tuple[int, bool]  # leaves below which priority may be taken, used ones only from elastic groups
 
 _WITHOUT_PREEMPTING: Attempt = (OPPORTUNISTIC_PRIORITY, False)
 
@@ -40,27 +39,6 @@ class Placement:
     physical: IntArray
     virtual: IntArray | None
     lazily_preempted: tuple[str, ...] = ()
-
-
-class Request(NamedTuple):
-    """A new group as the kernels want it."""
-
-    pod: PodRequest
-    sizes: IntArray
-    counts: LongArray
-    wanted: int
-    suggested: BoolArray
-    ignore: bool
-
-    @property
-    def is_guaranteed(self) -> bool:
-        """Does it go through a VC (rule 7.11)?"""
-        return self.pod.spec.priority >= MIN_GUARANTEED_PRIORITY
-
-    @property
-    def where(self) -> str:
-        """Name of the cluster that is searched, for reasons."""
-        return f"VC {self.pod.spec.virtual_cluster}" if self.is_guaranteed else "physical cluster"
 
 
 def no_capacity(request: Request) -> Wait:
@@ -83,7 +61,7 @@ def fit_in_view(state: State, request: Request, view: int) -> Placement | Wait:
         return Wait("")  # another chain has that type, and says why the group waits
     if not spec.within_is_required:
         return _fit_nearest(state, request, view, level, packs=False)
-    found = _fit_within(state, request, view, level, sparing=(True, False))
+    found = _fit_within(state, request, view, level, DeadEnds(state, request), sparing=(True, False))
     return found or _reason(state, request, view, level)
 
 
@@ -141,11 +119,11 @@ def virtual_placement_text(state: State, virtual: IntArray) -> str:
 
 def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, packs: bool) -> Placement | Wait:
     """Below one cell of the lowest level that has room, else anywhere; rather that than with victims (rule 13.2)."""
-    before = mark(state)
+    before, ends = mark(state), DeadEnds(state, request)
     for with_victims in (False, True):
         for level in range(lowest, chain_of_view(state, view).top_level + 1):
-            near = _fit_packed(state, request, view, level) if packs and not with_victims else None
-            near = near or _fit_within(state, request, view, level, sparing=(not with_victims,))
+            near = _fit_packed(state, request, view, level, ends) if packs and not with_victims else None
+            near = near or _fit_within(state, request, view, level, ends, sparing=(not with_victims,))
             if near is not None:
                 return near
         found = fit_anywhere(state, request, view)
@@ -156,7 +134,7 @@ def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, pack
 
 
 def _fit_within(
-    state: State, request: Request, view: int, level: int, *, sparing: tuple[bool, ...]
+    state: State, request: Request, view: int, level: int, ends: DeadEnds, *, sparing: tuple[bool, ...]
 ) -> Placement | None:  # fmt: skip
     """Below the cell of a level with fewest free leaves, but enough (rules 13.1, 13.3, 13.4).
 
@@ -164,7 +142,7 @@ def _fit_within(
 
     Preempting in the VC, cells with most free leaves come first: fewer have to leave. Of cells with equally many free,
     the one where fewest cells are broken comes first, as nobody else may be promised them. Cost O(cells of the level +
-    nodes of tried cells), and a mapping for each cell with room in the VC but not behind it.
+    nodes of tried cells), and a mapping for each kind of cells with room in the VC but not behind it.
     """
     cells, free = cells_of(state, request, view, level)
     if len(cells) == 0:
@@ -178,14 +156,11 @@ def _fit_within(
                 break
             order = np.lexsort((broken, -free if is_preempting else free))
             tried = cells[order if is_preempting else order[free[order] >= request.wanted]]
-            start = 0
-            while (placed := _place(state, request, view, tried, ways, start, attempt, spares)) is not None:
-                found, combination = placed
-                if found is not None:
-                    if not spares or not has_victims(state, found.physical):
-                        return found
-                    undo_changes(state, before)
-                start = combination + 1
+            search = _SearchBelow(state, request, view, tried, ways, attempt, spares, ends)
+            while (found := search.next()) is not None:
+                if not spares or not has_victims(state, found.physical):
+                    return found
+                undo_changes(state, before)
     return None
 
 
@@ -212,7 +187,7 @@ def _attempts(state: State, request: Request) -> list[Attempt]:
     return [_WITHOUT_PREEMPTING, *elastic, (priority, False)]
 
 
-def _fit_packed(state: State, request: Request, view: int, level: int) -> Placement | None:
+def _fit_packed(state: State, request: Request, view: int, level: int, ends: DeadEnds) -> Placement | None:
     """Without victims, below the cell of a level with fewest broken cells, then fewest free leaves (rule 13.5).
 
     Of cells that nobody uses, and that would break as many cells above them, the first stands for all. Cost as
@@ -225,107 +200,26 @@ def _fit_packed(state: State, request: Request, view: int, level: int) -> Placem
     cells, broken = cells[order], broken[order]
     is_untouched = (state.cells.used[cells] == 0) & (state.cells.bad[cells] == 0)
     ways, before = _ways(state, view, level), mark(state)
-    best, fewest, compared, start = None, 0, 0, 0
-    while compared < MOST_COMPARED:
-        placed = _place(state, request, view, cells, ways, start, _WITHOUT_PREEMPTING, True)
-        position = NO_CELL if placed is None else placed[1] // len(ways)
-        if placed is None or (best is not None and broken[position] >= fewest):
+    search = _SearchBelow(state, request, view, cells, ways, _WITHOUT_PREEMPTING, True, ends)
+    best, fewest, compared = None, 0, 0
+    while compared < MOST_COMPARED and (found := search.next()) is not None:
+        position = search.position
+        if best is not None and broken[position] >= fewest:
             break
-        found, combination = placed
-        start = combination + 1
-        if found is not None and not has_victims(state, found.physical):
-            count = int(broken[position]) + _broken_below(state, found.physical, level)
+        if not has_victims(state, found.physical):
+            count = int(broken[position]) + broken_below(state, found.physical, level)
             if best is None or count < fewest:
-                best, fewest = (cells[position : position + 1], combination % len(ways)), count
+                best, fewest = (cells[position : position + 1], search.way), count
             compared += 1
-            start = (position + 1) * len(ways)
+            search.leave_cell()
             if is_untouched[position]:
-                is_other = ~is_untouched | (broken != broken[position])
-                is_other[: position + 1] = True
-                cells, broken, is_untouched = cells[is_other], broken[is_other], is_untouched[is_other]
+                search.is_out |= is_untouched & (broken == broken[position])
         undo_changes(state, before)
     undo_changes(state, before)
     if best is None:
         return None
     again = _place(state, request, view, best[0], ways, best[1], _WITHOUT_PREEMPTING, True)
     return again[0] if again is not None else None
-
-
-def broken_above(state: State, cells: IntArray, wanted: int) -> IntArray:
-    """How many of each cell and its ancestors nobody uses, and would be used in part by so many leaves below it.
-
-    cells : of one level. Cost O(cells of that level).
-    """
-    arrays = state.arrays
-    if len(cells) == 0:
-        return cells
-    lowest = int(arrays.chain_level[cells[0]])
-    top = lowest - int(arrays.level[cells[0]]) + int(arrays.top_level[arrays.chain_of_level[lowest]])
-    broken = np.zeros(int(arrays.level_size[top]), np.int32)
-    for level in range(top, lowest - 1, -1):
-        base = int(arrays.level_base[level])
-        own = state.cells.used[base : base + int(arrays.level_size[level])]
-        broken = np.repeat(broken, 1 if level == top else int(arrays.child_count[level + 1]))
-        if arrays.leaf_count[level] > wanted:
-            broken += own == 0
-    return broken[cells - int(arrays.level_base[lowest])]
-
-
-def _broken_below(state: State, leaves: IntArray, level: int) -> int:
-    """How many cells below a level nobody uses, and would be used in part by these leaves."""
-    arrays = state.arrays
-    broken, cells, counts = 0, leaves, np.ones(len(leaves), np.int64)
-    for _ in range(2, level):
-        cells, place = np.unique(arrays.parent[cells], return_inverse=True)
-        counts = np.bincount(place, weights=counts).astype(np.int64)
-        is_part = counts < arrays.leaf_count[arrays.chain_level[cells]]
-        broken += int(((state.cells.used[cells] == 0) & is_part).sum())
-    return broken
-
-
-def cells_of(state: State, request: Request, view: int, level: int) -> tuple[IntArray, IntArray]:
-    """The physical cells of a level that the group may be below, and their numbers of free leaves (rule 13.7).
-
-    None if they are too small. Cells in opportunistic use are free for others. Lost leaves are not free.
-    """
-    arrays, cells = state.arrays, state.cells
-    first = first_cell(state, view)
-    chain_level = int(arrays.chain_level[first] - arrays.level[first]) + level
-    if request.wanted > arrays.leaf_count[chain_level]:
-        return np.zeros(0, np.int32), np.zeros(0, np.int32)
-    base = int(arrays.level_base[chain_level])
-    found = np.arange(base, base + int(arrays.level_size[chain_level]), dtype=np.int32)
-    beside = leaf_beside(state, request.pod.spec)
-    if beside != NO_CELL:
-        while beside != NO_CELL and arrays.level[beside] < level:
-            beside = int(arrays.parent[beside])
-        found = found[found == beside]
-    free = arrays.leaf_count[chain_level] - cells.used[found]
-    if request.is_guaranteed:
-        free = free + cells.opportunistic_used[found]
-    if cells.lost_total[arrays.chain_of_level[chain_level]]:
-        free = free - _lost_among_free(state, chain_level, request)[found - base]
-    return found, free
-
-
-def _lost_among_free(state: State, chain_level: int, request: Request) -> IntArray:
-    """How many lost leaves each cell of a level has among its free and preemptible ones."""
-    arrays, cells = state.arrays, state.cells
-    leaf_level = int(arrays.level_offset[arrays.chain_of_level[chain_level]]) + 1
-    first = int(arrays.level_base[leaf_level])
-    leaves = np.flatnonzero(cells.lost[first : first + int(arrays.level_size[leaf_level])])
-    limit = MIN_GUARANTEED_PRIORITY if request.is_guaranteed else OPPORTUNISTIC_PRIORITY
-    leaves = leaves[cells.priority[first + leaves] < limit]
-    lost = np.bincount(leaves // arrays.leaf_count[chain_level], minlength=int(arrays.level_size[chain_level]))
-    return lost.astype(np.int32)
-
-
-def leaf_beside(state: State, spec: PodSpec) -> int:
-    """A leaf of the allocated group that the pod is to be beside; NO_CELL if there is none (rule 13.6)."""
-    group = state.groups.get(spec.beside)
-    if group is None or group.state is not GroupState.ALLOCATED:
-        return NO_CELL
-    return next((leaf for leaf in group.physical.tolist() if leaf != NO_CELL), NO_CELL)
 
 
 def _ways(state: State, view: int, level: int) -> IntArray:
@@ -336,6 +230,51 @@ def _ways(state: State, view: int, level: int) -> IntArray:
     slot = int(arrays.vc[first]) * len(arrays.child_count) + int(arrays.chain_level[first] - arrays.level[first])
     top = chain_of_view(state, view).top_level
     return np.array([0, *(above for above in range(level, top + 1) if state.cells.vc_claims[slot + above])], np.int32)
+
+
+class _SearchBelow:
+    """Places a group below one of some physical cells after the other, and passes over those that are dead ends.
+
+    `position` and `way` say where the last one was; cells that are marked in `is_out` are not tried.
+    """
+
+    def __init__(
+        self, state: State, request: Request, view: int, cells: IntArray, ways: IntArray, attempt: Attempt,
+        spares: bool, ends: DeadEnds,
+    ) -> None:  # fmt: skip
+        self._place = partial(_place, state, request, view, attempt=attempt, spares=spares)
+        self._cells, self._ways, self._ends, self._attempt = cells, ways, ends, attempt
+        self.is_out = ends.among(cells, attempt)
+        self.position = self.way = NO_CELL
+        self._is_dead = False  # does the group fit in no way below the present cell, as far as they were tried?
+
+    def next(self) -> Placement | None:
+        """The next placement, none at the end; what the one before has changed must have been undone."""
+        while True:
+            placed = None
+            if self.position != NO_CELL:
+                own = slice(self.position, self.position + 1)
+                placed = self._place(self._cells[own], self._ways, self.way + 1)
+            if placed is None:
+                self.leave_cell()
+                left = np.flatnonzero(~self.is_out)
+                placed = self._place(self._cells[left], self._ways, 0)
+                if placed is None:
+                    return None
+                self.position, self._is_dead = int(left[placed[1] // len(self._ways)]), True
+                self.is_out[: self.position + 1] = True
+            found, combination = placed
+            self.way = combination % len(self._ways)
+            if found is not None:
+                self._is_dead = False
+                return found
+
+    def leave_cell(self) -> None:
+        """Go on with the next cell, without the other ways for this one."""
+        if self.position != NO_CELL and self._is_dead:
+            self._ends.note(int(self._cells[self.position]), self._attempt)
+            self.is_out |= self._ends.among(self._cells, self._attempt)
+        self.position = NO_CELL
 
 
 def _place(

@@ -14,9 +14,10 @@ from hived.checks import check_request
 from hived.decisions import Wait
 from hived.events import Offer
 from hived.journal import mark, undo_changes
+from hived.nearness import Request
 from hived.offered_placement import fit_offered
 from hived.offers import allows
-from hived.placement import Placement, Request, fit_in_view, no_capacity
+from hived.placement import Placement, fit_in_view, no_capacity
 from hived.specs import PodRequest
 from hived.state import State
 from hived.topology import BoolArray

@@ -61,7 +61,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("journal",),
     ("safety",),
     ("free_lists", "views"),
-    ("binding", "packing", "checks"),
+    ("binding", "packing", "checks", "nearness"),
     ("wishes", "packing_below", "doomed", "groups", "virtual_leaves", "offers"),
     ("wish_matching", "preassigned"),
     ("buddy_allocation", "health"),

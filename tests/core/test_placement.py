@@ -9,6 +9,7 @@ from hived import placement as placing
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
 from hived.events import GroupSplit, Phase, PodAllocated
+from hived.nearness import Request
 from hived.scheduler import check_invariants, handle
 from hived.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived.state import State
@@ -345,7 +346,7 @@ def count_mappings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     mapped: list[object] = []
     real: Callable[..., object] = placing.map_placement
 
-    def counting(state: State, request: placing.Request, virtual: IntArray, *cell: int) -> object:
+    def counting(state: State, request: Request, virtual: IntArray, *cell: int) -> object:
         mapped.extend(cell)
         return real(state, request, virtual, *cell)
 
@@ -392,6 +393,49 @@ def test_cells_with_bad_or_not_suggested_nodes_are_passed_over(
     assert isinstance(decision, Bind)
     assert decision.bind_info.node == "n39"
     assert len(mapped) == 1
+
+
+def pods_of_racks(*, packs: bool) -> State:
+    """Ten pods of two racks of two nodes: n0 to n3 are in pod 0, n4 to n7 in pod 1, and so on; A may have them all."""
+    nodes = [PhysicalCellSpec(address=f"n{number}") for number in range(40)]
+    racks = [PhysicalCellSpec(children=tuple(nodes[first : first + 2])) for first in range(0, 40, 2)]
+    types = (CellTypeSpec("POD", "RACK", 2), CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "GPU", 2, True))
+    pods = [tuple(racks[first : first + 2]) for first in range(0, 20, 2)]
+    cells = tuple(PhysicalCellSpec("POD", f"p{number}", children=own) for number, own in enumerate(pods))
+    vc = replace(quota("A", {"POD": 10}), packs_by_topology=packs)
+    return healthy_state(ClusterSpec({each.name: each for each in types}, cells, {"A": vc}))
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("is_required", [False, True])
+def test_of_cells_with_the_same_nodes_suggested_one_is_mapped(
+    monkeypatch: pytest.MonkeyPatch, packs: bool, is_required: bool
+) -> None:
+    state, mapped = pods_of_racks(packs=packs), count_mappings(monkeypatch)
+    wish = {"within_cell": "POD", "within_is_required": is_required}
+    wanted = pod("gang", members=((2, 2),), ignore_suggested_nodes=False, **wish)
+    suggested = [f"n{number}" for number in range(0, 40, 2)]
+    assert isinstance(request(state, wanted, Phase.FILTERING, *suggested), Wait)
+    assert len(mapped) == 1
+
+
+def test_a_cell_with_other_nodes_suggested_is_tried_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, mapped = pods_of_racks(packs=False), count_mappings(monkeypatch)
+    wanted = pod("gang", members=((2, 2),), ignore_suggested_nodes=False, within_cell="POD")
+    suggested = ["n31", *(f"n{number}" for number in range(0, 40, 2))]
+    decision = request(state, wanted, Phase.FILTERING, *suggested)
+    assert isinstance(decision, Bind)
+    assert {place.node for places in decision.bind_info.members for place in places} == {"n30", "n31"}
+    assert len(mapped) == 2
+
+
+def test_a_cell_that_somebody_uses_is_tried_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, mapped = pods_of_racks(packs=False), count_mappings(monkeypatch)
+    run(state, pod("other", members=((1, 2),)))
+    wanted = pod("gang", members=((2, 2),), ignore_suggested_nodes=False, within_cell="POD")
+    suggested = [f"n{number}" for number in range(0, 40, 2)]
+    assert isinstance(request(state, wanted, Phase.FILTERING, *suggested), Wait)
+    assert len(mapped) == 2
 
 
 def test_a_packing_vc_compares_so_many_cells_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
