@@ -6,7 +6,6 @@ branch puts none of the class there, nor in like rows. A branch ends as soon as 
 Rows come first that need nobody to leave, are open, split least, and are fullest.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.capacity import Capacity, Opening
-from hived.events import Limit, Offer, Spread, Together
+from hived.events import Limit, Offer, Spread
 from hived.matching import can_share
 from hived.offers import keeps_rules
-from hived.specs import MemberSpec
+from hived.pod_classes import Kind, PodClass
 from hived.topology import BoolArray, IntArray, LongArray
 
 MOST_TRIED = 1024
@@ -33,44 +32,6 @@ _VICTIM, _SPREAD, _LEVEL, _SPLIT = 61, 41, 34, 28  # bits of a key, which leaves
 _OF_BAD = 1 << (_LEVEL - _SPLIT - 1)  # cells without lost leaves are opened first, whatever is split for them
 _MOST_FREE = (1 << _SPLIT) - 1
 _MOST_SPREAD = (1 << (_VICTIM - _SPREAD)) - 1
-
-
-class PodClass(NamedTuple):
-    """Pods of a group of which each could take the place of any other."""
-
-    size: int
-    weights: tuple[int, ...]  # in each `Limit`
-    counts: tuple[bool, ...]  # by each `Spread`
-    together: tuple[bool, ...]  # in each `Together`
-    slots: tuple[int, ...]
-
-
-def find_pod_classes(members: tuple[MemberSpec, ...], offer: Offer) -> list[PodClass]:
-    """The classes of a group's pods, larger ones first. Cost O(pods x nodes), O(pods) if all have one row of memory."""
-    limits = [rule.weight for rule in offer.rules if isinstance(rule, Limit)]
-    spreads = [rule.counts for rule in offer.rules if isinstance(rule, Spread)]
-    together = [rule.slots for rule in offer.rules if isinstance(rule, Together)]
-    sizes = [member.leaf_cell_count for member in members for _ in range(member.pod_count)]
-    row_of = _row_keys(offer.nodes), _row_keys(offer.after)
-    classes: dict[tuple[object, ...], list[int]] = {}
-    parts: dict[tuple[object, ...], tuple[int, tuple[int, ...], tuple[bool, ...], tuple[bool, ...]]] = {}
-    for slot, size in enumerate(sizes):
-        part = (
-            size,
-            tuple(int(weight[slot]) for weight in limits),
-            tuple(bool(counts[slot]) for counts in spreads),
-            tuple(bool(slots[slot]) for slots in together),
-        )
-        key = (*part, *(keys(slot) for keys in row_of))
-        classes.setdefault(key, []).append(slot)
-        parts[key] = part
-    found = [PodClass(*parts[key], tuple(slots)) for key, slots in classes.items()]
-    return sorted(found, key=lambda alike: (-alike.size, alike.slots))
-
-
-def _row_keys(mask: BoolArray) -> Callable[[int], bytes]:
-    """A key that tells one row of a mask from another; it is the same for rows that share their memory."""
-    return (lambda _: b"") if mask.strides[0] == 0 else (lambda slot: mask[slot].tobytes())
 
 
 @dataclass(slots=True)
@@ -138,13 +99,15 @@ class Assignment:
         self._spreads = [_SpreadCount(rule, capacity.node) for rule in offer.rules if isinstance(rule, Spread)]
         self._left = np.array([len(alike.slots) for alike in classes])
         self._forbidden = np.zeros((capacity.top + 1, *allowed.shape), np.bool_)
-        self._kinds: dict[tuple[object, ...], list[int]] = {}
+        self._kinds: dict[Kind, list[int]] = {}
         for number, alike in enumerate(classes):
             self._kinds.setdefault(alike[:3], []).append(number)
         self._masks = {kind: allowed[own].astype(np.int64) for kind, own in self._kinds.items()}
         self._unions = {kind: allowed[own].any(axis=0) for kind, own in self._kinds.items()}
         self._anywhere = allowed.any(axis=0)
-        self._known_fits: dict[tuple[object, ...], LongArray] = {}  # by kind, until the next change
+        # of each kind and class, kept while only the rows change where pods are put
+        self._known_fits: dict[Kind, LongArray] = {}
+        self._known_keys: dict[int, LongArray] = {}
         self._likeness: npt.NDArray[np.int64] | None = None
         self._steps: list[_Step] = []
 
@@ -203,9 +166,13 @@ class Assignment:
     def _count(self, step: _Step, change: int) -> None:
         assert step.place is not None
         row, alike = step.place.row, self._classes[step.alike]
-        self._known_fits.clear()
         self._capacity.demand[row] += change * alike.size
         self._left[step.alike] -= change
+        if step.opening is None and not self._limits and not self._spreads:
+            self._follow_row(row)
+        else:
+            self._known_fits.clear()
+            self._known_keys.clear()
         for limit, weight in zip(self._limits, alike.weights, strict=True):
             if weight:
                 limit.room[limit.domain[row]] -= change * weight
@@ -213,6 +180,18 @@ class Assignment:
             if counts:
                 spread.present[spread.domain[row]] += change
                 spread.placed[spread.domain[row]] += change
+
+    def _follow_row(self, row: int) -> None:
+        """Bring what is known of one open row up to date, where no rule makes it depend on others."""
+        capacity = self._capacity
+        free, idle = int(capacity.room[row] - capacity.demand[row]), int(capacity.idle[row] - capacity.demand[row])
+        for (size, *_), fits in self._known_fits.items():
+            fits[row] = free // size
+        for number, keys in self._known_keys.items():
+            size = self._classes[number].size
+            if self._allowed[number, row]:
+                evicts = idle < size or not self._direct[number, row]
+                keys[row] = min(free, _MOST_FREE) + (evicts << _VICTIM) if free >= size else _NEVER
 
     def _next_class(self) -> int | None:
         """The class that has least room to spare; none if all pods are placed, or some cannot be."""
@@ -239,11 +218,11 @@ class Assignment:
         capacity = self._capacity
         leaves = np.where(self._anywhere & capacity.reachable(), capacity.room - capacity.demand, 0)
         wanted = sum(alike.size * left for alike, left in zip(self._classes, self._left.tolist(), strict=True))
-        return bool(capacity.most(leaves) >= wanted)
+        return capacity.have_room(leaves, wanted)
 
     def _may_fit(self, own: list[int], fits: LongArray, wanted: int) -> bool:
         """Could so many pods of one kind be placed, by bounds that heed the room left by each rule and each opening?"""
-        if self._capacity.most(fits) < wanted:
+        if not self._capacity.have_room(fits, wanted):
             return False
         for limit, weight in zip(self._limits, self._classes[own[0]].weights, strict=True):
             if weight:
@@ -273,8 +252,7 @@ class Assignment:
 
     def _best_place(self, number: int) -> Place | None:
         """Where the next pod of a class goes: the first row by preference that is not forbidden."""
-        capacity, alike = self._capacity, self._classes[number]
-        keys = self._keys(number)
+        capacity, keys = self._capacity, self._keys(number)
         best, least = None, _NEVER
         for level in (0, *capacity.options()):
             rows = capacity.rows_for(level) if level else slice(0, len(keys))
@@ -284,16 +262,24 @@ class Assignment:
                 own = keys[rows] + (level << _LEVEL) + (splits + _OF_BAD * capacity.is_bad[rows] << _SPLIT)
             else:
                 can, own = capacity.is_open, keys
-            room = capacity.room[rows] - capacity.demand[rows]
-            can = can & ~self._forbidden[level, number, rows] & (room >= alike.size)
-            own = np.where(can, own, _NEVER)
+            own = np.where(can & ~self._forbidden[level, number, rows], own, _NEVER)
             place = int(own.argmin())
             if own[place] < least:
                 best, least = Place(rows.start + place, level), own[place]
+            if least < 1 << _LEVEL:
+                break  # rows that are to be opened have higher keys
         return best
 
     def _keys(self, number: int) -> LongArray:
-        """A key for each row, without the part that depends on the opening for it; rows that are out have no key."""
+        """A key for each row, without the part that depends on the opening for it; rows that are out, or too small for
+        another pod, have no key.
+        """
+        known = self._known_keys.get(number)
+        if known is None:
+            known = self._known_keys[number] = self._make_keys(number)
+        return known
+
+    def _make_keys(self, number: int) -> LongArray:
         capacity, alike = self._capacity, self._classes[number]
         keys: LongArray = np.minimum(capacity.room - capacity.demand, _MOST_FREE)
         evicts = (capacity.idle - capacity.demand < alike.size) | ~self._direct[number]

@@ -28,6 +28,7 @@ class Request(NamedTuple):
     wanted: int
     suggested: BoolArray
     ignore: bool
+    explains: bool = True  # shall an answer say why there is no room?
 
     @property
     def is_guaranteed(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hived.assignment import Assignment, Place, PodClass, Tries, find_pod_classes
+from hived.assignment import Assignment, Place, Tries
 from hived.capacity import ELASTIC, IDLE, LENT, LENT_ELASTIC, LOWER, Capacity
 from hived.domains import Domains
 from hived.errors import InvariantError, UserError
@@ -20,6 +20,7 @@ from hived.journal import mark, undo_changes
 from hived.nearness import Request, broken_above, cells_of
 from hived.offers import slot_sizes
 from hived.placement import Placement
+from hived.pod_classes import PodClass, find_pod_classes
 from hived.preemption import preempt_lazily_for
 from hived.specs import MIN_GUARANTEED_PRIORITY
 from hived.state import NO_GROUP, Group, State
@@ -211,7 +212,7 @@ class _Leaves:
         needed = self._best(lambda leaf: using[leaf] != NO_GROUP) if evicts else NO_CELL
         spares = not evicts and self._idle >= wanted
         usable = [leaf for leaf, rank in self._rank.items() if not spares or rank == IDLE]
-        chosen = self._lowest_together(usable, wanted, needed)
+        chosen = usable if len(usable) == wanted else self._lowest_together(usable, wanted, needed)
         for leaf in chosen:
             self._idle -= self._rank.pop(leaf) == IDLE
         return sorted(chosen)

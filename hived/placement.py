@@ -84,6 +84,8 @@ def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
     found = map_placement(state, request, leaves)
     if found is not None:
         return found
+    if not request.explains:
+        return Wait("")
     kind = "bad" if request.pod.spec.ignore_suggested_nodes else "bad or non-suggested"
     return Wait(
         f"Mapping the virtual placement would need to use at least one {kind} node"
@@ -126,7 +128,7 @@ def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, pack
             near = near or _fit_within(state, request, view, level, ends, sparing=(not with_victims,))
             if near is not None:
                 return near
-        found = fit_anywhere(state, request, view)
+        found = fit_anywhere(state, request._replace(explains=with_victims and request.explains), view)
         if with_victims or (isinstance(found, Placement) and not has_victims(state, found.physical)):
             break
         undo_changes(state, before)

@@ -55,7 +55,7 @@ def search_offered(state: State, pod: PodRequest, offer: Offer) -> Placement | W
         mask = next(masks, None)
         if mask is None:
             break
-        found = _first_fit(state, request._replace(suggested=mask, ignore=False), {})
+        found = _first_fit(state, request._replace(suggested=mask, ignore=False, explains=False), {})
     tries = Tries()
     for view in _views(state, pod):
         # without room for pods of one size in the VC itself, nothing behind it can help

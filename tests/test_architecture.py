@@ -62,7 +62,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("safety",),
     ("free_lists", "views"),
     ("binding", "packing", "checks", "nearness"),
-    ("wishes", "packing_below", "doomed", "groups", "virtual_leaves", "offers"),
+    ("wishes", "packing_below", "doomed", "groups", "virtual_leaves", "offers", "pod_classes"),
     ("wish_matching", "preassigned"),
     ("buddy_allocation", "health"),
     ("mapping",),

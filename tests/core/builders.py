@@ -1,6 +1,7 @@
 """Small clusters, pods, and the few steps that nearly every test of the core takes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -90,6 +91,17 @@ def pod(
     own = tuple(MemberSpec(count, leaves) for count, leaves in members)
     leaf_cell_count = size or own[0].leaf_cell_count
     return PodRequest(uid, uid, "ns", PodSpec(vc, priority, leaf_cell_count, GroupSpec(group or uid, own), **spec))
+
+
+def pods_of_racks(*, packs: bool = False) -> State:
+    """Ten pods of two racks of two nodes: n0 to n3 are in pod 0, n4 to n7 in pod 1, and so on; A may have them all."""
+    nodes = [PhysicalCellSpec(address=f"n{number}") for number in range(40)]
+    racks = [PhysicalCellSpec(children=tuple(nodes[first : first + 2])) for first in range(0, 40, 2)]
+    types = (CellTypeSpec("POD", "RACK", 2), CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "GPU", 2, True))
+    pods = [tuple(racks[first : first + 2]) for first in range(0, 20, 2)]
+    cells = tuple(PhysicalCellSpec("POD", f"p{number}", children=own) for number, own in enumerate(pods))
+    vc = replace(quota("A", {"POD": 10}), packs_by_topology=packs)
+    return healthy_state(ClusterSpec({each.name: each for each in types}, cells, {"A": vc}))
 
 
 def node_mask(state: State, names: Sequence[str]) -> BoolArray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hived import assignment, offered_placement
+from hived import assignment, offered_placement, pod_classes
 from hived import domains as domain_choice
 from hived.decisions import Bind, Decision, Preempt, Wait
 from hived.errors import UserError
@@ -23,6 +23,7 @@ from tests.core.builders import (
     held_nodes,
     node_mask,
     pod,
+    pods_of_racks,
     quota,
     rack_cluster,
     run,
@@ -361,6 +362,43 @@ def test_a_spread_that_counts_nobody_is_kept() -> None:
     assert keeps_rules((*rules, rules[1]), np.array([0, 1], np.int32))
 
 
+def test_what_a_search_knows_of_its_rows_follows_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = []
+
+    class Assignment(assignment.Assignment):
+        def _follow_row(self, row: int) -> None:
+            super()._follow_row(row)
+            for kind, fits in self._known_fits.items():
+                alike = next(alike for alike in self._classes if alike[:3] == kind)
+                followed.append(bool((fits == self._count_fits(alike)).all()))
+            for number, keys in self._known_keys.items():
+                followed.append(bool((keys == self._make_keys(number)).all()))
+
+    monkeypatch.setattr(offered_placement, "Assignment", Assignment)
+    state = pods_of_racks()
+    run(state, pod("other", members=((3, 1),)))
+    names = state.topology.node_names
+    offered = offer(state, *[names[2::2]] * 2, *[names[4::2]] * 3)
+    assert isinstance(ask(state, pod("gang", members=((4, 1), (1, 2))), offered), Bind)
+    assert len(followed) > 4
+    assert all(followed)
+
+
+def test_pods_that_are_alike_are_placed_without_a_look_at_every_row_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Assignment(assignment.Assignment):
+        def _make_keys(self, number: int) -> Any:
+            made.append(number)
+            return super()._make_keys(number)
+
+    monkeypatch.setattr(offered_placement, "Assignment", Assignment)
+    state = pods_of_racks()
+    offered = offer(state, *[state.topology.node_names[::2]] * 4)
+    assert isinstance(ask(state, pod("gang", members=((4, 1),)), offered), Bind)
+    assert made == [0, 0]  # before and after a preassigned cell was opened
+
+
 def jobs_on_racks(jobs: int, racks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Decision, int, int]:
     """Ask for jobs of two pods, each below a rack of its own; also how often pods and domains were searched."""
     state = healthy_state(rack_cluster(quota("A", {"RACK": racks}), racks=racks, nodes=2, gpus=4))
@@ -421,7 +459,9 @@ def test_pods_with_one_row_of_memory_are_alike_without_a_copy_of_it() -> None:
     row = np.ones(1 << 22, np.bool_)
     rows = np.broadcast_to(row, (64, len(row)))
     tracemalloc.start()
-    (alike,) = assignment.find_pod_classes(pod("gang", members=((len(rows), 1),)).spec.group.members, Offer(rows, rows))
+    (alike,) = pod_classes.find_pod_classes(
+        pod("gang", members=((len(rows), 1),)).spec.group.members, Offer(rows, rows)
+    )
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(alike.slots) == len(rows)

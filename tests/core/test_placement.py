@@ -19,6 +19,7 @@ from tests.core.builders import (
     healthy_state,
     held_nodes,
     pod,
+    pods_of_racks,
     quota,
     rack_cluster,
     request,
@@ -393,17 +394,6 @@ def test_cells_with_bad_or_not_suggested_nodes_are_passed_over(
     assert isinstance(decision, Bind)
     assert decision.bind_info.node == "n39"
     assert len(mapped) == 1
-
-
-def pods_of_racks(*, packs: bool) -> State:
-    """Ten pods of two racks of two nodes: n0 to n3 are in pod 0, n4 to n7 in pod 1, and so on; A may have them all."""
-    nodes = [PhysicalCellSpec(address=f"n{number}") for number in range(40)]
-    racks = [PhysicalCellSpec(children=tuple(nodes[first : first + 2])) for first in range(0, 40, 2)]
-    types = (CellTypeSpec("POD", "RACK", 2), CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "GPU", 2, True))
-    pods = [tuple(racks[first : first + 2]) for first in range(0, 20, 2)]
-    cells = tuple(PhysicalCellSpec("POD", f"p{number}", children=own) for number, own in enumerate(pods))
-    vc = replace(quota("A", {"POD": 10}), packs_by_topology=packs)
-    return healthy_state(ClusterSpec({each.name: each for each in types}, cells, {"A": vc}))
 
 
 @pytest.mark.parametrize("packs", [False, True])
