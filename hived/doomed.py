@@ -16,12 +16,14 @@ from hived.topology import NO_CELL, TopologyArrays
 def bind_next(t: TopologyArrays, s: Cells, level: int, vc: int) -> tuple[int, int]:
     """Bind one more doomed cell of a chain level, for the first VC from `vc` on that needs and can get one (rule 10.5).
 
-    Returns the cell and the VC; NO_CELL if there is none.
+    Returns the cell and the VC; NO_CELL if there is none. Cost O(1) where good cells are left for any one VC.
     """
-    levels = len(t.child_count)
+    levels, good = len(t.child_count), s.left[level] - s.bad_count[level]
+    if good >= t.most_roots[level]:
+        return NO_CELL, vc
     while vc * levels < len(s.vc_claims):
         slot = vc * levels + level
-        if s.vc_claims[slot] > s.left[level] - s.bad_count[level]:
+        if s.vc_claims[slot] > good:
             cell = least_bad_free(t, s, level)
             root = _first_unbound_root(t, s, slot)
             if cell != NO_CELL and root != NO_CELL:

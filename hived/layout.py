@@ -161,7 +161,8 @@ def _root_arrays(numbering: Forests) -> dict[str, IntArray]:
         if forest.vc != NO_CELL and not forest.pinned_cell_id:
             slot = forest.vc * numbering.level_total + numbering.level_offset[forest.chain] + forest.top_level
             base[slot], count[slot] = forest.first_root, forest.tree_count
-    return {"root_base": base, "root_count": count}
+    most = count.reshape(-1, numbering.level_total).max(axis=0)
+    return {"root_base": base, "root_count": count, "most_roots": most}
 
 
 def _make_views(

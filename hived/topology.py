@@ -46,6 +46,7 @@ class TopologyArrays(Block):
     leaf_count: IntArray  # leaves below a cell at this level
     level_base: IntArray  # first physical cell of this level
     level_size: IntArray  # number of physical cells of this level
+    most_roots: IntArray  # most non-pinned preassigned cells that one VC has: at least every vc_claims of the level
     chain_of_level: IntArray
     # per chain
     level_offset: IntArray

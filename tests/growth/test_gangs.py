@@ -17,6 +17,7 @@ SMALL, LARGE = 16, 64
 
 FLAT = (
     "pod beside other virtual clusters",
+    "pod beside other virtual clusters, one of them with a bad node",
     "deletion beside other virtual clusters",
     "deletion beside other virtual clusters, one of them with a bad node",
     "pod later",
@@ -30,7 +31,6 @@ FLAT = (
 """May not grow at all."""
 
 LINEAR = (
-    "pod beside other virtual clusters, one of them with a bad node",
     "pod first",
     "pod first, offered",
     "replay, first two",
