@@ -91,29 +91,30 @@ class Capacity:
     def _read_owners(self) -> None:
         """The owner of each cell: the preassigned cell it is below, from the top down; and the free whole cells."""
         arrays, cells = self._state.arrays, self._state.cells
-        owner = np.zeros(0, np.int32)
-        free = np.zeros(0, np.bool_)
+        owner, mine, free = np.full(0, NO_CELL, np.int32), np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         self.free: list[BoolArray] = [free] * (self.top + 1)
         self._owner: list[IntArray] = [owner] * (self.top + 1)
+        self._mine: list[BoolArray] = [mine] * (self.top + 1)  # is the owner in the view?
         for level in range(self.top, 0, -1):
-            here = slice(self.base(level), self.base(level) + self.size(level))
-            bound = cells.bound[here]
-            roots = np.where(bound == NO_CELL, np.int32(NO_CELL), arrays.root[bound])
-            is_free = cells.free_position[here] != NO_CELL
-            if level < self.top:
-                above = np.repeat(owner, self.span(level + 1, level))
-                roots = np.where(above == NO_CELL, roots, above)
-                is_free |= np.repeat(free, self.span(level + 1, level))
-            owner = self._owner[level] = roots
-            free = self.free[level] = is_free
+            size, here = self.size(level), slice(self.base(level), self.base(level) + self.size(level))
+            if level == self.top:
+                owner, mine, free = np.full(size, NO_CELL, np.int32), np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+            else:
+                span = self.span(level + 1, level)
+                owner, mine, free = np.repeat(owner, span), np.repeat(mine, span), np.repeat(free, span)
+            new = np.flatnonzero((cells.bound[here] != NO_CELL) & (owner == NO_CELL))
+            owner[new] = arrays.root[cells.bound[here][new]]
+            mine[new] = self._is_mine(owner[new])
+            free |= cells.free_position[here] != NO_CELL
+            self._owner[level], self._mine[level], self.free[level] = owner, mine, free
 
     def _is_mine(self, owner: IntArray) -> BoolArray:
         """Which of these preassigned cells are in the view?"""
         arrays = self._state.arrays
         root = arrays.root[self._first]
-        if arrays.pinned[root]:
+        if not self.is_guaranteed or arrays.pinned[root]:
             return np.asarray(owner == root)
-        return np.asarray((owner != NO_CELL) & (arrays.vc[owner] == arrays.vc[root]) & (arrays.pinned[owner] == 0))
+        return np.asarray((arrays.vc[owner] == arrays.vc[root]) & (arrays.pinned[owner] == 0))
 
     def _make_rows(self) -> None:
         arrays = self._state.arrays
@@ -123,7 +124,7 @@ class Capacity:
         for level in self.levels:
             self.start[level] = sum(map(len, cells))
             owner = self._owner[level]
-            mine = self._is_mine(owner) if self.is_guaranteed else np.ones(len(owner), np.bool_)
+            mine = self._mine[level] if self.is_guaranteed else np.ones(len(owner), np.bool_)
             owned = np.where(mine, arrays.level[owner], 0)
             cells.append(np.arange(self.base(level), self.base(level) + len(owner), dtype=np.int32))
             levels.append(np.full(len(owner), level))
@@ -146,7 +147,7 @@ class Capacity:
         rank[priority == FREE_PRIORITY] = IDLE
         if self.is_guaranteed:
             is_elastic = cells.elastic[here] == 1
-            mine = self._is_mine(own)
+            mine = self._mine[1]
             rank[priority == OPPORTUNISTIC_PRIORITY] = LENT
             rank[(priority == OPPORTUNISTIC_PRIORITY) & is_elastic] = LENT_ELASTIC
             lower = mine & (priority >= MIN_GUARANTEED_PRIORITY) & (priority < self.priority)
