@@ -225,13 +225,10 @@ def hand_over(t: TopologyArrays, s: Cells, physical: IntArray, group: int, elast
 
 
 @entry_kernel
-def downgrade_groups(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray, vcs: IntArray) -> None:
-    """Lazily preempt groups: their Used leaves leave the VC and stay in opportunistic use (rules 8.7, 8.8).
-
-    vcs : the VC of the group that uses each leaf
-    """
-    for i in range(len(physical)):
-        leaf = physical[i]
-        if leaf != NO_CELL and virtual[i] != NO_CELL and s.state[leaf] == _USED:
+def downgrade_groups(t: TopologyArrays, s: Cells, physical: IntArray) -> None:
+    """Lazily preempt groups: their Used leaves leave the VC and stay in opportunistic use (rules 8.7, 8.8)."""
+    for leaf in physical:
+        if leaf != NO_CELL and s.state[leaf] == _USED and s.priority[leaf] >= MIN_GUARANTEED_PRIORITY:
+            vc = t.vc[s.bound[leaf]]
             release_leaf(t, s, leaf)
-            allocate_leaf(t, s, leaf, NO_CELL, OPPORTUNISTIC_PRIORITY, vcs[i])
+            allocate_leaf(t, s, leaf, NO_CELL, OPPORTUNISTIC_PRIORITY, vc)

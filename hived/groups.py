@@ -245,8 +245,9 @@ def _by_pod(values: list[Value], size: int) -> Iterator[tuple[Value, ...]]:
 
 def placements_of(state: State, group: Group) -> Placements:
     """Bind-info members of a group, made once and shared by its pods until the group is lazily preempted."""
-    if group.placements is None:
+    if group.placements is None or group.is_placed_in_vc != (group.virtual is not None):
         group.placements = describe_placement(state, group.members, group.physical, group.virtual, group.bind_info)
+        group.is_placed_in_vc = group.virtual is not None
     return group.placements
 
 

@@ -100,16 +100,16 @@ def map_placement(state: State, request: Request, virtual: IntArray, within: int
     """
     pod = request.pod
     before = mark(state)
-    lazy = lazy_groups_below(state, virtual)
+    lazy, preempted = lazy_groups_below(state, virtual), list[str]()
     state.last_plan = None
     if lazy:
         behind = state.cells.bound[state.arrays.root[virtual]]
         # kept for the event that carries the decision out, which must spare the same cells (rule 10.12)
         state.last_plan = (pod.spec.group.name, behind, virtual)
-        preempt_lazily_for(state, lazy, behind, virtual, pod.spec.group.name)
+        preempted = preempt_lazily_for(state, lazy, behind, virtual, pod.spec.group.name)
     physical = np.empty(len(virtual), np.int32)
     if map_leaves(state.arrays, state.cells, virtual, request.suggested, request.ignore, within, physical):
-        return Placement(physical, virtual, tuple(group.name for group in lazy))
+        return Placement(physical, virtual, tuple(preempted))
     undo_changes(state, before)
     return None
 

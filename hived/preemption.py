@@ -88,19 +88,15 @@ def preempt_lazily(state: State, groups: Iterable[Group], preemptor: str) -> lis
     leaving = [group for group in groups if group.virtual is not None]
     if not leaving:
         return []
-    before = [(group, group.virtual, group.lazy_preemptor, group.placements) for group in leaving]
+    before = [group.virtual for group in leaving]
 
     def restore() -> None:
-        for group, virtual, earlier, placements in before:
-            group.virtual, group.lazy_preemptor, group.placements = virtual, earlier, placements
+        for group, virtual in zip(leaving, before, strict=True):
+            group.virtual, group.lazy_preemptor = virtual, None
 
-    vcs = np.repeat(np.array([group.vc for group in leaving], np.int32), [len(group.physical) for group in leaving])
-    downgrade_groups(
-        state.arrays, state.cells, np.concatenate([group.physical for group in leaving]),
-        np.concatenate([group.virtual for group in leaving if group.virtual is not None]), vcs,
-    )  # fmt: skip
+    downgrade_groups(state.arrays, state.cells, np.concatenate([group.physical for group in leaving]))
     for group in leaving:
-        group.virtual, group.lazy_preemptor, group.placements = None, preemptor, None
+        group.virtual, group.lazy_preemptor = None, preemptor
     remember(state, restore)
     return [group.name for group in leaving]
 
@@ -113,8 +109,8 @@ def lazy_groups_below(state: State, virtual: IntArray) -> list[Group]:
     physical = cells.bound[virtual]
     physical = physical[physical != NO_CELL]
     users = cells.using[physical[cells.state[physical] == _USED]].tolist()
-    groups = [state.group_by_number[number] for number in dict.fromkeys(users)]
-    return [group for group in groups if group.spec.lazy_preemption and group.virtual is not None]
+    groups = map(state.group_by_number.__getitem__, dict.fromkeys(users))
+    return [group for group in groups if group.virtual is not None and group.spec.lazy_preemption]
 
 
 def preempt_lazily_for(

@@ -51,7 +51,7 @@ def restore_group(state: State, pod: PodRequest, leaves: NamedLeaves) -> tuple[G
     group = add_group(state, pod.spec, GroupState.ALLOCATED, physical, virtual if is_guaranteed else None, leaves.known)
     preempted = _allocate(state, group, virtual, leaves)
     if group.virtual is not None and (is_whole or NO_CELL not in virtual):
-        group.placements = leaves.known.members
+        group.placements, group.is_placed_in_vc = leaves.known.members, True
     return group, preempted, [preemptor.name for preemptor in cancelled]
 
 

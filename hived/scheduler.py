@@ -250,8 +250,8 @@ def _allocate_first(state: State, event: PodAllocated) -> Applied:
 
 def _carry_out_lazy_preemptions(state: State, event: PodAllocated) -> list[str]:
     """Repeat the changes of other groups by the search behind a Bind; they were undone with the search."""
-    groups = [state.groups[name] for name in event.lazily_preempted if name in state.groups]
-    groups = [group for group in groups if group.state is not GroupState.PREEMPTING]
+    known = map(state.groups.get, event.lazily_preempted)
+    groups = [group for group in known if group is not None and group.state is not GroupState.PREEMPTING]
     if not groups:
         return []
     plan = state.last_plan

@@ -124,8 +124,9 @@ class Group:
     holders: list[PodRequest | None]  # per slot
     slots_of: dict[str, list[int]] = field(default_factory=dict)
     preempting_pods: dict[str, PodRequest] = field(default_factory=dict)
-    lazy_preemptor: str | None = None
+    lazy_preemptor: str | None = None  # None as long as `virtual` is not
     placements: Placements | None = None  # cached, see groups.placements_of
+    is_placed_in_vc: bool = False  # do `placements` have types of preassigned cells?
     first_free: int = 0  # a pod holds each slot before this one
     slots_on: dict[str, list[int]] | None = None  # slots by node, once a pod was looked for there
 
