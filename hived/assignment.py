@@ -103,11 +103,12 @@ class Assignment:
         for number, alike in enumerate(classes):
             self._kinds.setdefault(alike[:3], []).append(number)
         self._masks = {kind: allowed[own].astype(np.int64) for kind, own in self._kinds.items()}
-        self._unions = {kind: allowed[own].any(axis=0) for kind, own in self._kinds.items()}
+        self._unions = {kind: np.asarray(allowed[own].any(axis=0)) for kind, own in self._kinds.items()}
         self._anywhere = allowed.any(axis=0)
         # of each kind and class, kept while only the rows change where pods are put
         self._known_fits: dict[Kind, LongArray] = {}
         self._known_keys: dict[int, LongArray] = {}
+        self._known_sums: dict[Kind, LongArray] = {}
         self._likeness: npt.NDArray[np.int64] | None = None
         self._steps: list[_Step] = []
 
@@ -121,7 +122,7 @@ class Assignment:
             number = self._next_class()
             if number is None and not self._left.any():
                 found = self._by_slot()
-                if keeps_rules(self._offer.rules, self._slot_nodes(found)):
+                if keeps_rules(self._offer.rules, self._capacity.node[[place.row for place in found]]):
                     return found
             if number is not None:
                 self._steps.append(_Step(number))
@@ -171,8 +172,8 @@ class Assignment:
         if step.opening is None and not self._limits and not self._spreads:
             self._follow_row(row)
         else:
-            self._known_fits.clear()
-            self._known_keys.clear()
+            for known in (self._known_fits, self._known_keys, self._known_sums):
+                known.clear()
         for limit, weight in zip(self._limits, alike.weights, strict=True):
             if weight:
                 limit.room[limit.domain[row]] -= change * weight
@@ -185,8 +186,12 @@ class Assignment:
         """Bring what is known of one open row up to date, where no rule makes it depend on others."""
         capacity = self._capacity
         free, idle = int(capacity.room[row] - capacity.demand[row]), int(capacity.idle[row] - capacity.demand[row])
-        for (size, *_), fits in self._known_fits.items():
-            fits[row] = free // size
+        for kind, fits in self._known_fits.items():
+            change = free // kind[0] - fits[row]
+            fits[row] += change
+            if kind in self._known_sums:
+                self._known_sums[kind][:-1] += change * self._masks[kind][:, row]
+                self._known_sums[kind][-1] += change * self._unions[kind][row]
         for number, keys in self._known_keys.items():
             size = self._classes[number].size
             if self._allowed[number, row]:
@@ -203,9 +208,10 @@ class Assignment:
             if not left.any():
                 continue
             fits = self._fits(self._classes[own[0]])
-            room = np.where(left == 0, _NEVER, self._masks[kind] @ fits - left)  # whole numbers: no threads of a BLAS
+            sums = self._sums(kind, fits)
+            room = np.where(left == 0, _NEVER, sums[:-1] - left)
             place = int(room.argmin())
-            if room[place] < 0 or not self._may_fit(own, fits * self._unions[kind], int(left.sum())):
+            if room[place] < 0 or not self._may_fit(kind, fits, int(sums[-1]), int(left.sum())):
                 return None
             if len(own) > 1 and not can_share(left, self._allowed[own], fits):
                 return None
@@ -218,13 +224,24 @@ class Assignment:
         capacity = self._capacity
         leaves = np.where(self._anywhere & capacity.reachable(), capacity.room - capacity.demand, 0)
         wanted = sum(alike.size * left for alike, left in zip(self._classes, self._left.tolist(), strict=True))
-        return capacity.have_room(leaves, wanted)
+        return bool(capacity.most(leaves) >= wanted)
 
-    def _may_fit(self, own: list[int], fits: LongArray, wanted: int) -> bool:
+    def _sums(self, kind: Kind, fits: LongArray) -> LongArray:
+        """How many more pods of each class of a kind there is room for by itself; last, of all of them in open rows."""
+        known = self._known_sums.get(kind)
+        if known is None:  # whole numbers: no threads of a BLAS
+            in_open_rows = int(fits[self._unions[kind] & self._capacity.is_open].sum())
+            known = self._known_sums[kind] = np.append(self._masks[kind] @ fits, in_open_rows)
+        return known
+
+    def _may_fit(self, kind: Kind, fits: LongArray, in_open_rows: int, wanted: int) -> bool:
         """Could so many pods of one kind be placed, by bounds that heed the room left by each rule and each opening?"""
-        if not self._capacity.have_room(fits, wanted):
+        if in_open_rows >= wanted and not self._limits:
+            return True
+        fits = fits * self._unions[kind]
+        if in_open_rows < wanted and self._capacity.most(fits) < wanted:
             return False
-        for limit, weight in zip(self._limits, self._classes[own[0]].weights, strict=True):
+        for limit, weight in zip(self._limits, kind[1], strict=True):
             if weight:
                 sums = np.bincount(limit.domain[fits > 0], fits[fits > 0], len(limit.room))
                 if np.minimum(sums, np.maximum(limit.room, 0) // weight).sum() < wanted:
@@ -256,13 +273,15 @@ class Assignment:
         best, least = None, _NEVER
         for level in (0, *capacity.options()):
             rows = capacity.rows_for(level) if level else slice(0, len(keys))
+            can = ~self._forbidden[level, number, rows]
             if level:
-                can = capacity.spread_to_rows(level, capacity.can[level]) & ~capacity.is_open[rows]
+                can &= capacity.spread_to_rows(level, capacity.can[level]) & ~capacity.is_open[rows]
                 splits = capacity.spread_to_rows(level, capacity.splits[level])
                 own = keys[rows] + (level << _LEVEL) + (splits + _OF_BAD * capacity.is_bad[rows] << _SPLIT)
             else:
-                can, own = capacity.is_open, keys
-            own = np.where(can & ~self._forbidden[level, number, rows], own, _NEVER)
+                can &= capacity.is_open
+                own = keys
+            own = np.where(can, own, _NEVER)
             place = int(own.argmin())
             if own[place] < least:
                 best, least = Place(rows.start + place, level), own[place]
@@ -295,7 +314,8 @@ class Assignment:
         """The rows that nothing tells from one but their number: same parent, room, pods that may use them, domains."""
         capacity = self._capacity
         if self._likeness is None:
-            self._likeness = self._find_likeness()
+            domains = [*(limit.domain for limit in self._limits), *(spread.domain for spread in self._spreads)]
+            self._likeness = _find_likeness(capacity, self._allowed, self._direct, domains)
         same = (self._likeness == self._likeness[row]) & (capacity.demand == capacity.demand[row])
         same &= capacity.is_open == capacity.is_open[row]
         for limit in self._limits:
@@ -303,17 +323,6 @@ class Assignment:
         for spread in self._spreads:
             same &= spread.present[spread.domain] == spread.present[spread.domain[row]]
         return np.flatnonzero(same)
-
-    def _find_likeness(self) -> npt.NDArray[np.int64]:
-        """A number for each row, equal for rows that are alike as long as they are used alike."""
-        capacity = self._capacity
-        columns: list[npt.NDArray[np.generic]] = [capacity.parent, capacity.idle, capacity.room, capacity.evicts]
-        columns += [capacity.level, *self._allowed, *self._direct]
-        columns += [_shared(limit.domain) for limit in self._limits]
-        columns += [_shared(spread.domain) for spread in self._spreads]
-        rows = np.ascontiguousarray(np.stack([column.astype(np.int64) for column in columns], axis=1))
-        _, number = np.unique(rows.view(np.dtype((np.void, rows.shape[1] * 8))).ravel(), return_inverse=True)
-        return np.asarray(number, np.int64)
 
     def _by_slot(self) -> list[Place]:
         """The place of each slot; of a class, lower slots get lower rows."""
@@ -323,9 +332,6 @@ class Assignment:
             for slot, place in zip(alike.slots, places, strict=True):
                 found[slot] = place
         return found
-
-    def _slot_nodes(self, found: list[Place]) -> IntArray:
-        return self._capacity.node[[place.row for place in found]]
 
 
 class _LimitRoom:
@@ -363,6 +369,17 @@ class _SpreadCount:
             is_open[own] = missing - (self.present[own] < most - self._skew) <= left - 1
         is_open[-1] = False
         return is_open[self.domain]
+
+
+def _find_likeness(
+    capacity: Capacity, allowed: BoolArray, direct: BoolArray, domains: list[IntArray]
+) -> npt.NDArray[np.int64]:
+    """A number for each row, equal for rows that are alike as long as they are used alike."""
+    columns: list[npt.NDArray[np.generic]] = [capacity.parent, capacity.idle, capacity.room, capacity.evicts]
+    columns += [capacity.level, *allowed, *direct, *map(_shared, domains)]
+    rows = np.ascontiguousarray(np.stack([column.astype(np.int64) for column in columns], axis=1))
+    _, number = np.unique(rows.view(np.dtype((np.void, rows.shape[1] * 8))).ravel(), return_inverse=True)
+    return np.asarray(number, np.int64)
 
 
 def _shared(domain: IntArray) -> IntArray:

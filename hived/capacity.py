@@ -256,10 +256,6 @@ class Capacity:
         self.is_open[rows] = is_open
         self.root_level[rows] = level if is_open else 0
 
-    def have_room(self, fits: LongArray, wanted: int) -> bool:
-        """Is `most` as much as is wanted? As a rule the rows that are open have it."""
-        return int(fits[self.is_open].sum()) >= wanted or self.most(fits) >= wanted
-
     def most(self, fits: LongArray) -> int:
         """How many pods can be placed at most, if `fits[row]` fit into a row: a bound, not a promise.
 

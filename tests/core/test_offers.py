@@ -371,6 +371,8 @@ def test_what_a_search_knows_of_its_rows_follows_each_pod(monkeypatch: pytest.Mo
             for kind, fits in self._known_fits.items():
                 alike = next(alike for alike in self._classes if alike[:3] == kind)
                 followed.append(bool((fits == self._count_fits(alike)).all()))
+                known = self._known_sums.pop(kind)
+                followed.append(bool((known == self._sums(kind, fits)).all()))
             for number, keys in self._known_keys.items():
                 followed.append(bool((keys == self._make_keys(number)).all()))
 
