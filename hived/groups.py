@@ -217,18 +217,16 @@ def describe_placement(
     nodes, devices, held = arrays.node.take(physical).tolist(), arrays.device.take(physical).tolist(), physical.tolist()
     types = [""] * len(nodes)
     if virtual is not None:
-        level_type = topology.level_types
-        levels = arrays.chain_level.take(arrays.root.take(virtual)).tolist()
-        types = [
-            level_type[level] if leaf != NO_CELL else "" for level, leaf in zip(levels, virtual.tolist(), strict=True)
-        ]
+        levels = arrays.chain_level.take(arrays.root.take(virtual))
+        levels[virtual == NO_CELL] = 0  # no level of a chain, and without a type
+        types = list(map(topology.level_types.__getitem__, levels.tolist()))
     placements: list[tuple[PodPlacement, ...]] = []
     start = 0
     for number, member in enumerate(members):
         size = member.leaf_cell_count
         own = slice(start, start + member.pod_count * size)
         start = own.stop
-        heads = [names[node] for node in nodes[own][::size]]
+        heads = map(names.__getitem__, nodes[own][::size])
         pods = list(map(PodPlacement, heads, _by_pod(devices[own], size), _by_pod(types[own], size)))
         if known is not None and NO_CELL in held[own]:
             for pod, leaves in enumerate(_by_pod(held[own], size)):
