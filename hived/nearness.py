@@ -129,16 +129,23 @@ class DeadEnds:
         self._dead: dict[tuple[int, Attempt], BoolArray] = {}  # by chain level and attempt, for each cell
         self._kinds: dict[int, npt.NDArray[np.int64]] = {}  # by chain level
 
-    def note(self, cell: int, attempt: Attempt) -> None:
-        """Remember a cell where an attempt failed. The first of a level costs O(nodes x log(cells of the level))."""
+    def note(self, cell: int, attempt: Attempt) -> bool:
+        """Remember a cell where an attempt failed; returns whether there may be others like it.
+
+        The first of a level costs O(nodes x log(cells of the level)), others of a kind a sweep of the level.
+        """
         level = int(self._state.arrays.chain_level[cell])
         if level not in self._kinds:
             self._kinds[level] = _kinds(self._state, self._request, level)
         kinds, place = self._kinds[level], cell - int(self._state.arrays.level_base[level])
-        dead = self._dead.setdefault((level, attempt), np.zeros(len(kinds), np.bool_))
+        if (level, attempt) not in self._dead:
+            self._dead[level, attempt] = np.zeros(len(kinds), np.bool_)
+        dead = self._dead[level, attempt]
         dead[place] = True
-        if kinds[place] != _UNLIKE:
+        has_others = bool(kinds[place] != _UNLIKE)
+        if has_others:
             dead |= kinds == kinds[place]
+        return has_others
 
     def among(self, cells: IntArray, attempt: Attempt) -> BoolArray:
         """Which of these cells of one level are dead ends for an attempt?"""

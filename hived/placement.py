@@ -22,7 +22,7 @@ from hived.packing_below import most_room, place_within
 from hived.preemption import lazy_groups_below, preempt_lazily_for
 from hived.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived.state import State
-from hived.topology import NO_CELL, IntArray
+from hived.topology import NO_CELL, BoolArray, IntArray
 from hived.victims import has_victims
 from hived.views import chain_of_view, first_cell
 
@@ -215,7 +215,7 @@ def _fit_packed(state: State, request: Request, view: int, level: int, ends: Dea
             compared += 1
             search.leave_cell()
             if is_untouched[position]:
-                search.is_out |= is_untouched & (broken == broken[position])
+                search.pass_over(is_untouched & (broken == broken[position]))
         undo_changes(state, before)
     undo_changes(state, before)
     if best is None:
@@ -237,7 +237,7 @@ def _ways(state: State, view: int, level: int) -> IntArray:
 class _SearchBelow:
     """Places a group below one of some physical cells after the other, and passes over those that are dead ends.
 
-    `position` and `way` say where the last one was; cells that are marked in `is_out` are not tried.
+    `position` and `way` say where the last one was. Costs no sweep of the cells, unless some are passed over.
     """
 
     def __init__(
@@ -246,8 +246,10 @@ class _SearchBelow:
     ) -> None:  # fmt: skip
         self._place = partial(_place, state, request, view, attempt=attempt, spares=spares)
         self._cells, self._ways, self._ends, self._attempt = cells, ways, ends, attempt
-        self.is_out = ends.among(cells, attempt)
         self.position = self.way = NO_CELL
+        self._left, self._next = np.arange(len(cells)), 0  # positions, and the first of them that was not tried
+        self._cells_left = cells
+        self.pass_over(ends.among(cells, attempt))
         self._is_dead = False  # does the group fit in no way below the present cell, as far as they were tried?
 
     def next(self) -> Placement | None:
@@ -259,12 +261,11 @@ class _SearchBelow:
                 placed = self._place(self._cells[own], self._ways, self.way + 1)
             if placed is None:
                 self.leave_cell()
-                left = np.flatnonzero(~self.is_out)
-                placed = self._place(self._cells[left], self._ways, 0)
+                placed = self._place(self._cells_left[self._next :], self._ways, 0)
                 if placed is None:
                     return None
-                self.position, self._is_dead = int(left[placed[1] // len(self._ways)]), True
-                self.is_out[: self.position + 1] = True
+                self._next += placed[1] // len(self._ways) + 1
+                self.position, self._is_dead = int(self._left[self._next - 1]), True
             found, combination = placed
             self.way = combination % len(self._ways)
             if found is not None:
@@ -274,9 +275,16 @@ class _SearchBelow:
     def leave_cell(self) -> None:
         """Go on with the next cell, without the other ways for this one."""
         if self.position != NO_CELL and self._is_dead:
-            self._ends.note(int(self._cells[self.position]), self._attempt)
-            self.is_out |= self._ends.among(self._cells, self._attempt)
+            has_others = self._ends.note(int(self._cells[self.position]), self._attempt)
+            if has_others:
+                self.pass_over(self._ends.among(self._cells, self._attempt))
         self.position = NO_CELL
+
+    def pass_over(self, is_out: BoolArray) -> None:
+        """Try none of these cells from now on."""
+        left = self._left[self._next :]
+        self._left, self._next = left[~is_out[left]], 0
+        self._cells_left = self._cells[self._left]
 
 
 def _place(
