@@ -1,7 +1,8 @@
 """Log lines off the road of whoever logs: one thread formats and writes them, in order, and none is lost.
 
-A line costs its format and a call of the system, and every filter call logs one. Here a caller only
-appends a record. The thread sleeps between two batches, so that it does not take the interpreter from a call under way.
+A line costs its format and a call of the system, and every filter call logs one. Here a caller only appends a record.
+The thread sleeps between two batches, so that it seldom takes the interpreter from a call under way. It is woken for
+the first record after a pause alone.
 
 Warnings and whatever is worse are written before the caller goes on, with all lines before them; so is everything once
 `MOST` records wait, so that memory is bounded, and when the process ends in order. A process that is killed loses the
@@ -18,7 +19,7 @@ from typing import TextIO
 MOST = 4096
 """Records that wait."""
 
-PAUSE_S = 0.005
+PAUSE_S = 0.02
 
 
 class QueuedHandler(logging.StreamHandler[TextIO]):
@@ -71,6 +72,9 @@ class QueuedHandler(logging.StreamHandler[TextIO]):
     def _write_batches(self) -> None:
         while not self._is_closed:
             self._has_records.wait()
-            time.sleep(PAUSE_S)
+            while self._records and not self._is_closed:
+                time.sleep(PAUSE_S)
+                self.flush()
             self._has_records.clear()
-            self.flush()
+            if self._records:  # of somebody who saw the event still set
+                self._has_records.set()

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import lru_cache
 from typing import Any, TextIO
 
 import msgspec
@@ -98,7 +99,12 @@ def tell_failure(future: Future[None]) -> None:
 
 
 def _timestamp(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03d}Z"
+    return f"{_second(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def _cut(value: Any) -> Any:

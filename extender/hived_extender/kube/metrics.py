@@ -43,10 +43,11 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         counter, histogram = partial(Counter, registry=self.registry), partial(Histogram, registry=self.registry)
-        self.decisions = counter(
+        self._decisions = counter(
             "hived_decisions", "Answers to kube-scheduler, by verb and outcome.", ["verb", "outcome"]
         )
-        self.filter_seconds = histogram(
+        self._decisions_by_label: dict[tuple[str, str], Counter] = {}  # the lookup of labels costs more than the count
+        self._filter_seconds = histogram(
             "hived_filter_seconds", "Time to decide one filter or preempt call.", buckets=FILTER_BUCKETS_S
         )
         self.binds = counter(
@@ -91,6 +92,14 @@ class Metrics:
     def observe(self, read_gauges: Callable[[], Gauges]) -> None:
         """From now on, show the numbers that this function returns."""
         self.registry.register(_GaugeCollector(read_gauges))
+
+    def count_decision(self, verb: str, outcome: str, seconds: float) -> None:
+        """kube-scheduler has been answered, after so long."""
+        decisions = self._decisions_by_label.get((verb, outcome))
+        if decisions is None:
+            decisions = self._decisions_by_label[verb, outcome] = self._decisions.labels(verb, outcome)
+        decisions.inc()
+        self._filter_seconds.observe(seconds)
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""

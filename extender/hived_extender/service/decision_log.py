@@ -1,7 +1,12 @@
-"""One line in the log and one count for every answer to kube-scheduler."""
+"""One line in the log and one count for every answer to kube-scheduler.
+
+Every call pays for this, so that a record has the values alone. Its fields are made where the line is: on the log's
+thread, where lines are queued.
+"""
 
 import logging
 import time
+from typing import Any
 
 from hived.decisions import Bind, Preempt, Wait
 from hived.errors import UserError
@@ -11,40 +16,56 @@ from hived_extender.kube.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
+Outcome = Bind | Preempt | Wait | UserError
+
 _VERBS = {Phase.FILTERING: "filter", Phase.PREEMPTING: "preempt"}
+_NAMES: dict[type[Outcome], str] = {Bind: "bind", Preempt: "preempt", Wait: "wait"}
+"""Of outcomes; all others are errors."""
+
+
+class DecisionRecord(logging.LogRecord):
+    """The record of one answer. All have the same line, level and message, and no thread."""
+
+    def __init__(
+        self, pod: str, request: PodRequest | None, verb: str, name: str, outcome: Outcome, seconds: float
+    ) -> None:
+        self.__dict__ = {**_ALIKE, "created": time.time()}
+        self._values = pod, request, verb, name, outcome, seconds
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The facts of the line."""
+        pod, request, verb, name, outcome, seconds = self._values
+        return {
+            "pod": pod,
+            "group": request.spec.group.name if request else "",
+            "vc": request.spec.virtual_cluster if request else "",
+            "verb": verb,
+            "outcome": name,
+            "reason": _reason(outcome),
+            "us": round(seconds * 1e6),
+        }
+
+
+_ALIKE = {
+    **vars(logging.LogRecord(log.name, logging.INFO, __file__, 0, "decision", None, None, "tell_decision")),
+    "thread": None,
+    "threadName": None,
+}
 
 
 def tell_decision(
-    metrics: Metrics,
-    pod: str,
-    request: PodRequest | None,
-    phase: Phase,
-    outcome: Bind | Preempt | Wait | UserError,
-    started: float,
+    metrics: Metrics, pod: str, request: PodRequest | None, phase: Phase, outcome: Outcome, started: float
 ) -> None:
     """Tell what became of a request; `pod` is `namespace/name`, `started` a reading of `time.perf_counter`."""
     seconds = time.perf_counter() - started
-    verb = _VERBS[phase]
-    name = "error" if isinstance(outcome, UserError) else type(outcome).__name__.lower()
-    metrics.decisions.labels(verb, name).inc()
-    metrics.filter_seconds.observe(seconds)
-    fields = {
-        "pod": pod,
-        "group": request.spec.group.name if request else "",
-        "vc": request.spec.virtual_cluster if request else "",
-        "verb": verb,
-        "outcome": name,
-        "reason": _reason(outcome),
-        "us": round(seconds * 1e6),
-    }
+    verb, name = _VERBS[phase], _NAMES.get(type(outcome), "error")
+    metrics.count_decision(verb, name, seconds)
     if log.isEnabledFor(logging.INFO):
-        # Without the look for the calling line: it is always this one.
-        record = logging.LogRecord(log.name, logging.INFO, __file__, 0, "decision", None, None, "tell_decision")
-        record.fields = fields
-        log.handle(record)
+        log.handle(DecisionRecord(pod, request, verb, name, outcome, seconds))
 
 
-def _reason(outcome: Bind | Preempt | Wait | UserError) -> str:
+def _reason(outcome: Outcome) -> str:
     if isinstance(outcome, Bind):
         return f"node {outcome.bind_info.node}"
     if isinstance(outcome, Preempt):
