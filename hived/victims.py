@@ -32,6 +32,8 @@ def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]
 
 def has_victims(state: State, physical: IntArray) -> bool:
     """Must anybody leave before these cells can be taken?"""
+    if not are_claimed(state.cells, physical):  # as a rule, and numpy takes 30 times as long for one leaf
+        return False
     return bool((state.cells.using[physical[physical != NO_CELL]] != NO_GROUP).any())
 
 

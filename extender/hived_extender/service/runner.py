@@ -50,6 +50,22 @@ class Writes(Protocol):
         """Call the API server and tell what came of it. `may_write`: does the term of the decision go on?"""
 
 
+class _Exclusive:
+    """A generator in its place would cost a filter call a hundredth of its time."""
+
+    __slots__ = ("_runner", "_wait_s")
+
+    def __init__(self, runner: "Runner", wait_s: float | None) -> None:
+        self._runner = runner
+        self._wait_s = wait_s
+
+    def __enter__(self) -> Machine:
+        return self._runner.take(self._wait_s)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._runner.give_back(error)
+
+
 class Runner:
     """Thread-safe. `holds` tells at any time and at once whether the term of leadership goes on."""
 
@@ -99,29 +115,28 @@ class Runner:
             self._timer_set.notify_all()
         return answer
 
-    @contextmanager
-    def exclusive(self, *, wait_s: float | None = None) -> Iterator[Machine]:
+    def exclusive(self, *, wait_s: float | None = None) -> "_Exclusive":
         """Hold the lock. Any exception but UserError, the machine's or the caller's, stops the service.
 
         Raises InvariantError when that happens and ever after. Raises BusyError if others hold the lock for longer than
         `wait_s`.
         """
+        return _Exclusive(self, wait_s)
+
+    def take(self, wait_s: float | None) -> Machine:
+        """The beginning of `exclusive`."""
         if not self._lock.acquire(timeout=-1 if wait_s is None else wait_s):
             raise BusyError("busy")
+        if self.fault:
+            self._lock.release()
+            raise InvariantError(f"stopped after an internal error: {self.fault}")
+        return self._machine
+
+    def give_back(self, error: BaseException | None) -> None:
+        """The end of `exclusive`, by an error or in order."""
         try:
-            if self.fault:
-                raise InvariantError(f"stopped after an internal error: {self.fault}")
-            try:
-                yield self._machine
-            except UserError:
-                raise
-            except Exception as error:
-                self.fault = f"{type(error).__name__}: {error}"
-                core = self._machine.cache.core
-                fields = {"event": repr(core.last_event) if core else ""}
-                log.critical("stopped after an internal error", exc_info=error, extra={"fields": fields})
-                self._release(tuple(self._held))  # their callers get the error now, and not when they give up
-                raise InvariantError(f"stopped after an internal error: {self.fault}") from error
+            if isinstance(error, Exception) and not isinstance(error, UserError):
+                self._stop(error)
         finally:
             self._lock.release()
 
@@ -153,6 +168,14 @@ class Runner:
             self._timer_set.notify_all()
         self._thread.join()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _stop(self, error: Exception) -> None:
+        self.fault = f"{type(error).__name__}: {error}"
+        core = self._machine.cache.core
+        fields = {"event": repr(core.last_event) if core else ""}
+        log.critical("stopped after an internal error", exc_info=error, extra={"fields": fields})
+        self._release(tuple(self._held))  # their callers get the error now, and not when they give up
+        raise InvariantError(f"stopped after an internal error: {self.fault}") from error
 
     def _now(self) -> Now:
         return Now(time.monotonic(), time.time())

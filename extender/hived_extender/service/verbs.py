@@ -5,8 +5,6 @@ has written the binding down. From then on the same node is the answer to every 
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import msgspec
 from msgspec.structs import replace
@@ -110,7 +108,8 @@ class Verbs:
         args = asked.args
         if asked.tentatively:
             return WhatIf(self.core, self._cache).of_asked(args.pod, asked.reading, self._mask(args))
-        with self._telling_refusals(args.pod, Phase.FILTERING):
+        started = time.perf_counter()
+        try:
             core = self.core
             record = self._admit(args.pod)
             if record is None or record.is_cleared:
@@ -118,6 +117,9 @@ class Verbs:
                     self._acceptance.starts.has_asked(record)
                 return FilterResult(node_names=args.offered())
             suggested = self._mask(args)
+        except UserError as error:
+            self._tell_refusal(args.pod, Phase.FILTERING, error, started)
+            raise
         self._check_growth(record)
         self._cache.offers.take(record, suggested)
         if record.state is PodState.BINDING and self._acceptance.accepts(core, record):
@@ -153,9 +155,13 @@ class Verbs:
         here is not carried out: the next filter call does that (rule 5.2).
         """
         args = asked.args
-        with self._telling_refusals(args.pod, Phase.PREEMPTING):
+        started = time.perf_counter()
+        try:
             core = self.core
             record = self._admit(args.pod)
+        except UserError as error:
+            self._tell_refusal(args.pod, Phase.PREEMPTING, error, started)
+            raise
         if record is None or record.state.is_placed:
             return PreemptResult({})
         by_service = self._preemptions.policy.by_service
@@ -224,18 +230,10 @@ class Verbs:
             record.seen = replace(record.seen, version=meta.version)
         return record
 
-    @contextmanager
-    def _telling_refusals(self, pod: AskedPod, phase: Phase) -> Iterator[None]:
+    def _tell_refusal(self, pod: AskedPod, phase: Phase, error: UserError, started: float) -> None:
         """Tell of a request that is refused before the core is asked. An unknown pod may be known in a moment."""
-        started = time.perf_counter()
-        try:
-            yield
-        except UnknownPodError:
-            raise
-        except UserError as error:
-            key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            tell_decision(self._metrics, key, None, phase, error, started)
-            raise
+        if not isinstance(error, UnknownPodError):
+            tell_decision(self._metrics, f"{pod.metadata.namespace}/{pod.metadata.name}", None, phase, error, started)
 
     def _check_growth(self, record: PodRecord) -> None:
         """Raise GrowingError if the pod's gang may be complete in a moment."""
