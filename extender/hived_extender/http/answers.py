@@ -1,4 +1,4 @@
-"""The question to a path, and its answer."""
+"""The question to a path, and its answer: structs, which are made for every call in an eighth of a dataclass's time."""
 
 from collections.abc import Iterator
 

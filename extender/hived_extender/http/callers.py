@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from hived_extender.http.answers import Answer
 from hived_extender.http.identities import Identity
 from hived_extender.pods.wire import encode
@@ -11,8 +13,7 @@ CALLER = "hived.caller"
 header can set it: those become HTTP_*."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A request before its body: `certificate` is the identity in the connection's verified client certificate,
     `authorization` is the header.
     """
@@ -20,7 +21,10 @@ class Call:
     method: str
     path: str
     certificate: Identity | None = None
-    authorization: str | None = field(default=None, repr=False)
+    authorization: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Call({self.method!r}, {self.path!r}, {self.certificate!r})"  # secrets stay out of logs
 
     @property
     def place(self) -> str:
