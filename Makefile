@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-nojit test-image test-chart lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench soak storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-jit test-nojit test-image test-chart lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench soak storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +43,10 @@ test: kernels ## all tests
 
 test-docs: $(READY) ## the commands of all pages of the documentation, on embedded clusters
 	HIVED_DOCS=1 $(BIN)/python -m pytest -s tests/docs/test_run.py
+
+# Kernels are linked in `make test`, so whatever needs the compiler is skipped there.
+test-jit: $(READY) ## the tests of compiling, with kernels compiled in a running process
+	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest tests/core/compiling/test_compiled.py tests/core/test_jit.py tests/core/test_blocks.py tests/core/test_preassigned.py
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/pods/test_node_names.py
