@@ -1,13 +1,14 @@
 """Hatch's hook that puts the linked kernels into a wheel, and names the platforms that it is for.
 
 HIVED_WHEEL says what is built: `linked` (an error if that cannot be done), `pure` (a wheel for every platform, whose
-kernels numba compiles), or nothing: linked where there is a C compiler and all that the sources import. An editable
-installation never has a library; `make kernels` builds one in a checkout. HIVED_BUILD_PYTHON names an interpreter that
-has numba, by default the one that builds; HIVED_BUILD_ARCHITECTURE and CC build for another architecture.
+kernels numba compiles), or nothing: linked where there is a C compiler, else pure. An editable installation never has a
+library; `make kernels` builds one in a checkout. HIVED_BUILD_PYTHON names an interpreter that has numba, by default the
+one that builds, into which an isolated build installs it; HIVED_BUILD_ARCHITECTURE and CC build for another machine.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,12 +21,23 @@ LIBRARY = "_kernels.abi3.so"
 DESCRIPTION = "_kernels.json"
 TAG = "cp311-abi3-manylinux_2_17_{}"
 """The stable ABI of Python 3.11, and symbols of the C library of 2012 or earlier."""
+IMPORTED = ("click", "llvmlite", "msgspec", "numba", "numpy")
+"""The packages that translating the kernels imports, in the versions that hived itself needs."""
 
 
 class LinkKernels(BuildHookInterface[Any]):
     """Builds the library into a folder of its own, so that nothing of it stays in the sources."""
 
     PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """The packages of an isolated build besides hatchling: none for a pure wheel, or if another Python has them.
+
+        hatchling has them installed for an editable installation, too: it does not say which of both it asks for.
+        """
+        if os.environ.get("HIVED_WHEEL", "") == "pure" or "HIVED_BUILD_PYTHON" in os.environ:
+            return []
+        return [each for each in self.metadata.core.dependencies if re.split(r"[^\w.-]", each)[0] in IMPORTED]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build it, unless the wheel is editable or shall be pure."""
@@ -35,7 +47,7 @@ class LinkKernels(BuildHookInterface[Any]):
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
         try:
-            subprocess.run(self._command(folder), env=os.environ | {"PYTHONPATH": self._sources()}, check=True)
+            subprocess.run(self._command(folder), env=self._environ(), check=True)
         except (OSError, subprocess.CalledProcessError) as error:
             if wanted == "linked":
                 raise
@@ -57,5 +69,9 @@ class LinkKernels(BuildHookInterface[Any]):
         other = ["--architecture", architecture] if architecture else []
         return [python, "-m", "hived_extender.build", "--folder", str(folder), *other]
 
-    def _sources(self) -> str:
-        return os.pathsep.join(str(Path(self.root, each)) for each in (".", "config", "extender"))
+    def _environ(self) -> dict[str, str]:
+        """Our sources, then what pip names there in an isolated build: its packages, for its own Python."""
+        sources = [str(Path(self.root, each)) for each in (".", "config", "extender")]
+        if "HIVED_BUILD_PYTHON" not in os.environ:
+            sources += filter(None, [os.environ.get("PYTHONPATH")])
+        return os.environ | {"PYTHONPATH": os.pathsep.join(sources), "NUMBA_DISABLE_JIT": "0"}
