@@ -7,6 +7,7 @@ development environment knows by one, stays invisible: hived itself can only com
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import sysconfig
@@ -95,6 +96,16 @@ def run(image: Path, *command: str) -> str:
 
 def test_the_wheel_is_the_same_bytes_twice(delivery: Path, tmp_path: Path) -> None:
     assert wheel_in(delivery).read_bytes() == make_wheel(tmp_path).read_bytes()
+
+
+def test_linked_kernels_use_no_newer_c_library_than_the_tag_of_their_wheel_says(delivery: Path) -> None:
+    for wheel in delivery.glob("*manylinux*.whl"):
+        (allowed,) = re.findall(r"manylinux_(\d+_\d+)_", wheel.name)
+        with zipfile.ZipFile(wheel) as content:
+            library = content.read("hived/_kernels.abi3.so")
+        used = [number.decode() for number in re.findall(rb"\0GLIBC_([^\0]+)", library)]
+        assert used
+        assert max(tuple(map(int, each.split("."))) for each in used) <= tuple(map(int, allowed.split("_")))
 
 
 def test_the_wheel_carries_its_bill_of_materials(delivery: Path) -> None:
