@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -50,12 +50,20 @@ def create_pod(kube: KubeClient, name: str, spec: str | None = None, node: str =
     )
 
 
-def post(extender: Extender, verb: str, body: bytes) -> Any:
+class Answering(Protocol):
+    """An extender, in whatever process."""
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+
+
+def post(extender: Answering, verb: str, body: bytes) -> Any:
     with urlopen(Request(f"{extender.url}/v1/extender/{verb}", body, method="POST")) as response:
         return json.load(response)
 
 
-def filter_pod(extender: Extender, pod: Any) -> Any:
+def filter_pod(extender: Answering, pod: Any) -> Any:
     """Call filter until the extender has been told of the pod."""
     answers: list[Any] = []
 
@@ -67,7 +75,7 @@ def filter_pod(extender: Extender, pod: Any) -> Any:
     return answers[-1]
 
 
-def place(extender: Extender, pod: Any) -> str:
+def place(extender: Answering, pod: Any) -> str:
     (node,) = filter_pod(extender, pod)["NodeNames"]
     meta = pod["metadata"]
     body = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
