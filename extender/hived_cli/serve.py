@@ -229,8 +229,7 @@ def _serve_until(stop: threading.Event, extender: Extender) -> None:
 def _introduce(running: "Embedded") -> None:
     kubeconfig, extender_url = running.cluster.kubeconfig, running.extender.url
     click.echo(f"""\
-An embedded cluster is running. Pods that are created now wait until hived is ready: a few seconds, or about a minute
-if its kernels have to be compiled, which is done once after an installation.
+An embedded cluster is running. Pods that are created now wait until hived is ready, a few seconds.
 
   API server   {running.cluster.api_url}
   extender     {extender_url}
