@@ -1,5 +1,7 @@
 """Blocks: what Python sees as attributes, a kernel sees as the same arrays."""
 
+import sys
+from importlib import import_module
 from typing import Any
 
 import numba
@@ -12,7 +14,7 @@ from hived.topology import IntArray
 from tests.core.kernels import IS_INTERPRETED
 
 if not IS_INTERPRETED:
-    pass  # so that numba knows blocks
+    import_module("hived.compiling.block_types")  # so that numba knows blocks
 
 
 class Pair(Block):
@@ -62,6 +64,19 @@ def test_blocks_of_one_class_share_the_compiled_kernel() -> None:
     scale(a_pair(1), 2)
     scale(a_pair(1, 2, 3, 4), 2)
     assert len(scale.signatures) == 1
+
+
+@pytest.mark.skipif(IS_INTERPRETED, reason="nothing is compiled")
+def test_a_call_of_a_compiled_kernel_runs_no_python_to_find_the_type_of_a_block() -> None:
+    pair = a_pair(1)
+    scale(pair, 2)
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        scale(pair, 2)
+    finally:
+        sys.setprofile(None)
+    assert set(called) <= {scale_in_python.__name__}
 
 
 @pytest.mark.skipif(IS_INTERPRETED, reason="nothing is compiled")
