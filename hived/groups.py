@@ -9,7 +9,7 @@ A group that is lazily preempted keeps its state and its cells, but leaves its V
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TypeVar
 
 from hived.errors import UserError
@@ -49,7 +49,7 @@ def add_group(
 def remove_group(state: State, group: Group) -> None:
     """Take a group out of the table; its cells must have been released. Can be undone."""
     _leave(state, group)
-    remember(state, _enter, state, group)
+    remember(state, _enter_again, state, group)
 
 
 def _enter(state: State, group: Group) -> None:
@@ -57,6 +57,18 @@ def _enter(state: State, group: Group) -> None:
     state.group_by_number[group.number] = group
     state.lazy_group_count += group.spec.lazy_preemption
     state.elastic_group_count += group.spec.elastic
+
+
+def _enter_again(state: State, group: Group) -> None:
+    """Undo `remove_group`: before the groups that came later, as the order of groups decides about replays.
+
+    Cost O(groups that came later).
+    """
+    later = list(takewhile(lambda each: each.number > group.number, reversed(state.groups.values())))
+    _enter(state, group)
+    for each in reversed(later):
+        state.groups[each.name] = state.groups.pop(each.name)
+        state.group_by_number[each.number] = state.group_by_number.pop(each.number)
 
 
 def _leave(state: State, group: Group) -> None:

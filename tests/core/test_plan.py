@@ -28,8 +28,14 @@ ORDER = ("view_order", "view_place", "view_keys", "changed", "changed_count", "i
 
 
 def everything(state: State) -> tuple[object, ...]:
-    """The whole state, with the order of its views."""
-    return *fingerprint(state), state.last_plan, *(getattr(state.cells, name).tobytes() for name in ORDER)
+    """The whole state, with the order of its groups and views."""
+    return (
+        *fingerprint(state),
+        list(state.groups),
+        list(state.group_by_number),
+        state.last_plan,
+        *(getattr(state.cells, name).tobytes() for name in ORDER),
+    )
 
 
 def four_nodes() -> State:
@@ -101,6 +107,18 @@ def test_a_preempting_group_may_be_asked_and_stays_as_it_is() -> None:
         assert kinds(plan_together(state, [other])) == [kind]
         assert everything(state) == before
         delete(state, weak)
+
+
+def test_a_preempting_group_that_would_be_cancelled_keeps_its_place_among_the_groups() -> None:
+    state = four_nodes()
+    weak = pod("weak", members=((2, 2),))
+    run(state, weak)
+    request(state, pod("s0", "strong", priority=1, members=((2, 2),)), Phase.PREEMPTING)
+    run(state, pod("late", vc="B"))
+    delete(state, weak)
+    before = everything(state)
+    plan_together(state, [pod("top", priority=5, members=((2, 2),))])
+    assert everything(state) == before
 
 
 @pytest.mark.parametrize("seed", range(8))
