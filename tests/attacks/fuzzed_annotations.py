@@ -20,7 +20,7 @@ from hived_config.loader import load_text
 from hived_config.rules import PodRules
 from hived_extender.api.what_if import WhatIfArgs
 from hived_extender.kube.client import KubeError
-from hived_extender.kube_rules.demands import DemandsReader
+from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods import dialects
 from hived_extender.pods.admission import REVIEW_VERSION, Admission, review
 from hived_extender.pods.asks import Resolver

@@ -1,6 +1,7 @@
 """Quantities of Kubernetes objects as numbers."""
 
 import re
+from functools import lru_cache
 
 LONGEST_QUANTITY = 64
 """Characters; the API server stores at most 19 digits before the point, 9 after it, and a suffix."""
@@ -14,7 +15,12 @@ _SCALES = {suffix: 10.0 ** (3 * power) for power, suffix in enumerate(("n", "u",
 def amount(quantity: str | int | float) -> float:
     """The value of a Kubernetes quantity ("1", "500m", "2Ki", 1); 0 for anything else, and for very long texts."""
     text = str(quantity).strip()
-    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_QUANTITY else None
+    return _amount(text) if len(text) <= LONGEST_QUANTITY else 0.0
+
+
+@lru_cache(maxsize=1024)
+def _amount(text: str) -> float:
+    match = _QUANTITY.fullmatch(text)
     if match is None:
         return 0.0
     suffix = match[3] or ""

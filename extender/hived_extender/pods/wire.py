@@ -199,12 +199,12 @@ class Pod(msgspec.Struct):
         """True if a container or init container has the enabling limit (rule 2.1)."""
         if self.spec is None:
             return False
-        containers = [*(self.spec.containers or ()), *(self.spec.init_containers or ())]
-        return any(
-            is_positive((container.resources.limits or {}).get(ENABLE_LIMIT, 0))
-            for container in containers
-            if container.resources is not None
-        )
+        for containers in (self.spec.containers, self.spec.init_containers):
+            for container in containers or ():
+                limits = container.resources.limits if container.resources is not None else None
+                if limits and is_positive(limits.get(ENABLE_LIMIT, 0)):
+                    return True
+        return False
 
     @property
     def is_held(self) -> bool:

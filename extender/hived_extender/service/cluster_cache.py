@@ -11,7 +11,8 @@ from contextlib import suppress
 from hived.errors import UserError
 from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
 from hived_extender.kube.versions import is_older
-from hived_extender.kube_rules.demands import DemandsReader, RuledPod
+from hived_extender.kube_rules.demands import RuledPod
+from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods.dialects.description import GangKey, ObjectRef
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.proofs import Prover

@@ -17,7 +17,7 @@ from hived.errors import UserError
 from hived.scheduler import Asked
 from hived.specs import BindInfo, PodPlacement
 from hived_extender.api.what_if import PodOutcome
-from hived_extender.kube_rules.demands import DemandsReader
+from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods.node_names import Mask
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import AskedPod, Pod

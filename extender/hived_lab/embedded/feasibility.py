@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from hived.errors import UserError
-from hived_extender.kube_rules.demands import DemandsReader, RuledPod
+from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.neighbours import Refusal, refusals
 from hived_extender.kube_rules.nodes import RuledNode
+from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.kube_rules.residents import Residents
 from hived_extender.pods.wire import Node, Pod, PodSpec
 

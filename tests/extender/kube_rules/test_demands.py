@@ -14,11 +14,11 @@ from hived_extender.kube_rules.demands import (
     MOST_RESOURCES,
     TOO_LARGE,
     Demands,
-    DemandsReader,
     HostPort,
     needs_kube_scheduler,
 )
 from hived_extender.kube_rules.quantities import MOST
+from hived_extender.kube_rules.reader import DemandsReader
 from hived_extender.pods.wire import Pod
 from tests.extender.kube_rules.objects import (
     expression,
