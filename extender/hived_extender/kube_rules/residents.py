@@ -41,6 +41,11 @@ class _Usage:
         self._of: dict[str, dict[str, int]] = {}  # by resource and node; nothing is 0
         self._kept: OrderedDict[str, npt.NDArray[np.int64]] = OrderedDict()
 
+    def order(self, names: Sequence[str]) -> None:
+        """Arrays are in the order of other nodes from now on."""
+        self._rows = {name: row for row, name in enumerate(names)}
+        self._kept.clear()
+
     def add(self, node: str, requests: Iterable[tuple[str, int]], sign: int) -> None:
         """A pod has come to a node, or, with -1, is gone. Cost O(its resources)."""
         row = self._rows.get(node)
@@ -96,6 +101,12 @@ class Residents:
         self._lasting = _Usage(names)  # the same of pods without cells
         self.lasting_changes = 0
         """How often a pod without cells came or went."""
+
+    def order(self, names: Sequence[str]) -> None:
+        """Other nodes are configured. Cost O(nodes), whatever the number of pods."""
+        self.names = tuple(names)
+        self._used.order(names)
+        self._lasting.order(names)
 
     def put(self, uid: str, node: str, pod: RuledPod, *, is_leaving: bool = False, has_cells: bool = True) -> None:
         """A pod has this node, and is like this now."""

@@ -35,13 +35,7 @@ class ClusterNodes:
     def begin(self, core: Core, devices: Collection[str]) -> None:
         """Offer the nodes of this core from now on. `devices` are the resources that count as cells."""
         if self.residents.names != core.node_names:
-            before, self.residents = self.residents, Residents(core.node_names)
-            for uid in before.uids():
-                resident = before.get(uid)
-                if resident is not None:
-                    self.residents.put(
-                        uid, resident.node, resident.pod, is_leaving=resident.is_leaving, has_cells=resident.has_cells
-                    )
+            self.residents.order(core.node_names)
         self.offers = Offers(core.state.topology, self._nodes.values(), self.residents, devices, self.offers)
 
     def seen(self, node: Node, *, is_gone: bool = False) -> bool:

@@ -89,3 +89,11 @@ def test_more_than_fits_into_64_bits_counts_as_very_much(residents: Residents) -
     for number in range(4):
         residents.remove(f"u{number}")
     assert np.array_equal(residents.requested("memory", 2), [MOST, 0])
+
+
+def test_arrays_follow_the_nodes_that_are_configured_now(residents: Residents) -> None:
+    residents.put("a", "n1", pod(cpu=3), has_cells=False)
+    residents.put("b", "elsewhere", pod(cpu=4))
+    assert residents.requested("cpu", 3).tolist() == [0, 3, 0]
+    residents.order(["elsewhere", "n1"])
+    assert [residents.requested("cpu", 2).tolist(), residents.lasting("cpu", 2).tolist()] == [[4, 3], [0, 3]]
