@@ -5,18 +5,24 @@ All pods of a group carry the same text for the group, which is decoded and enco
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
 from hived.errors import UserError
 from hived.specs import BindInfo, PodPlacement
+from hived.state import Placements
 from hived_extender.pods.annotation_yaml import PLAIN, convert, has_old_spelling, read_yaml
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, Int32
 
 GROUP_CACHE_SIZE = 1024
+SHARED_TUPLES = 1024
+
+T = TypeVar("T", int, str)
 
 
 class _Placement(msgspec.Struct, rename="camel"):
@@ -84,14 +90,17 @@ def _bind_info(annotations: Mapping[str, str]) -> BindInfo:
         raise UserError("node is empty")
     if not indices:
         raise UserError("leafCellIsolation is empty")
-    return BindInfo(wire.node, indices, wire.cell_chain, members)
+    return BindInfo(sys.intern(wire.node), _shared(indices), sys.intern(wire.cell_chain), members)
 
 
-def _decode_bind_info(text: str) -> tuple[_BindInfo, tuple[tuple[PodPlacement, ...], ...]]:
+def _decode_bind_info(text: str) -> tuple[_BindInfo, Placements]:
+    written = _decode_written(text)
+    if written is not None:
+        return written
     if not has_old_spelling(text):
         try:
             wire = _bind_info_decoder.decode(text)
-            return wire, _decode_members(bytes(wire.affinity_group_bind_info))
+            return wire, _kept_members(bytes(wire.affinity_group_bind_info))
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             pass  # as for the spec
     with suppress(UserError):
@@ -99,7 +108,52 @@ def _decode_bind_info(text: str) -> tuple[_BindInfo, tuple[tuple[PodPlacement, .
             return convert(parts[0], read_yaml(parts[0]), _BindInfo), _decode_yaml_group(parts[1])
     tree = read_yaml(text)
     group = tree.pop(_GROUP_KEY, []) if isinstance(tree, dict) else []
-    return convert(text, tree, _BindInfo), _decode_members(_encoder.encode(group))
+    return convert(text, tree, _BindInfo), _kept_members(_encoder.encode(group))
+
+
+class _GroupText:
+    """Cache key for the group part, which may be long and is the same on all pods of the group.
+
+    Groups differ in their first leaf cells, so its beginning is enough for the hash.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _GroupText) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text[:_BEGINNING])
+
+
+_BEGINNING = 128
+_GROUP_MARK = ',"affinityGroupBindInfo":'
+
+
+def _decode_written(text: str) -> tuple[_BindInfo, Placements] | None:
+    """Bind info as hived writes it: without spaces, the group last; None for any other text, and for a wrong one.
+
+    What stands before the mark is an object when it is closed there. So the mark is a key of that object, not part of
+    a text.
+    """
+    end = text.find(_GROUP_MARK)
+    if end < 0 or text[-1] != "}" or has_old_spelling(own := text[:end]):
+        return None
+    try:
+        wire = _bind_info_decoder.decode(own + "}")
+        return wire, _decode_group(_GroupText(text[end + len(_GROUP_MARK) : -1]))
+    except (UserError, msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+@lru_cache(maxsize=GROUP_CACHE_SIZE)
+def _decode_group(group: _GroupText) -> Placements:
+    if has_old_spelling(group.text):
+        raise UserError("an old spelling")
+    return _decode_members(group.text.encode())
 
 
 _GROUP_KEY = "affinityGroupBindInfo"
@@ -120,7 +174,7 @@ def _parted(text: str) -> tuple[str, str] | None:
 
 
 @lru_cache(maxsize=GROUP_CACHE_SIZE)
-def _decode_yaml_group(block: str) -> tuple[tuple[PodPlacement, ...], ...]:
+def _decode_yaml_group(block: str) -> Placements:
     """Raises UserError also for fields that contradict each other."""
     if not _PLAIN_LINES.fullmatch(block):
         raise UserError("not plain")
@@ -137,7 +191,11 @@ def _isolation(annotations: Mapping[str, str]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=GROUP_CACHE_SIZE)
-def _decode_members(text: bytes) -> tuple[tuple[PodPlacement, ...], ...]:
+def _kept_members(text: bytes) -> Placements:
+    return _decode_members(text)
+
+
+def _decode_members(text: bytes) -> Placements:
     """Decode, check and sort the group part; placements are shared by every pod that carries the same text."""
     try:
         members = _group_decoder.decode(text)
@@ -159,9 +217,19 @@ def _placements(member: _MemberPlacements) -> tuple[PodPlacement, ...]:
     if any(len(p.preassigned_cell_types) != len(p.physical_leaf_cell_indices) for p in member.pod_placements):
         raise UserError("preassignedCellTypes and physicalLeafCellIndices differ in length")
     return tuple(
-        PodPlacement(p.physical_node, tuple(p.physical_leaf_cell_indices), tuple(p.preassigned_cell_types))
+        PodPlacement(
+            sys.intern(p.physical_node),
+            _shared(tuple(p.physical_leaf_cell_indices)),
+            _shared(tuple(p.preassigned_cell_types)),
+        )
         for p in member.pod_placements
     )
+
+
+@lru_cache(maxsize=SHARED_TUPLES)
+def _shared(values: tuple[T, ...]) -> tuple[T, ...]:
+    """One tuple for equal ones: tens of thousands of pods have the same devices and cell types."""
+    return values
 
 
 class _ByIdentity:
@@ -169,7 +237,7 @@ class _ByIdentity:
 
     __slots__ = ("members",)
 
-    def __init__(self, members: tuple[tuple[PodPlacement, ...], ...]) -> None:
+    def __init__(self, members: Placements) -> None:
         self.members = members
 
     def __eq__(self, other: object) -> bool:

@@ -247,7 +247,9 @@ class PodRecord:
         A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore which nodes that offers.
         """
         ignores = spec.ignore_suggested_nodes and not (self.ruled is not None and self.ruled.demands.beyond)
-        return PodRequest(self.uid, self.name, self.namespace, spec.of_group(group, ignores))
+        if group != spec.group.name or ignores != spec.ignore_suggested_nodes:
+            spec = spec.of_group(group, ignores)
+        return PodRequest(self.uid, self.name, self.namespace, spec)
 
 
 class PodTable:

@@ -62,6 +62,34 @@ class TestBindInfo:
         first, second = (b.bind_info(b.bind_annotations(info)) for info in (INFO, other))
         assert first.members is second.members
 
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ("", ""),
+            ('"n1"', '"n2"'),
+            ('"RACK"', '"a\\",\\"affinityGroupBindInfo\\":[{}"'),
+            ('"cellChain"', '"a\\",\\"affinityGroupBindInfo"'),
+            ('"cellChain"', '"affinityGroupBindInfo"'),
+            ("}]}]}", '}]}],"cellChain":"OTHER"}'),
+            ("}]}]}", '}]}],"affinityGroupBindInfo":[]}'),
+            ("}]}]}", "}]}]}}"),
+            ("}]}]}", "}]}]"),
+            ("}]}]}", "}]}] }"),
+            ("physicalLeafCellIndices", "physicalGpuIndices"),
+            ("leafCellIsolation", "gpuIsolation"),
+            ("[0,1]", "[0,1.5]"),
+            ("[0,1]", "[]"),
+            (",", " ,"),
+        ],
+    )
+    def test_text_as_hived_writes_it_is_read_as_any_other(
+        self, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+    ) -> None:
+        text = b.bind_annotations(INFO)[BIND_INFO].replace(old, new)
+        quickly = outcome(text)
+        monkeypatch.setattr(b, "_decode_written", lambda text: None)
+        assert quickly == outcome(text)
+
     def test_yaml_and_old_spellings_are_read(self) -> None:
         text = (
             "node: n1\ngpuIsolation: [0, 1]\ncellChain: RACK\naffinityGroupBindInfo:\n"
