@@ -7,9 +7,10 @@ import numpy as np
 
 from hived.errors import UserError
 from hived.groups import is_placed
+from hived.jit import entry_kernel
 from hived.specs import BindInfo, PodRequest
 from hived.state import State
-from hived.topology import NO_CELL, IntArray, Topology
+from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays
 
 
 def check_bind_info(pod: PodRequest, bind_info: BindInfo) -> None:
@@ -43,6 +44,9 @@ def _sizes(counts: dict[int, int]) -> str:
 
 def canonical_order(bind_info: BindInfo) -> tuple[BindInfo, IntArray]:
     """The bind info with members by ascending size, and the leaves of that in the order in which it listed them."""
+    if len(bind_info.members) == 1:
+        (placements,) = bind_info.members
+        return bind_info, np.arange(len(placements) * len(placements[0].leaf_cell_indices), dtype=np.int32)
     sizes = [len(placements[0].leaf_cell_indices) for placements in bind_info.members]
     leaves = [size * len(placements) for size, placements in zip(sizes, bind_info.members, strict=True)]
     if sizes == sorted(sizes):
@@ -51,6 +55,10 @@ def canonical_order(bind_info: BindInfo) -> tuple[BindInfo, IntArray]:
     starts = dict(zip(ascending, np.cumsum([0] + [leaves[i] for i in ascending]).tolist(), strict=False))
     order = [np.arange(starts[i], starts[i] + leaves[i], dtype=np.int32) for i in range(len(sizes))]
     return replace(bind_info, members=tuple(bind_info.members[i] for i in ascending)), np.concatenate(order)
+
+
+NO_NODE = -1
+NO_CHAIN = -1
 
 
 class NamedLeaves(NamedTuple):
@@ -88,7 +96,7 @@ def named_leaves(state: State, pod: PodRequest, bind_info: BindInfo) -> NamedLea
     check_bind_info(pod, bind_info)
     known, order = canonical_order(bind_info)
     physical, levels = find_leaves(state, known)
-    has_types = all(all(p.preassigned_cell_types) and p.preassigned_cell_types for m in known.members for p in m)
+    has_types = all(each and all(each) for each in {p.preassigned_cell_types for m in known.members for p in m})
     return NamedLeaves(known, physical, levels, order, has_types, None)
 
 
@@ -98,13 +106,88 @@ def find_leaves(state: State, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
 
     A leaf that is named twice counts once. Cost O(leaves).
     """
+    found = _find_in_one_chain(state.topology, bind_info)
+    return _find_one_by_one(state.topology, bind_info) if found is None else found
+
+
+def _find_in_one_chain(topology: Topology, bind_info: BindInfo) -> tuple[IntArray, IntArray] | None:
+    """The leaves if all of them are configured, in one chain, and on a node for each pod; else None."""
+    nodes: list[int] = []
+    sizes: list[int] = []
+    devices: list[int] = []
+    for placements in bind_info.members:
+        for placement in placements:
+            nodes.append(topology.node_index.get(placement.node, NO_NODE))
+            sizes.append(len(placement.leaf_cell_indices))
+            devices += placement.leaf_cell_indices
+            if len(placement.preassigned_cell_types) != sizes[-1]:
+                return None
+    if len(set(nodes)) < len(nodes):
+        return None
+    leaves = np.array(devices, np.int32)
+    chain = find_in_chain(topology.arrays, np.array(nodes, np.int32), np.array(sizes, np.int32), leaves)
+    if chain == NO_CHAIN:
+        return None
+    type_levels = topology.chains[chain].type_levels
+    levels: list[int] = []
+    known: dict[tuple[str, ...], list[int]] = {}
+    for placements in bind_info.members:
+        for placement in placements:
+            types = placement.preassigned_cell_types
+            if types not in known:
+                known[types] = [type_levels.get(each, 0) for each in types]
+            levels += known[types]
+    return leaves, np.array(levels, np.int32)
+
+
+@entry_kernel
+def find_in_chain(t: TopologyArrays, nodes: IntArray, sizes: IntArray, leaves: IntArray) -> int:
+    """Replace device indices by the leaves of these nodes that have them, and return their chain.
+
+    leaves : in and out; `sizes[i]` of them stand for devices of `nodes[i]`, in this order
+
+    Returns NO_CHAIN if a node or a device is not configured or named twice, or if there are several chains; `leaves`
+    are of no use then. Cost O(leaves x leaves of a node).
+    """
+    chain = NO_CHAIN
+    place = 0
+    for i in range(len(nodes)):
+        if nodes[i] == NO_NODE:
+            return NO_CHAIN
+        first, end = t.node_leaf_start[nodes[i]], t.node_leaf_start[nodes[i] + 1]
+        if sizes[i] > end - first:
+            return NO_CHAIN
+        begin = place
+        while place < begin + sizes[i]:
+            found = NO_CELL
+            for each in range(first, end):
+                leaf = t.node_leaf[each]
+                if t.device[leaf] == leaves[place]:
+                    if found != NO_CELL:
+                        return NO_CHAIN
+                    found = leaf
+            if found == NO_CELL:
+                return NO_CHAIN
+            for earlier in range(begin, place):
+                if leaves[earlier] == found:
+                    return NO_CHAIN
+            its_chain = t.chain_of_level[t.chain_level[found]]
+            if chain != NO_CHAIN and chain != its_chain:
+                return NO_CHAIN
+            chain = its_chain
+            leaves[place] = found
+            place += 1
+    return int(chain)
+
+
+def _find_one_by_one(topology: Topology, bind_info: BindInfo) -> tuple[IntArray, IntArray]:
     leaves: list[int] = []
     levels: list[int] = []
     nodes: dict[str, dict[int, tuple[int, dict[str, int]]]] = {}
     for placements in bind_info.members:
         for placement in placements:
             if placement.node not in nodes:
-                nodes[placement.node] = _leaves_of_node(state.topology, placement.node)
+                nodes[placement.node] = _leaves_of_node(topology, placement.node)
             found = nodes[placement.node]
             types = placement.preassigned_cell_types
             for i, device in enumerate(placement.leaf_cell_indices):

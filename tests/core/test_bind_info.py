@@ -4,7 +4,14 @@ import random
 
 import pytest
 
-from hived.bind_info import canonical_order, check_bind_info, find_leaves, planned_roots
+from hived.bind_info import (
+    _find_in_one_chain,
+    _find_one_by_one,
+    canonical_order,
+    check_bind_info,
+    find_leaves,
+    planned_roots,
+)
 from hived.errors import UserError
 from hived.specs import BindInfo, PodPlacement
 from hived.state import State, empty_state
@@ -92,6 +99,27 @@ def test_leaves_are_found_by_node_and_device() -> None:
             expected.append((leaf, chain.type_levels.get(cell_type, 0)))
         found, levels = find_leaves(state, info(tuple(members)))
         assert list(zip(found.tolist(), levels.tolist(), strict=True)) == expected
+
+
+def test_a_group_with_a_node_for_each_pod_has_the_leaves_that_are_found_one_by_one() -> None:
+    """Of random clusters: some devices are not configured or are named twice, some nodes are in two chains."""
+    source, sizes = random.Random(4), set()
+    for seed in range(15):
+        topology = empty_state(random_cluster(seed)).topology
+        devices = sorted(set(topology.arrays.device[topology.arrays.node_leaf].tolist()))
+        types = ["NOTYPE", "", *(name for chain in topology.chains for name in chain.types)]
+        for _ in range(50):
+            names = source.sample(topology.node_names, source.randint(1, len(topology.node_names)))
+            placements = []
+            for name in names:
+                indices = tuple(source.choices(devices, k=source.randint(1, 2)))
+                placements.append(PodPlacement(name, indices, tuple(source.choices(types, k=len(indices)))))
+            at_once = _find_in_one_chain(topology, info(tuple(placements)))
+            if at_once is not None:
+                sizes.add(len(names))
+                one_by_one = _find_one_by_one(topology, info(tuple(placements)))
+                assert [each.tolist() for each in at_once] == [each.tolist() for each in one_by_one]
+    assert len(sizes) > 1
 
 
 def found(*placements: PodPlacement) -> tuple[list[str | None], list[int]]:
