@@ -62,6 +62,15 @@ class TestBindInfo:
         first, second = (b.bind_info(b.bind_annotations(info)) for info in (INFO, other))
         assert first.members is second.members
 
+    def test_the_group_part_is_parsed_once_for_all_pods_of_a_group(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        parsed: list[bytes] = []
+        parse = b._decode_members
+        monkeypatch.setattr(b, "_decode_members", lambda text: parsed.append(text) or parse(text))
+        members = ((PodPlacement("parsed-once", (9,), ("NODE",)),),)
+        for number in range(3):
+            b.bind_info(b.bind_annotations(BindInfo(f"n{number}", (9,), "RACK", members)))
+        assert len(parsed) == 1
+
     @pytest.mark.parametrize(
         ("old", "new"),
         [
