@@ -124,7 +124,10 @@ def _find_in_one_chain(topology: Topology, bind_info: BindInfo) -> tuple[IntArra
                 return None
     if len(set(nodes)) < len(nodes):
         return None
-    leaves = np.array(devices, np.int32)
+    try:
+        leaves = np.array(devices, np.int32)
+    except OverflowError:  # no device has such an index
+        return None
     chain = find_in_chain(topology.arrays, np.array(nodes, np.int32), np.array(sizes, np.int32), leaves)
     if chain == NO_CHAIN:
         return None

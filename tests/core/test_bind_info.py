@@ -136,6 +136,10 @@ def test_a_device_that_is_gone_is_not_found() -> None:
     assert found(placement("n0", 5, 1)) == ([None, "0/n0/1"], [0, 2])
 
 
+def test_a_device_of_an_index_beyond_32_bits_is_not_found() -> None:
+    assert found(placement("n0", 2**40, 1)) == ([None, "0/n0/1"], [0, 2])
+
+
 def test_a_leaf_that_is_named_twice_counts_once() -> None:
     assert found(placement("n0", 0, 0), placement("n0", 0, 1)) == (["0/n0/0", None, None, "0/n0/1"], [2, 0, 0, 2])
 
