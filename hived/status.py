@@ -82,10 +82,19 @@ class CellStatus:
     lent_bad: IntArray
 
 
-def copy_cells(state: State) -> CellStatus:
-    """Cost O(cells) as plain copies: a millisecond or two for 16,384 nodes."""
+def copy_cells(state: State, room: CellStatus | None = None) -> CellStatus:
+    """The cells as they are now. Cost O(cells) as plain copies, of 9 MB for 16,384 nodes.
+
+    An earlier copy that nobody reads any more can be the `room`: memory that is used already is filled in a fraction of
+    the time. Room for another topology is left alone.
+    """
     names = [field.name for field in fields(CellStatus) if field.name not in {"topology", "vc_names"}]
-    arrays = {name: getattr(state.cells, name).copy() for name in names}
+    if room is None or room.topology is not state.topology:
+        arrays = {name: getattr(state.cells, name).copy() for name in names}
+    else:
+        arrays = {name: getattr(room, name) for name in names}
+        for name, array in arrays.items():
+            np.copyto(array, getattr(state.cells, name))
     return CellStatus(state.topology, tuple(state.vc_names), **arrays)
 
 

@@ -88,7 +88,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("devices.following", "devices.losses", "devices.notes", "gangs.gang", "gangs.growth", "gangs.named_groups"),
     ("devices.guarantees", "gangs.leaders"),
     ("gangs.plans",),
-    ("counts", "reader", "gangs.states", "gangs.table"),
+    ("counts", "gangs.states", "gangs.table"),
     ("effects", "gangs.members", "gangs.rounds"),
     ("outbox", "stimuli", "gangs.promises", "writes.binding", "writes.podgroup_status", "writes.telling"),
     ("announcements", "retries", "rewrites", "starts", "statuses", "writes.binding_secret", "writes.statuses"),
@@ -102,7 +102,7 @@ SERVICE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("verbs",),
     ("machine",),
     ("runner",),
-    ("intake",),
+    ("intake", "reader"),
     ("service",),
     ("leadership",),
 )

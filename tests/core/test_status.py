@@ -262,6 +262,22 @@ def test_what_happens_during_the_walk_is_not_shown() -> None:
     assert list(status.iter_virtual_cluster(cells, "A")) == before["virtualClusters"]["A"]
 
 
+def test_cells_can_be_copied_to_the_room_of_an_earlier_copy() -> None:
+    state = healthy_state(rack_cluster())
+    room = status.copy_cells(state)
+    run(state, pod("o", priority=-1, members=((2, 1),)))
+    cells = status.copy_cells(state, room)
+    assert cells.state is room.state
+    assert list(status.iter_physical_cluster(cells)) == status.physical_cluster(state)
+
+
+def test_the_room_of_another_topology_is_left_alone() -> None:
+    room = status.copy_cells(healthy_state(rack_cluster()))
+    before = list(status.iter_physical_cluster(room))
+    status.copy_cells(one_rack(), room)
+    assert list(status.iter_physical_cluster(room)) == before
+
+
 def test_a_reserved_cell_is_shown_as_reserved() -> None:
     state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 1}), racks=1, nodes=1, gpus=1))
     run(state, pod("v", priority=-1, members=((1, 1),)))

@@ -1,7 +1,7 @@
 """Long answers: in pieces, not again to whoever has them already, and compressed for whoever asks for that.
 
-A piece is handed from the thread that makes it to the event loop, which competes with filter calls; so pieces are
-large, and no answer is in memory as a whole. zlib lets go of the interpreter's lock while it compresses.
+The event loop makes the pieces (`flask_calls.py`) and serves filter calls between two of them. So a piece is small, and
+no answer is in memory as a whole. A thread that made them would compete with the loop for the interpreter's lock.
 """
 
 import zlib
@@ -9,8 +9,11 @@ from collections.abc import Iterable, Iterator
 
 from hived_extender.http.answers import Answer, Question
 
-PIECE = 256 * 1024
-"""Bytes, before they are compressed."""
+PIECE = 16 * 1024
+"""Bytes that end a piece, before they are compressed: half a millisecond of work at most, with the last part."""
+
+PARTS = 16
+"""Parts that end a piece too: a group has little text for its work."""
 
 GZIP_LEVEL = 1
 """The fastest: cells look alike, so that any level leaves little of their text."""
@@ -39,11 +42,13 @@ def _headers(version: str) -> tuple[tuple[str, str], ...]:
 
 
 def _pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
-    begun, size = [], 0
+    """Parts together; an empty one ends a piece, as others have to be served."""
+    begun: list[bytes] = []
+    size = 0
     for part in parts:
         begun.append(part)
         size += len(part)
-        if size >= PIECE:
+        if not part or size >= PIECE or len(begun) >= PARTS:
             yield b"".join(begun)
             begun, size = [], 0
     if begun:
@@ -53,6 +58,5 @@ def _pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
 def _compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
     compressor = zlib.compressobj(GZIP_LEVEL, wbits=GZIP_WINDOW)
     for piece in pieces:
-        if packed := compressor.compress(piece):
-            yield packed
+        yield compressor.compress(piece)  # often nothing yet; others are served all the same
     yield compressor.flush()

@@ -1,10 +1,10 @@
-"""One request in Flask, from ASGI: its WSGI environment, and its answer piece by piece from a thread."""
+"""One request in Flask, from ASGI: its WSGI environment, and its answer piece by piece."""
 
 import asyncio
 import io
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from hived_extender.http.bodies import CLOSE_HEADER, Message, Receive, Scope, Send
@@ -15,16 +15,23 @@ from hived_extender.http.late_app import CLOSE, GatedApp
 log = logging.getLogger(__name__)
 
 SEND_TIMEOUT_S = 10.0
-"""For a piece of an answer: readers who fell asleep must not keep the threads that make the answers."""
+"""For a piece of an answer: readers who fell asleep must not keep the places of other calls."""
+
+
+class SlowClientError(Exception):
+    """A client has not read a piece in time."""
 
 
 class FlaskCall:
-    """One request in Flask, on a thread; each piece of the body is sent from the event loop before the next is made."""
+    """One request in Flask. It is begun on a thread, but the pieces of its answer are made on the event loop.
 
-    def __init__(self, app: GatedApp, environ: dict[str, Any], loop: asyncio.AbstractEventLoop, send: Send) -> None:
+    A thread that made them would compete with the loop for the interpreter's lock, for which each filter call would
+    wait several times.
+    """
+
+    def __init__(self, app: GatedApp, environ: dict[str, Any], send: Send) -> None:
         self._app = app
         self._environ = environ
-        self._loop = loop
         self._send = send
         self._is_client_gone = False
         self._start: Message = {}
@@ -34,16 +41,23 @@ class FlaskCall:
         await receive()
         self._is_client_gone = True
 
-    def run(self) -> None:
-        """On the thread."""
-        pieces = self._app(self._environ, self._start_response)
+    def begin(self) -> Iterable[bytes]:
+        """The pieces of the answer, to be made by `answer`. For a thread."""
+        return self._app(self._environ, self._start_response)
+
+    async def answer(self, pieces: Iterable[bytes], turn: asyncio.Lock) -> None:
+        """Make and send each piece, none before the client has read enough of the last.
+
+        Calls of one `turn` make one piece among them before others are served; an empty piece is not sent.
+        """
+        rest = iter(pieces)
         try:
-            for piece in pieces:
-                if self._is_client_gone:
-                    return
-                self._deliver(piece, is_last=False)
-            self._deliver(b"", is_last=True)
-        except TimeoutError:
+            while (piece := await _next(rest, turn)) is not None and not self._is_client_gone:
+                if piece:
+                    await self._deliver(piece, is_last=False)
+            if not self._is_client_gone:
+                await self._deliver(b"", is_last=True)
+        except SlowClientError:
             log.warning("a client does not read its answer", extra={"fields": {"path": self._environ["PATH_INFO"]}})
         finally:
             close = getattr(pieces, "close", None)
@@ -58,21 +72,31 @@ class FlaskCall:
         }
         if self._environ.get(CLOSE):
             self._start["headers"].append(CLOSE_HEADER)
-        return lambda piece: self._deliver(piece, is_last=False)
+        return _refuse_write
 
-    def _deliver(self, piece: bytes, is_last: bool) -> None:
-        future = asyncio.run_coroutine_threadsafe(self._send_piece(piece, is_last), self._loop)
+    async def _deliver(self, piece: bytes, *, is_last: bool) -> None:
         try:
-            future.result(SEND_TIMEOUT_S)
-        except TimeoutError:
-            future.cancel()
-            raise
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                if self._start:
+                    start, self._start = self._start, {}
+                    await self._send(start)
+                await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+        except TimeoutError as error:
+            raise SlowClientError from error
 
-    async def _send_piece(self, piece: bytes, is_last: bool) -> None:
-        if self._start:
-            start, self._start = self._start, {}
-            await self._send(start)
-        await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+
+async def _next(pieces: Iterator[bytes], turn: asyncio.Lock) -> bytes | None:
+    """The next piece; others are served before there can be another. None at the end."""
+    async with turn:
+        piece = next(pieces, None)
+        if piece is not None:
+            await asyncio.sleep(0)
+        return piece
+
+
+def _refuse_write(_: bytes) -> None:
+    """WSGI's old way to send a piece, which Flask does not use."""
+    raise NotImplementedError("an answer is made of pieces that are returned")
 
 
 def caller_of(scope: Scope) -> Identity | None:

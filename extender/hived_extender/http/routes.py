@@ -6,8 +6,9 @@ a JSON string.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 from hived import __version__
 from hived.errors import HivedError, UserError
@@ -101,12 +102,7 @@ def affinity_groups(backend: Backend, question: Question) -> Answer:
     version = backend.service.reader.version()
     if (same := unchanged(question, version)) is not None:
         return same
-    groups = backend.service.reader.affinity_groups()
-    first = next(groups, None)
-    if first is None:
-        return dump(question, version, [encode({"items": None})])
-    texts = (encode(group) for group in chain([first], groups))
-    return dump(question, version, chain([b'{"items":'], _json_array(texts), [b"}"]))
+    return dump(question, version, _group_list(backend.service.reader.sliced_affinity_groups()))
 
 
 def affinity_group(backend: Backend, question: Question) -> Answer:
@@ -121,7 +117,7 @@ def cluster_status(backend: Backend, question: Question) -> Answer:
         question,
         lambda cells: chain(
             [b'{"physicalCluster":'],
-            _json_array(cells.physical_cluster()),
+            cells.physical_cluster(),
             [b',"virtualClusters":'],
             _all_vcs(cells),
             [b"}"],
@@ -131,7 +127,7 @@ def cluster_status(backend: Backend, question: Question) -> Answer:
 
 def physical_cluster(backend: Backend, question: Question) -> Answer:
     """The trees of physical cells."""
-    return _cells(backend, question, lambda cells: _json_array(cells.physical_cluster()))
+    return _cells(backend, question, lambda cells: cells.physical_cluster())
 
 
 def virtual_clusters(backend: Backend, question: Question) -> Answer:
@@ -141,7 +137,7 @@ def virtual_clusters(backend: Backend, question: Question) -> Answer:
 
 def virtual_cluster(backend: Backend, question: Question) -> Answer:
     """The trees of virtual cells of one virtual cluster."""
-    return _cells(backend, question, lambda cells: _json_array(cells.virtual_cluster(question.name)))
+    return _cells(backend, question, lambda cells: cells.virtual_cluster(question.name))
 
 
 def devices(backend: Backend, question: Question) -> Answer:
@@ -249,13 +245,16 @@ def _cells(backend: Backend, question: Question, describe: Callable[[CellTexts],
     return dump(question, version, describe(CellTexts(cells)))
 
 
-def _json_array(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """`[item,item,...]`, a part per item."""
-    separator = b"["
-    for text in texts:
-        yield separator + text
-        separator = b","
-    yield b"]" if separator == b"," else b"[]"
+def _group_list(groups: Iterable[Mapping[str, Any] | None]) -> Iterator[bytes]:
+    """`{"items":[group,...]}`, null without any; an empty part where others have to be served first."""
+    separator = b'{"items":['
+    for group in groups:
+        if group is None:
+            yield b""
+        else:
+            yield separator + encode(group)
+            separator = b","
+    yield b"]}" if separator == b"," else b'{"items":null}'
 
 
 def _all_vcs(cells: CellTexts) -> Iterator[bytes]:
@@ -263,6 +262,6 @@ def _all_vcs(cells: CellTexts) -> Iterator[bytes]:
     separator = b"{"
     for vc in cells.vc_names:
         yield separator + encode(vc) + b":"
-        yield from _json_array(cells.virtual_cluster(vc))
+        yield from cells.virtual_cluster(vc)
         separator = b","
     yield b"}" if separator == b"," else b"{}"

@@ -3,9 +3,10 @@
 The shim reads every body itself (`bodies.py`), so that a half-sent request holds nothing but its own connection. It
 asks the gate first: a caller without access cannot even send a body. Filter, preempt and the health checks are answered
 at once (`protocol.py`), in microseconds, from bytes by the functions that the Flask routes call too; so is bind, which
-waits for the API server, on threads of its own. Everything else goes to Flask on a thread, so that slow readers of long
-status dumps hold up nobody but each other. Plans and pushes have one thread among them, and the gate's questions to the
-API server have threads of their own too. Bodies, and calls that wait for a thread, are bounded kind by kind.
+waits for the API server, on threads of its own. Everything else goes to Flask on a thread. Slow readers of long status
+dumps hold up nobody but each other: the event loop makes the pieces of all of them in turn. Plans and pushes have one
+thread among them, and the gate's questions to the API server have threads of their own too. Bodies, and calls that wait
+for a thread, are bounded kind by kind.
 
 Verbs are decided on the event loop and nowhere else: it waits for the lock, but not long (`WAIT_S`). A thread that
 decided would compete with the loop for the interpreter and for the lock, and each call behind it would need a thread
@@ -14,9 +15,9 @@ too. One thread only waits until the lock is free, and the loop goes on with the
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from hived.errors import UserError
@@ -107,22 +108,37 @@ class _Crowded(Exception):
 
 
 class _Lane:
-    """Threads for calls of a kind, of which there may be `most` at once; for one event loop."""
+    """Threads for calls of a kind, of which there may be `most` at once; for one event loop.
+
+    A call keeps its thread's place until its answer is sent: answers under way, which can be large, are as few.
+    """
 
     def __init__(self, name: str, thread_count: int, most: int) -> None:
         self.threads = ThreadPoolExecutor(thread_count, name)
         self._most = most
         self._count = 0
+        self._places = asyncio.Semaphore(thread_count)
 
-    async def run(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call it on a thread. Raises _Crowded."""
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Wait for a place, in order, and have it as long as the context lasts. Raises _Crowded."""
         if self._count >= self._most:
             raise _Crowded
         self._count += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.threads, function, *arguments)
+            async with self._places:
+                yield
         finally:
             self._count -= 1
+
+    async def run(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call it on a thread. Raises _Crowded."""
+        async with self.place():
+            return await self.run_in_place(function, *arguments)
+
+    async def run_in_place(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call it on the thread of a place that the caller has."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, function, *arguments)
 
 
 class _Turns:
@@ -192,6 +208,7 @@ class Shim:
         self._bind_threads = ThreadPoolExecutor(BIND_THREADS, "bind")
         self._others = _Lane("http", OTHER_THREADS, MOST_OTHERS)
         self._configs = _Lane("configuration", CONFIG_THREADS, MOST_CONFIGS)
+        self._pieces_turn = asyncio.Lock()
         self._binding_count = 0
         self._held_count = 0
         self._may_filter = asyncio.Event()
@@ -319,15 +336,16 @@ class Shim:
         self._configs.threads.shutdown(wait=True)
 
     async def _call_flask(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        loop = asyncio.get_running_loop()
-        call = FlaskCall(self._app, environ_of(scope, body), loop, send)
-        watcher = loop.create_task(call.watch_client(receive))
+        call = FlaskCall(self._app, environ_of(scope, body), send)
+        watcher = asyncio.get_running_loop().create_task(call.watch_client(receive))
+        is_change = scope["method"] == "POST" and _place(scope).rstrip("/") in {
+            paths.CONFIG_PATH,
+            paths.CONFIG_PLAN_PATH,
+        }
+        lane = self._configs if is_change else self._others
         try:
-            is_change = scope["method"] == "POST" and _place(scope).rstrip("/") in {
-                paths.CONFIG_PATH,
-                paths.CONFIG_PLAN_PATH,
-            }
-            await (self._configs if is_change else self._others).run(call.run)
+            async with lane.place():
+                await call.answer(await lane.run_in_place(call.begin), self._pieces_turn)
         finally:
             watcher.cancel()
 

@@ -1,37 +1,56 @@
 """Cells and groups as people look at them, so that nobody else waits for a long answer."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from hived import status
 from hived.errors import UserError
 from hived.status import CellStatus
 from hived_extender.service.core import Core
 from hived_extender.service.gangs.plans import listed
+from hived_extender.service.runner import BusyError
+
+WAIT_S = 0.002
+"""For the lock, before others are served."""
+
+
+class OpenCore(Protocol):
+    """Takes the lock and gives the core; raises BusyError if others have the lock for longer than `wait_s`."""
+
+    def __call__(self, wait_s: float | None = None) -> AbstractContextManager[Core]:
+        """Raises UserError (503) on a replica that does not lead."""
 
 
 class Reader:
-    """Reads the present term's state; thread-safe.
+    """Reads the present term's state; thread-safe."""
 
-    `open_core` takes the lock and gives the core; it raises UserError (503) on a replica that does not lead.
-    """
-
-    def __init__(self, open_core: Callable[[], AbstractContextManager[Core]]) -> None:
+    def __init__(self, open_core: OpenCore) -> None:
         self._open_core = open_core
         self._process = secrets.token_hex(4)
 
     def affinity_groups(self) -> Iterator[dict[str, Any]]:
         """All groups by name, one at a time; others are served in between."""
+        return (group for group in self.sliced_affinity_groups() if group is not None)
+
+    def sliced_affinity_groups(self) -> Iterator[dict[str, Any] | None]:
+        """As `affinity_groups`, for a caller who must not wait: None while others have the lock."""
         with self._open_core() as core:
             names = sorted(core.state.groups)
+        return self._groups(names)
+
+    def _groups(self, names: Iterable[str]) -> Iterator[dict[str, Any] | None]:
         for name in names:
-            with self._open_core() as core:
-                if name not in core.state.groups:
-                    continue
-                group = _group(core, name)
-            yield group
+            while True:
+                try:
+                    with self._open_core(wait_s=WAIT_S) as core:
+                        group = _group(core, name) if name in core.state.groups else None
+                    break
+                except BusyError:
+                    yield None
+            if group is not None:
+                yield group
 
     def affinity_group(self, name: str) -> dict[str, Any]:
         """One group, by its name or by what its pods call it, if groups of one namespace alone do.
@@ -52,13 +71,19 @@ class Reader:
 
     def cells(self) -> CellStatus:
         """All cells as they are now. Others wait for a millisecond or two in a cluster of 16,384 nodes."""
-        with self._open_core() as core:
-            return status.copy_cells(core.state)
+        return self.versioned_cells()[1]
 
     def versioned_cells(self) -> tuple[str, CellStatus]:
-        """The version, and all cells as they are then."""
+        """The version, and all cells as they are then.
+
+        They are copied twice. The first copy takes most of the time, as its memory is new, and is made without the
+        lock; changes meanwhile do no harm, as the second one replaces it.
+        """
         with self._open_core() as core:
-            return self._version_of(core), status.copy_cells(core.state)
+            state = core.state
+        room = status.copy_cells(state)
+        with self._open_core() as core:
+            return self._version_of(core), status.copy_cells(core.state, room)
 
     def _version_of(self, core: Core) -> str:
         return f"{self._process}-{core.number}-{core.version}"

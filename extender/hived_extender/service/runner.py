@@ -125,8 +125,7 @@ class Runner:
 
     def take(self, wait_s: float | None) -> Machine:
         """The beginning of `exclusive`."""
-        if not self._lock.acquire(timeout=-1 if wait_s is None else wait_s):
-            raise BusyError("busy")
+        self._acquire(wait_s)
         if self.fault:
             self._lock.release()
             raise InvariantError(f"stopped after an internal error: {self.fault}")
@@ -140,11 +139,21 @@ class Runner:
         finally:
             self._lock.release()
 
+    def _acquire(self, wait_s: float | None) -> None:
+        if not self._lock.acquire(timeout=-1 if wait_s is None else wait_s):
+            raise BusyError("busy")
+
     @contextmanager
-    def look(self) -> Iterator[Machine]:
-        """Hold the lock to look at what is there, also when the service has stopped."""
-        with self._lock:
+    def look(self, *, wait_s: float | None = None) -> Iterator[Machine]:
+        """Hold the lock to look at what is there, also when the service has stopped.
+
+        Raises BusyError if others hold the lock for longer than `wait_s`.
+        """
+        self._acquire(wait_s)
+        try:
             yield self._machine
+        finally:
+            self._lock.release()
 
     def wait_until_free(self) -> None:
         """Wait until nobody holds the lock; somebody may at once hold it again."""

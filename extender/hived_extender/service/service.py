@@ -304,9 +304,9 @@ class Service(Intake):
         return found
 
     @contextmanager
-    def _open_core(self) -> Iterator[Core]:
+    def _open_core(self, wait_s: float | None = None) -> Iterator[Core]:
         """Takes the lock. What stopped the service may still be looked at."""
-        with self.runner.look() as machine:
+        with self.runner.look(wait_s=wait_s) as machine:
             yield machine.verbs.core
 
     def _gauges(self) -> Gauges:

@@ -1,12 +1,15 @@
 """Texts of cells: the same bytes as the encoded mappings of `hived.status`, in any state."""
 
 import random
+from itertools import chain
 
 import pytest
 
 from hived import status
 from hived.errors import UserError
+from hived.state import State
 from hived_config.loader import load_text
+from hived_extender.api import cell_texts
 from hived_extender.api.cell_texts import CellTexts
 from hived_extender.pods.wire import encode
 from hived_extender.service.core import Core
@@ -34,12 +37,17 @@ virtualClusters:
 """
 
 
+def named_state() -> State:
+    """Two rows of four nodes; all are bad, as none has been seen."""
+    return Core(load_text(NAMED, "named.yaml", environ={}).cluster, None, int, id).state
+
+
 def check(cells: status.CellStatus) -> None:
     """Compare both ways to describe all cells."""
     texts = CellTexts(cells)
-    assert list(texts.physical_cluster()) == [encode(each) for each in status.iter_physical_cluster(cells)]
+    assert b"".join(texts.physical_cluster()) == encode(list(status.iter_physical_cluster(cells)))
     for vc in texts.vc_names:
-        assert list(texts.virtual_cluster(vc)) == [encode(each) for each in status.iter_virtual_cluster(cells, vc)]
+        assert b"".join(texts.virtual_cluster(vc)) == encode(list(status.iter_virtual_cluster(cells, vc)))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -53,8 +61,22 @@ def test_texts_are_those_of_the_encoded_mappings(seed: int) -> None:
         check(small.service.reader.cells())
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 15])
+def test_slices_of_any_size_make_the_same_text(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(cell_texts, "SLICE", size)
+    check(status.copy_cells(named_state()))
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_a_slice_has_few_cells_and_those_bound_to_them(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(cell_texts, "SLICE", size)
+    texts = CellTexts(status.copy_cells(named_state()))
+    slices = chain(texts.physical_cluster(), *(texts.virtual_cluster(vc) for vc in texts.vc_names))
+    assert max(each.count(b'"cellAddress"') for each in slices) <= 2 * size
+
+
 def test_addresses_are_the_same_one_by_one_and_together() -> None:
-    one, other = (Core(load_text(NAMED, "named.yaml", environ={}).cluster, None, int, id).state for _ in range(2))
+    one, other = named_state(), named_state()
     check(status.copy_cells(one))
     count = len(one.topology.arrays.parent)
     assert [one.topology.address(cell) for cell in range(count)] == [
