@@ -175,6 +175,7 @@ class HttpProtocol(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._is_deaf = True  # whatever follows is in another protocol
         except httptools.HttpParserError:
+            self._may_be_quick = False
             self._refuse(INVALID)
             return
         self._may_be_quick = False

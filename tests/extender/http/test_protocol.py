@@ -15,7 +15,7 @@ from hived_extender.http.bodies import Budget, Receive, Scope, Send, read_body, 
 from hived_extender.http.exchange import Admission
 from hived_extender.http.heads import Head
 from hived_extender.http.identities import Identity
-from hived_extender.http.protocol import HttpProtocol, Site
+from hived_extender.http.protocol import PIPELINE_LIMIT, HttpProtocol, Site
 from tests.property.examples import examples
 
 TURNS = 1000
@@ -171,6 +171,12 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
     written, _ = run(QuickEcho(), REQUESTS[2] + REQUESTS[0] + REQUESTS[1])
     assert [each in written for each in (b"POST /later {}", b"GET /healthz ", b"POST /v1 hello world")] == [True] * 3
     assert written.index(b"/later") < written.index(b"/healthz") < written.index(b"/v1")
+
+
+def test_requests_before_one_too_many_are_answered() -> None:
+    written, is_over = run(QuickEcho(), REQUESTS[0] * 2, REQUESTS[0] * (PIPELINE_LIMIT + 1))
+    assert written.count(b"HTTP/1.1 200 OK") == PIPELINE_LIMIT + 2
+    assert written.count(b"HTTP/1.1 400 Bad Request") == is_over == 1
 
 
 def test_a_client_that_waits_to_be_asked_for_its_body_is_asked() -> None:
