@@ -131,5 +131,6 @@ def environ_of(scope: Scope, body: bytes) -> dict[str, Any]:
         key = name.decode("latin-1").upper().replace("-", "_")
         if key in {"CONTENT_LENGTH", "TRANSFER_ENCODING"}:
             continue
-        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value.decode("latin-1")
+        key, text = key if key == "CONTENT_TYPE" else f"HTTP_{key}", value.decode("latin-1")
+        environ[key] = f"{environ[key]}, {text}" if key in environ else text
     return environ

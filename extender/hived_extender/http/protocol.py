@@ -20,7 +20,7 @@ import msgspec
 from hived_extender.http.answers import Answer
 from hived_extender.http.callers import CALLER
 from hived_extender.http.exchange import FAILED, Admission, Application, Exchange
-from hived_extender.http.heads import Head, Headers, head_of
+from hived_extender.http.heads import Head, HeadError, HeadParts
 from hived_extender.http.identities import Identity, identity_of
 from hived_extender.http.listening import HEADS, Connection
 
@@ -37,7 +37,7 @@ HEADS_LIMIT = 32 * 1024 * 1024
 PIPELINE_LIMIT = 16
 """Requests that one connection may send ahead of their answers. A piece of its bytes could hold thousands."""
 
-INVALID = "Invalid HTTP request received."
+INVALID = "Invalid HTTP request received"
 REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
     b"connection: close\r\n\r\n%s"
@@ -123,6 +123,8 @@ class HttpProtocol(asyncio.Protocol):
         self._connection = connection
         self._site = site
         self._quick = site.application if isinstance(site.application, Quick) else None
+        self._parts = HeadParts()
+        self.on_url, self.on_header = self._parts.on_url, self._parts.on_header  # called by the parser
         self._parser = httptools.HttpRequestParser(self)
         # Else a request that is the last would not be told of as a whole if anything came after it.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -131,8 +133,6 @@ class HttpProtocol(asyncio.Protocol):
         self.scope: dict[str, Any] = {}
         self._unanswered: deque[Exchange] = deque()
         self._arriving: Exchange | None = None
-        self._url = b""
-        self._headers: Headers = []
         self._head = _HeadSize(site)
         self._begun_count = self._headed_count = self._received_count = self._answered_count = 0
         self._may_be_quick = False
@@ -174,9 +174,10 @@ class HttpProtocol(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._is_deaf = True  # whatever follows is in another protocol
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
             self._may_be_quick = False
-            self._refuse(INVALID)
+            reason = error.__context__
+            self._refuse(f"{INVALID}: {reason}" if isinstance(reason, HeadError) else f"{INVALID}.")
             return
         self._may_be_quick = False
         if self.transport.is_closing():
@@ -202,16 +203,7 @@ class HttpProtocol(asyncio.Protocol):
         """A request begins."""
         self._begun_count += 1
         self._head.begin()
-        self._url = b""
-        self._headers = []
-
-    def on_url(self, url: bytes) -> None:
-        """A piece of its target."""
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One of its headers."""
-        self._headers.append((name.lower(), value))
+        self._parts.begin()
 
     def on_headers_complete(self) -> None:
         """Its head is there. Raises ValueError, which is answered with 400."""
@@ -221,12 +213,12 @@ class HttpProtocol(asyncio.Protocol):
         if self._is_deaf:
             self._arriving = None  # it came after the last request
             return
-        exchange = self._arriving = Exchange(self, head_of(self._parser, self._url, self._headers))
+        exchange = self._arriving = Exchange(self, self._parts.end(self._parser))
         self._unanswered.append(exchange)
         if len(self._unanswered) == 1:
             self._begin(exchange)
         elif len(self._unanswered) > PIPELINE_LIMIT + 1:
-            raise ValueError("too many requests ahead of their answers")  # answered with 400
+            raise HeadError("too many requests ahead of their answers")
         else:
             self._pause_reading()
 

@@ -10,7 +10,7 @@ from flask import Flask, Response
 
 from hived_extender.http import shim
 from hived_extender.http.bodies import Message
-from hived_extender.http.flask_calls import FlaskCall
+from hived_extender.http.flask_calls import FlaskCall, environ_of
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from tests.extender.service.small_cluster import PATIENCE_S, SmallCluster
@@ -55,6 +55,12 @@ def flask_call(sent: list[Message]) -> FlaskCall:
 def bodies(sent: list[Message]) -> list[bytes]:
     """The pieces that were sent."""
     return [message["body"] for message in sent if message["type"] == "http.response.body"]
+
+
+def test_headers_of_one_name_are_joined() -> None:
+    headers = [(b"if-none-match", b'"a"'), (b"accept", b"*/*"), (b"if-none-match", b'"b"')]
+    scope = {"method": "GET", "path": "/", "query_string": b"", "http_version": "1.1", "scheme": "http"}
+    assert environ_of(scope | {"headers": headers}, b"")["HTTP_IF_NONE_MATCH"] == '"a", "b"'
 
 
 def test_the_loop_turns_between_two_pieces_of_all_answers() -> None:

@@ -179,6 +179,26 @@ def test_requests_before_one_too_many_are_answered() -> None:
     assert written.count(b"HTTP/1.1 400 Bad Request") == is_over == 1
 
 
+class HeaderEcho(Echo):
+    """Answers with the headers that are there when the body has been read."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await read_body(receive, 1 << 20)
+        await send_answer(send, Answer(b" ".join(name for name, _ in scope["headers"])))
+
+
+def test_headers_after_a_body_are_ignored() -> None:
+    written, _ = run(HeaderEcho(), REQUESTS[3].replace(b"0\r\n\r\n", b"0\r\nAuthorization: Bearer x\r\n\r\n"))
+    assert written.endswith(b"\r\n\r\nhost transfer-encoding")
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Host"])
+def test_a_header_that_must_be_single_is_refused_when_it_comes_again(name: str) -> None:
+    written, _ = run(Echo(), f"GET / HTTP/1.1\r\n{name}: a\r\n{name}: b\r\n\r\n".encode())
+    assert written.startswith(b"HTTP/1.1 400 ")
+    assert written.endswith(f"received: the request has several {name} headers".encode())
+
+
 def test_a_client_that_waits_to_be_asked_for_its_body_is_asked() -> None:
     head, _, body = REQUESTS[4].partition(b"\r\n\r\n")
     written, _ = run(Echo(), head + b"\r\n\r\n", body)
