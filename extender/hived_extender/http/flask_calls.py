@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -11,15 +10,6 @@ from hived_extender.http.bodies import CLOSE_HEADER, Message, Receive, Scope, Se
 from hived_extender.http.callers import CALLER
 from hived_extender.http.identities import Identity
 from hived_extender.http.late_app import CLOSE, GatedApp
-
-log = logging.getLogger(__name__)
-
-SEND_TIMEOUT_S = 10.0
-"""For a piece of an answer: readers who fell asleep must not keep the places of other calls."""
-
-
-class SlowClientError(Exception):
-    """A client has not read a piece in time."""
 
 
 class FlaskCall:
@@ -46,8 +36,9 @@ class FlaskCall:
         return self._app(self._environ, self._start_response)
 
     async def answer(self, pieces: Iterable[bytes], turn: asyncio.Lock) -> None:
-        """Make and send each piece, none before the client has read enough of the last.
+        """Make and send each piece, none before the client has read enough of the last, until it goes away.
 
+        The connection of a client that does not read is ended (`listening.py`), so this ends in bounded time.
         Calls of one `turn` make one piece among them before others are served; an empty piece is not sent.
         """
         rest = iter(pieces)
@@ -57,8 +48,6 @@ class FlaskCall:
                     await self._deliver(piece, is_last=False)
             if not self._is_client_gone:
                 await self._deliver(b"", is_last=True)
-        except SlowClientError:
-            log.warning("a client does not read its answer", extra={"fields": {"path": self._environ["PATH_INFO"]}})
         finally:
             close = getattr(pieces, "close", None)
             if close is not None:
@@ -75,14 +64,10 @@ class FlaskCall:
         return _refuse_write
 
     async def _deliver(self, piece: bytes, *, is_last: bool) -> None:
-        try:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                if self._start:
-                    start, self._start = self._start, {}
-                    await self._send(start)
-                await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
-        except TimeoutError as error:
-            raise SlowClientError from error
+        if self._start:
+            start, self._start = self._start, {}
+            await self._send(start)
+        await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
 
 
 async def _next(pieces: Iterator[bytes], turn: asyncio.Lock) -> bytes | None:

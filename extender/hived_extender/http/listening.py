@@ -2,8 +2,9 @@
 
 The server's own event loop accepts, in place of asyncio's Server, so that a connection counts from its first moment:
 also while its TLS handshake lasts. A connection is *fresh* until its first request has been received, *busy* while a
-request is answered, *idle* between two. Fresh ones have little time, however slowly their bytes come. Where a cap is
-reached, the oldest fresh connection makes room, then the one that is idle for the longest; a busy one never does.
+request is answered, *idle* between two. Fresh ones have little time, however slowly their bytes come; so has any whose
+client does not read. Where a cap is reached, the oldest fresh connection makes room, then the one that is idle for the
+longest; a busy one never does.
 
 kube-scheduler holds one busy connection for each binding of a gang that is held back, thousands from one address. So
 busy connections are bounded by the files that the process may open alone, and the others by a lower number.
@@ -38,6 +39,9 @@ ADDRESS_SHARE = 0.75
 """One address has at most this part of what a port may have."""
 
 ACCEPTED_AT_ONCE = 32
+READ_AT_LEAST = 64 * 1024
+"""Bytes that a client which is behind has to read in `Limits.unread_s`: as many as may wait for it without harm."""
+
 PAUSE_S = 0.05
 """Without a free descriptor: until the next connection is accepted. Meanwhile those that made room are closed."""
 
@@ -53,8 +57,8 @@ FILES = "files"
 HEADS = "heads"
 REASONS = (HANDSHAKE, REQUEST, IDLE, UNREAD, CROWDED, FULL, FILES, HEADS)
 """Why connections are dropped: a handshake or a request's headers took too long, nothing came for too long, the client
-of a closed connection does not read, a cap made the oldest go, a cap is reached and all are busy, no descriptor was
-free, too many bytes of headers are under way.
+does not read its answers or the end of a closed connection, a cap made the oldest go, a cap is reached and all are
+busy, no descriptor was free, too many bytes of headers are under way.
 """
 
 WORTH_A_WARNING = frozenset((CROWDED, FULL, FILES, HEADS))
@@ -68,6 +72,7 @@ class Limits(msgspec.Struct, frozen=True):
     handshake_s: float = 10.0
     head_s: float = 10.0
     idle_s: float = IDLE_S
+    unread_s: float = 10.0
     goodbye_s: float = 10.0
     sweep_s: float = 1.0
     log_s: float = 5.0
@@ -92,7 +97,10 @@ def raise_file_limit() -> None:
 class Connection:
     """One connection from its acceptance on. The protocol says how far its requests are; all on the loop's thread."""
 
-    __slots__ = ("_port", "address", "deadline", "is_awaiting_head", "is_dropped", "is_fresh", "socket", "transport")
+    __slots__ = (
+        "_port", "_unread_size", "address", "deadline", "is_awaiting_head", "is_dropped", "is_fresh", "socket",
+        "transport", "unread_deadline",
+    )  # fmt: skip
 
     def __init__(self, port: "Port", accepted: socket.socket, address: str, deadline: float) -> None:
         self._port = port
@@ -100,6 +108,8 @@ class Connection:
         self.address = address
         self.transport: asyncio.Transport | None = None
         self.deadline = deadline
+        self.unread_deadline = math.inf
+        self._unread_size = 0
         self.is_awaiting_head = False
         self.is_fresh = True
         self.is_dropped = False
@@ -133,6 +143,24 @@ class Connection:
         self.deadline = self._port.loop.time() + self._port.limits.idle_s
         if not self.is_dropped:
             self._port.enter_idle(self)
+
+    def is_behind(self) -> None:
+        """The client leaves so much unread that answers wait for it: it has to go on reading in time."""
+        assert self.transport is not None
+        self._unread_size = self.transport.get_write_buffer_size()
+        self.unread_deadline = self._port.loop.time() + self._port.limits.unread_s
+
+    def has_caught_up(self) -> None:
+        """No answer waits for the client any more."""
+        self.unread_deadline = math.inf
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether the client has hardly read in the time it had. Else it has the time anew."""
+        if now <= self.unread_deadline:
+            return False
+        before = self._unread_size
+        self.is_behind()
+        return before - self._unread_size < READ_AT_LEAST
 
     def closed(self) -> None:
         """The connection is gone."""
@@ -327,8 +355,8 @@ class Port:
         """End connections that take too long."""
         self._sweeping = self.loop.call_later(self.limits.sweep_s, self._sweep)
         now = self.loop.time()
-        for connection in [each for each in self._all if self._is_late(each, now)]:
-            reason = self._reason(connection)
+        late = {each: reason for each in self._all if (reason := self._reason(each, now))}
+        for connection, reason in late.items():
             if reason == IDLE and connection.transport is not None:
                 self._count(reason)
                 connection.transport.close()  # in good order: it has until the next sweeps to be gone
@@ -337,15 +365,18 @@ class Port:
         if now >= self._next_log:
             self._log()
 
-    def _is_late(self, connection: Connection, now: float) -> bool:
-        if connection.transport is not None and connection.transport.is_closing():
+    def _reason(self, connection: Connection, now: float) -> str:
+        """Why a connection has to go now; "" if it may stay."""
+        is_closing = connection.transport is not None and connection.transport.is_closing()
+        if is_closing:
             connection.deadline = min(connection.deadline, now + self.limits.goodbye_s)
-        return connection.deadline < now
-
-    def _reason(self, connection: Connection) -> str:
+        if connection.is_stuck(now):
+            return UNREAD
+        if connection.deadline >= now:
+            return ""
         if connection.transport is None:
             return HANDSHAKE
-        if connection.transport.is_closing():
+        if is_closing:
             return UNREAD
         return REQUEST if connection.is_awaiting_head else IDLE
 

@@ -190,9 +190,11 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not read; answers have to wait."""
         self._drained = self._site.loop.create_future()
+        self._connection.is_behind()
 
     def resume_writing(self) -> None:
         """It reads again."""
+        self._connection.has_caught_up()
         drained, self._drained = self._drained, None
         if drained is not None:
             drained.set_result(None)

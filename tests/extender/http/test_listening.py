@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import math
 import os
 import resource
 import socket
@@ -9,6 +10,8 @@ import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -17,7 +20,7 @@ from hived_extender.http import listening
 from hived_extender.http.answers import Answer
 from hived_extender.http.bodies import Body, Budget, Receive, Scope, Send, Share, send_answer
 from hived_extender.http.exchange import Application
-from hived_extender.http.listening import Limits, Port, limits_of_process
+from hived_extender.http.listening import READ_AT_LEAST, Connection, Limits, Port, limits_of_process
 from hived_extender.http.protocol import PIPELINE_LIMIT
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.tls import ServerTls
@@ -63,6 +66,21 @@ class Refusing:
         """Nothing is left to be done."""
 
 
+LARGE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 20000000\r\n\r\n"
+
+
+class Large:
+    """Answers every request with more than the network takes for a client that does not read."""
+
+    SIZE = 20_000_000
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_answer(send, Answer(bytes(self.SIZE)))
+
+    def close(self) -> None:
+        """Nothing is left to be done."""
+
+
 class Served:
     """A server with these limits, and how many connections it has dropped by reason.
 
@@ -91,6 +109,11 @@ class Served:
         """Whether there are so many connections, with their handshakes over unless `opened` is False."""
         there = list(self._accepting._all)
         return len(there) == count and all((each.transport is not None) is opened for each in there)
+
+    @property
+    def waits_for_clients(self) -> int:
+        """How many clients are behind with reading."""
+        return sum(each.unread_deadline < math.inf for each in list(self._accepting._all))
 
     def dropped(self, reason: str) -> int:
         return int(self._counter.labels("http", reason)._value.get())
@@ -342,6 +365,42 @@ def test_a_client_that_does_not_take_its_goodbye_is_cut_off(tmp_path: Path) -> N
         client.sendall(b"nonsense\r\n\r\n")
         expect_soon(lambda: served.put_forward(0.1) or served.dropped(listening.UNREAD))
         assert served.dropped(listening.UNREAD) == 1
+
+
+def test_a_client_that_does_not_read_its_answers_is_cut_off() -> None:
+    with serving(TIMED, application=Large()) as served, closing(served.connect()) as client:
+        client.sendall(REQUEST * 2)  # the second answer waits for the first to be read
+        expect_soon(lambda: served.put_forward(0.1) or served.dropped(listening.UNREAD))
+        expect_soon(lambda: served.has(0))
+
+
+def test_a_client_that_has_read_its_answers_in_time_stays() -> None:
+    with serving(TIMED, application=Large()) as served, closing(served.connect()) as client:
+        client.sendall(REQUEST * 2)
+        expect_soon(lambda: served.waits_for_clients == 1)
+        served.put_forward(9.0)
+        assert read_answers(client, 2)
+        served.put_forward(9.0)
+        client.sendall(REQUEST)
+        assert read_answers(client, 1)
+
+
+def read_answers(connection: socket.socket, count: int) -> bool:
+    """Reads so many answers of `Large`; False if the connection ends before."""
+    missing = count * (Large.SIZE + len(LARGE_HEAD))
+    while missing and (piece := connection.recv(min(missing, 1 << 20))):
+        missing -= len(piece)
+    return not missing
+
+
+@pytest.mark.parametrize(("read", "is_stuck"), [(0, True), (READ_AT_LEAST - 1, True), (READ_AT_LEAST, False)])
+def test_a_client_that_goes_on_reading_has_the_time_anew(read: int, *, is_stuck: bool) -> None:
+    unread = [Large.SIZE, Large.SIZE - read]
+    port = SimpleNamespace(loop=SimpleNamespace(time=lambda: 0.0), limits=Limits(unread_s=10.0))
+    connection = Connection(cast(Port, port), socket.socket(), "127.0.0.1", math.inf)
+    connection.opened(cast(asyncio.Transport, SimpleNamespace(get_write_buffer_size=lambda: unread.pop(0))))
+    connection.is_behind()
+    assert connection.is_stuck(10.5) is is_stuck
 
 
 def test_many_requests_ahead_of_their_answers_are_refused() -> None:

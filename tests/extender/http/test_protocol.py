@@ -87,8 +87,8 @@ def echo(method: str, path: str, body: bytes) -> Answer:
 
 
 def connection_of() -> Any:
-    silent = dict.fromkeys(("opened", "closed", "awaits_head", "has_head", "is_received", "is_answered"))
-    calls = {name: lambda *_: None for name in silent}
+    requests = ("awaits_head", "has_head", "is_received", "is_answered")
+    calls = {name: lambda *_: None for name in ("opened", "closed", *requests, "has_caught_up")}
     return SimpleNamespace(**calls, is_awaiting_head=True)
 
 
