@@ -89,6 +89,8 @@ def head_of(parser: httptools.HttpRequestParser, url: bytes, headers: Headers) -
             found.append(name)
     version = parser.get_http_version()
     has_upgrade = parser.should_upgrade()
+    if has_upgrade and length != 0:  # the parser skips the body
+        raise HeadError("the request has a body and an Upgrade header: send it without, as curl --http1.1 does")
     return Head(
         parser.get_method().decode("ascii"),
         unquote(path) if "%" in path else path,

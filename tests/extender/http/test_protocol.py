@@ -199,6 +199,13 @@ def test_a_header_that_must_be_single_is_refused_when_it_comes_again(name: str) 
     assert written.endswith(f"received: the request has several {name} headers".encode())
 
 
+@pytest.mark.parametrize("request_", [REQUESTS[1], REQUESTS[3]], ids=["announced", "in chunks"])
+def test_a_body_behind_a_wish_for_another_protocol_is_refused(request_: bytes) -> None:
+    wish = b"Host: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+    written, is_over = run(Echo(), request_.replace(b"Host: x\r\n", wish))
+    assert (written.split(b"\r\n", 1)[0], is_over) == (b"HTTP/1.1 400 Bad Request", True)
+
+
 def test_a_client_that_waits_to_be_asked_for_its_body_is_asked() -> None:
     head, _, body = REQUESTS[4].partition(b"\r\n\r\n")
     written, _ = run(Echo(), head + b"\r\n\r\n", body)
