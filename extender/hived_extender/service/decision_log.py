@@ -29,7 +29,9 @@ class DecisionRecord(logging.LogRecord):
     def __init__(
         self, pod: str, request: PodRequest | None, verb: str, name: str, outcome: Outcome, seconds: float
     ) -> None:
-        self.__dict__ = {**_ALIKE, "created": time.time()}
+        created = time.time()
+        relative = _ALIKE["relativeCreated"] + (created - _ALIKE["created"]) * 1000
+        self.__dict__ = {**_ALIKE, "created": created, "msecs": created % 1 * 1000 // 1, "relativeCreated": relative}
         self._values = pod, request, verb, name, outcome, seconds
 
     @property
@@ -47,7 +49,7 @@ class DecisionRecord(logging.LogRecord):
         }
 
 
-_ALIKE = {
+_ALIKE: dict[str, Any] = {
     **vars(logging.LogRecord(log.name, logging.INFO, __file__, 0, "decision", None, None, "tell_decision")),
     "thread": None,
     "threadName": None,
