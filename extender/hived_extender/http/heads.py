@@ -88,6 +88,7 @@ def head_of(parser: httptools.HttpRequestParser, url: bytes, headers: Headers) -
                 raise HeadError(f"the request has several {name.decode().title()} headers")
             found.append(name)
     version = parser.get_http_version()
+    expects_continue = expects_continue and version != "1.0"  # such a client takes it for the answer
     has_upgrade = parser.should_upgrade()
     if has_upgrade and length != 0:  # the parser skips the body
         raise HeadError("the request has a body and an Upgrade header: send it without, as curl --http1.1 does")

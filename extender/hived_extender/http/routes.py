@@ -137,7 +137,7 @@ def virtual_clusters(backend: Backend, question: Question) -> Answer:
 
 def virtual_cluster(backend: Backend, question: Question) -> Answer:
     """The trees of virtual cells of one virtual cluster."""
-    return _cells(backend, question, lambda cells: cells.virtual_cluster(question.name))
+    return _cells(backend, question, lambda cells: cells.virtual_cluster(question.name), question.name)
 
 
 def devices(backend: Backend, question: Question) -> Answer:
@@ -236,10 +236,12 @@ def explain(error: Exception) -> tuple[str, int]:
     return INTERNAL_ERROR, 500
 
 
-def _cells(backend: Backend, question: Question, describe: Callable[[CellTexts], Iterable[bytes]]) -> Answer:
-    """Cells as they are now, unless the caller has them already."""
+def _cells(
+    backend: Backend, question: Question, describe: Callable[[CellTexts], Iterable[bytes]], vc: str | None = None
+) -> Answer:
+    """Cells as they are now, of one VC or of all, unless the caller has them already."""
     reader = backend.service.reader
-    if question.if_none_match and (same := unchanged(question, reader.version())) is not None:
+    if question.if_none_match and (same := unchanged(question, reader.version(vc))) is not None:
         return same
     version, cells = reader.versioned_cells()
     return dump(question, version, describe(CellTexts(cells)))

@@ -64,9 +64,14 @@ class Reader:
                 raise UserError(f"Affinity group {name} is in several namespaces: {listed(meant)}")
             return _group(core, meant[0] if meant else name)
 
-    def version(self) -> str:
-        """Another text after every change of the state, in every term and in every process."""
+    def version(self, vc: str | None = None) -> str:
+        """Another text after every change of the state, in every term and in every process.
+
+        Raises UserError if a `vc` is given and not known.
+        """
         with self._open_core() as core:
+            if vc is not None and vc not in core.state.topology.vc_index:
+                raise UserError(f"VC {vc} not found")
             return self._version_of(core)
 
     def cells(self) -> CellStatus:

@@ -37,6 +37,11 @@ def test_whoever_has_the_answer_already_is_told_so(client: FlaskClient, path: st
     assert (again.status_code, again.data, again.headers["ETag"]) == (304, b"", tag)
 
 
+def test_nobody_has_the_answer_about_an_unknown_vc(client: FlaskClient) -> None:
+    path = f"{INSPECT}/clusterstatus/virtualclusters/none"
+    assert client.get(path, headers={"If-None-Match": "*"}).status_code == 400
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_after_a_change_there_is_another_answer(small: SmallCluster, client: FlaskClient, path: str) -> None:
     tag = client.get(path).headers["ETag"]

@@ -212,6 +212,12 @@ def test_a_client_that_waits_to_be_asked_for_its_body_is_asked() -> None:
     assert written.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
 
 
+def test_a_client_with_http_1_0_is_not_asked_for_its_body() -> None:
+    head, _, body = REQUESTS[4].replace(b"HTTP/1.1", b"HTTP/1.0").partition(b"\r\n\r\n")
+    written, _ = run(Echo(), head + b"\r\n\r\n", body)
+    assert written.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 def test_an_answer_to_head_has_no_body() -> None:
     written, _ = run(Echo(), REQUESTS[5])
     assert written.endswith(b"content-length: 8\r\n\r\n")
