@@ -161,7 +161,7 @@ def find_folders() -> tuple[Path, ...]:
     """
     try:
         top, base, mode = _base_folder()
-        folder = base / ("kernels-" + source_digest())
+        folder = base / _folder_name()
         is_new = not folder.is_dir()
         _make_checked(folder, top, mode)
     except (OSError, RuntimeError):
@@ -261,9 +261,18 @@ def _close_to_others(folder: Path) -> None:
 
 
 def _temporary_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="hived-kernels-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """A folder for this process, removed at its end. Its place is as below NUMBA_CACHE_DIR, so that a process to which
+    that names its parent finds it.
+    """
+    base = Path(tempfile.mkdtemp(prefix="hived-kernels-"))
+    atexit.register(shutil.rmtree, base, ignore_errors=True)
+    folder = base / _folder_name()
+    folder.mkdir(mode=_FOLDER_OF_ONE_USER)
     return folder
+
+
+def _folder_name() -> str:
+    return "kernels-" + source_digest()
 
 
 def _remove_old_versions(base: Path) -> None:

@@ -5,10 +5,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hived.compiling import kernel_cache
 from hived_extender import changeover
 from hived_extender.changeover import Changeover
 
@@ -57,6 +59,18 @@ def test_kernels_are_used_once_they_are_compiled(state: dict[str, Any]) -> None:
     made = begin(state)
     wait(made)
     assert (made.describe(), state["entered"]) == ("compiled", 1)
+
+
+def test_kernels_lie_where_the_service_reads_them_if_its_folder_cannot_be_used(
+    state: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "below"))
+    folders = kernel_cache.find_folders()
+    monkeypatch.setattr(kernel_cache, "kernel_folders", lambda: folders)
+    state["program"] = "from hived.compiling.kernel_cache import kernel_folders as f; (f()[0] / 'kernel').touch()"
+    wait(begin(state))
+    assert [each.name for each in folders[0].iterdir()] == ["kernel"]
 
 
 def test_what_is_quick_already_is_not_compiled(state: dict[str, Any]) -> None:

@@ -360,7 +360,7 @@ def test_the_users_cache_folder_is_below_home(monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.usefixtures("no_home")
 def test_kernels_are_kept_in_a_temporary_folder_for_a_user_without_a_home(temporary_folder: Path) -> None:
     (folder,) = find_folders()
-    assert folder.parent == temporary_folder
+    assert folder.parent.parent == temporary_folder
 
 
 def test_kernels_are_kept_in_a_temporary_folder_where_the_named_one_cannot_be_made(
@@ -369,7 +369,28 @@ def test_kernels_are_kept_in_a_temporary_folder_where_the_named_one_cannot_be_ma
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "below"))
     (folder,) = find_folders()
-    assert folder.parent == temporary_folder
+    assert folder.parent.parent == temporary_folder
+
+
+@pytest.mark.usefixtures("temporary_folder")
+def test_the_temporary_folder_is_found_by_a_process_to_which_its_parent_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "below"))
+    (folder,) = find_folders()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder.parent))
+    assert find_folders() == (folder,)
+
+
+@pytest.mark.usefixtures("no_home", "temporary_folder")
+def test_nobody_else_may_look_into_a_temporary_folder() -> None:
+    before = os.umask(0)
+    try:
+        (folder,) = find_folders()
+    finally:
+        os.umask(before)
+    assert {oct(each.stat().st_mode & 0o777) for each in (folder, folder.parent)} == {"0o700"}
 
 
 def test_kernels_compiled_beforehand_are_read_from_a_folder_that_is_read_only(
@@ -382,7 +403,7 @@ def test_kernels_compiled_beforehand_are_read_from_a_folder_that_is_read_only(
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     written, read = find_folders()
-    assert written.parent == temporary_folder
+    assert written.parent.parent == temporary_folder
     assert read.parent == named
 
 
@@ -399,7 +420,7 @@ def test_every_folder_up_to_the_users_home_counts(
     assert capsys.readouterr().err == ""
     (home / place).chmod(0o777)
     (folder,) = find_folders()
-    assert folder.parent == temporary_folder
+    assert folder.parent.parent == temporary_folder
     assert f"chmod go-w {home / place}. " in capsys.readouterr().err
 
 
@@ -507,7 +528,7 @@ def test_a_folder_that_any_other_group_may_write_is_not_used(
 ) -> None:  # fmt: skip
     make_open_to_group(named)
     change(accounts)
-    assert find_folders()[0].parent == temporary_folder
+    assert find_folders()[0].parent.parent == temporary_folder
     assert f"others may write to {named}: chmod go-w {named}. " in capsys.readouterr().err
 
 
@@ -515,7 +536,7 @@ def test_a_folder_that_any_other_group_may_write_is_not_used(
 def test_a_folder_that_everybody_may_write_is_not_used_whatever_its_group(named: Path, temporary_folder: Path) -> None:
     make_open_to_group(named)
     named.chmod(0o777)
-    assert find_folders()[0].parent == temporary_folder
+    assert find_folders()[0].parent.parent == temporary_folder
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="access lists are read on Linux")
@@ -527,7 +548,7 @@ def test_an_access_list_counts_as_others(named: Path, temporary_folder: Path) ->
         os.setxattr(named, "system.posix_acl_access", access_list({BOB: 7}))
     except OSError:
         pytest.skip("no access lists on this file system")
-    assert find_folders()[0].parent == temporary_folder
+    assert find_folders()[0].parent.parent == temporary_folder
 
 
 def access_list(users: dict[int, int]) -> bytes:
@@ -574,7 +595,7 @@ def test_a_folder_of_another_user_is_not_used(
 ) -> None:
     (folder,) = find_folders()
     os.chown(folder, STRANGER, 0)
-    assert find_folders()[0].parent == temporary_folder
+    assert find_folders()[0].parent.parent == temporary_folder
     assert f"{folder} belongs to user {STRANGER}" in (said := capsys.readouterr().err)
     assert "name a folder of your own with NUMBA_CACHE_DIR" in said
 
@@ -592,7 +613,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(
 ) -> None:
     (folder,) = find_folders()
     folder.symlink_to(folder.rename(tmp_path / "elsewhere"))
-    assert find_folders()[0].parent == temporary_folder
+    assert find_folders()[0].parent.parent == temporary_folder
     assert f"{folder} is a symbolic link: remove it" in capsys.readouterr().err
     assert named.exists()
 
@@ -608,7 +629,7 @@ def test_a_link_of_another_user_is_not_followed(named: Path, temporary_folder: P
     (tmp_path / "elsewhere").mkdir()
     named.symlink_to(tmp_path / "elsewhere")
     os.chown(named, STRANGER, 0, follow_symlinks=False)
-    assert find_folders()[0].parent == temporary_folder
+    assert find_folders()[0].parent.parent == temporary_folder
 
 
 def test_an_edit_of_any_source_file_means_another_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
