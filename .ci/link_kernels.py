@@ -67,7 +67,7 @@ class LinkKernels(BuildHookInterface[Any]):
         python = os.environ.get("HIVED_BUILD_PYTHON", sys.executable)
         architecture = os.environ.get("HIVED_BUILD_ARCHITECTURE", "")
         other = ["--architecture", architecture] if architecture else []
-        return [python, "-m", "hived_extender.build", "--folder", str(folder), *other]
+        return [python, "-P", "-m", "hived_extender.build", "--folder", str(folder), *other]
 
     def _environ(self) -> dict[str, str]:
         """Our sources, then what pip names there in an isolated build: its packages, for its own Python."""

@@ -317,6 +317,20 @@ def test_a_kernel_outside_the_core_calls_only_kernels_of_its_own_file() -> None:
     assert not wrong
 
 
+def test_no_process_imports_modules_from_its_working_directory() -> None:
+    """`python -m` would look there first: whoever may write there, as in /tmp, would have their code run."""
+    sources = [*MODULES.values(), *sorted((ROOT / ".ci").rglob("*.py"))]
+    commands = [
+        (f"{path.relative_to(ROOT)}:{node.lineno}", words)
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.List)
+        and "-m" in (words := [each.value for each in node.elts if isinstance(each, ast.Constant)])
+    ]
+    assert commands
+    assert not [place for place, words in commands if not {"-P", "-I"} & set(words[: words.index("-m")])]
+
+
 @pytest.mark.parametrize("room", FLOOR)
 def test_a_library_is_imported_only_where_it_is_wrapped(room: str) -> None:
     wrong = [

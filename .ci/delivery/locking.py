@@ -108,7 +108,7 @@ def _pip(wanted: list[str], kept: dict[str, str], options: Iterable[str] = ()) -
         report, constraints, asked = (Path(folder) / name for name in ("report.json", "kept.txt", "asked.txt"))
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in kept.items()))
         asked.write_text("\n".join(wanted))
-        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet",
+        command = [sys.executable, "-P", "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet",
                    "--disable-pip-version-check", "--only-binary", ":all:", "--report", str(report),
                    "--constraint", str(constraints), "--requirement", str(asked), *options]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)

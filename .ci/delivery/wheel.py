@@ -43,7 +43,7 @@ def _kinds() -> list[dict[str, str]]:
 
 def _build(folder: Path, choices: dict[str, str]) -> Path:
     before = set(folder.glob("*.whl"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    command = [sys.executable, "-P", "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     environ = {**os.environ, **choices, "SOURCE_DATE_EPOCH": str(time_of_release())}
     if subprocess.run(command, env=environ, check=False).returncode:
         raise CheckError("the wheel cannot be built: its last words stand above")

@@ -74,10 +74,10 @@ class Changeover:
         environment = {
             "HIVED_KERNELS": "compiled",
             "NUMBA_CACHE_DIR": str(kernel_folders()[0].parent),
-            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
         with subprocess.Popen(
-            [sys.executable, "-m", "hived_extender.warm"],
+            [sys.executable, "-P", "-m", "hived_extender.warm"],  # not from the working directory
             env=os.environ | environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,22 @@ def test_people_see_how_far_it_is(state: dict[str, Any]) -> None:
     assert made.describe() == "plain, compiling 3 of 24"
     made.stop()
     wait(made)
+
+
+def test_the_compiler_imports_nothing_from_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(kernel_cache, "kernel_folders", lambda: (tmp_path / "kernels",))
+    monkeypatch.setattr(changeover, "kernels_in_use", lambda: "plain")
+    monkeypatch.setattr(changeover, "load_kernels", lambda within: True)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # it has nothing to compile then
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "msgspec.py").write_text("open('planted', 'w')")
+    made = Changeover(nullcontext)
+    made.start()
+    wait(made)
+    assert [each.name for each in tmp_path.iterdir()] == ["msgspec.py"]
 
 
 @pytest.mark.parametrize("failure", [{"program": "raise SystemExit(1)"}, {"can_load": False}])
