@@ -31,20 +31,24 @@ class Changeover:
         self._progress = ""
         self._process: subprocess.Popen[str] | None = None
         self._is_stopping = False
+        self._starting = threading.Lock()
+        """Held to look at `_is_stopping` and start a thread or a process: none begins once `stop` has looked."""
         self._thread = threading.Thread(target=self._run, name="kernels", daemon=True)
 
     def start(self) -> None:
-        """Begin; costs nothing where kernels are quick already."""
-        if kernels_in_use() == "plain":
-            self._progress = "compiling"
-            self._thread.start()
+        """Begin, unless stopped already; costs nothing where kernels are quick already."""
+        with self._starting:
+            if kernels_in_use() == "plain" and not self._is_stopping:
+                self._progress = "compiling"
+                self._thread.start()
 
     def stop(self) -> None:
-        """Compile no more."""
-        self._is_stopping = True
+        """Compile no more, from now on."""
+        with self._starting:
+            self._is_stopping = True
         if self._process is not None:
             with suppress(OSError):
-                self._process.terminate()
+                self._process.kill()  # it has nothing to finish: a kernel is kept as a whole, or not at all
         if self._thread.is_alive():
             self._thread.join(END_S)
 
@@ -67,8 +71,10 @@ class Changeover:
         finally:
             self._progress = ""
 
-    def _compile(self) -> int:
-        """Exit code of the process that has compiled; its kernels are where this process looks for them."""
+    def _compile(self) -> int | None:
+        """Exit code of the process that has compiled, None if it was not started any more. Its kernels are where this
+        process looks for them.
+        """
         from hived.compiling.kernel_cache import kernel_folders  # noqa: PLC0415  # numba, which few services need
 
         environment = {
@@ -76,18 +82,22 @@ class Changeover:
             "NUMBA_CACHE_DIR": str(kernel_folders()[0].parent),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
-        with subprocess.Popen(
-            [sys.executable, "-P", "-m", "hived_extender.warm"],  # not from the working directory
-            env=os.environ | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as self._process:
-            assert self._process.stdout is not None
+        with self._starting:
+            if self._is_stopping:
+                return None
+            process = self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "hived_extender.warm"],  # not from the working directory
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        with process:
+            assert process.stdout is not None
             with suppress(OSError):  # it has ended already
-                os.setpriority(os.PRIO_PROCESS, self._process.pid, NICENESS)
-            for line in self._process.stdout:
+                os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+            for line in process.stdout:
                 ready, total = line.split()
                 self._progress = f"compiling {ready} of {total}"
-        return self._process.returncode
+        return process.returncode

@@ -92,6 +92,44 @@ def test_people_see_how_far_it_is(state: dict[str, Any]) -> None:
     wait(made)
 
 
+def test_no_compiler_begins_once_the_changeover_has_been_stopped(
+    state: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its thread was about to start one."""
+
+    def folders() -> tuple[Path, ...]:
+        for _ in range(WAIT_S * 10):
+            if made._is_stopping or threading.Event().wait(0.1):
+                break
+        return (tmp_path,)
+
+    monkeypatch.setattr(kernel_cache, "kernel_folders", folders)
+    made = Changeover(nullcontext)
+    made.start()
+    made.stop()
+    wait(made)
+    assert made._process is None
+
+
+@pytest.mark.usefixtures("state")
+def test_nothing_begins_after_a_stop() -> None:
+    made = Changeover(nullcontext)
+    made.stop()
+    made.start()
+    assert made._thread.ident is None
+
+
+def test_a_compiler_that_ignores_signals_to_end_is_ended(state: dict[str, Any]) -> None:
+    state["program"] = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    state["program"] += "print('3 24', flush=True); time.sleep(60)"
+    made = begin(state)
+    for _ in range(WAIT_S * 10):
+        if made.describe() == "plain, compiling 3 of 24" or threading.Event().wait(0.1):
+            break
+    made.stop()
+    assert not made._thread.is_alive()
+
+
 def test_the_compiler_imports_nothing_from_the_working_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
