@@ -24,6 +24,8 @@ HERE = Path(__file__).parent
 LIBRARY = "_kernels.abi3.so"
 DESCRIPTION = "_kernels.json"
 VARIABLE = "HIVED_KERNELS"
+SAYS = "hived: "
+"""Begins each line on stderr that says why kernels are not loaded, or not kept."""
 
 
 class Way(Enum):
@@ -105,7 +107,7 @@ def _library() -> Library | None:
         return Library(HERE, "" if wanted == Way.LINKED.value else wanted)
     except _NotUsableError as error:
         if str(error):
-            print(f"hived: the linked kernels are not used: {error}", file=sys.stderr, flush=True)
+            print(f"{SAYS}the linked kernels are not used: {error}", file=sys.stderr, flush=True)
         return None
 
 

@@ -7,6 +7,7 @@ the next: both kinds change the same arrays in the same way.
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,12 +15,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
 from hived.jit import kernels_in_use
+from hived.linked import SAYS
 from hived_extender.warm import load_kernels
 
 log = logging.getLogger(__name__)
 
 NICENESS = 10
 END_S = 5.0
+_PROGRESS = re.compile(r"(\d+) (\d+)\n")
 
 
 class Changeover:
@@ -59,11 +62,12 @@ class Changeover:
 
     def _run(self) -> None:
         try:
-            code = self._compile()
+            code, said = self._compile()
             if self._is_stopping:
                 return
             if code or not load_kernels(within=self._between_stimuli):
-                log.warning("kernels stay plain Python, which is slow", extra={"fields": {"exit_code": code}})
+                fields = {"exit_code": code, "error": said}
+                log.warning("kernels stay plain Python, which is slow", extra={"fields": fields})
             else:
                 log.info("kernels are compiled", extra={"fields": {"kernels": kernels_in_use()}})
         except Exception:
@@ -71,9 +75,10 @@ class Changeover:
         finally:
             self._progress = ""
 
-    def _compile(self) -> int | None:
-        """Exit code of the process that has compiled, None if it was not started any more. Its kernels are where this
-        process looks for them.
+    def _compile(self) -> tuple[int | None, str]:
+        """(exit code of the process that has compiled, the line that says why there may be no kernels).
+
+        The code is None if the process was not started any more. Its kernels are where this process looks for them.
         """
         from hived.compiling.kernel_cache import kernel_folders  # noqa: PLC0415  # numba, which few services need
 
@@ -84,20 +89,25 @@ class Changeover:
         }
         with self._starting:
             if self._is_stopping:
-                return None
+                return None, ""
             process = self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "hived_extender.warm"],  # not from the working directory
                 env=os.environ | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
                 text=True,
+                errors="replace",
             )
+        last = warning = ""
         with process:
             assert process.stdout is not None
             with suppress(OSError):  # it has ended already
                 os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
             for line in process.stdout:
-                ready, total = line.split()
-                self._progress = f"compiling {ready} of {total}"
-        return process.returncode
+                if progress := _PROGRESS.fullmatch(line):
+                    self._progress = "compiling {} of {}".format(*progress.groups())
+                elif line := line.strip():
+                    last = line
+                    warning = line if line.startswith(SAYS) else warning
+        return process.returncode, last if process.returncode else warning

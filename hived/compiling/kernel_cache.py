@@ -32,7 +32,7 @@ import numba
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
-from hived.linked import core_digest
+from hived.linked import SAYS, core_digest
 
 KEPT_FOLDERS = 8
 """Versions whose compiled kernels stay on disk, 6 MB each: those that were used last."""
@@ -288,4 +288,4 @@ def _remove_old_versions(base: Path) -> None:
 
 
 def _say(line: str) -> None:
-    print(f"hived: {line}", file=sys.stderr, flush=True)
+    print(f"{SAYS}{line}", file=sys.stderr, flush=True)

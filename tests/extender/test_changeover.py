@@ -157,6 +157,25 @@ def test_kernels_stay_plain_with_one_warning_where_they_cannot_be_compiled(
     assert [each.getMessage() for each in caplog.records] == ["kernels stay plain Python, which is slow"]
 
 
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("raise MemoryError('too little')", "MemoryError: too little"),
+        ("import sys; sys.stderr.buffer.write(b'LLVM ERROR: \\xff'); sys.exit(1)", "LLVM ERROR: \ufffd"),
+        ("print('hived: not kept: No space left on device'); print('24 were to be compiled')",
+         "hived: not kept: No space left on device"),
+        ("print('1 2'); print('24 were to be compiled')", ""),
+    ],
+    ids=["an_exception", "no_text", "a_full_disk", "nothing"],
+)  # fmt: skip
+def test_the_warning_has_the_line_that_says_why(
+    state: dict[str, Any], caplog: pytest.LogCaptureFixture, program: str, why: str
+) -> None:
+    state.update(program=program, can_load=False)
+    wait(begin(state))
+    assert [vars(each)["fields"]["error"] for each in caplog.records] == [why]
+
+
 def test_stopping_ends_the_compiler(state: dict[str, Any]) -> None:
     state["program"] = "import time; print('3 24', flush=True); time.sleep(60)"
     made = begin(state)
