@@ -79,8 +79,13 @@ def entry_kernel(function: Kernel) -> Kernel:
     return cast(Kernel, entry)
 
 
+def is_plain(entry: Callable[..., Any]) -> bool:
+    """Whether an entry kernel runs as plain Python at present."""
+    return IS_INTERPRETED or (isinstance(entry, EntryKernel) and entry.target is entry.function)
+
+
 def kernels_in_use() -> str:
     """Which kernels run: `linked (avx2)`, `compiled` or `plain`."""
-    if any(entry.target is entry.function for entry in EXCHANGEABLE) or IS_INTERPRETED:
+    if IS_INTERPRETED or any(map(is_plain, EXCHANGEABLE)):
         return "plain"
     return "compiled" if EXCHANGEABLE else f"linked ({linked.variant()})"

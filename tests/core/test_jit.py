@@ -39,6 +39,19 @@ def test_an_entry_kernel_is_plain_until_its_target_is_exchanged() -> None:
     assert (entry(3), jit.kernels_in_use()) == (3, "compiled")
 
 
+@pytest.mark.skipif(IS_INTERPRETED, reason="all kernels are plain")
+def test_an_entry_kernel_says_whether_it_is_plain() -> None:
+    entry = jit.entry_kernel(double)
+    seen = [jit.is_plain(entry)]
+    jit.EXCHANGEABLE[0].target = lambda number: number
+    assert [*seen, jit.is_plain(entry)] == [True, False]
+
+
+def test_a_linked_kernel_is_not_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "IS_INTERPRETED", False)
+    assert not jit.is_plain(len)
+
+
 @pytest.mark.skipif(not IS_INTERPRETED, reason="targets can be exchanged")
 def test_entry_kernels_are_plain_functions_when_compiling_is_switched_off() -> None:
     assert jit.entry_kernel(double) is double

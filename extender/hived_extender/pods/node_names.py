@@ -2,7 +2,8 @@
 
 A list stays JSON until `NodeNames.mask` has found out whether it is simply one of the last few. If not, a kernel walks
 over its bytes, eight at a time, and looks each name up in a table. It understands lists of plain names: ASCII without
-escapes, as all names of nodes are. Whatever else it meets, it leaves to msgspec, which decides what that means.
+escapes, as all names of nodes are. Whatever else it meets, it leaves to msgspec, which decides what that means. So are
+all lists while the kernel is plain Python: it would keep the event loop from health probes for a second.
 
 The configured names lie in one array of 8-byte words. A name ends with its closing quote, as in JSON, and the rest of
 its last word is zero; so names are equal exactly when their words are.
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hived.errors import UserError
-from hived.jit import entry_kernel, kernel
+from hived.jit import entry_kernel, is_plain, kernel
 from hived.signatures import READ_ONLY
 
 REMEMBERED_LISTS = 4
@@ -63,15 +64,18 @@ class NodeNames:
         for known, mask in self._recent:
             if known == data:
                 return mask
-        # Nobody writes to a mask, yet it is not made read-only: that is another type to numba, which would compile a
-        # kernel anew while kube-scheduler waits.
-        found = np.zeros(len(self._node_index), np.bool_)
-        if mark_names(np.frombuffer(data, np.uint8), self._words, self._first, self._slots, found):
-            mask = _none_if_full(found)
-        else:
-            mask = self.mask_of(_decoded(data))
+        found = None if is_plain(mark_names) else self._marked(data)
+        mask = self.mask_of(_decoded(data)) if found is None else _none_if_full(found)
         self._recent.appendleft((data, mask))
         return mask
+
+    def _marked(self, data: bytes) -> Mask | None:
+        """The nodes that a list of plain names has, found by the kernel; None for any other text. Cost O(length)."""
+        # Nobody writes to a mask, yet it is not made read-only: that is another type to numba, and the kernel is there
+        # for one type.
+        found = np.zeros(len(self._node_index), np.bool_)
+        is_list = mark_names(np.frombuffer(data, np.uint8), self._words, self._first, self._slots, found)
+        return found if is_list else None
 
     def mask_of(self, names: list[str]) -> Mask | None:
         """As `mask`, from names already decoded; names that are not configured are ignored."""

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hived import jit
 from hived.errors import UserError
-from hived.jit import ENTRY_KERNELS, IS_INTERPRETED
+from hived.jit import ENTRY_KERNELS, IS_INTERPRETED, EntryKernel
+from hived.jit import is_plain as is_plain_now
 from hived_extender import warm
+from hived_extender.pods import node_names
 from hived_extender.pods.node_names import NO_NODE, Mask, NodeNames, enter_names, mark_names
 from tests.property.examples import examples
 
@@ -29,6 +32,14 @@ COUNT = 300 if IS_INTERPRETED else 3000
 """Kernels as plain Python take 3 ms a name."""
 
 LARGE = tuple(f"gpu-pool-{i // 256}-node-{i % 256:03}.cluster.internal" for i in range(COUNT))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernel_in_use() -> Iterator[None]:
+    """The kernel is tested as plain Python, too, which the service does without."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_names, "is_plain", lambda _: False)
+        yield
 
 
 def raw(value: object) -> msgspec.Raw:
@@ -222,6 +233,29 @@ def test_missing_node_names_point_to_the_setting_that_is_wrong() -> None:
 
 def test_without_configured_nodes_every_list_has_all_of_them() -> None:
     assert NodeNames({}).mask(raw(["a"])) is None
+
+
+@pytest.mark.parametrize("data", [b'["a", "node-1"]', b'["\\u0061"]', b"[]"])
+def test_a_plain_kernel_reads_no_list(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one would take it a second, in which no health probe is answered."""
+
+    def refuse(*_: object) -> bool:
+        raise AssertionError("the plain kernel was called")
+
+    monkeypatch.setattr(node_names, "is_plain", is_plain_now)
+    monkeypatch.setattr(node_names, "mark_names", EntryKernel(refuse))
+    assert answered(data) == expected(data)
+
+
+def test_the_kernel_reads_lists_as_soon_as_it_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    entry = EntryKernel(lambda *_: False)
+    entry.target = lambda *_: called.append(1)
+    monkeypatch.setattr(node_names, "is_plain", is_plain_now)
+    monkeypatch.setattr(jit, "IS_INTERPRETED", False)
+    monkeypatch.setattr(node_names, "mark_names", entry)
+    answered(b'["a"]')
+    assert called == [1]
 
 
 def test_kernels_are_compiled_with_those_of_the_core() -> None:
