@@ -58,7 +58,7 @@ class Library:
         module = function.__module__
         if not module.startswith("hived."):
             source = Path(function.__code__.co_filename)
-            if self._sources.get(module) != digest_of([source]):
+            if self._sources.get(module) != digest_of(source.parent, [source]):
                 return None
         return self._functions.get(f"{module}.{function.__name__}")
 
@@ -85,15 +85,15 @@ def variant() -> str:
 
 def core_digest(folder: Path = HERE) -> str:
     """Digest of all sources of the core, and of what compiles them."""
-    return digest_of(sorted([*folder.rglob("*.py"), *folder.rglob("*.c")]))
+    return digest_of(folder, sorted([*folder.rglob("*.py"), *folder.rglob("*.c")]))
 
 
-def digest_of(sources: list[Path]) -> str:
-    """Digest of the names and contents of sources."""
+def digest_of(folder: Path, sources: list[Path]) -> str:
+    """Digest of the contents of sources, and of their places in a folder."""
     digest = hashlib.sha256()
     for source in sources:
         content = source.read_bytes()
-        digest.update(f"{source.name} {len(content)} ".encode())
+        digest.update(f"{source.relative_to(folder).as_posix()} {len(content)} ".encode())
         digest.update(content)
     return digest.hexdigest()
 
@@ -115,16 +115,17 @@ def _describe(folder: Path) -> dict[str, str]:
     """The digests of the sources of a library that is whole and of the core's present sources."""
     try:
         description = json.loads((folder / DESCRIPTION).read_bytes())
-        if description["sources"]["hived"] != core_digest(folder):
+        sources: dict[str, str] = description["sources"]
+        if sources["hived"] != core_digest(folder):
             raise _NotUsableError
+        expected: str = description["sha256"]
         library = (folder / LIBRARY).read_bytes()
     except FileNotFoundError:
         raise _NotUsableError from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _NotUsableError(f"{folder / DESCRIPTION}: {error!r}") from None
-    if description["sha256"] != hashlib.sha256(library).hexdigest():
+    if expected != hashlib.sha256(library).hexdigest():
         raise _NotUsableError(f"{folder / LIBRARY} is damaged, its SHA-256 digest differs")
-    sources: dict[str, str] = description["sources"]
     return sources
 
 

@@ -89,6 +89,46 @@ def test_a_description_that_is_no_json_is_named(folder: Path) -> None:
         Library(folder)
 
 
+@pytest.fixture
+def described(tmp_path: Path) -> dict[str, Any]:
+    """The description of a library of a single source, all of it in the test's folder."""
+    (tmp_path / "source.py").write_text("")
+    (tmp_path / LIBRARY).write_bytes(b"")
+    return {"sources": {"hived": linked.core_digest(tmp_path)}, "sha256": "0"}
+
+
+@pytest.mark.parametrize("name", ["sources", "sha256"])
+def test_a_description_that_lacks_something_is_named(tmp_path: Path, described: dict[str, Any], name: str) -> None:
+    del described[name]
+    (tmp_path / DESCRIPTION).write_text(json.dumps(described))
+    with pytest.raises(_NotUsableError, match=rf"{DESCRIPTION}: KeyError\('{name}'\)"):
+        Library(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["sources", "sha256"])
+@pytest.mark.parametrize("wrong", [None, [1], 7])
+def test_a_description_of_another_form_is_named(
+    tmp_path: Path, described: dict[str, Any], name: str, wrong: object
+) -> None:
+    (tmp_path / DESCRIPTION).write_text(json.dumps(described | {name: wrong}))
+    with pytest.raises(_NotUsableError, match="_kernels"):
+        Library(tmp_path)
+
+
+def test_a_source_in_another_folder_makes_another_digest(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    source = tmp_path / "one" / "source.py"
+    source.write_text("same")
+    before = linked.core_digest(tmp_path)
+    source.rename(tmp_path / "two" / "source.py")
+    assert linked.core_digest(tmp_path) != before
+
+
+def test_the_digest_does_not_depend_on_where_the_core_lies(folder: Path) -> None:
+    assert linked.core_digest(folder) == linked.core_digest()
+
+
 @needs_library
 def test_a_file_that_is_no_library_is_named(folder: Path) -> None:
     description = json.loads((folder / DESCRIPTION).read_text())
