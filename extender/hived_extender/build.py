@@ -27,7 +27,10 @@ _VARIANTS = sorted({target.name for targets in TARGETS.values() for target in ta
 def main(folder: Path, architecture: str | None, variants: tuple[str, ...], compiler: str) -> None:
     """Build the library of linked kernels."""
     assert MODULES_WITH_KERNELS
-    build(ENTRY_KERNELS, folder, architecture or "", variants, compiler)
+    try:
+        build(ENTRY_KERNELS, folder, architecture or "", variants, compiler)
+    except FileNotFoundError as error:
+        raise click.ClickException(f"no C compiler: {error}; name one by --compiler or CC") from error
 
 
 if __name__ == "__main__":

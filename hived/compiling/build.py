@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def build(
     """Build the library of these entry kernels in a folder, unless it is there; returns its path. Says what it does.
 
     `architecture` is by default this machine's, `variants` all of them, `compiler` what CC says or `cc`. Raises
-    ValueError for an architecture or variant that is not known, subprocess.CalledProcessError if the C compiler fails.
+    ValueError for an architecture or variant that is not known, subprocess.CalledProcessError if the C compiler fails,
+    OSError at once if it cannot be run.
     Costs 40 s of CPU, and 10 s for each variant.
     """
     architecture = architecture or os.uname().machine
@@ -65,9 +67,9 @@ def build(
         raise ValueError(f"{', '.join(sorted(unknown))}: {architecture} has the variants {', '.join(known)}")
     targets = [target for target in known.values() if not variants or target.name in variants]
     compile_c = shlex.split(compiler or os.environ.get("CC", "cc"))
-    description = _describe(entries, architecture, [target.name for target in targets])
+    description = _describe(entries, architecture, [target.name for target in targets]) | {"tools": _tools(compile_c)}
     if is_current(folder, description):
-        print(f"{folder / LIBRARY} is of these sources already", file=sys.stderr)
+        print(f"{folder / LIBRARY} is of these sources and tools already", file=sys.stderr)
         return folder / LIBRARY
     started = time.monotonic()
 
@@ -109,6 +111,16 @@ def _describe(entries: Sequence[Callable[..., Any]], architecture: str, variants
     others = {each.__module__: Path(each.__code__.co_filename) for each in entries}
     sources = {name: digest_of(path.parent, [path]) for name, path in others.items() if not name.startswith("hived.")}
     return {"architecture": architecture, "variants": variants, "sources": {"hived": core_digest(), **sources}}
+
+
+def _tools(compile_c: Sequence[str]) -> dict[str, str]:
+    """The versions of what the library is made with: another one may make other code of the same sources.
+
+    Of the C compiler and of Python, whose headers are compiled, it is the first line that they say about themselves.
+    """
+    said = subprocess.run([*compile_c, "--version"], check=True, capture_output=True, text=True).stdout
+    versions = {name: version(name) for name in ("numba", "llvmlite", "numpy")}
+    return versions | {"python": sys.version.partition("\n")[0], "compiler": said.partition("\n")[0]}
 
 
 def _put(folder: Path, library: bytes, description: dict[str, Any]) -> None:
