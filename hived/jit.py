@@ -84,8 +84,18 @@ def is_plain(entry: Callable[..., Any]) -> bool:
     return IS_INTERPRETED or (isinstance(entry, EntryKernel) and entry.target is entry.function)
 
 
+def has_plain_kernels() -> bool:
+    """Whether any entry kernel of the modules imported so far runs as plain Python at present."""
+    return IS_INTERPRETED or any(map(is_plain, EXCHANGEABLE))
+
+
 def kernels_in_use() -> str:
-    """Which kernels run: `linked (avx2)`, `compiled` or `plain`."""
-    if IS_INTERPRETED or any(map(is_plain, EXCHANGEABLE)):
-        return "plain"
-    return "compiled" if EXCHANGEABLE else f"linked ({linked.variant()})"
+    """Which kernels run: `linked (avx2)`, `compiled` or `plain`.
+
+    A library may lack some, of a module that was edited since: `linked (avx2), 2 of 24 plain`.
+    """
+    others = "plain" if has_plain_kernels() else "compiled"
+    if IS_INTERPRETED or (EXCHANGEABLE and len(EXCHANGEABLE) == len(ENTRY_KERNELS)):
+        return others
+    ours = f"linked ({linked.variant()})"
+    return f"{ours}, {len(EXCHANGEABLE)} of {len(ENTRY_KERNELS)} {others}" if EXCHANGEABLE else ours

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
-from hived.jit import kernels_in_use
+from hived.jit import has_plain_kernels, kernels_in_use
 from hived.linked import SAYS
 from hived_extender.warm import load_kernels
 
@@ -41,7 +41,7 @@ class Changeover:
     def start(self) -> None:
         """Begin, unless stopped already; costs nothing where kernels are quick already."""
         with self._starting:
-            if kernels_in_use() == "plain" and not self._is_stopping:
+            if has_plain_kernels() and not self._is_stopping:
                 self._progress = "compiling"
                 self._thread.start()
 
@@ -56,9 +56,9 @@ class Changeover:
             self._thread.join(END_S)
 
     def describe(self) -> str:
-        """Which kernels run: `linked (avx2)`, `compiled`, `plain`, or `plain, compiling 3 of 24`."""
+        """Which kernels run, as `kernels_in_use` says it, and how far the compiler is: `plain, compiling 3 of 24`."""
         in_use, progress = kernels_in_use(), self._progress
-        return f"{in_use}, {progress}" if in_use == "plain" and progress else in_use
+        return f"{in_use}, {progress}" if progress and has_plain_kernels() else in_use
 
     def _run(self) -> None:
         try:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from hived.jit import EXCHANGEABLE, kernels_in_use
+from hived.jit import EXCHANGEABLE, has_plain_kernels, kernels_in_use
 from hived.scheduler import handle
 from hived_extender.pods.node_names import NodeNames
 
@@ -22,7 +22,7 @@ def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None
 
     `tell` is called with how many of them are ready, and how many there are. Cost a minute of CPU, once.
     """
-    if kernels_in_use() == "plain" and EXCHANGEABLE:
+    if has_plain_kernels() and EXCHANGEABLE:
         from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
 
         compiled.compile_kernels(tell)
@@ -37,7 +37,7 @@ def load_kernels(
 
     The change itself takes place `within` a context. Cost half a second of CPU.
     """
-    if kernels_in_use() == "plain" and EXCHANGEABLE:
+    if has_plain_kernels() and EXCHANGEABLE:
         from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
 
         if not compiled.load_kernels(tell):

@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from hived import jit
+from hived import jit, linked
 from tests.core.kernels import IS_INTERPRETED
 from tests.places import ROOT
 
@@ -20,6 +21,11 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> None:
 def double(number: int) -> int:
     """A kernel that the library does not have."""
     return 2 * number
+
+
+def triple(number: int) -> int:
+    """A kernel that the library has."""
+    return 3 * number
 
 
 def test_python_sees_the_plain_function_of_a_kernel_that_kernels_call() -> None:
@@ -45,6 +51,17 @@ def test_an_entry_kernel_says_whether_it_is_plain() -> None:
     seen = [jit.is_plain(entry)]
     jit.EXCHANGEABLE[0].target = lambda number: number
     assert [*seen, jit.is_plain(entry)] == [True, False]
+
+
+@pytest.mark.parametrize(("target", "way"), [(double, "plain"), (len, "compiled")])
+def test_kernels_beside_a_library_are_counted(monkeypatch: pytest.MonkeyPatch, target: Any, way: str) -> None:
+    monkeypatch.setattr(jit, "IS_INTERPRETED", False)
+    monkeypatch.setattr(linked, "find", lambda function: len if function is triple else None)
+    monkeypatch.setattr(linked, "variant", lambda: "avx2")
+    for function in (double, triple):
+        jit.entry_kernel(function)
+    jit.EXCHANGEABLE[0].target = target
+    assert jit.kernels_in_use() == f"linked (avx2), 1 of 2 {way}"
 
 
 def test_a_linked_kernel_is_not_plain(monkeypatch: pytest.MonkeyPatch) -> None:

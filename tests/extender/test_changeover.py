@@ -34,6 +34,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return real([sys.executable, "-c", known["program"]], **options)
 
     monkeypatch.setattr(changeover, "kernels_in_use", lambda: known["in_use"])
+    monkeypatch.setattr(changeover, "has_plain_kernels", lambda: "plain" in known["in_use"])
     monkeypatch.setattr(changeover, "load_kernels", load)
     monkeypatch.setattr(changeover.subprocess, "Popen", popen)
     return known
@@ -134,7 +135,7 @@ def test_the_compiler_imports_nothing_from_the_working_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(kernel_cache, "kernel_folders", lambda: (tmp_path / "kernels",))
-    monkeypatch.setattr(changeover, "kernels_in_use", lambda: "plain")
+    monkeypatch.setattr(changeover, "has_plain_kernels", lambda: True)
     monkeypatch.setattr(changeover, "load_kernels", lambda within: True)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # it has nothing to compile then
@@ -144,6 +145,18 @@ def test_the_compiler_imports_nothing_from_the_working_directory(
     made.start()
     wait(made)
     assert [each.name for each in tmp_path.iterdir()] == ["msgspec.py"]
+
+
+def test_what_is_not_linked_is_compiled_beside_a_library(state: dict[str, Any]) -> None:
+    state["in_use"] = "linked (avx2), 2 of 24 plain"
+    state["program"] = "import time; print('1 2', flush=True); time.sleep(60)"
+    made = begin(state)
+    for _ in range(WAIT_S * 10):
+        if "1 of 2" in made.describe() or threading.Event().wait(0.1):
+            break
+    assert made.describe() == "linked (avx2), 2 of 24 plain, compiling 1 of 2"
+    made.stop()
+    wait(made)
 
 
 @pytest.mark.parametrize("failure", [{"program": "raise SystemExit(1)"}, {"can_load": False}])
