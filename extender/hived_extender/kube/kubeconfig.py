@@ -38,13 +38,13 @@ class _Cluster(msgspec.Struct, rename="kebab"):
 
 
 class _Variable(msgspec.Struct):
-    name: str
-    value: str
+    name: str = ""
+    value: str = ""
 
 
 class _Exec(msgspec.Struct, rename="camel"):
-    api_version: str
-    command: str
+    api_version: str = ""
+    command: str = ""
     args: list[str] | None = None
     env: list[_Variable] | None = None
     provide_cluster_info: bool = False
@@ -53,7 +53,7 @@ class _Exec(msgspec.Struct, rename="camel"):
 
 
 class _Provider(msgspec.Struct):
-    name: str
+    name: str = ""
     config: IdentityProvider | None = None
 
 
@@ -71,23 +71,23 @@ class _User(msgspec.Struct, rename="kebab"):
 
 
 class _Context(msgspec.Struct):
-    cluster: str
+    cluster: str = ""
     user: str = ""
 
 
 class _NamedCluster(msgspec.Struct):
-    name: str
-    cluster: _Cluster
+    name: str = ""
+    cluster: _Cluster = msgspec.field(default_factory=_Cluster)
 
 
 class _NamedUser(msgspec.Struct):
-    name: str
-    user: _User | None = None
+    name: str = ""
+    user: _User = msgspec.field(default_factory=_User)
 
 
 class _NamedContext(msgspec.Struct):
-    name: str
-    context: _Context
+    name: str = ""
+    context: _Context = msgspec.field(default_factory=_Context)
 
 
 class _File(msgspec.Struct, rename="kebab"):
@@ -109,14 +109,15 @@ class _Kubeconfig:
     def add(self, path: Path) -> None:
         """Read one more file."""
         document = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        file, folder = msgspec.convert(document, _File), path.absolute().parent
+        document = {} if document is None else document  # an empty file says nothing, as with kubectl
+        file, folder = msgspec.convert(_without_nulls(document), _File), path.absolute().parent
         self.current = self.current or file.current_context
         for cluster in file.clusters or ():
             self.clusters.setdefault(cluster.name, (cluster.cluster, folder))
         for context in file.contexts or ():
             self.contexts.setdefault(context.name, context.context)
         for user in file.users or ():
-            self.users.setdefault(user.name, (user.user or _User(), folder))
+            self.users.setdefault(user.name, (user.user, folder))
 
 
 def default_files() -> list[Path]:
@@ -170,6 +171,17 @@ def read_service_account(folder: Path = SERVICE_ACCOUNT) -> Configuration:
     return Configuration(server, Tls(ca_file=str(authority)), authorization=token)
 
 
+def _without_nulls(value: Any) -> Any:
+    """A document without keys whose value is null: kubectl reads these as unset, and generators of files write them.
+
+    Extensions stay as they are, as they belong to others.
+    """
+    if isinstance(value, dict):
+        kept = {key: each for key, each in value.items() if each is not None}
+        return {key: each if key == "extensions" else _without_nulls(each) for key, each in kept.items()}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
 def _named(entries: Mapping[str, Entry], kind: str, name: str) -> Entry:
     if name not in entries:
         raise ValueError(f"there is no {kind} {name!r}")
@@ -209,6 +221,9 @@ def _identity(user: _User, folder: Path, cluster: _Cluster) -> tuple[Callable[[]
 
 
 def _program(wanted: _Exec, folder: Path, cluster: _Cluster) -> Program:
+    for key, value in (("command", wanted.command), ("apiVersion", wanted.api_version)):
+        if not value:
+            raise ValueError(f"exec has no {key}")
     is_interactive = wanted.interactive_mode != "Never" and sys.stdin is not None and sys.stdin.isatty()
     spec: dict[str, Any] = {"interactive": is_interactive}
     if wanted.provide_cluster_info:

@@ -143,12 +143,51 @@ def test_an_empty_list_may_be_null(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "user",
+    [
+        {"token": "secret", "tokenFile": None, "client-key-data": None, "exec": None, "auth-provider": None},
+        {"token": None, "exec": None, "username": None, "password": None},
+        {"token": "secret", "auth-provider": None, "unknown": [None]},
+    ],
+)  # fmt: skip
+def test_a_key_that_is_null_counts_as_unset(tmp_path: Path, user: dict[str, Any]) -> None:
+    unset = {key: value for key, value in user.items() if value is not None}
+    assert read(tmp_path, user).authorization() == read(tmp_path, unset).authorization()
+
+
+def test_nulls_in_entries_that_are_not_in_use_do_no_harm(tmp_path: Path) -> None:
+    document = json.loads(write(tmp_path, {"token": "secret"}).read_text())
+    document["clusters"].append({"name": "d", "cluster": None})
+    document["contexts"].append({"name": "there", "context": None})
+    program = {"command": None, "apiVersion": None, "args": None, "env": [{"name": "V", "value": None}]}
+    document["users"] += [{"name": "v", "user": None}, {"name": "w", "user": {"exec": program, "token": None}}]
+    (tmp_path / "config").write_text(json.dumps(document))
+    assert read_kubeconfig([tmp_path / "config"]).authorization() == "Bearer secret"
+
+
+def test_an_empty_file_beside_others_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    paths = [tmp_path / "empty", write(tmp_path, {"token": "secret"})]
+    assert read_kubeconfig(paths).authorization() == "Bearer secret"
+
+
+def test_nulls_in_the_extension_for_a_program_reach_it(tmp_path: Path) -> None:
+    user = program(tmp_path, credential(token="x"))
+    user["exec"]["provideClusterInfo"] = True
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": None}}
+    read(tmp_path, user, {"extensions": [extension]})
+    assert told(tmp_path)[0]["spec"]["cluster"]["config"] == {"audience": None}
+
+
+@pytest.mark.parametrize(
     ("user", "cluster", "message"),
     [
         ({"client-key-data": "%"}, {}, "client-key-data is not base64"),
         ({"auth-provider": {"name": "gcp"}}, {}, "auth-provider 'gcp' is not supported"),
         ({}, {"server": ""}, "cluster 'c' has no server"),
         ({"token": 7}, {}, "Expected `str`, got `int`"),
+        ({"exec": {"apiVersion": EXEC, "command": None}}, {}, "exec has no command"),
+        ({"exec": {"command": "x"}}, {}, "exec has no apiVersion"),
         ({"tokenFile": "absent"}, {}, "No such file"),
     ],
 )  # fmt: skip
