@@ -1,8 +1,14 @@
 """The way to an API server as plain values: its address, TLS, proxy, and who we are there."""
 
+import base64
 from collections.abc import Callable
 
 import msgspec
+
+
+def basic(name: str, password: str) -> str:
+    """The header of a name and a password, in UTF-8."""
+    return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
 
 
 def nobody() -> str:

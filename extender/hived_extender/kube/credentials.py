@@ -17,7 +17,9 @@ from urllib.parse import urlencode
 
 import msgspec
 import urllib3
-from urllib3.util import Timeout, make_headers
+from urllib3.util import Timeout
+
+from hived_extender.kube.configuration import basic
 
 BEFORE_EXPIRY_S = 30.0
 """A token is renewed so long before it expires: a call may be under way for that time."""
@@ -32,11 +34,6 @@ NEVER = float("inf")
 def bearer(token: str) -> str:
     """The header of a token. Files of tokens end in a line break."""
     return f"Bearer {token.strip()}"
-
-
-def basic(name: str, password: str) -> str:
-    """The header of a name and a password."""
-    return make_headers(basic_auth=f"{name}:{password}")["authorization"]
 
 
 def token_file(path: Path) -> Callable[[], str]:

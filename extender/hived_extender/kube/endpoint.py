@@ -8,12 +8,12 @@ from typing import Any
 
 import urllib3
 from msgspec.structs import replace
-from urllib3.util import make_headers, parse_url
+from urllib3.util import parse_url
 
 from hived_extender.kube.answers import KubeError
 from hived_extender.kube.configuration import Configuration
 from hived_extender.kube.connections import Connections
-from hived_extender.kube.proxies import environment_proxy
+from hived_extender.kube.proxies import environment_proxy, login_headers
 
 POOL_SIZE = 32
 TOKEN_S = 1.0
@@ -113,8 +113,6 @@ def _pool(configuration: Configuration) -> urllib3.PoolManager:
     if not proxy:
         return urllib3.PoolManager(**options)
     try:
-        credentials = parse_url(proxy).auth
-        headers = make_headers(proxy_basic_auth=credentials) if credentials else None
-        return urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
+        return urllib3.ProxyManager(proxy, proxy_headers=login_headers(proxy), **options)
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise KubeError(0, "ConfigError", f"proxy for the API server: {error}") from error

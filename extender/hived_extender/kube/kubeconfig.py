@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from hived_extender.kube.configuration import Configuration, Tls, nobody
-from hived_extender.kube.credentials import IdentityProvider, Program, Renewed, basic, bearer, token_file
+from hived_extender.kube.configuration import Configuration, Tls, basic, nobody
+from hived_extender.kube.credentials import IdentityProvider, Program, Renewed, bearer, token_file
 
 Entry = TypeVar("Entry")
 

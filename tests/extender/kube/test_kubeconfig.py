@@ -69,8 +69,8 @@ def test_a_token_is_sent_as_bearer(tmp_path: Path) -> None:
 
 
 def test_a_name_and_a_password_are_sent_as_basic(tmp_path: Path) -> None:
-    header = read(tmp_path, {"username": "me", "password": "x:y"}).authorization()
-    assert base64.b64decode(header.removeprefix("Basic ")) == b"me:x:y"
+    header = read(tmp_path, {"username": "me", "password": "x:\u20ac"}).authorization()
+    assert base64.b64decode(header.removeprefix("Basic ")).decode() == "me:x:\u20ac"
 
 
 def test_a_token_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
