@@ -14,7 +14,7 @@ from urllib.parse import quote
 import httptools
 import msgspec
 import urllib3
-from httptools.parser.errors import HttpParserError
+from httptools.parser.errors import HttpParserError, HttpParserUpgrade
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.util import parse_url
 from urllib3.util.wait import wait_for_read
@@ -75,7 +75,7 @@ class Connections:
         except BaseException as error:
             if connection is not None:
                 connection.close()
-            if isinstance(error, OSError | HttpParserError | urllib3.exceptions.HTTPError):
+            if isinstance(error, OSError | urllib3.exceptions.HTTPError):
                 raise BrokenError(str(error) or type(error).__name__) from error
             raise
         finally:
@@ -124,7 +124,7 @@ class Connections:
 
 
 class _Answer:
-    """Collects an answer as httptools parses it."""
+    """Collects an answer as httptools parses it, and ignores whatever follows: one request has one answer."""
 
     def __init__(self) -> None:
         self.parser = httptools.HttpResponseParser(self)
@@ -132,13 +132,30 @@ class _Answer:
         self.status = 0
         self.has_headers = self.is_complete = self.is_kept = False
 
+    def feed(self, data: bytes) -> None:
+        """Parse more bytes. Raises ConnectionError if they are no answer."""
+        try:
+            self.parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            if not self.is_complete:
+                is_switch = isinstance(error, HttpParserUpgrade)
+                raise ConnectionError("the server changes to another protocol" if is_switch else str(error)) from error
+            self.is_kept = False
+
+    def on_message_begin(self) -> None:
+        if self.is_complete:  # the next call would take it for its own answer
+            self.is_kept = False
+
     def on_headers_complete(self) -> None:
+        if self.is_complete:
+            return
         self.status = self.parser.get_status_code()
         self.has_headers = self.status >= 200  # others announce the answer
         self.is_kept = self.parser.should_keep_alive()
 
     def on_body(self, piece: bytes) -> None:
-        self.pieces.append(piece)
+        if not self.is_complete:
+            self.pieces.append(piece)
 
     def on_message_complete(self) -> None:
         self.is_complete = self.has_headers
@@ -153,7 +170,7 @@ def _exchange(connection: HTTPConnection, request: bytes, timeout_s: float) -> t
     while not answer.is_complete:
         data = sock.recv(READ_SIZE)
         if data:
-            answer.parser.feed_data(data)
+            answer.feed(data)
         elif answer.has_headers and not answer.is_kept:
             break  # an answer without a length lasts until the connection ends
         else:

@@ -94,7 +94,9 @@ class Endpoint:
         token = given.strip()
         if not token.isprintable():
             raise KubeError(0, "ConfigError", "the token for the API server has a control character in it")
-        return token
+        return token.encode().decode(
+            "latin-1"
+        )  # headers are written in Latin-1; tokens go in UTF-8, as kubectl sends them
 
 
 def _pool(configuration: Configuration) -> urllib3.PoolManager:

@@ -228,6 +228,15 @@ def test_a_token_that_cannot_be_sent_is_an_error_without_it(server: Server) -> N
     assert server.seen == []
 
 
+@pytest.mark.parametrize("is_proxied", [False, True])
+def test_a_token_may_have_any_letters_and_is_sent_in_utf8(server: Server, is_proxied: bool) -> None:
+    proxy = server.url if is_proxied else ""
+    configuration = replace(load_configuration(server.url), authorization=lambda: "Bearer t\u00f6k\u20acn", proxy=proxy)
+    server.will_answer({})
+    KubeClient(configuration, request_timeout_s=PATIENCE_S).get("/api")
+    assert server.seen[0][3]["Authorization"].encode("latin-1").decode() == "Bearer t\u00f6k\u20acn"
+
+
 def test_a_token_that_cannot_be_read_anew_is_an_error_like_any_other(server: Server) -> None:
     def renew() -> str:
         raise FileNotFoundError("no such file: /var/run/token")

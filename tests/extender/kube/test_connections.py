@@ -109,6 +109,7 @@ def test_a_request_that_was_sent_is_never_sent_again(server: Server) -> None:
         pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok", id="cut in a chunk"),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Le", id="cut in its head"),
         pytest.param(b"SSH-2.0-OpenSSH\r\n\r\n", id="another protocol"),
+        pytest.param(b"HTTP/1.1 101 Switch\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", id="a change of protocol"),
     ],
 )
 def test_what_is_no_whole_answer_is_none(server: Server, answer: bytes) -> None:
@@ -156,6 +157,21 @@ def test_a_connection_that_ends_with_its_answer_is_not_used_again(server: Server
     to = connections(server)
     assert call(to) == Reply(200, body)
     assert call(to) == Reply(200, b"ok")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(b"HTTP/1.1 409 Conflict\r\nContent-Length: 3\r\n\r\nbad", id="another answer"),
+        pytest.param(b"HTTP/1.1 409 Confl", id="a part of another answer"),
+        pytest.param(b"HTTP/1.1 101 Switch\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", id="a change of protocol"),
+        pytest.param(b"garbage", id="no answer"),
+    ],
+)
+def test_bytes_after_an_answer_belong_to_no_call(server: Server, more: bytes) -> None:
+    server.scripts = [[OK + more, OK], [b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n"]]
+    to = connections(server)
+    assert [call(to), call(to)] == [Reply(200, b"ok"), Reply(201, b"")]
 
 
 def test_chunks_and_announcements_are_put_together(server: Server) -> None:
