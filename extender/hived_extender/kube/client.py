@@ -16,7 +16,7 @@ from urllib3.util import Timeout
 from hived_extender.kube.answers import KubeError, Listing, Watch, body_of, decode, decode_page, refusal
 from hived_extender.kube.configuration import Configuration
 from hived_extender.kube.connections import BrokenError
-from hived_extender.kube.endpoint import Endpoint, load_configuration
+from hived_extender.kube.endpoint import Endpoint, Way, load_configuration
 
 __all__ = ("LIVE_PODS", "NAMESPACES", "NODES", "PODS", "KubeClient", "KubeError", "pod_path")
 
@@ -44,7 +44,6 @@ class KubeClient:
     def __init__(self, configuration: Configuration, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._endpoint = Endpoint(configuration)
         self.host = self._endpoint.host
-        self._connections = self._endpoint.connections()
         self._request_timeout_s = request_timeout_s
         self._connect_timeout_s = min(CONNECT_TIMEOUT_S, request_timeout_s)
         self._watches: set[Watch[Any]] = set()
@@ -167,9 +166,7 @@ class KubeClient:
         """End all watches, whichever thread waits for them, and drop idle connections."""
         for watch in tuple(self._watches):
             watch.close()
-        self._endpoint.pool.clear()
-        if self._connections is not None:
-            self._connections.clear()
+        self._endpoint.close()
 
     def _request(
         self,
@@ -181,14 +178,15 @@ class KubeClient:
         content_type: str = "application/json",
     ) -> bytes:
         """The body of the answer. Raises KubeError."""
-        if self._connections is None:
+        way = self._endpoint.way()
+        if way.connections is None:
             response = self._open(method, path, query, body=body, content_type=content_type)
             return body_of(response, f"{method} {self.host}{path}")
         try:
-            reply = self._connections.call(
+            reply = way.connections.call(
                 method,
                 _target(path, query),
-                self._headers(body, content_type),
+                _headers(way.token, body, content_type),
                 b"" if body is None else self._encoder.encode(body),
                 connect_timeout_s=self._connect_timeout_s,
                 read_timeout_s=self._request_timeout_s,
@@ -197,9 +195,7 @@ class KubeClient:
             raise KubeError(0, "NoAnswer", f"{method} {self.host}{path}: {error}") from error
         if reply.status < 300:
             return reply.body
-        if reply.status == UNAUTHORIZED:
-            self._endpoint.forget_token()
-        raise refusal(reply.status, reply.body)
+        raise self._refusal(way, reply.status, reply.body)
 
     def _open(
         self,
@@ -213,12 +209,13 @@ class KubeClient:
     ) -> urllib3.BaseHTTPResponse:
         """Send a request; returns the response, its body not yet read, or raises KubeError if it is an error."""
         call = f"{method} {self.host}{path}"
+        way = self._endpoint.way()
         try:
-            response = self._endpoint.pool.request(
+            response = way.pool.request(
                 method,
                 self.host + _target(path, query),
                 body=None if body is None else self._encoder.encode(body),
-                headers=self._headers(body, content_type),
+                headers=_headers(way.token, body, content_type),
                 timeout=Timeout(connect=self._connect_timeout_s, read=read_timeout_s or self._request_timeout_s),
                 retries=False,  # who calls knows whether the call can be repeated
                 preload_content=False,
@@ -227,21 +224,26 @@ class KubeClient:
             raise KubeError(0, "NoAnswer", f"{call}: {error}") from error
         if response.status < 300:
             return response
-        raise refusal(response.status, body_of(response, call))
+        raise self._refusal(way, response.status, body_of(response, call))
 
-    def _headers(self, body: Mapping[str, Any] | None, content_type: str) -> dict[str, str]:
-        headers = {"Accept": "application/json", "User-Agent": "hived"}
-        token = self._endpoint.token()
-        if token:
-            headers["Authorization"] = token
-        if body is not None:
-            headers["Content-Type"] = content_type
-        return headers
+    def _refusal(self, way: Way, status: int, answer: bytes) -> KubeError:
+        if status == UNAUTHORIZED:
+            self._endpoint.forget(way)
+        return refusal(status, answer)
 
 
 def pod_path(namespace: str, name: str) -> str:
     """The path of one pod."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def _headers(token: str, body: Mapping[str, Any] | None, content_type: str) -> dict[str, str]:
+    headers = {"Accept": "application/json", "User-Agent": "hived"}
+    if token:
+        headers["Authorization"] = token
+    if body is not None:
+        headers["Content-Type"] = content_type
+    return headers
 
 
 def _target(path: str, query: Mapping[str, str] | None) -> str:

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -11,9 +12,44 @@ def basic(name: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
 
 
-def nobody() -> str:
-    """The Authorization header of a caller without a token."""
-    return ""
+class Identity(msgspec.Struct, frozen=True):
+    """A caller: the value of the Authorization header, paths of a client certificate (PEM) and its key; "" for none."""
+
+    header: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+
+    def __repr__(self) -> str:
+        """Without the header, which logs and tracebacks must not show."""
+        return f"Identity(certificate_file={self.certificate_file!r}, key_file={self.key_file!r})"
+
+
+class Credentials(Protocol):
+    """The means by which a caller gets an identity. Thread-safe."""
+
+    def identity(self) -> Identity:
+        """The identity that is good now. It reads files and runs programs, and may raise any Exception."""
+
+    def forget(self, refused: Identity) -> None:
+        """Renew the identity before its next use, as the API server has refused it. An older one changes nothing."""
+
+
+class Header:
+    """Credentials that are a header alone, which is read for each call."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        self._read = read
+
+    def identity(self) -> Identity:
+        """Raises what reading raises."""
+        return Identity(self._read())
+
+    def forget(self, refused: Identity) -> None:
+        """Nothing: it is read anew in any case."""
+
+
+NOBODY = Header(str)
+"""A caller without a token."""
 
 
 class Tls(msgspec.Struct, frozen=True):
@@ -33,11 +69,11 @@ class Tls(msgspec.Struct, frozen=True):
 class Configuration(msgspec.Struct, frozen=True):
     """An API server as somebody with a certificate or a token reaches it.
 
-    `authorization` gives the value of the Authorization header and renews it when it has expired. As it reads files and
-    runs programs, it may raise anything. `proxy` is a URL, "" for none, None for that of the environment.
+    A certificate of `tls` counts more than one of `credentials`. `proxy` is a URL, "" for none, None for that of the
+    environment.
     """
 
     host: str
     tls: Tls = Tls()
     proxy: str | None = None
-    authorization: Callable[[], str] = nobody
+    credentials: Credentials = NOBODY

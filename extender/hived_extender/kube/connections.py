@@ -92,6 +92,11 @@ class Connections:
             while True:
                 self._idle.pop().close()
 
+    def retire(self) -> None:
+        """Keep no connection any more: idle ones are closed now, and busy ones after their call."""
+        self._most_idle = 0
+        self.clear()
+
     def abort(self) -> None:
         """End all calls under way, which fail, and let every later one fail."""
         self._is_aborted = True

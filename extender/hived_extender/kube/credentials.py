@@ -1,16 +1,21 @@
-"""Tokens for the API server, each by the means that a kubeconfig names: a file, a program, an identity provider.
+"""Credentials for the API server, by the means that a kubeconfig names: a file, a program, an identity provider.
 
-Each is a function that gives the value of the Authorization header. A token that expires is renewed by the next call.
-Calls come from many threads: one of them renews, the others wait for it.
+An identity that expires, or that the API server has refused, is renewed by the next call. Calls come from many threads:
+one of them renews, the others wait for it.
 """
 
+import atexit
 import base64
 import json
+import os
+import shutil
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -19,7 +24,7 @@ import msgspec
 import urllib3
 from urllib3.util import Timeout
 
-from hived_extender.kube.configuration import basic
+from hived_extender.kube.configuration import Header, Identity, basic
 
 BEFORE_EXPIRY_S = 30.0
 """A token is renewed so long before it expires: a call may be under way for that time."""
@@ -36,8 +41,8 @@ def bearer(token: str) -> str:
     return f"Bearer {token.strip()}"
 
 
-def token_file(path: Path) -> Callable[[], str]:
-    """Reads the file for each call: kubelet replaces it before the token in it expires."""
+def token_file(path: Path) -> Header:
+    """The token of a file, which is read for each call: kubelet replaces it before the token in it expires."""
 
     def read() -> str:
         token = path.read_text().strip()
@@ -45,32 +50,41 @@ def token_file(path: Path) -> Callable[[], str]:
             raise ValueError(f"{path} is empty")
         return bearer(token)
 
-    return read
+    return Header(read)
 
 
 class Renewed:
-    """A header that is kept until shortly before it expires. `renew` gives it with the time, in s since 1970."""
+    """An identity that is kept until shortly before it expires, or is refused.
 
-    def __init__(self, renew: Callable[[], tuple[str, float]]) -> None:
+    `renew` gives a new one with the time when it expires, in s since 1970.
+    """
+
+    def __init__(self, renew: Callable[[], tuple[Identity, float]]) -> None:
         self._renew = renew
         self._lock = threading.Lock()
-        self._header, self._expires_at = "", 0.0
+        self._identity, self._expires_at = Identity(), 0.0
 
-    def __call__(self) -> str:
-        """The header; raises what `renew` raises."""
+    def identity(self) -> Identity:
+        """The identity that is good now; raises what `renew` raises."""
         with self._lock:
             if time.time() > self._expires_at - BEFORE_EXPIRY_S:
-                self._header, self._expires_at = self._renew()
-            return self._header
+                self._identity, self._expires_at = self._renew()
+            return self._identity
+
+    def forget(self, refused: Identity) -> None:
+        """Renew it at its next use. Many calls may be refused at once: only the first of them finds it unchanged."""
+        with self._lock:
+            if refused is self._identity:
+                self._expires_at = 0.0
 
 
 class ExecStatus(msgspec.Struct, rename="camel"):
     """Credentials as a program prints them: a token, a certificate (PEM) with its key, or both."""
 
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
-    expiration_timestamp: str = ""
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: str | None = None
 
     @property
     def expires_at(self) -> float:
@@ -93,22 +107,26 @@ class Program(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
     folder: Path
     info: Mapping[str, Any]
+    install_hint: str = ""
     is_interactive: bool = False
 
     def run(self) -> ExecStatus:
         """Raises OSError, subprocess.SubprocessError, ValueError or msgspec.ValidationError."""
         name = self.arguments[0]
-        done = subprocess.run(
-            self.arguments,
-            env={**self.environment, "KUBERNETES_EXEC_INFO": json.dumps(self.info)},
-            cwd=self.folder,
-            stdin=None if self.is_interactive else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=None if self.is_interactive else subprocess.PIPE,
-            timeout=None if self.is_interactive else PROGRAM_TIMEOUT_S,
-            text=True,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                self.arguments,
+                env={**self.environment, "KUBERNETES_EXEC_INFO": json.dumps(self.info)},
+                cwd=self.folder,
+                stdin=None if self.is_interactive else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=None if self.is_interactive else subprocess.PIPE,
+                timeout=None if self.is_interactive else PROGRAM_TIMEOUT_S,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise ValueError(f"exec: there is no {name}. {self.install_hint}".strip()) from error
         if done.returncode:
             raise ValueError(f"exec: {name} ended with exit code {done.returncode}: {(done.stderr or '').strip()}")
         answer = msgspec.json.decode(done.stdout, type=_ExecCredential)
@@ -117,12 +135,35 @@ class Program(msgspec.Struct, frozen=True):
         status = answer.status
         if not status.token and not (status.client_certificate_data and status.client_key_data):
             raise ValueError(f"exec: {name} gave no token, and no client certificate with its key")
+        if bool(status.client_certificate_data) != bool(status.client_key_data):
+            raise ValueError(f"exec: {name} gave a client certificate or its key: expected both, or a token alone")
         return status
 
-    def renewed_header(self) -> tuple[str, float]:
-        """The header of the token that it prints, and when that expires."""
-        status = self.run()
-        return (bearer(status.token) if status.token else ""), status.expires_at
+
+class Issuer:
+    """Makes identities of what a program prints. Not thread-safe."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._kept: list[tuple[tuple[str, str], tuple[str, str]]] = []  # texts of a certificate and its key, and paths
+
+    def renew(self) -> tuple[Identity, float]:
+        """Run the program; gives the identity, and when it expires. Raises what `Program.run` raises."""
+        status = self._program.run()
+        header = bearer(status.token) if status.token else ""
+        certificate, key = self._files(status.client_certificate_data or "", status.client_key_data or "")
+        return Identity(header, certificate, key), status.expires_at
+
+    def _files(self, certificate: str, key: str) -> tuple[str, str]:
+        """Paths of files with these texts; the same as before if they are, so that connections can be kept."""
+        if not certificate:
+            return "", ""
+        if not self._kept or self._kept[-1][0] != (certificate, key):
+            self._kept.append(((certificate, key), (kept(certificate), kept(key))))
+        if len(self._kept) > 2:  # the last but one may be read by a connection that is just being made
+            for path in self._kept.pop(0)[1]:
+                Path(path).unlink(missing_ok=True)
+        return self._kept[-1][1]
 
 
 class IdentityProvider(msgspec.Struct, rename="kebab"):
@@ -136,11 +177,11 @@ class IdentityProvider(msgspec.Struct, rename="kebab"):
     idp_certificate_authority: str = ""
     idp_certificate_authority_data: str = ""
 
-    def renewed_header(self) -> tuple[str, float]:
-        """The header of the token that is good now, and when it expires. Raises ValueError or urllib3's HTTPError."""
+    def renew(self) -> tuple[Identity, float]:
+        """The identity that is good now, and when it expires. Raises ValueError or urllib3's HTTPError."""
         if not self.id_token or _expiry(self.id_token) < time.time() + BEFORE_EXPIRY_S:
             self._refresh()
-        return bearer(self.id_token), _expiry(self.id_token)
+        return Identity(bearer(self.id_token)), _expiry(self.id_token)
 
     def _refresh(self) -> None:
         if not self.refresh_token or not self.idp_issuer_url:
@@ -177,3 +218,18 @@ def _expiry(token: str) -> float:
     except (IndexError, KeyError, TypeError, ValueError):
         return NEVER
     return float(expiry)
+
+
+def kept(text: str) -> str:
+    """The path of a file with this text, for this process: TLS reads certificates from files only."""
+    descriptor, path = tempfile.mkstemp(dir=_folder())
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    return path
+
+
+@cache
+def _folder() -> str:
+    folder = tempfile.mkdtemp(prefix="hived-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -1,23 +1,41 @@
-"""The way to the API server: where it is, a pool of connections to it, and the token that calls carry."""
+"""The way to the API server: where it is, connections to it, and the identity that calls have there."""
 
 import math
 import ssl
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import urllib3
 from msgspec.structs import replace
 from urllib3.util import parse_url
 
 from hived_extender.kube.answers import KubeError
-from hived_extender.kube.configuration import Configuration
+from hived_extender.kube.configuration import Configuration, Identity
 from hived_extender.kube.connections import Connections
 from hived_extender.kube.proxies import environment_proxy, login_headers
 
 POOL_SIZE = 32
 TOKEN_S = 1.0
-"""For so long a token is not asked for anew: it is read from a file for each time."""
+"""For so long an identity is not asked for anew: some tokens are read from a file each time."""
+
+
+class Way(msgspec.Struct, frozen=True):
+    """A call goes this way: `token` is the value of its Authorization header, "" for none.
+
+    `connections` are ours, None where a proxy is on the way; `pool` is urllib3's. Both show the identity's certificate.
+    """
+
+    identity: Identity
+    token: str
+    pool: urllib3.PoolManager
+    connections: Connections | None
+
+    def __repr__(self) -> str:
+        """Without the token, which logs and tracebacks must not show."""
+        return f"Way({self.identity!r})"
 
 
 def load_configuration(api_server: str = "", kubeconfig: str = "") -> Configuration:
@@ -62,51 +80,84 @@ class Endpoint:
         """Raises KubeError for a proxy that cannot be used."""
         self.configuration = configuration
         self.host = configuration.host
-        self.pool = _pool(configuration)
-        self._known_token = "", -math.inf  # and until when it is good
+        self._lock = threading.Lock()
+        self._known = _way(configuration, Identity(), ""), -math.inf  # and until when it is good
 
-    def connections(self) -> Connections | None:
-        """Connections of our own, with the options of the pool; None where it uses a proxy."""
-        if type(self.pool) is not urllib3.PoolManager:
-            return None
-        options = self.pool.connection_pool_kw.items()
-        kept = {name: value for name, value in options if name not in {"maxsize", "retries"}}
-        return Connections(self.host, kept, most_idle=POOL_SIZE)
+    def way(self) -> Way:
+        """The way for a call. Expired credentials are renewed. Raises KubeError."""
+        way, until = self._known
+        if time.monotonic() <= until:
+            return way
+        with self._lock:
+            way, until = self._known  # another thread may have renewed it
+            if time.monotonic() > until:
+                way = self._renewed(way)
+                self._known = way, time.monotonic() + TOKEN_S
+            return way
 
-    def token(self) -> str:
-        """The value of the Authorization header, "" without one. An expired token is renewed. Raises KubeError."""
-        token, until = self._known_token
-        if time.monotonic() > until:
-            token = self._renewed_token()
-            self._known_token = token, time.monotonic() + TOKEN_S
-        return token
+    def forget(self, refused: Way) -> None:
+        """Ask for the identity anew: the API server has refused it."""
+        self.configuration.credentials.forget(refused.identity)
+        with self._lock:
+            way, _ = self._known
+            if way.identity is refused.identity:
+                self._known = way, -math.inf
 
-    def forget_token(self) -> None:
-        """Ask for the token anew: the API server has refused it."""
-        self._known_token = "", -math.inf
+    def close(self) -> None:
+        """Drop idle connections."""
+        way, _ = self._known
+        way.pool.clear()
+        if way.connections is not None:
+            way.connections.clear()
 
-    def _renewed_token(self) -> str:
+    def _renewed(self, last: Way) -> Way:
         try:
-            given = self.configuration.authorization()
+            identity = self.configuration.credentials.identity()
         except Exception as error:  # renewing reads files and runs programs, which fail in many ways
-            raise KubeError(0, "ConfigError", f"the token for the API server cannot be renewed: {error}") from error
-        # Files of tokens end in a line break, at which http.client would stumble, quoting the token.
-        token = given.strip()
-        if not token.isprintable():
-            raise KubeError(0, "ConfigError", "the token for the API server has a control character in it")
-        return token.encode().decode(
-            "latin-1"
-        )  # headers are written in Latin-1; tokens go in UTF-8, as kubectl sends them
+            message = f"the credentials for the API server cannot be renewed: {error}"
+            raise KubeError(0, "ConfigError", message) from error
+        token = _sendable(identity.header)
+        if _certificate(identity) == _certificate(last.identity):
+            return replace(last, identity=identity, token=token)
+        # The server knows a certificate by the connection: those with the last one are of no use any more.
+        way = _way(self.configuration, identity, token)
+        last.pool.clear()
+        if last.connections is not None:
+            last.connections.retire()
+        return way
 
 
-def _pool(configuration: Configuration) -> urllib3.PoolManager:
+def _certificate(identity: Identity) -> tuple[str, str]:
+    return identity.certificate_file, identity.key_file
+
+
+def _sendable(header: str) -> str:
+    """A header as urllib3 and `Connections` write it. Raises KubeError, which does not quote it."""
+    # Files of tokens end in a line break, at which http.client would stumble, quoting the token.
+    token = header.strip()
+    if not token.isprintable():
+        raise KubeError(0, "ConfigError", "the token for the API server has a control character in it")
+    # Headers are written in Latin-1; kubectl sends tokens in UTF-8.
+    return token.encode().decode("latin-1")
+
+
+def _way(configuration: Configuration, identity: Identity, token: str) -> Way:
+    pool = _pool(configuration, identity)
+    if type(pool) is not urllib3.PoolManager:
+        return Way(identity, token, pool, None)
+    options = {name: value for name, value in pool.connection_pool_kw.items() if name not in {"maxsize", "retries"}}
+    return Way(identity, token, pool, Connections(configuration.host, options, most_idle=POOL_SIZE))
+
+
+def _pool(configuration: Configuration, identity: Identity) -> urllib3.PoolManager:
     tls = configuration.tls
+    has_own = bool(tls.certificate_file)
     options: dict[str, Any] = {
         "cert_reqs": ssl.CERT_REQUIRED if tls.is_verified else ssl.CERT_NONE,
         "ca_certs": tls.ca_file or None,
         "ca_cert_data": tls.ca_data or None,
-        "cert_file": tls.certificate_file or None,
-        "key_file": tls.key_file or None,
+        "cert_file": (tls.certificate_file if has_own else identity.certificate_file) or None,
+        "key_file": (tls.key_file if has_own else identity.key_file) or None,
         "maxsize": POOL_SIZE,
     }
     if tls.server_name:

@@ -4,22 +4,18 @@ It takes the place of the official client, which hived used for nothing else. Im
 MB at every start. It knows what kubectl's own reader knows, but for proxies of the kind SOCKS.
 """
 
-import atexit
 import base64
 import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import yaml
 
-from hived_extender.kube.configuration import Configuration, Tls, basic, nobody
-from hived_extender.kube.credentials import IdentityProvider, Program, Renewed, bearer, token_file
+from hived_extender.kube.configuration import NOBODY, Configuration, Credentials, Header, Tls, basic
+from hived_extender.kube.credentials import IdentityProvider, Issuer, Program, Renewed, bearer, kept, token_file
 
 Entry = TypeVar("Entry")
 
@@ -142,7 +138,7 @@ def read_kubeconfig(paths: list[Path]) -> Configuration:
     user, user_folder = _named(found.users, "user", context.user) if context.user else (_User(), cluster_folder)
     if not cluster.server:
         raise ValueError(f"cluster {context.cluster!r} has no server")
-    authorization, certificate, key = _identity(user, user_folder, cluster)
+    certificate, key = _certificate(user, user_folder)
     return Configuration(
         host=cluster.server.rstrip("/"),
         tls=Tls(
@@ -154,7 +150,7 @@ def read_kubeconfig(paths: list[Path]) -> Configuration:
             is_verified=not cluster.insecure_skip_tls_verify,
         ),
         proxy=cluster.proxy_url or None,
-        authorization=authorization,
+        credentials=_credentials(user, user_folder, cluster, cluster_folder),
     )
 
 
@@ -164,11 +160,11 @@ def read_service_account(folder: Path = SERVICE_ACCOUNT) -> Configuration:
     if not host or not port:
         raise ValueError("this is no pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
     authority, token = folder / "ca.crt", token_file(folder / "token")
-    token()  # a pod without a service account has none: better known now than at the first call
+    token.identity()  # a pod without a service account has none: better known now than at the first call
     if not authority.read_text():
         raise ValueError(f"{authority} is empty")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Configuration(server, Tls(ca_file=str(authority)), authorization=token)
+    return Configuration(server, Tls(ca_file=str(authority)), credentials=token)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -188,39 +184,39 @@ def _named(entries: Mapping[str, Entry], kind: str, name: str) -> Entry:
     return entries[name]
 
 
-def _identity(user: _User, folder: Path, cluster: _Cluster) -> tuple[Callable[[], str], str, str]:
-    """How the user is authorized; paths of a client certificate and its key, "" without."""
-    certificate = _path(user.client_certificate, folder)
-    key = _path(user.client_key, folder)
-    if user.client_certificate_data:
-        certificate = _kept(_decoded(user.client_certificate_data, "client-certificate-data"))
-    if user.client_key_data:
-        key = _kept(_decoded(user.client_key_data, "client-key-data"))
+def _credentials(user: _User, folder: Path, cluster: _Cluster, cluster_folder: Path) -> Credentials:
+    """Of several means the first counts that kubectl would use."""
     if user.auth_provider is not None:
         if user.auth_provider.name != "oidc" or user.auth_provider.config is None:
             raise ValueError(f"auth-provider {user.auth_provider.name!r} is not supported: expected oidc, or exec")
-        return Renewed(user.auth_provider.config.renewed_header), certificate, key
+        return Renewed(user.auth_provider.config.renew)
     if user.token_file:
-        return token_file(Path(_path(user.token_file, folder))), certificate, key
+        return token_file(Path(_path(user.token_file, folder)))
     if user.token:
         header = bearer(user.token)
-        return (lambda: header), certificate, key
+        return Header(lambda: header)
     if user.exec is not None:
-        program = _program(user.exec, folder, cluster)
-        try:
-            status = program.run()
-        except FileNotFoundError as error:
-            raise ValueError(f"exec: there is no {user.exec.command}. {user.exec.install_hint}".strip()) from error
-        if status.client_certificate_data:
-            return nobody, _kept(status.client_certificate_data), _kept(status.client_key_data)
-        return Renewed(program.renewed_header), certificate, key
+        asked = Renewed(Issuer(_program(user.exec, folder, cluster, cluster_folder)).renew)
+        asked.identity()  # a program that fails is better known now than at the first call
+        return asked
     if user.username:
         header = basic(user.username, user.password)
-        return (lambda: header), certificate, key
-    return nobody, certificate, key
+        return Header(lambda: header)
+    return NOBODY
 
 
-def _program(wanted: _Exec, folder: Path, cluster: _Cluster) -> Program:
+def _certificate(user: _User, folder: Path) -> tuple[str, str]:
+    """Paths of a client certificate and its key, "" without."""
+    certificate = _path(user.client_certificate, folder)
+    key = _path(user.client_key, folder)
+    if user.client_certificate_data:
+        certificate = kept(_decoded(user.client_certificate_data, "client-certificate-data"))
+    if user.client_key_data:
+        key = kept(_decoded(user.client_key_data, "client-key-data"))
+    return certificate, key
+
+
+def _program(wanted: _Exec, folder: Path, cluster: _Cluster, cluster_folder: Path) -> Program:
     for key, value in (("command", wanted.command), ("apiVersion", wanted.api_version)):
         if not value:
             raise ValueError(f"exec has no {key}")
@@ -231,7 +227,7 @@ def _program(wanted: _Exec, folder: Path, cluster: _Cluster) -> Program:
             "server": cluster.server,
             "tls-server-name": cluster.tls_server_name,
             "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
-            "certificate-authority-data": cluster.certificate_authority_data,
+            "certificate-authority-data": _authority(cluster, cluster_folder),
             "proxy-url": cluster.proxy_url,
         }
         for extension in cluster.extensions or ():
@@ -243,8 +239,16 @@ def _program(wanted: _Exec, folder: Path, cluster: _Cluster) -> Program:
         environment=os.environ | {variable.name: variable.value for variable in wanted.env or ()},
         folder=folder,
         info={"apiVersion": wanted.api_version, "kind": "ExecCredential", "spec": spec},
+        install_hint=wanted.install_hint,
         is_interactive=is_interactive,
     )
+
+
+def _authority(cluster: _Cluster, folder: Path) -> str:
+    """The authority in base64, from its file if need be: a program gets it as data in any case."""
+    if cluster.certificate_authority_data or not cluster.certificate_authority:
+        return cluster.certificate_authority_data
+    return base64.b64encode(Path(_path(cluster.certificate_authority, folder)).read_bytes()).decode()
 
 
 def _path(written: str, folder: Path) -> str:
@@ -256,18 +260,3 @@ def _decoded(data: str, key: str) -> str:
         return base64.b64decode("".join(data.split()), validate=True).decode()
     except ValueError as error:
         raise ValueError(f"{key} is not base64: {error}") from error
-
-
-def _kept(text: str) -> str:
-    """The path of a file with this text, for this process: TLS reads certificates from files only."""
-    descriptor, path = tempfile.mkstemp(dir=_folder())
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    return path
-
-
-@cache
-def _folder() -> str:
-    folder = tempfile.mkdtemp(prefix="hived-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

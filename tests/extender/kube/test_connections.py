@@ -127,6 +127,13 @@ def test_a_server_that_says_nothing_is_waited_for_no_longer_than_told() -> None:
             call(to, read_timeout_s=0.1)
 
 
+def test_a_connection_is_closed_after_its_call_once_they_are_retired(server: Server) -> None:
+    server.scripts = [[OK, OK], [b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n"]]
+    to = connections(server)
+    to.retire()
+    assert [call(to), call(to)] == [Reply(200, b"ok"), Reply(201, b"")]
+
+
 def test_an_abort_ends_the_call_under_way() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         to = Connections(f"http://127.0.0.1:{silent.getsockname()[1]}", {}, most_idle=4)

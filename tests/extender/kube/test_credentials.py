@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from hived_extender.kube.configuration import Identity
 from hived_extender.kube.credentials import IdentityProvider, Renewed
 from tests.stub_server import Request, StubServer
 
@@ -51,15 +52,15 @@ def identity(provider: Provider, expiry: int = 1) -> IdentityProvider:
 
 
 def test_a_token_that_is_good_is_used_as_it_is(provider: Provider) -> None:
-    assert identity(provider, FAR).renewed_header() == (f"Bearer {token(FAR)}", FAR)
+    assert identity(provider, FAR).renew() == (Identity(f"Bearer {token(FAR)}"), FAR)
 
 
 def test_an_expired_token_is_renewed_by_its_provider(provider: Provider) -> None:
-    assert identity(provider).renewed_header() == (f"Bearer {token(FAR, 'new')}", FAR)
+    assert identity(provider).renew() == (Identity(f"Bearer {token(FAR, 'new')}"), FAR)
 
 
 def test_the_provider_is_told_who_asks_with_which_token(provider: Provider) -> None:
-    identity(provider).renewed_header()
+    identity(provider).renew()
     form, header = provider.forms[0]
     assert form == {"grant_type": ["refresh_token"], "refresh_token": ["r"], "client_id": ["hived"]}
     assert base64.b64decode(header.removeprefix("Basic ")) == b"hived:s"
@@ -68,38 +69,38 @@ def test_the_provider_is_told_who_asks_with_which_token(provider: Provider) -> N
 def test_the_next_token_is_renewed_by_what_came_with_the_last(provider: Provider) -> None:
     provider.renewed["id_token"] = token(1)
     expired = identity(provider)
-    expired.renewed_header()
-    expired.renewed_header()
+    expired.renew()
+    expired.renew()
     assert [form["refresh_token"] for form, _ in provider.forms] == [["r"], ["next"]]
 
 
 def test_a_refusal_of_the_provider_is_an_error(provider: Provider) -> None:
     provider.status = 401
     with pytest.raises(ValueError, match="the identity provider answered 401"):
-        identity(provider).renewed_header()
+        identity(provider).renew()
 
 
 def test_a_provider_without_an_answer_is_an_error(provider: Provider) -> None:
     provider.renewed = {}
     with pytest.raises(ValueError, match="gave no id_token"):
-        identity(provider).renewed_header()
+        identity(provider).renew()
 
 
 def test_an_expired_token_that_cannot_be_renewed_is_an_error() -> None:
     with pytest.raises(ValueError, match="there is no refresh-token"):
-        IdentityProvider(id_token=token(1)).renewed_header()
+        IdentityProvider(id_token=token(1)).renew()
 
 
 def test_many_calls_at_once_renew_a_token_once() -> None:
     renewals = []
 
-    def renew() -> tuple[str, float]:
+    def renew() -> tuple[Identity, float]:
         renewals.append(1)
         time.sleep(0.02)
-        return "Bearer x", time.time() + 3600
+        return Identity("Bearer x"), time.time() + 3600
 
-    header = Renewed(renew)
-    threads = [threading.Thread(target=header) for _ in range(8)]
+    renewed = Renewed(renew)
+    threads = [threading.Thread(target=renewed.identity) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

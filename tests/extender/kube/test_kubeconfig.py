@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hived_extender.kube.configuration import Configuration
-from hived_extender.kube.endpoint import Endpoint, KubeError, load_configuration
+from hived_extender.kube.endpoint import Endpoint, KubeError, Way, load_configuration
 from hived_extender.kube.kubeconfig import read_kubeconfig, read_service_account
 
 EXEC = "client.authentication.k8s.io/v1"
@@ -48,7 +48,7 @@ def program(folder: Path, answer: object, *, before: str = "") -> dict[str, Any]
     return {"exec": {"apiVersion": EXEC, "command": "./plugin.py", "interactiveMode": "Never"}}
 
 
-def credential(**status: str) -> dict[str, Any]:
+def credential(**status: str | None) -> dict[str, Any]:
     return {"apiVersion": EXEC, "kind": "ExecCredential", "status": status}
 
 
@@ -56,29 +56,36 @@ def told(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "told").read_text().splitlines()]
 
 
+def shown(way: Way) -> tuple[str, str, str]:
+    """The header that a call carries, and the texts of its client certificate and key."""
+    files = [way.pool.connection_pool_kw[key] for key in ("cert_file", "key_file")]
+    certificate, key = (Path(file).read_text() if file else "" for file in files)
+    return way.token, certificate, key
+
+
 def test_the_address_is_that_of_the_current_context(tmp_path: Path) -> None:
     assert read(tmp_path).host == "https://host:6443"
 
 
 def test_a_user_without_credentials_is_nobody(tmp_path: Path) -> None:
-    assert read(tmp_path).authorization() == ""
+    assert read(tmp_path).credentials.identity().header == ""
 
 
 def test_a_token_is_sent_as_bearer(tmp_path: Path) -> None:
-    assert read(tmp_path, {"token": "secret"}).authorization() == "Bearer secret"
+    assert read(tmp_path, {"token": "secret"}).credentials.identity().header == "Bearer secret"
 
 
 def test_a_name_and_a_password_are_sent_as_basic(tmp_path: Path) -> None:
-    header = read(tmp_path, {"username": "me", "password": "x:\u20ac"}).authorization()
+    header = read(tmp_path, {"username": "me", "password": "x:\u20ac"}).credentials.identity().header
     assert base64.b64decode(header.removeprefix("Basic ")).decode() == "me:x:\u20ac"
 
 
 def test_a_token_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("one\n")
     configuration = read(tmp_path, {"tokenFile": "token"})
-    first = configuration.authorization()
+    first = configuration.credentials.identity().header
     (tmp_path / "token").write_text("two\n")
-    assert (first, configuration.authorization()) == ("Bearer one", "Bearer two")
+    assert (first, configuration.credentials.identity().header) == ("Bearer one", "Bearer two")
 
 
 def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
@@ -109,7 +116,7 @@ def test_a_certificate_may_be_unverified_and_have_another_name(tmp_path: Path) -
 
 def test_the_options_of_tls_reach_the_connections(tmp_path: Path) -> None:
     cluster = {"insecure-skip-tls-verify": True, "tls-server-name": "other", "certificate-authority": "/ca"}
-    pool = Endpoint(read(tmp_path, {"client-certificate": "/c", "client-key": "/k"}, cluster)).pool
+    pool = Endpoint(read(tmp_path, {"client-certificate": "/c", "client-key": "/k"}, cluster)).way().pool
     options = pool.connection_pool_kw
     assert [options[key] for key in ("ca_certs", "cert_file", "key_file", "server_hostname", "cert_reqs")] == [
         "/ca", "/c", "/k", "other", 0,
@@ -133,7 +140,7 @@ def test_several_files_are_read_as_one_and_the_first_counts(tmp_path: Path, monk
     (tmp_path / "third").write_text("current-context: there\ncontexts: [{name: there, context: {cluster: d, user: u}}]")
     monkeypatch.setenv("KUBECONFIG", ":".join(str(tmp_path / name) for name in ("third", "absent", "second", "first")))
     configuration = load_configuration()
-    assert (configuration.host, configuration.authorization()) == ("https://d", "Bearer second")
+    assert (configuration.host, configuration.credentials.identity().header) == ("https://d", "Bearer second")
 
 
 def test_an_empty_list_may_be_null(tmp_path: Path) -> None:
@@ -152,7 +159,7 @@ def test_an_empty_list_may_be_null(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_key_that_is_null_counts_as_unset(tmp_path: Path, user: dict[str, Any]) -> None:
     unset = {key: value for key, value in user.items() if value is not None}
-    assert read(tmp_path, user).authorization() == read(tmp_path, unset).authorization()
+    assert read(tmp_path, user).credentials.identity().header == read(tmp_path, unset).credentials.identity().header
 
 
 def test_nulls_in_entries_that_are_not_in_use_do_no_harm(tmp_path: Path) -> None:
@@ -162,13 +169,13 @@ def test_nulls_in_entries_that_are_not_in_use_do_no_harm(tmp_path: Path) -> None
     program = {"command": None, "apiVersion": None, "args": None, "env": [{"name": "V", "value": None}]}
     document["users"] += [{"name": "v", "user": None}, {"name": "w", "user": {"exec": program, "token": None}}]
     (tmp_path / "config").write_text(json.dumps(document))
-    assert read_kubeconfig([tmp_path / "config"]).authorization() == "Bearer secret"
+    assert read_kubeconfig([tmp_path / "config"]).credentials.identity().header == "Bearer secret"
 
 
 def test_an_empty_file_beside_others_does_no_harm(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     paths = [tmp_path / "empty", write(tmp_path, {"token": "secret"})]
-    assert read_kubeconfig(paths).authorization() == "Bearer secret"
+    assert read_kubeconfig(paths).credentials.identity().header == "Bearer secret"
 
 
 def test_nulls_in_the_extension_for_a_program_reach_it(tmp_path: Path) -> None:
@@ -193,27 +200,103 @@ def test_nulls_in_the_extension_for_a_program_reach_it(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_mistake_is_named(tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, OSError), match=message):
-        read(tmp_path, user, cluster).authorization()
+        read(tmp_path, user, cluster).credentials.identity()
 
 
 def test_a_program_gives_a_token(tmp_path: Path) -> None:
     user = program(tmp_path, credential(token="secret"))
-    assert read(tmp_path, user).authorization() == "Bearer secret"
+    assert read(tmp_path, user).credentials.identity().header == "Bearer secret"
 
 
 def test_a_program_is_asked_again_only_once_its_token_has_expired(tmp_path: Path) -> None:
     user = program(tmp_path, credential(token="x", expirationTimestamp="2999-01-01T00:00:00Z"))
     configuration = read(tmp_path, user)
-    asked = [configuration.authorization() and len(told(tmp_path)) for _ in range(3)]
+    asked = [configuration.credentials.identity().header and len(told(tmp_path)) for _ in range(3)]
     user = program(tmp_path, credential(token="x", expirationTimestamp="2001-01-01T00:00:00Z"))
     configuration = read(tmp_path, user)
-    asked += [configuration.authorization() and len(told(tmp_path)) for _ in range(2)]
+    asked += [configuration.credentials.identity().header and len(told(tmp_path)) for _ in range(2)]
     assert [number - asked[0] for number in asked] == [0, 0, 0, 2, 3]
 
 
 def test_a_program_may_give_a_certificate(tmp_path: Path) -> None:
-    tls = read(tmp_path, program(tmp_path, credential(clientCertificateData="c", clientKeyData="k"))).tls
-    assert [Path(path).read_text() for path in (tls.certificate_file, tls.key_file)] == ["c", "k"]
+    configuration = read(tmp_path, program(tmp_path, credential(clientCertificateData="c", clientKeyData="k")))
+    assert shown(Endpoint(configuration).way()) == ("", "c", "k")
+
+
+def test_a_program_may_give_a_token_and_a_certificate(tmp_path: Path) -> None:
+    user = program(tmp_path, credential(token="t", clientCertificateData="c", clientKeyData="k"))
+    assert shown(Endpoint(read(tmp_path, user)).way()) == ("Bearer t", "c", "k")
+
+
+def test_a_program_may_give_null_for_what_it_does_not_give(tmp_path: Path) -> None:
+    user = program(tmp_path, credential(token="t", clientCertificateData=None, expirationTimestamp=None))
+    assert shown(Endpoint(read(tmp_path, user)).way()) == ("Bearer t", "", "")
+
+
+def test_a_certificate_of_the_user_counts_more_than_one_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "pem").write_text("own")
+    user = program(tmp_path, credential(token="t", clientCertificateData="c", clientKeyData="k"))
+    user |= {"client-certificate": "pem", "client-key": "pem"}
+    assert shown(Endpoint(read(tmp_path, user)).way()) == ("Bearer t", "own", "own")
+
+
+def test_a_program_runs_once_until_its_first_call(tmp_path: Path) -> None:
+    Endpoint(read(tmp_path, program(tmp_path, credential(token="x")))).way()
+    assert len(told(tmp_path)) == 1
+
+
+def test_a_token_without_an_expiry_is_renewed_when_it_is_refused(tmp_path: Path) -> None:
+    endpoint = Endpoint(read(tmp_path, program(tmp_path, credential(token="old"))))
+    refused = endpoint.way()
+    program(tmp_path, credential(token="new"))
+    endpoint.forget(refused)
+    assert [refused.token, endpoint.way().token] == ["Bearer old", "Bearer new"]
+
+
+def test_many_calls_that_are_refused_at_once_run_the_program_once(tmp_path: Path) -> None:
+    endpoint = Endpoint(read(tmp_path, program(tmp_path, credential(token="x"))))
+    refused = endpoint.way()
+    for _ in range(3):
+        endpoint.forget(refused)
+        endpoint.way()
+    assert len(told(tmp_path)) == 2
+
+
+def test_an_expired_certificate_is_renewed(tmp_path: Path) -> None:
+    old = credential(clientCertificateData="c", clientKeyData="k", expirationTimestamp="2001-01-01T00:00:00Z")
+    endpoint = Endpoint(read(tmp_path, program(tmp_path, old)))
+    program(tmp_path, credential(clientCertificateData="d", clientKeyData="l"))
+    assert shown(endpoint.way()) == ("", "d", "l")
+
+
+def test_connections_are_kept_if_the_certificate_stays_the_same(tmp_path: Path) -> None:
+    answer = credential(token="old", clientCertificateData="c", clientKeyData="k")
+    endpoint = Endpoint(read(tmp_path, program(tmp_path, answer)))
+    refused = endpoint.way()
+    program(tmp_path, credential(token="new", clientCertificateData="c", clientKeyData="k"))
+    endpoint.forget(refused)
+    way = endpoint.way()
+    assert (way.token, way.connections) == ("Bearer new", refused.connections)
+
+
+def test_certificates_that_were_renewed_are_removed_but_for_the_last(tmp_path: Path) -> None:
+    ways: list[Way] = []
+    endpoint = None
+    for number in range(4):
+        user = program(tmp_path, credential(clientCertificateData=f"{number}", clientKeyData="k"))
+        endpoint = endpoint or Endpoint(read(tmp_path, user))
+        ways.append(endpoint.way())
+        endpoint.forget(ways[-1])
+    files = [Path(way.pool.connection_pool_kw["cert_file"]) for way in ways]
+    assert [file.read_text() if file.exists() else "" for file in files] == ["", "", "2", "3"]
+
+
+def test_a_program_gets_an_authority_in_a_file_as_data(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("pem")
+    user = program(tmp_path, credential(token="x"))
+    user["exec"]["provideClusterInfo"] = True
+    read(tmp_path, user, {"certificate-authority": "ca.crt"})
+    assert base64.b64decode(told(tmp_path)[0]["spec"]["cluster"]["certificate-authority-data"]) == b"pem"
 
 
 def test_a_program_is_told_about_the_cluster_if_it_wants_to_be(tmp_path: Path) -> None:
@@ -228,7 +311,7 @@ def test_a_program_is_told_about_the_cluster_if_it_wants_to_be(tmp_path: Path) -
 def test_a_program_gets_its_arguments_and_variables(tmp_path: Path) -> None:
     user = program(tmp_path, credential(token="x"), before="assert (sys.argv[1:], os.environ['V']) == (['a'], 'v')")
     user["exec"] |= {"args": ["a"], "env": [{"name": "V", "value": "v"}]}
-    assert read(tmp_path, user).authorization() == "Bearer x"
+    assert read(tmp_path, user).credentials.identity().header == "Bearer x"
 
 
 @pytest.mark.parametrize(
@@ -236,6 +319,7 @@ def test_a_program_gets_its_arguments_and_variables(tmp_path: Path) -> None:
     [
         (credential(), "", "gave no token"),
         (credential(clientCertificateData="c"), "", "gave no token, and no client certificate with its key"),
+        (credential(token="x", clientCertificateData="c"), "", "a client certificate or its key: expected both"),
         (credential(token="x") | {"apiVersion": "v0"}, "", "answered v0, expected client.authentication"),
         ({}, "", "missing required field"),
         (None, "sys.exit('log in first')", "ended with exit code 1: log in first"),
@@ -262,7 +346,7 @@ def account(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str = "10.0.0.1
 
 def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = read_service_account(account(tmp_path, monkeypatch))
-    found = configuration.host, configuration.tls.ca_file, configuration.authorization()
+    found = configuration.host, configuration.tls.ca_file, configuration.credentials.identity().header
     assert found == ("https://10.0.0.1:443", f"{tmp_path}/ca.crt", "Bearer secret")
 
 
