@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from hived.errors import UserError
 from hived.journal import remember
-from hived.specs import BindInfo, MemberSpec, PodPlacement, PodRequest, PodSpec
-from hived.state import Group, GroupState, Placements, State
+from hived.specs import BindInfo, MemberSpec, Placements, PodPlacement, PodRequest, PodSpec
+from hived.state import Group, GroupState, State
 from hived.topology import NO_CELL, IntArray
 
 Value = TypeVar("Value")

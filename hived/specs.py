@@ -152,6 +152,9 @@ class PodPlacement:
     preassigned_cell_types: tuple[str, ...]
 
 
+Placements = tuple[tuple[PodPlacement, ...], ...]  # per member, per pod of it
+
+
 @dataclass(frozen=True, slots=True)
 class BindInfo:
     """A pod's binding: the content of its bind-info annotation (rule 2.10).

@@ -15,11 +15,10 @@ import numpy.typing as npt
 
 from hived.blocks import Block
 from hived.layout import build_topology
-from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, MemberSpec, PodPlacement, PodRequest, PodSpec
+from hived.specs import FREE_PRIORITY, BindInfo, ClusterSpec, MemberSpec, Placements, PodRequest, PodSpec
 from hived.topology import NO_CELL, IntArray, Topology, TopologyArrays
 
 NO_GROUP = -1
-Placements = tuple[tuple[PodPlacement, ...], ...]  # per member, per pod of it
 INITIAL_JOURNAL_LENGTH = 1 << 18
 
 

@@ -14,7 +14,7 @@ from hived.compiling import kernel_cache
 from hived_extender import changeover
 from hived_extender.changeover import Changeover
 
-WAIT_S = 30
+WAIT_S = 300  # a process that imports numba, at low priority
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hived.errors import UserError
 from hived.events import Event, PodAllocated, ScheduleRequested
 from hived.groups import placements_of
 from hived.scheduler import handle, new_state
-from hived.specs import ClusterSpec
-from hived.state import Placements, State
+from hived.specs import ClusterSpec, Placements
+from hived.state import State
 from hived_extender.recording.operations import decode_operation
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.core.builders import fingerprint, healthy_state, pod, rack_cluster

@@ -14,8 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from hived.errors import UserError
-from hived.specs import BindInfo, PodPlacement
-from hived.state import Placements
+from hived.specs import BindInfo, Placements, PodPlacement
 from hived_extender.pods.annotation_yaml import PLAIN, convert, has_old_spelling, read_yaml
 from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, Int32
 
@@ -144,16 +143,15 @@ def _decode_written(text: str) -> tuple[_BindInfo, Placements] | None:
         return None
     try:
         wire = _bind_info_decoder.decode(own + "}")
-        return wire, _decode_group(_GroupText(text[end + len(_GROUP_MARK) : -1]))
+        group = _decode_group(_GroupText(text[end + len(_GROUP_MARK) : -1]))
     except (UserError, msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
+    return None if group is None else (wire, group)
 
 
 @lru_cache(maxsize=GROUP_CACHE_SIZE)
-def _decode_group(group: _GroupText) -> Placements:
-    if has_old_spelling(group.text):
-        raise UserError("an old spelling")
-    return _decode_members(group.text.encode())
+def _decode_group(group: _GroupText) -> Placements | None:
+    return None if has_old_spelling(group.text) else _decode_members(group.text.encode())
 
 
 _GROUP_KEY = "affinityGroupBindInfo"

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from hived.groups import bind_info_of_slot
-from hived.specs import BindInfo, PodRequest
-from hived.state import GroupState, Placements, State
+from hived.specs import BindInfo, Placements, PodRequest
+from hived.state import GroupState, State
 from hived_extender.service.devices.table import NodeDevices, Selector
 
 
