@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, suppress
 
 from hived.jit import has_plain_kernels, kernels_in_use
 from hived.linked import SAYS
-from hived_extender.warm import load_kernels
+from hived_extender.warm import load_kernels, may_compile
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +39,9 @@ class Changeover:
         self._thread = threading.Thread(target=self._run, name="kernels", daemon=True)
 
     def start(self) -> None:
-        """Begin, unless stopped already; costs nothing where kernels are quick already."""
+        """Begin, unless stopped already; costs nothing where kernels are quick already, or shall stay plain."""
         with self._starting:
-            if has_plain_kernels() and not self._is_stopping:
+            if may_compile() and not self._is_stopping:
                 self._progress = "compiling"
                 self._thread.start()
 

@@ -17,12 +17,17 @@ MODULES_WITH_KERNELS = (handle, NodeNames)
 """Something of each module above all others that have kernels: once these are imported, all kernels are known."""
 
 
+def may_compile() -> bool:
+    """Whether kernels run as plain Python for now only: false where all are quick, and where they shall stay plain."""
+    return has_plain_kernels() and bool(EXCHANGEABLE)
+
+
 def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -> None:
     """Compile or load the kernels, and use them from now on.
 
     `tell` is called with how many of them are ready, and how many there are. Cost a minute of CPU, once.
     """
-    if has_plain_kernels() and EXCHANGEABLE:
+    if may_compile():
         from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
 
         compiled.compile_kernels(tell)
@@ -37,7 +42,7 @@ def load_kernels(
 
     The change itself takes place `within` a context. Cost half a second of CPU.
     """
-    if has_plain_kernels() and EXCHANGEABLE:
+    if may_compile():
         from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
 
         if not compiled.load_kernels(tell):

@@ -13,6 +13,7 @@ import pytest
 from hived.compiling import kernel_cache
 from hived_extender import changeover
 from hived_extender.changeover import Changeover
+from tests.core.test_linked import say
 
 WAIT_S = 300  # a process that imports numba, at low priority
 
@@ -35,6 +36,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(changeover, "kernels_in_use", lambda: known["in_use"])
     monkeypatch.setattr(changeover, "has_plain_kernels", lambda: "plain" in known["in_use"])
+    monkeypatch.setattr(changeover, "may_compile", lambda: "plain" in known["in_use"])
     monkeypatch.setattr(changeover, "load_kernels", load)
     monkeypatch.setattr(changeover.subprocess, "Popen", popen)
     return known
@@ -79,6 +81,15 @@ def test_what_is_quick_already_is_not_compiled(state: dict[str, Any]) -> None:
     made = begin(state)
     assert (made.describe(), made._thread.ident) == ("linked (avx2)", None)
     made.stop()
+
+
+@pytest.mark.parametrize("environ", [{"HIVED_KERNELS": "plain"}, {"NUMBA_DISABLE_JIT": "1"}])
+def test_kernels_that_shall_stay_plain_are_never_compiled(environ: dict[str, str]) -> None:
+    """Neither is the compiler loaded."""
+    code = "import sys\nfrom contextlib import nullcontext\nfrom hived_extender.changeover import Changeover\n"
+    code += "made = Changeover(nullcontext)\nmade.start()\n"
+    code += "print(made.describe(), made._thread.ident, 'numba' in sys.modules)"
+    assert say(code, **environ)[0] == "plain None False\n"
 
 
 def test_people_see_how_far_it_is(state: dict[str, Any]) -> None:
@@ -135,7 +146,7 @@ def test_the_compiler_imports_nothing_from_the_working_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(kernel_cache, "kernel_folders", lambda: (tmp_path / "kernels",))
-    monkeypatch.setattr(changeover, "has_plain_kernels", lambda: True)
+    monkeypatch.setattr(changeover, "may_compile", lambda: True)
     monkeypatch.setattr(changeover, "load_kernels", lambda within: True)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # it has nothing to compile then
