@@ -27,7 +27,7 @@ class Successor:
         """Cost O(cells). `draft` is where its events are recorded."""
         self.unaccounted: Errors = {}
         self.lost: Errors = {}
-        self.core = Core(spec, draft, _nothing, _nothing)
+        self.core = Core(spec, draft, _nothing, _nothing, is_successor=True)
         self.losses = Losses(self.core.state.topology, spec, rules or PodRules())
         self._draft = draft
         self._held = StateInputs()

@@ -31,7 +31,7 @@ from hived.events import (
 from hived.groups import bind_info_of_slot
 from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
 from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec
-from hived.state import CellState, Group, GroupState
+from hived.state import CellState, Group, GroupState, State
 from hived.topology import NO_CELL
 from hived_extender.pods.annotations import BIND_INFO
 from hived_extender.pods.bind_info import bind_annotations
@@ -63,8 +63,9 @@ class Core:
         recorder: Operations | None,
         on_room: Callable[[], None],
         on_lazy: Callable[[Group], None],
+        is_successor: bool = False,
     ) -> None:
-        """Cost O(cells). `on_lazy` is called with each group that is preempted lazily."""
+        """Cost O(cells). `on_lazy` is called with each group that is preempted lazily. A successor logs nothing."""
         self.state = new_state(spec)
         self.lazy_times: dict[str, str] = {}
         self._lazy_preemptors: dict[str, str] = {}  # those that an earlier state knew
@@ -76,6 +77,7 @@ class Core:
         self._recorder = recorder
         self._on_room = on_room
         self._on_lazy = on_lazy
+        self._is_successor = is_successor
         if recorder is not None:
             recorder.began()
 
@@ -241,7 +243,8 @@ class Core:
     def take_over(self, successor: "Core") -> None:
         """Go on with the state of another core, which was told of all that holds cells under its configuration.
 
-        Whoever holds on to this core, such as a binding that is being written, holds on to the same term.
+        Whoever holds on to this core, such as a binding that is being written, holds on to the same term. The log has
+        the groups that lose something by it.
         """
         known = {
             name: preemptor
@@ -249,6 +252,7 @@ class Core:
             if group.virtual is None and (preemptor := self.lazy_preemptor(name)) is not None
         }
         times = {name: self.lazy_times[name] for name in known if name in self.lazy_times}
+        _log(_cancelled(self.state, successor.state), _lazily_preempted(self.state, successor.state))
         self.state, self._lazy_preemptors = successor.state, known
         self.lazy_times = times | {name: self.lazy_times.get(name, time) for name, time in successor.lazy_times.items()}
         self.last_event = None
@@ -286,14 +290,36 @@ class Core:
         decision = handle(self.state, event)
         if decision.cancelled:
             self.version += 1
-            log.info("preemption cancelled", extra={"fields": {"groups": decision.cancelled}})
             self._on_room()
-        if isinstance(decision, Applied | Preempt):  # what a Bind names is yet to be done
-            self._note_lazy_preemptions(decision.lazily_preempted)
+        preempted = decision.lazily_preempted if isinstance(decision, Applied | Preempt) else ()  # not yet: a Bind's
+        if not self._is_successor:
+            _log(decision.cancelled, preempted)
+        for name in preempted:
+            self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self._on_lazy(self.state.groups[name])
         return decision
 
-    def _note_lazy_preemptions(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            log.info("lazily preempted", extra={"fields": {"group": name}})
-            self._on_lazy(self.state.groups[name])
+
+def _log(cancelled: Sequence[str], lazily_preempted: Iterable[str]) -> None:
+    if cancelled:
+        log.info("preemption cancelled", extra={"fields": {"groups": cancelled}})
+    for name in lazily_preempted:
+        log.info("lazily preempted", extra={"fields": {"group": name}})
+
+
+def _cancelled(before: State, after: State) -> list[str]:
+    """The preempting groups that another state does not have."""
+    return [
+        name
+        for name, group in before.groups.items()
+        if group.state is GroupState.PREEMPTING and name not in after.groups
+    ]
+
+
+def _lazily_preempted(before: State, after: State) -> list[str]:
+    """The groups that have a place in their VC in one state, and none in another."""
+    return [
+        name
+        for name, group in after.groups.items()
+        if group.virtual is None and (old := before.groups.get(name)) is not None and old.virtual is not None
+    ]

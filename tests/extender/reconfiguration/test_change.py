@@ -16,6 +16,7 @@ from hived_extender.reconfiguration.waiting_jobs import Waiting, refused_by
 from hived_extender.service.preemptions import PreemptionPolicy
 from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
+CANCELLED = "preemption cancelled"
 BY_SERVICE = PreemptionPolicy(by_service=True)
 
 
@@ -55,6 +56,37 @@ def test_a_group_whose_vc_loses_its_cells_is_lazily_preempted() -> None:
     assert small.state.groups["ns/p"].virtual is None
     assert small.groups()["ns/p"]["lazyPreemptionStatus"]["preemptor"] == "ns/p"
     assert small.state.groups["ns/q"].virtual is not None
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The messages about groups that lose something."""
+    return [text for each in caplog.records if (text := each.getMessage()) in ("lazily preempted", CANCELLED)]
+
+
+def test_a_change_that_is_only_planned_logs_no_lazy_preemption(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    small = SmallCluster()
+    small.place("p", spec_text("a"))
+    change(small, without_vc("a"))[0].drop()
+    assert logged(caplog) == []
+
+
+def test_a_lazy_preemption_by_a_switch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    small = SmallCluster()
+    small.place("p", spec_text("a"))
+    for _ in range(2):
+        change(small, without_vc("a"))[0].switch(small.service, None)
+    assert logged(caplog) == ["lazily preempted"]
+
+
+def test_a_preemption_that_a_switch_cancels_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    small = SmallCluster(preemption=BY_SERVICE)
+    _, node = small.place("victim", spec_text("b", priority=0))
+    small.service.preempt_victims(preempt_args(small.create("preemptor", spec_text("b", priority=5))))
+    change(small, without_node(node))[0].switch(small.service, None)
+    assert logged(caplog) == [CANCELLED]
 
 
 def test_who_took_the_place_of_a_group_is_known_after_another_configuration_too() -> None:
