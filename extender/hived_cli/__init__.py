@@ -11,6 +11,7 @@ import click
 
 from hived import __version__
 from hived.errors import HivedError, InvariantError
+from hived_cli.helpers.kernels import check_wanted
 from hived_cli.helpers.lazy import LazyGroup
 
 SUMMARIES = {
@@ -34,6 +35,7 @@ class Main(LazyGroup):
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; an expected error becomes a message on stderr and exit code 1."""
         try:
+            check_wanted(os.environ)
             return super().invoke(ctx)
         except InvariantError:
             raise

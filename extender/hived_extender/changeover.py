@@ -43,6 +43,7 @@ class Changeover:
         with self._starting:
             if may_compile() and not self._is_stopping:
                 self._progress = "compiling"
+                log.info("kernels are plain Python, which is slow, until they are compiled beside the service")
                 self._thread.start()
 
     def stop(self) -> None:

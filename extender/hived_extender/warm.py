@@ -8,8 +8,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 
 from hived.jit import EXCHANGEABLE, has_plain_kernels, kernels_in_use
+from hived.linked import SAYS
 from hived.scheduler import handle
 from hived_extender.pods.node_names import NodeNames
 
@@ -30,6 +32,7 @@ def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None
     if may_compile():
         from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
 
+        _tell_of_unusable_folder()
         compiled.compile_kernels(tell)
         compiled.use_compiled()
 
@@ -45,11 +48,43 @@ def load_kernels(
     if may_compile():
         from hived.compiling import compiled  # noqa: PLC0415  # numba, which few processes need
 
+        _tell_of_unusable_folder()
         if not compiled.load_kernels(tell):
             return False
         with within():
             compiled.use_compiled()
     return True
+
+
+@cache
+def _tell_of_unusable_folder() -> None:
+    """Say once, on stderr, why compiled kernels are in a temporary folder.
+
+    The cache says so itself where others may write to the folder. Nothing needs saying of one that has kernels already
+    and is read-only, as in an image.
+    """
+    from hived.compiling import kernel_cache  # noqa: PLC0415  # numba
+
+    folders = kernel_cache.kernel_folders()
+    try:
+        top, base, mode = kernel_cache._base_folder()
+        wanted = base / folders[0].name
+        if wanted not in folders:
+            kernel_cache._make_checked(wanted, top, mode)
+            return
+    except RuntimeError as error:
+        why = str(error)
+    except kernel_cache._NotUsableError:
+        return
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}"
+    else:
+        return
+    print(
+        f"{SAYS}compiled kernels are not kept: {why}. Name a folder of your own with NUMBA_CACHE_DIR; until then every "
+        "process compiles them anew",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
 
 
 def main() -> None:

@@ -9,7 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from hived import __version__
+from hived.compiling.build import TARGETS
 from hived_cli import SUMMARIES, config, main
+from hived_cli.helpers import kernels
 
 
 def every_command() -> list[tuple[str, click.Command]]:
@@ -50,6 +52,23 @@ def test_the_summary_of_a_command_is_the_first_line_of_its_help(words):
     *group, name = words.split()
     summary = config.SUMMARIES[name] if group else SUMMARIES[name]
     assert (command.help or "").split("\n\n")[0].replace("\n", " ") == summary
+
+
+def test_kernels_that_there_are_nowhere_are_an_error_that_names_those_there_are(monkeypatch):
+    monkeypatch.setenv("HIVED_KERNELS", "bogus")
+    result = CliRunner().invoke(main, ["version"])
+    expected = "Error: HIVED_KERNELS=bogus: expected avx512, avx2, baseline, linked, compiled or plain\n"
+    assert (result.exit_code, result.stderr, result.stdout) == (1, expected, "")
+
+
+@pytest.mark.parametrize("name", ["", *kernels.VARIANTS, "linked", "compiled", "plain"])
+def test_all_kernels_that_there_are_may_be_asked_for(monkeypatch, name):
+    monkeypatch.setenv("HIVED_KERNELS", name)
+    assert CliRunner().invoke(main, ["version"]).exit_code == 0
+
+
+def test_the_variants_that_may_be_asked_for_are_those_of_the_library():
+    assert set(kernels.VARIANTS) == {target.name for targets in TARGETS.values() for target in targets}
 
 
 HEAVY = (

@@ -64,6 +64,17 @@ def test_kernels_are_used_once_they_are_compiled(state: dict[str, Any]) -> None:
     assert (made.describe(), state["entered"]) == ("compiled", 1)
 
 
+def test_the_log_says_that_they_are_being_compiled_and_when_they_are(
+    state: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    wait(begin(state))
+    assert [each.getMessage() for each in caplog.records] == [
+        "kernels are plain Python, which is slow, until they are compiled beside the service",
+        "kernels are compiled",
+    ]
+
+
 def test_kernels_lie_where_the_service_reads_them_if_its_folder_cannot_be_used(
     state: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -16,6 +16,8 @@ CHANGES = frozenset(
         "preemption cancelled",
         "node",
         "configuration in force",
+        "kernels are plain Python, which is slow, until they are compiled beside the service",
+        "kernels are compiled",
     }
 )
 """Messages at INFO that are shown, beside those about jobs."""
