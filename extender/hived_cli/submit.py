@@ -3,11 +3,12 @@
 import getpass
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
 
-from hived.errors import UserError
+from hived.errors import HivedError, UserError
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.documents import as_yaml
@@ -19,9 +20,10 @@ from hived_extender.pods.priorities import parse_priority
 from hived_jobs.configuration import find_configuration, is_embedded
 from hived_jobs.controller import JobController
 from hived_jobs.creation import Created, create_jobs, refuse_equal_names
-from hived_jobs.kinds import plan_jobs
+from hived_jobs.documents import Document
+from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.policies import Phase, summary
-from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, priority_classes
+from hived_jobs.submission import Manifest, NoConfigurationError, PlannedJob, PlannedPod, Submission, priority_classes
 
 _USER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
@@ -84,10 +86,16 @@ def command(
         raise click.UsageError("--dry-run and --watch exclude each other: there would be nothing to watch")
     if not _USER.fullmatch(wanted["user"]):
         raise UserError(f"user {wanted['user']!r}: expected at most 63 letters, digits, '-', '_' and '.'")
-    kube = connect(may_fail=dry_run)
-    found = _find_configuration(config, kube, may_fail=dry_run)
+    documents = [each for file in files for each in read_jobs(file)]
+    try:
+        kube = connect(may_fail=dry_run)
+        found = _find_configuration(config, kube, may_fail=dry_run)
+    except HivedError:
+        with suppress(NoConfigurationError):  # what is wrong with a file goes first
+            plan_documents(documents, _submission(find_configuration(config, None), **wanted))
+        raise
     submission = _submission(found, **wanted)
-    namespace, jobs = submission.namespace, _planned(files, submission)
+    namespace, jobs = submission.namespace, _planned(documents, submission)
     if kube is None or dry_run:
         refuse_equal_names(namespace, jobs)
         if output == "text":
@@ -126,14 +134,11 @@ def _submission(
     )
 
 
-def _planned(files: Sequence[str], submission: Submission) -> list[PlannedJob]:
-    """The jobs of all files; their warnings are printed."""
-    jobs: list[PlannedJob] = []
-    for file in files:
-        planned, warnings = plan_jobs(file, submission)
-        jobs += planned
-        for warning in warnings:
-            click.echo(f"Warning: {warning}", err=True)
+def _planned(documents: Sequence[Document], submission: Submission) -> list[PlannedJob]:
+    """The jobs of all documents; their warnings are printed."""
+    jobs, warnings = plan_documents(documents, submission)
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
     return jobs
 
 

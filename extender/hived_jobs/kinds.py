@@ -1,6 +1,6 @@
 """The table of every kind of job, by apiVersion and kind. To take a new one, write a planner and name it here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from hived_jobs import companions, dlrover, kubeflow, mpi, openpai, pod, volcano, workloads
 from hived_jobs.documents import Document, read_documents
@@ -34,9 +34,25 @@ def plan_jobs(file: str, submission: Submission) -> tuple[list[PlannedJob], list
 
     Raises UserError, with file and line, for the first document that cannot be used.
     """
+    return plan_documents(read_jobs(file), submission)
+
+
+def read_jobs(file: str) -> list[Document]:
+    """The documents of a file ("-": standard input). Raises UserError, with file and line, unless all are known kinds.
+
+    It needs no cluster: whoever names a wrong file need not reach one to hear of it.
+    """
+    documents = read_documents(file)
+    for document in documents:
+        _planner(document)
+    return documents
+
+
+def plan_documents(documents: Sequence[Document], submission: Submission) -> tuple[list[PlannedJob], list[str]]:
+    """As `plan_jobs`, of documents that were read before."""
     jobs: list[PlannedJob] = []
     warnings: list[str] = []
-    for document in read_documents(file):
+    for document in documents:
         jobs.append(plan_document(document, submission))
         warnings += document.warnings
     return jobs, warnings
@@ -44,14 +60,18 @@ def plan_jobs(file: str, submission: Submission) -> tuple[list[PlannedJob], list
 
 def plan_document(document: Document, submission: Submission) -> PlannedJob:
     """The plan of one document. Raises UserError."""
+    return _planner(document)(document, submission)
+
+
+def _planner(document: Document) -> Planner:
     root = document.section()
     if "protocolVersion" in root and "kind" not in root:
-        return openpai.plan_openpai_job(document, submission)
+        return openpai.plan_openpai_job
     version, kind = root.text("apiVersion", ""), root.text("kind", "")
     if planner := PLANNERS.get((version, kind)):
-        return planner(document, submission)
+        return planner
     if kind in companions.KINDS.get(version, ()):
-        return companions.plan_object(document, submission)
+        return companions.plan_object
     found = f"{kind} ({version})" if "kind" in root else "no kind of job"
     names = ", ".join((*NAMES, "Service (v1) and others that make no pods"))
     raise root.refuse("", f"found {found}, expected one of: {names}; create others with kubectl")

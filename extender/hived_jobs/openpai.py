@@ -18,7 +18,14 @@ from hived_extender.pods.priorities import priority_class_name
 from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_jobs.documents import Document, Section
 from hived_jobs.openpai_roles import MAX_INSTANCES, Job, TaskRole, known, near_roles, placed_roles
-from hived_jobs.submission import Manifest, PlannedJob, PlannedPod, Submission, scheduling_annotation
+from hived_jobs.submission import (
+    Manifest,
+    NoConfigurationError,
+    PlannedJob,
+    PlannedPod,
+    Submission,
+    scheduling_annotation,
+)
 
 COMPLETION = "openpai/completion"
 """Annotation that keeps a task role's completion rules for whoever watches the pods."""
@@ -36,7 +43,7 @@ def plan_openpai_job(document: Document, submission: Submission) -> PlannedJob:
     Source: OpenPAI's rules for turning a job into pods.
     """
     if submission.cluster is None:
-        raise UserError(
+        raise NoConfigurationError(
             f"{document.file}: an OpenPAI job needs the cluster's configuration for its SKU types and quotas: "
             "give --config FILE or set CONFIG, or connect to a cluster started by hived serve --embedded"
         )

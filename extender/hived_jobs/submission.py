@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from hived.errors import UserError
 from hived.specs import ClusterSpec
 from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_extender.pods.priorities import priority_class_name
@@ -13,6 +14,10 @@ from hived_jobs.policies import NO_RULES, Rules
 
 Manifest = dict[str, Any]
 """A Kubernetes object as plain JSON values."""
+
+
+class NoConfigurationError(UserError):
+    """A job cannot be planned without the cluster's configuration."""
 
 
 @dataclass(frozen=True, slots=True)

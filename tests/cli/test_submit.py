@@ -276,6 +276,29 @@ def test_a_cluster_that_cannot_be_reached_is_an_error(job, configuration, kube):
     assert "http://127.0.0.1:1" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "found no readable file"),
+        ("a: [1", "expected"),
+        ("{apiVersion: v1, kind: Bogus}", "found Bogus (v1), expected one of"),
+        ("{apiVersion: batch/v1, kind: Job, metadata: {name: a}, spec: {parallelism: two}}", "spec.parallelism"),
+    ],
+    ids=["absent", "no YAML", "unknown", "mistake"],
+)
+def test_a_mistake_in_a_file_is_told_before_a_cluster_that_cannot_be_reached(text, message, kube, tmp_path, write):
+    file = str(tmp_path / "absent.yaml") if text is None else write(text)
+    result = CliRunner().invoke(main, ["submit", file, "--kubeconfig", str(tmp_path / "no-kubeconfig")])
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "kubeconfig" not in result.stderr
+
+
+def test_a_job_that_needs_a_configuration_is_told_of_a_cluster_that_cannot_be_reached(job, kube, tmp_path):
+    result = CliRunner().invoke(main, ["submit", job, "--kubeconfig", str(tmp_path / "no-kubeconfig")])
+    assert (result.exit_code, "no-kubeconfig" in result.stderr) == (1, True)
+
+
 def test_a_gang_of_several_that_is_refused_counts_those_taken_back(run, kube, write, configuration):
     job = write(JOB.replace("instances: 2", "instances: 4").replace("extras:", "extras:\n  gangAllocation: false"))
     run(job, "--config", configuration)
