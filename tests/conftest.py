@@ -2,6 +2,7 @@
 
 import fcntl
 import gc
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -50,12 +51,17 @@ NEED_NO_KERNELS = ("tests", "growth", "deploy", "attacks", "docs")
 """Folders with tests that start at once when they run alone."""
 
 
+NOBODY = "http://127.0.0.1:1"
+"""The service that commands ask in tests that name none. At the default address somebody's own may run."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Have a process of its own compile kernels while workers collect, and run tests that need none.
 
     Modules and tests stay until the end. Searches for garbage among them find none and take a third of collecting.
     """
     gc.disable()
+    os.environ["HIVED_SERVER"] = NOBODY
     compiler = None
     if config.getoption("numprocesses", None) and EXCHANGEABLE:
         with _lock() as lock:

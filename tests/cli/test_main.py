@@ -54,6 +54,12 @@ def test_the_summary_of_a_command_is_the_first_line_of_its_help(words):
     assert (command.help or "").split("\n\n")[0].replace("\n", " ") == summary
 
 
+def test_a_command_of_a_test_that_names_no_service_asks_nobody():
+    """At the default address a service of whoever runs the tests may answer."""
+    result = CliRunner().invoke(main, ["get", "cluster"])
+    assert (result.exit_code, "no answer from http://127.0.0.1:1:" in result.stderr) == (1, True)
+
+
 def test_kernels_that_there_are_nowhere_are_an_error_that_names_those_there_are(monkeypatch):
     monkeypatch.setenv("HIVED_KERNELS", "bogus")
     result = CliRunner().invoke(main, ["version"])

@@ -50,7 +50,7 @@ def delete_records(kube: KubeClient) -> int:
 def submit(plane: ControlPlane, folder: Path, text: str) -> Result:
     file = folder / "job.yaml"
     file.write_text(text.replace("namespace: lab", f"namespace: {NAMESPACE}"))
-    words = ["submit", str(file), "-n", NAMESPACE, "--kubeconfig", str(plane.admin_kubeconfig)]
+    words = ["submit", str(file), "--unchecked", "-n", NAMESPACE, "--kubeconfig", str(plane.admin_kubeconfig)]
     return CliRunner().invoke(main, words)
 
 
