@@ -249,6 +249,13 @@ def test_a_service_that_cannot_be_reached_is_named(address, message):
     assert result.stderr.startswith(message)
 
 
+def test_a_service_without_tls_is_said_to_speak_http(server):
+    address = server.replace("http:", "https:")
+    result = run("get", "cluster", "--server", address)
+    expected = f"Error: {address} speaks no TLS: it is an http address, not https; try {server}\n"
+    assert (result.exit_code, result.stderr) == (1, expected)
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

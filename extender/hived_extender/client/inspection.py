@@ -23,6 +23,9 @@ TIMEOUT_S = 30.0
 _RETRIES = urllib3.Retry(connect=False, read=False, other=False, redirect=10, respect_retry_after_header=False)
 """Redirects alone are followed; a token goes to no other server."""
 
+_NO_TLS = "WRONG_VERSION_NUMBER"
+"""OpenSSL's reason where the other side answers in clear text."""
+
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 T = TypeVar("T")
@@ -180,6 +183,9 @@ class Inspector:
 
     def _broken(self, error: urllib3.exceptions.HTTPError) -> UserError:
         reason = _root(error)
+        if isinstance(reason, ssl.SSLError) and reason.reason == _NO_TLS:
+            address = self.server.replace("https", "http", 1)
+            return UserError(f"{self.server} speaks no TLS: it is an http address, not https; try {address}", 502)
         if isinstance(reason, OSError):
             return NoAnswerError(f"no answer from {self.server}: {reason}; is hived serve running there?", 503)
         found = type(reason).__name__
