@@ -42,6 +42,29 @@ def test_what_is_pulled_into_a_folder_can_be_pushed_from_there(service: Service,
     assert result.output == "Nothing to do: identical to version 3\n"
 
 
+def test_pull_leaves_a_file_that_differs_alone(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("# mine\n")
+    result = config(service, "pull", "-o", file)
+    assert (result.exit_code, file.read_text()) == (1, "# mine\n")
+    assert result.stderr == (
+        f"Error: {file} is there already and differs from version 3: see hived config diff, or give --force to "
+        "replace it\n"
+    )
+
+
+def test_pull_replaces_a_file_by_force(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("# mine\n")
+    assert config(service, "pull", "-o", file, "--force").exit_code == 0
+    assert file.read_text() == COMMENTED
+
+
+def test_pull_may_be_repeated(service: Service, tmp_path: Path) -> None:
+    results = [config(service, "pull", "-o", tmp_path / "f.yaml").exit_code for _ in range(2)]
+    assert results == [0, 0]
+
+
 def test_a_place_that_cannot_be_written_is_told(service: Service, tmp_path: Path) -> None:
     result = config(service, "pull", "-o", tmp_path / "none" / "f.yaml")
     assert (result.exit_code, f"cannot write {tmp_path}/none/f.yaml: No such file" in result.stderr) == (1, True)
