@@ -63,6 +63,11 @@ def test_json_is_the_report(service: Service, less: Path) -> None:
     assert (result.exit_code, report["groups"]["affected"]) == (2, [hit("ns/train")])
 
 
+def test_a_wrong_command_line_is_told_apart_from_work_that_is_affected() -> None:
+    result = CliRunner().invoke(main, ["config", "plan"])
+    assert (result.exit_code, "Missing argument 'FILE|DIR'" in result.stderr) == (1, True)
+
+
 def test_every_mistake_is_listed_without_asking_the_service(service: Service, tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(BROKEN)
