@@ -134,6 +134,9 @@ def vc(inspector: Inspector, name: str | None, output: str) -> None:
 def groups(inspector: Inspector, name: str | None, output: str) -> None:
     """Show the affinity groups (gangs) that hold or await cells.
 
+    Each pod of a gang of another dialect, such as a PyTorchJob or a job of Volcano, is a group of one pod with the name
+    NAMESPACE/POD once it runs.
+
     \b
     Examples:
       hived get groups

@@ -35,6 +35,8 @@ def command(inspector: Inspector, path: Path, record: Path | None, full: bool, f
     exit code is 0 if no running work is affected, 2 if some is, and 1 if the configuration is refused or the
     command line is wrong.
 
+    Each pod of a gang of another dialect, such as a PyTorchJob or a job of Volcano, counts as a group of one pod.
+
     \b
     Examples:
       hived config plan hivedscheduler.yaml
