@@ -57,7 +57,7 @@ class Changeover:
             self._thread.join(END_S)
 
     def describe(self) -> str:
-        """Which kernels run, as `kernels_in_use` says it, and how far the compiler is: `plain, compiling 3 of 24`."""
+        """Which kernels run, as `kernels_in_use` says it, and how far the compiler is: `plain, compiling 3 of 26`."""
         in_use, progress = kernels_in_use(), self._progress
         return f"{in_use}, {progress}" if progress and has_plain_kernels() else in_use
 

@@ -1,5 +1,6 @@
 """From plain kernels to compiled ones, beside a service that answers."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 
 from hived.compiling import kernel_cache
+from hived.jit import ENTRY_KERNELS
 from hived_extender import changeover
 from hived_extender.changeover import Changeover
+from hived_extender.warm import MODULES_WITH_KERNELS
 from tests.core.test_linked import say
+from tests.places import ROOT
 
 WAIT_S = 300  # a process that imports numba, at low priority
 
@@ -56,6 +60,12 @@ def begin(state: dict[str, Any]) -> Changeover:
 def wait(made: Changeover) -> None:
     made._thread.join(WAIT_S)
     assert not made._thread.is_alive()
+
+
+def test_the_page_counts_the_kernels_that_there_are() -> None:
+    assert MODULES_WITH_KERNELS
+    count = sum(kernel.__module__.startswith("hived") for kernel in ENTRY_KERNELS)
+    assert set(re.findall(r"[0-9]+ of ([0-9]+)(?: plain)?`", (ROOT / "docs" / "http.md").read_text())) == {str(count)}
 
 
 def test_kernels_are_used_once_they_are_compiled(state: dict[str, Any]) -> None:

@@ -44,7 +44,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         counter, histogram = partial(Counter, registry=self.registry), partial(Histogram, registry=self.registry)
         self._decisions = counter(
-            "hived_decisions", "Answers to kube-scheduler, by verb and outcome.", ["verb", "outcome"]
+            "hived_decisions", "Decisions on filter and preempt calls, by verb and outcome.", ["verb", "outcome"]
         )
         self._decisions_by_label: dict[tuple[str, str], Counter] = {}  # the lookup of labels costs more than the count
         self._filter_seconds = histogram(

@@ -403,6 +403,15 @@ def test_requests_that_are_refused_before_the_core_is_asked_are_told_of(caplog: 
     assert count("hived_decisions_total", {"verb": "filter", "outcome": "error"}) == 2
 
 
+def test_a_call_about_a_pod_whose_node_is_decided_counts_as_no_decision() -> None:
+    cluster = SmallCluster()
+    pod = cluster.create("p")
+    for _ in range(2):
+        cluster.filter(pod)
+    count = cluster.service.metrics.registry.get_sample_value
+    assert count("hived_decisions_total", {"verb": "filter", "outcome": "bind"}) == 1
+
+
 def test_a_deleted_pod_releases_its_cells_whatever_its_state() -> None:
     cluster = SmallCluster()
     empty = cluster.snapshot()
