@@ -17,7 +17,10 @@ def callable_kernel(kernel: Kernel) -> Kernel:
         return kernel
     from hived.compiling.dispatchers import keep_on_disk  # noqa: PLC0415  # numba
 
-    return cast(Kernel, keep_on_disk(_twins().twin(kernel)))
+    twin = _twins().twin(kernel)
+    # Entry kernels on disk call shared ones by name; these have them inside, so they get files of their own.
+    twin.__qualname__ = f"whole_{kernel.__name__}"
+    return cast(Kernel, keep_on_disk(twin))
 
 
 @cache
