@@ -122,7 +122,8 @@ def wrong_words(words: list[str]) -> str:
     """
     words = [word for word in words if word != "..."]
     command: click.Command = main
-    context = click.Context(main, info_name="hived")
+    # Commands keep the options for help that their first context names.
+    context = click.Context(main, info_name="hived", **main.context_settings)
     while isinstance(command, click.Group):
         name = next((word for word in words if not word.startswith("-")), None)
         if name is None:
