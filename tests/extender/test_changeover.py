@@ -195,6 +195,7 @@ def test_what_is_not_linked_is_compiled_beside_a_library(state: dict[str, Any]) 
 def test_kernels_stay_plain_with_one_warning_where_they_cannot_be_compiled(
     state: dict[str, Any], failure: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING")
     state.update(failure)
     made = begin(state)
     wait(made)
@@ -216,6 +217,7 @@ def test_kernels_stay_plain_with_one_warning_where_they_cannot_be_compiled(
 def test_the_warning_has_the_line_that_says_why(
     state: dict[str, Any], caplog: pytest.LogCaptureFixture, program: str, why: str
 ) -> None:
+    caplog.set_level("WARNING")
     state.update(program=program, can_load=False)
     wait(begin(state))
     assert [vars(each)["fields"]["error"] for each in caplog.records] == [why]
