@@ -6,6 +6,7 @@ has then checked it; the core checks again only input that would corrupt its arr
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 # priorities (rule 2.4)
 OPPORTUNISTIC_PRIORITY = -1
@@ -13,6 +14,13 @@ MIN_GUARANTEED_PRIORITY = 0
 MAX_GUARANTEED_PRIORITY = 1000
 FREE_PRIORITY = -2
 MAX_LEVELS = 64  # of a cell chain
+
+
+class Rules(IntEnum):
+    """Which decisions a cluster gets: those of the reference, or the better ones (rules 18)."""
+
+    HIVED = 1
+    BETTER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +65,16 @@ class VirtualClusterSpec:
     """The cells that one virtual cluster is promised, in file order.
 
     `packs_by_topology`: gangs that wish for nothing are kept as near together as can be, not as the reference does it.
+
+    `combines`: a pod that is larger than one cell of the VC may take several, if they are one cell physically
+    (rules 18).
     """
 
     name: str
     virtual_cells: tuple[VirtualCellSpec, ...] = ()
     pinned_cell_ids: tuple[str, ...] = ()
     packs_by_topology: bool = False
+    combines: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,7 @@ class ClusterSpec:
     physical_cells: tuple[PhysicalCellSpec, ...]
     virtual_clusters: Mapping[str, VirtualClusterSpec]
     sku_types: Mapping[str, SkuTypeSpec] = field(default_factory=dict)
+    rules: Rules = Rules.HIVED
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""A cluster in virtual time: traces run on the production code; see README.md."""
