@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from hived.errors import UserError
-from hived_traces.fields import MAX_LEAVES, MAX_SECONDS, Unusable, zone
+from hived_traces.fields import FIRST_DATE, MAX_LEAVES, MAX_SECONDS, Unusable, zone
 from hived_traces.jobs import Job, Trace
 from hived_traces.options import Options
 
@@ -33,6 +33,19 @@ class Draft:
         self._examples: dict[str, str] = {}
         self._remarks: Counter[str] = Counter()
         self._notes: dict[str, None] = {}
+
+    def tenant_column(self, usual: str) -> str:
+        """The column that names the tenant: the user's choice, or the one that is usual in the format."""
+        return self.options.tenant_column or usual
+
+    def note_shapes(self) -> None:
+        """Say how gangs are shaped of which only the number of GPUs is known."""
+        cells = self.options.node_leaf_cells
+        self.note(f"shapes of gangs are not given: nodes of {cells} GPUs, the remainder as one pod")
+
+    def note_zone(self) -> None:
+        """Say of which zone times are that name none."""
+        self.note(f"times have no zone: read as {self.options.time_zone}")
 
     def take(self, rows: Iterable[Row], to_job: Callable[[Row], Job | None]) -> None:
         """Add the job of each row, with `submitted_s` in seconds since 1970 or any other moment.
@@ -75,10 +88,11 @@ class Draft:
         """Say something once."""
         self._notes[text] = None
 
-    def finish(self, name: str, *, has_dates: bool) -> Trace:
+    def finish(self, name: str) -> Trace:
         """The trace of all jobs, which begins with its first submission.
 
-        `has_dates` says that times count from 1970 (UTC). Raises UserError if no row could be used.
+        Times before 1973 tell no date: they count from another moment than 1970. Raises UserError if no row could be
+        used.
         """
         if not self._jobs:
             raise UserError(self._nothing())
@@ -87,15 +101,14 @@ class Draft:
         jobs.sort(key=lambda job: (job.submitted_s, job.name))
         jobs = list(self._with_own_names(jobs))
         jobs.sort(key=lambda job: (job.submitted_s, job.name))
-        return Trace(name, tuple(jobs), start if has_dates else None, self._all_notes())
+        return Trace(name, tuple(jobs), start if start >= FIRST_DATE else None, self._all_notes())
 
     def _relative(self, job: Job, start: float) -> Job:
         started = job.started_s
-        tenant = job.user if self.options.is_tenant_user else job.tenant
         return msgspec.structs.replace(
             job,
             name=self._clean(job.name),
-            tenant=self._clean(tenant),
+            tenant=self._clean(job.tenant),
             user=self._clean(job.user),
             submitted_s=round(job.submitted_s - start, 6),
             started_s=None if started is None else round(started - start, 6),

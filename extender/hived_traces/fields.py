@@ -3,6 +3,7 @@
 import math
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
+from math import ceil
 from zoneinfo import ZoneInfo
 
 from hived.errors import UserError
@@ -11,6 +12,8 @@ from hived_traces.jobs import Pods
 MAX_LEAVES = 1_000_000
 """Leaf cells that one job may ask for."""
 MAX_SECONDS = 100 * 366 * 86_400.0
+FIRST_DATE = 1e8
+"""Seconds since 1970, in 1973: smaller times count from another moment."""
 NOTHING = frozenset(("", "None", "none", "null", "nan", "NaN", "NaT", "N/A", "Unknown", "\\N"))
 """What stands in the fields of tables for no value."""
 
@@ -87,12 +90,26 @@ def instant(text: str, field: str, where: tzinfo) -> float:
         raise Unusable(f"{field} is no time", field, text) from None
 
 
-def epoch(text: str, field: str) -> float:
-    """Seconds since whatever the format counts from. Raises Unusable if it is no number or out of all bounds."""
+def moment(text: str, field: str, where: tzinfo) -> float:
+    """A time as ISO 8601, or as a number: seconds since 1970 or any other moment, from 1e11 on milliseconds.
+
+    Raises Unusable if it is neither.
+    """
+    if text[4:5] == "-" or not text[:1].isdecimal():
+        return instant(text, field, where) if text[:1] != "-" else number(text, field)
     value = number(text, field)
-    if abs(value) > 1e11:
-        raise Unusable(f"{field} is no time in seconds", field, text)
+    value = value / 1000 if value >= 1e11 else value
+    if value > MAX_SECONDS * 2:
+        raise Unusable(f"{field} is no time", field, text)
     return value
+
+
+def rounded_up(text: str, field: str, whole: float) -> int:
+    """How many GPUs a demand of `text` is, where `whole` is one; a part of a GPU is a GPU. Raises Unusable."""
+    value = number(text, field) / whole
+    if value < 0:
+        raise Unusable(f"{field} is negative", field, text)
+    return bounded(ceil(min(value, MAX_LEAVES + 1)), field)
 
 
 @lru_cache(maxsize=4096)

@@ -30,7 +30,7 @@ def read_trace(path: str | Path, name_of_format: str = "", options: Options | No
         found = format_of(name)
         draft = Draft(source.name, options or Options())
         found.read(source, draft)
-        return draft.finish(trace_name(source), has_dates=found.has_dates)
+        return draft.finish(trace_name(source))
     finally:
         source.close()
 

@@ -13,11 +13,9 @@ class Format(msgspec.Struct, frozen=True):
 
     recognises : is a text that begins so a file of this format?
     read : adds the jobs of a source to a draft. Raises UserError if the file as a whole cannot be used
-    has_dates : do its times tell a date? Else they count from an unknown moment
     """
 
     name: str
     title: str
     recognises: Callable[[str], bool]
     read: Callable[[Source, Draft], None]
-    has_dates: bool = True

@@ -1,6 +1,16 @@
-"""All formats, in the order in which a file is tried."""
+"""All formats, in the order in which a file is tried: the particular ones first."""
 
-from hived_traces.formats import philly
+from hived_traces.formats import alibaba, gavel, generic, helios, philly
 from hived_traces.formats.format import Format
 
-FORMATS: tuple[Format, ...] = (philly.FORMAT,)
+FORMATS: tuple[Format, ...] = (
+    philly.TABLE,
+    philly.JSON,
+    helios.HELIOS,
+    helios.ACME,
+    alibaba.PAI,
+    alibaba.GPU_2023,
+    alibaba.SPOT_2026,
+    gavel.FORMAT,
+    generic.FORMAT,
+)
