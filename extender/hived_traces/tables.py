@@ -9,14 +9,20 @@ from hived_traces.draft import Draft
 from hived_traces.sources import Source
 
 MAX_FIELD = 128 * 1024
+SEPARATOR_LINE = "sep="
 
 Fields = list[str]
 
 
+def first_line(head: str) -> str:
+    """The first line of a text; not a line `sep=,` that a spreadsheet has written before it."""
+    line, _, rest = head.partition("\n")
+    return first_line(rest) if line.startswith(SEPARATOR_LINE) and rest else line.rstrip("\r")
+
+
 def columns_of(head: str, delimiter: str = ",") -> list[str]:
     """The column names in the first line of a text, in lower case."""
-    line = head.split("\n", 1)[0].rstrip("\r")
-    return [name.strip().strip('"').lower() for name in line.split(delimiter)]
+    return [name.strip().strip('"').lower() for name in first_line(head).split(delimiter)]
 
 
 def has_columns(head: str, names: Sequence[str], delimiter: str = ",") -> bool:
@@ -59,7 +65,8 @@ class Table:
         Empty lines are passed over. Rows that end too early are counted as left out by reading them: their fields
         are "".
         """
-        positions = [self.columns.get(name, self.width) for name in names]
+        # A table may have a column without a name: the numbers of rows, as pandas writes them.
+        positions = [self.columns.get(name, self.width) if name else self.width for name in names]
         draft, reader, width = self._draft, self._reader, self.width + 1
         while (row := self._next()) is not None:
             if not row:
@@ -82,7 +89,7 @@ class Table:
 
 
 def _lines(source: Source) -> Iterator[str]:
-    """The lines of a source; a table may begin with a line `sep=,` that a spreadsheet has written."""
+    """The lines of a source; without the line `sep=,` of a spreadsheet."""
     lines = iter(source.text())
     first = next(lines, "")
-    return lines if first.startswith("sep=") else chain((first,), lines)
+    return lines if first.startswith(SEPARATOR_LINE) else chain((first,), lines)

@@ -12,7 +12,7 @@ from hived_traces.fields import NOTHING, Unusable, bounded, count, duration, num
 from hived_traces.formats.format import Format
 from hived_traces.jobs import Job, Pods
 from hived_traces.sources import Source
-from hived_traces.tables import Fields, Table, has_columns
+from hived_traces.tables import Fields, Table, first_line, has_columns
 
 TASKS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
@@ -43,7 +43,7 @@ class _Task:
 def _is_tasks(head: str) -> bool:
     if has_columns(head, ("job_name", "inst_num", "plan_gpu", "start_time", "end_time")):
         return True
-    first = head.split("\n", 1)[0].rstrip("\r").split(",")
+    first = first_line(head).split(",")
     return len(first) == len(TASKS) and first[3] in STATUSES
 
 
@@ -194,9 +194,7 @@ def _is_spot(head: str) -> bool:
 
 def _read_spot(source: Source, draft: Draft) -> None:
     """`gpu_request` is of one worker, and `job_type` HP or Spot."""
-    draft.note(
-        "gpu_request is read as GPUs of each worker; jobs of type Spot are opportunistic, those of HP guaranteed"
-    )
+    draft.note("gpu_request is read as GPUs of each worker; type Spot is opportunistic, HP guaranteed")
 
     def to_job(fields: Fields) -> Job:
         name, tenant, model, gpus, workers, submit, ran, kind, other = fields

@@ -16,7 +16,7 @@ from hived_traces.fields import Unusable, count, duration, moment, number, packe
 from hived_traces.formats.format import Format
 from hived_traces.jobs import Job
 from hived_traces.sources import Source
-from hived_traces.tables import Fields, Table
+from hived_traces.tables import Fields, Table, first_line
 
 LAYOUTS = {
     6: ("job_type", "command", "num_steps_arg", "total_steps", "arrival_s", "scale_factor"),
@@ -49,7 +49,7 @@ Rates = dict[tuple[str, int], float]
 
 
 def _recognises(head: str) -> bool:
-    first = head.split("\n", 1)[0].rstrip("\r").split("\t")
+    first = first_line(head).split("\t")
     layout = LAYOUTS.get(len(first))
     if layout is None:
         return False
@@ -64,12 +64,11 @@ def _has_names(first: Fields) -> bool:
 
 
 def _read(source: Source, draft: Draft) -> None:
-    first = source.head.split("\n", 1)[0].rstrip("\r").split("\t")
+    first = first_line(source.head).split("\t")
     layout = LAYOUTS.get(len(first))
     if layout is None:
-        raise UserError(
-            f"{source.name}:1: found {len(first)} fields between tabs; a trace of gavel has {', '.join(map(str, LAYOUTS))}"
-        )
+        known = ", ".join(map(str, LAYOUTS))
+        raise UserError(f"{source.name}:1: found {len(first)} fields between tabs; a trace of gavel has {known}")
     rate_of = _rates(draft) if "duration" not in layout else None
     draft.note_shapes()
     draft.note("tenants are not given")

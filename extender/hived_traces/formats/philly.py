@@ -1,8 +1,8 @@
 """Microsoft's Philly cluster, 2017: the published JSON, and the condensed table that AdaptDL and Sia have.
 
-Times are those of the cluster, without a zone. In the table `duration` is of all attempts, without waiting; jobs have no
-name, and their shape is not given. In the JSON a job has attempts, each with the GPUs that it ran on: that tells how the
-job was placed, not its wish, so that shapes are made as for the table unless they are wanted as placed.
+Times are those of the cluster, without a zone. In the table `duration` is of all attempts, without waiting; jobs have
+no name, and their shape is not given. In the JSON a job has attempts, each with the GPUs that it ran on. That tells how
+the job was placed, not its wish, so shapes are made as for the table unless they are wanted as placed.
 """
 
 from collections import Counter

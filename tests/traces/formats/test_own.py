@@ -32,19 +32,23 @@ def test_what_is_written_is_read_again_exactly(tmp_path: Path) -> None:
     assert read_trace(written(tmp_path / "a.jsonl")) == TRACE
 
 
+START = '{"name":"c","tenant":"",'
+POD = '"pods":[{"count":1,"leaf_count":1}]}'
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ('{"name":"c"', "c.jsonl:4: Input data was truncated"),
-        ('{"name":"c","tenant":"","submitted_s":1,"duration_s":1}', "c.jsonl:4: .*pods"),
-        ('{"name":"c","tenant":"","submitted_s":1,"duration_s":0,"pods":[{"count":1,"leaf_count":1}]}', "duration_s"),
-        ('{"name":"c","tenant":"","submitted_s":1e300,"duration_s":1,"pods":[{"count":1,"leaf_count":1}]}', "submitted_s"),
-        ('{"name":"c","tenant":"","submitted_s":1,"duration_s":1,"pods":[{"count":1,"leaf_count":0}]}', "pods"),
-        ('{"name":"c","tenant":"","submitted_s":1,"duration_s":1,"pods":[]}', "pods"),
-        ('{"name":"a","tenant":"","submitted_s":1,"duration_s":1,"pods":[{"count":1,"leaf_count":1}]}', "two jobs have"),
+        (START + '"submitted_s":1,"duration_s":1}', "c.jsonl:4: .*pods"),
+        (START + '"submitted_s":1,"duration_s":0,' + POD, "duration_s"),
+        (START + '"submitted_s":1e300,"duration_s":1,' + POD, "submitted_s"),
+        (START + '"submitted_s":1,"duration_s":1,"pods":[{"count":1,"leaf_count":0}]}', "pods"),
+        (START + '"submitted_s":1,"duration_s":1,"pods":[]}', "pods"),
+        ('{"name":"a","tenant":"","submitted_s":1,"duration_s":1,' + POD, "two jobs have"),
         ("[" * 100_000, "c.jsonl:4: "),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     path = written(tmp_path / "c.jsonl")
     with path.open("a") as file:
