@@ -1,7 +1,7 @@
 """A trace in the making: jobs of a reader, and notes on what it left out, guessed or repaired."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -37,6 +37,13 @@ class Draft:
     def tenant_column(self, usual: str) -> str:
         """The column that names the tenant: the user's choice, or the one that is usual in the format."""
         return self.options.tenant_column or usual
+
+    def tenant_key(self, usual: str, known: Collection[str]) -> str:
+        """The same for formats in which few keys can name the tenant. Raises UserError for another one."""
+        key = self.options.tenant_column or usual
+        if key not in known:
+            raise UserError(f"{self.source}: tenants cannot be taken from {shown(key)}; expected {' or '.join(known)}")
+        return key
 
     def note_shapes(self) -> None:
         """Say how gangs are shaped of which only the number of GPUs is known."""

@@ -6,7 +6,6 @@ Times of all three are seconds from an unknown moment. Parts of a GPU are rounde
 from collections.abc import Iterator
 from pathlib import Path
 
-from hived.errors import UserError
 from hived_traces.draft import Draft
 from hived_traces.fields import NOTHING, Unusable, bounded, count, duration, number, positive_span, rounded_up
 from hived_traces.formats.format import Format
@@ -58,9 +57,7 @@ def _read_tasks(source: Source, draft: Draft) -> None:
         except Unusable as why:
             draft.leave_out(why)
     submissions = _submissions(source, draft)
-    wants_user = draft.options.tenant_column == "user"
-    if draft.options.tenant_column not in ("", "user"):
-        raise UserError(f"{source.name}: tenants of this format can only be taken from user, which the job table has")
+    wants_user = draft.tenant_key("", ("", "user")) == "user"
     if not wants_user:
         draft.note("tenants are not given: user can stand for them, which the job table has")
 

@@ -73,7 +73,7 @@ def _read_json(source: Source, draft: Draft) -> None:
     draft.note_zone()
     if not draft.options.is_as_placed:
         draft.note_shapes()
-    column = draft.tenant_column("vc")
+    column = draft.tenant_key("vc", ("vc", "user"))
     entries = [(draft.line, entry) for entry in typed(objects(source, draft), draft, _Entry)]
     last = max((time for _, entry in entries for time in _times(entry, draft)), default=0.0)
 

@@ -1,6 +1,17 @@
 """All formats, in the order in which a file is tried: the particular ones first."""
 
-from hived_traces.formats import alibaba, gavel, generic, helios, philly
+from hived_traces.formats import (
+    alibaba,
+    gavel,
+    generic,
+    helios,
+    kubernetes,
+    openpai,
+    philly,
+    prometheus,
+    record,
+    slurm,
+)
 from hived_traces.formats.format import Format
 
 FORMATS: tuple[Format, ...] = (
@@ -12,5 +23,10 @@ FORMATS: tuple[Format, ...] = (
     alibaba.GPU_2023,
     alibaba.SPOT_2026,
     gavel.FORMAT,
+    slurm.FORMAT,
+    openpai.FORMAT,
+    prometheus.FORMAT,
+    kubernetes.FORMAT,
+    record.FORMAT,
     generic.FORMAT,
 )
