@@ -33,7 +33,7 @@ Answer = Started | Leaving | Waits
 
 
 class Room(NamedTuple):
-    """Leaf cells at one moment. `free_cells` has by cell type the cells of which every leaf cell is healthy and idle."""
+    """Leaf cells at one moment. `free_cells` counts, by cell type, cells of which every leaf is healthy and idle."""
 
     leaf_count: int
     bad_count: int

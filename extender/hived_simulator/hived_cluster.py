@@ -150,7 +150,8 @@ class HivedCluster:
         return Waits(self._cause(task, priority), decision.reason, cancelled)
 
     def _start(self, task: Task, priority: int, decision: Bind, cancelled: tuple[str, ...]) -> Started:
-        pods, infos = [], []
+        pods: list[PodRequest] = []
+        infos: list[BindInfo] = []
         chain, members = decision.bind_info.cell_chain, decision.bind_info.members
         more: list[str] = []
         for (_, leaves), member in zip(task.shape.pods, members, strict=True):

@@ -1,8 +1,8 @@
 """Who waits, and who is asked next.
 
-Each virtual cluster has a lane of guaranteed tasks by rank: falling priority, then place. Its head is tried; with backfill,
-the first one of a shape that was not refused. Opportunistic tasks, and those that may run so while their lane has no
-room for them, wait in a pool by rank; they never hold each other up. A shape that was refused is not tried again
+Each virtual cluster has a lane of guaranteed tasks by rank: falling priority, then place. Its head is tried; with
+backfill, the first one of a shape that was not refused. Opportunistic tasks, and those that may run so while their lane
+has no room for them, wait in a pool by rank; they never hold each other up. A shape that was refused is not tried again
 before the cluster's `room` grows. Lists are heaps from which tasks are taken lazily: entries of tasks that do not wait
 any more, or wait anew, are skipped.
 """

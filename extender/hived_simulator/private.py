@@ -65,13 +65,13 @@ def _owned(topology: Topology, cells: Sequence[int]) -> Owned:
     devices: dict[int, set[int]] = {}
     for cell in cells:
         first, count = int(arrays.first_leaf[cell]), int(arrays.leaf_count[arrays.chain_level[cell]])
-        leaves = slice(first, first + count)
-        for node, device in zip(arrays.node[leaves].tolist(), arrays.device[leaves].tolist(), strict=True):
+        own = slice(first, first + count)
+        for node, device in zip(arrays.node[own].tolist(), arrays.device[own].tolist(), strict=True):
             devices.setdefault(node, set()).add(device)
     lacking = {}
-    for node, own in devices.items():
+    for node, kept in devices.items():
         leaves = arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]]
-        others = tuple(device for device in arrays.device[leaves].tolist() if device not in own)
+        others = tuple(device for device in arrays.device[leaves].tolist() if device not in kept)
         if others:
             lacking[topology.node_names[node]] = (topology.chain_of(int(leaves[0])).types[0], others)
     return Owned(frozenset(topology.node_names[node] for node in devices), lacking)
@@ -94,11 +94,11 @@ def divide(topology: Topology) -> dict[str, list[int]]:
         if root not in pinned
     ]
     for chain, level, vc in sorted(wanted):
-        cell = pieces.first_free(int(arrays.level_offset[chain]) - level)
-        if cell is None:
+        found = pieces.first_free(int(arrays.level_offset[chain]) - level)
+        if found is None:
             raise UserError(f"virtual cluster {topology.vc_names[vc]}: no hardware is left for its cells")
-        owned[topology.vc_names[vc]].append(cell)
-        pieces.take(cell)
+        owned[topology.vc_names[vc]].append(found)
+        pieces.take(found)
     return owned
 
 

@@ -2,8 +2,8 @@
 
 The baseline that tenants know from Kubernetes: a pod takes any node with enough free devices, the fullest one (best
 fit, as MostAllocated does) or the emptiest one (spread, as LeastAllocated does). A gang starts as a whole or not at
-all, its largest pods first. Opportunistic tasks take free devices outside all quotas, and leave for guaranteed ones that
-find no nodes otherwise: on the chosen nodes, the youngest first.
+all, its largest pods first. Opportunistic tasks take free devices outside all quotas, and leave for guaranteed
+ones that find no nodes otherwise: on the chosen nodes, the youngest first.
 """
 
 from collections import Counter, defaultdict
@@ -41,7 +41,7 @@ class Nodes(NamedTuple):
     """
 
     names: tuple[str, ...]
-    index: dict[str, int]
+    numbers: dict[str, int]
     free: LongArray
     lent: LongArray
     size: LongArray
@@ -59,8 +59,8 @@ def _nodes_by_type(topology: Topology) -> dict[str, Nodes]:
         names = tuple(found[leaf_type])
         size = np.array([len(leaves) for leaves in found[leaf_type].values()], np.int64)
         first = np.array([leaves[0] for leaves in found[leaf_type].values()], np.int64)
-        index = {name: number for number, name in enumerate(names)}
-        by_type[leaf_type] = Nodes(names, index, size.copy(), np.zeros_like(size), size, first)
+        numbers = {name: number for number, name in enumerate(names)}
+        by_type[leaf_type] = Nodes(names, numbers, size.copy(), np.zeros_like(size), size, first)
     return by_type
 
 
@@ -230,7 +230,7 @@ class QuotaCluster:
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
         self._room += 1
         for nodes, fresh in zip(self._types.values(), _nodes_by_type(self._topology).values(), strict=True):
-            number = nodes.index.get(node)
+            number = nodes.numbers.get(node)
             if number is not None:
                 nodes.size[number] = fresh.size[number] if is_healthy else 0
 
@@ -253,29 +253,34 @@ class QuotaCluster:
         before = list(self._types.items())
         self._spec = spec
         self._read()
-        kinds = {name: number for number, name in enumerate(self._types)}
         for nodes in self._types.values():
-            for node in self._bad_nodes & nodes.index.keys():
-                nodes.size[nodes.index[node]] = 0
+            for node in self._bad_nodes & nodes.numbers.keys():
+                nodes.size[nodes.numbers[node]] = 0
         self._used.clear()
         self._room += 1
         evicted = []
         for table in (self._seated, self._reserved):
             for name, seated in list(table.items()):
-                moved = []
-                for kind, node, leaves in seated.seats:
-                    leaf_type, nodes = before[kind]
-                    number = self._types[leaf_type].index.get(nodes.names[node]) if leaf_type in kinds else None
-                    if number is not None:
-                        moved.append((kinds[leaf_type], number, leaves))
-                if len(moved) < len(seated.seats):
+                seats = self._moved(seated.seats, before)
+                if len(seats) < len(seated.seats):
                     evicted.append(name)
-                table[name] = seated._replace(seats=tuple(moved))
+                table[name] = seated._replace(seats=seats)
                 self._book(table[name], 1)
         unreserved = [name for name in evicted if name in self._reserved]
         for name in unreserved:
             self._give_back(self._reserved.pop(name))
         return Displaced(tuple(name for name in evicted if name in self._seated), tuple(unreserved))
+
+    def _moved(self, seats: Seats, before: Sequence[tuple[str, Nodes]]) -> Seats:
+        """Seats by the numbers of the present configuration; those on nodes that it lacks are left out."""
+        kinds = {name: number for number, name in enumerate(self._types)}
+        moved = []
+        for kind, node, leaves in seats:
+            leaf_type, nodes = before[kind]
+            number = self._types[leaf_type].numbers.get(nodes.names[node]) if leaf_type in kinds else None
+            if number is not None:
+                moved.append((kinds[leaf_type], number, leaves))
+        return tuple(moved)
 
     def measure(self) -> Room:
         """See `Cluster`. Of cell types it knows nodes only, by the type that the configuration gives them."""
