@@ -44,6 +44,7 @@ class Change:
     added : physical cells that are added
     pushed : the configuration from then on
     file : where `pushed` was read from
+    text : as it was written, without folders
     """
 
     at_s: float
@@ -52,6 +53,7 @@ class Change:
     added: tuple[PhysicalCellSpec, ...] = ()
     pushed: ClusterSpec | None = None
     file: str = ""
+    text: str = ""
 
     def configuration(self, present: ClusterSpec) -> ClusterSpec | None:
         """The configuration that this change puts in force after the present one; None if it leaves it alone."""
@@ -78,6 +80,6 @@ def _parse(text: str, number: int) -> Change:
         match = _CELLS.fullmatch(what)
         if act is Act.ADD and match is not None and not Path(what).exists():
             names = [f"added-{number}-{i}" for i in range(int(match[1]))]
-            return Change(at_s, act, added=tuple(PhysicalCellSpec(match[2], name) for name in names))
-        return Change(at_s, act, pushed=load_cluster(what), file=what)
-    return Change(at_s, act, cells=(what,))
+            return Change(at_s, act, added=tuple(PhysicalCellSpec(match[2], name) for name in names), text=text)
+        return Change(at_s, act, pushed=load_cluster(what), file=what, text=f"{act}={Path(what).name}@{time}")
+    return Change(at_s, act, cells=(what,), text=text)

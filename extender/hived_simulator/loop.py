@@ -13,6 +13,7 @@ from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Answer, Cluster, Leaving, Started
 from hived_simulator.lanes import Lanes
 from hived_simulator.series import Series
+from hived_simulator.summaries import Usage
 from hived_simulator.tasks import Cause, Phase, Task
 
 
@@ -42,7 +43,11 @@ class Now:
 
 
 class Loop:
-    """One run of a trace on a cluster. `step` goes on; afterwards the tasks and the series have the results."""
+    """One run of a trace on a cluster. `step` goes on; afterwards the tasks and the series have the results.
+
+    `usage` has by virtual cluster the leaf-seconds until `window_s`, the last submission; all of them if all tasks are
+    submitted at the start.
+    """
 
     def __init__(
         self, cluster: Cluster, tasks: Sequence[Task], changes: Sequence[Change], manner: Manner, every_s: float
@@ -52,6 +57,8 @@ class Loop:
         self.tasks = tasks
         self.now = Now(open_count=len(tasks))
         self.series = Series(every_s)
+        self.usage: dict[str, Usage] = {}
+        self.window_s = max((task.submitted_s for task in tasks), default=0.0) or float("inf")
         self._manner = manner
         self._changes = changes
         self._agenda = Agenda()
@@ -186,6 +193,7 @@ class Loop:
 
     def _leave(self, task: Task) -> None:
         """A task's cells are free; whoever has waited for the last of its victims starts at once."""
+        self._account(task)
         self.now.used_count -= task.shape.leaf_count
         self.now.lent_count -= task.shape.leaf_count * (task.runs_as == OPPORTUNISTIC_PRIORITY)
         self._take_back(self.cluster.release(task))
@@ -194,6 +202,14 @@ class Loop:
             victims.discard(task.group)
             if not victims:
                 self._ask_again(self.tasks[self._number[name]])
+
+    def _account(self, task: Task) -> None:
+        """Count the leaf-seconds of a run that is over, as far as they lie before the last submission."""
+        used_s = max(0.0, min(self.now.at_s, self.window_s) - task.started_s) * task.shape.leaf_count
+        usage = self.usage.setdefault(task.vc, Usage())
+        usage.used_s += used_s
+        if task.runs_as == OPPORTUNISTIC_PRIORITY:
+            usage.lent_s += used_s
 
     def _ask_again(self, task: Task) -> None:
         """All victims of a task have left."""

@@ -7,7 +7,7 @@ of the file, each in the first place that is left. So the cells of one virtual c
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hived.errors import UserError
 from hived.layout import build_topology
@@ -148,6 +148,14 @@ class PrivateClusters:
             name: HivedCluster(estate.spec, is_lazy, estate.owned)
             for name, estate in estates(spec, self._topology).items()
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the topology, which is built anew from the configuration."""
+        return {name: value for name, value in vars(self).items() if name != "_topology"}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        vars(self).update(kept)
+        self._topology = build_topology(self._spec)
 
     @property
     def spec(self) -> ClusterSpec:

@@ -8,7 +8,7 @@ ones that find no nodes otherwise: on the chosen nodes, the youngest first.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,6 +85,14 @@ class QuotaCluster:
         self._promised = promised_leaves(self._topology)
         self._leaf_count = sum(int(nodes.size.sum()) for nodes in self._types.values())
         self._possible.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the topology, which is built anew from the configuration."""
+        return {name: value for name, value in vars(self).items() if name != "_topology"}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        vars(self).update(kept)
+        self._topology = build_topology(self._spec)
 
     @property
     def spec(self) -> ClusterSpec:

@@ -23,7 +23,10 @@ class Row(NamedTuple):
 
 
 class Series:
-    """See the module. Nothing happens between two events, so a row shows the state after all events before it."""
+    """See the module. Nothing happens between two events, so a row shows the state after all events before it.
+
+    `every_s` of 0: no rows.
+    """
 
     def __init__(self, every_s: float) -> None:
         self.rows: list[Row] = []
@@ -31,7 +34,7 @@ class Series:
 
     def catch_up(self, until_s: float, now: Now, cluster: Cluster) -> None:
         """Write the rows before `until_s`. Cost O(cells) if there are any."""
-        if len(self.rows) * self._every_s >= until_s:
+        if not self._every_s or len(self.rows) * self._every_s >= until_s:
             return
         room = cluster.measure()
         while (at_s := len(self.rows) * self._every_s) < until_s:
