@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import ceil
 
 import msgspec
 
@@ -109,10 +110,7 @@ def _date(start: float | None, seconds: float) -> str:
 def _spread(seconds: list[float]) -> Spread:
     """By nearest rank: each percentile is one of the values."""
     ordered = sorted(seconds)
-    last = len(ordered) - 1
-    ranks = {
-        str(each): ordered[max(0, -(-each * len(ordered) // 100) - 1) if each < 100 else last] for each in PERCENTILES
-    }
+    ranks = {str(each): ordered[max(0, ceil(each * len(ordered) / 100) - 1)] for each in PERCENTILES}
     return Spread(round(sum(ordered) / len(ordered), 3), {each: round(value, 3) for each, value in ranks.items()})
 
 

@@ -26,7 +26,7 @@ def between(trace: Trace, since: float | None, until: float | None) -> Trace:
 def first_part(trace: Trace, span_s: float) -> Trace:
     """The jobs of the first `span_s` seconds, counted from the first submission."""
     jobs = [job for job in trace.jobs if job.submitted_s < span_s]
-    return _part(trace, jobs, f"of {len(trace.jobs)} jobs those of the first {span_s:g} s")
+    return _part(trace, jobs, f"of {len(trace.jobs)} jobs those of the first {span_s:.10g} s")
 
 
 def of_tenants(trace: Trace, tenants: Collection[str]) -> Trace:
@@ -62,5 +62,5 @@ def _part(trace: Trace, jobs: list[Job], note: str) -> Trace:
 def _when(trace: Trace, seconds: float) -> str:
     """A moment of a trace as a date, or as seconds where the trace has none."""
     if trace.start is None:
-        return f"{seconds:g} s"
+        return f"{seconds:.10g} s"
     return datetime.fromtimestamp(trace.start + seconds, UTC).isoformat(" ")

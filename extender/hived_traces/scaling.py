@@ -39,7 +39,7 @@ def fold(trace: Trace, span: float) -> Trace:
     """Lay the parts of `span` seconds above each other: arrivals are taken modulo it."""
     before = span_s(trace)
     jobs = (_moved(job, job.submitted_s % span) for job in trace.jobs)
-    return _ordered(trace, jobs, f"arrivals of {before:g} s folded onto {span:g} s, durations kept")
+    return _ordered(trace, jobs, f"arrivals of {before:.10g} s folded onto {span:.10g} s, durations kept")
 
 
 def speed(trace: Trace, factor: float) -> Trace:
@@ -58,21 +58,18 @@ def to_load(trace: Trace, wanted: float, gpus: int, *, folds: bool) -> Trace:
     if not folds:
         return speed(trace, wanted / now)
     if wanted < now:
-        raise UserError(
-            f"{trace.name}: has a load of {now:.3g}, which a fold cannot lower to {wanted:g}; use --by speed"
-        )
+        raise UserError(f"{trace.name}: has a load of {now:.3g}; a fold cannot lower it to {wanted:g}, speed can")
     return fold(trace, gpu_seconds(trace) / (wanted * gpus))
 
 
 def size(trace: Trace, factor: float, node_leaf_cells: int) -> Trace:
     """Give each job `factor` times its GPUs, rounded, one at least: whole nodes, and the remainder as one pod."""
-    jobs = (
-        msgspec.structs.replace(
-            job, pods=packed(min(max(1, round(job.leaf_count * factor)), MAX_LEAVES), node_leaf_cells)
-        )
-        for job in trace.jobs
-    )
-    return _ordered(trace, jobs, f"GPUs of each job times {factor:g}, on nodes of {node_leaf_cells}")
+
+    def larger(job: Job) -> Job:
+        leaves = min(max(1, round(job.leaf_count * factor)), MAX_LEAVES)
+        return msgspec.structs.replace(job, pods=packed(leaves, node_leaf_cells))
+
+    return _ordered(trace, map(larger, trace.jobs), f"GPUs of each job times {factor:g}, on nodes of {node_leaf_cells}")
 
 
 def _moved(job: Job, submitted: float) -> Job:

@@ -16,7 +16,7 @@ from hived_cli.helpers.answers import with_options
 from hived_traces.fields import Unusable, instant, zone
 from hived_traces.jobs import Trace
 from hived_traces.options import Options
-from hived_traces.reading import NAMES, read_trace
+from hived_traces.reading import NAMES, read_with_format
 from hived_traces.writing import WRITERS, losses
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -27,20 +27,16 @@ READING_KEYS = (
 _SPAN = re.compile(r"(?P<number>\d+(?:\.\d+)?|\.\d+)(?P<unit>[smhdw]?)")
 
 
-class Span(click.ParamType):
-    """A span such as 90, 1.5d, 12h or 2w, as seconds above 0."""
-
-    name = "span"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The span in seconds; a mistake ends the command."""
-        if isinstance(value, float):
-            return value
-        match = _SPAN.fullmatch(value.strip())
-        seconds = float(match["number"]) * UNITS[match["unit"] or "s"] if match else 0.0
-        if seconds <= 0:
-            self.fail(f"{value!r} is no span above 0; expected a number and s, m, h, d or w, such as 1.5d", param, ctx)
-        return seconds
+def span_of(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """The seconds of a span such as 90, 1.5d, 12h or 2w, for an option; a mistake ends the command."""
+    if value is None:
+        return None
+    match = _SPAN.fullmatch(value.strip())
+    seconds = float(match["number"]) * UNITS[match["unit"] or "s"] if match else 0.0
+    if seconds <= 0:
+        said = f"{value!r} is no span above 0; expected a number and s, m, h, d or w, such as 1.5d"
+        raise click.BadParameter(said, ctx, param)
+    return seconds
 
 
 _READING = [
@@ -77,15 +73,19 @@ output_option = click.option(
 
 def reads_trace(function: Callable[..., None]) -> Callable[..., None]:
     """Adds the argument FILE, and the options that say how it is read; see `trace_of`."""
-    argument = click.argument("file", metavar="FILE")
-    return argument(with_options(function, _READING))
+    return with_options(function, [click.argument("file", metavar="FILE"), *_READING])
 
 
 def trace_of(file: str, options: dict[str, Any]) -> Trace:
     """The trace that the command line names; takes the options of `reads_trace` out of `options`."""
+    return named_trace_of(file, options)[1]
+
+
+def named_trace_of(file: str, options: dict[str, Any]) -> tuple[str, Trace]:
+    """The same, with the name of its format."""
     name = options.pop("name_of_format") or ""
     found = {key: options.pop(key) for key in READING_KEYS}
-    return read_trace(file, name, Options(**{key: value for key, value in found.items() if value}))
+    return read_with_format(file, name, Options(**{key: value for key, value in found.items() if value}))
 
 
 def moment_in(trace: Trace, text: str, time_zone: str, option: str) -> float:

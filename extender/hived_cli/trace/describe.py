@@ -7,7 +7,7 @@ import click
 
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.traces import reads_trace, trace_of
+from hived_cli.helpers.traces import named_trace_of, reads_trace
 from hived_traces.describing import Description, Spread, TenantRow, describe
 
 SHOWN_TENANTS = 30
@@ -30,8 +30,8 @@ def command(*, file: str, gpus: int, is_json: bool, **reading: Any) -> None:
       hived trace describe cluster_log.csv --json
       kubectl get pods -A -o json | hived trace describe -
     """
-    trace = trace_of(file, reading)
-    found = describe(trace, gpus=gpus)
+    name, trace = named_trace_of(file, reading)
+    found = describe(trace, name, gpus)
     if is_json:
         click.echo(as_json(found))
         return
@@ -60,7 +60,7 @@ def _paragraphs(found: Description) -> Iterator[str]:
 
 
 def _facts(found: Description) -> Iterator[tuple[str, str]]:
-    yield "trace", found.name
+    yield "trace", f"{found.name}, format {found.format}"
     if found.start:
         yield "from, to", f"{found.start}, {found.end}"
     yield "span", _seconds(found.span_s)

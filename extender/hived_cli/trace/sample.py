@@ -5,14 +5,16 @@ from typing import Any
 
 import click
 
-from hived_cli.helpers.traces import Span, moment_in, output_option, reads_trace, trace_of, write_trace
+from hived_cli.helpers.traces import moment_in, output_option, reads_trace, span_of, trace_of, write_trace
 from hived_traces.sampling import between, first_part, of_tenants, some
 
 
 @click.command()
 @click.option("--from", "since", metavar="DATE", help="Jobs submitted from then on; or a span since the start: 3d.")
 @click.option("--to", "until", metavar="DATE", help="Jobs submitted before then; or a span since the start.")
-@click.option("--for", "span", type=Span(), metavar="SPAN", help="So long, counted from the first job that is left.")
+@click.option(
+    "--for", "span", callback=span_of, metavar="SPAN", help="So long, counted from the first job that is left."
+)
 @click.option("--tenant", "tenants", multiple=True, metavar="NAME", help="Jobs of this tenant; may be given again.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="N of the jobs that are left, by chance.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of that chance.")

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from hived_cli.helpers.traces import Span, output_option, reads_trace, trace_of, write_trace
+from hived_cli.helpers.traces import output_option, reads_trace, span_of, trace_of, write_trace
 from hived_traces.scaling import fold, size, speed, to_load
 
 _FACTOR = click.FloatRange(min=0, min_open=True, max=1e6)
@@ -13,7 +13,7 @@ _FACTOR = click.FloatRange(min=0, min_open=True, max=1e6)
 
 @click.command()
 @click.option("--size", "larger", type=_FACTOR, metavar="FACTOR", help="GPUs of each job times this.")
-@click.option("--fold", "span", type=Span(), metavar="SPAN", help="Arrivals modulo this span, such as 1.5d.")
+@click.option("--fold", "span", callback=span_of, metavar="SPAN", help="Arrivals modulo this span, such as 1.5d.")
 @click.option("--speed", "faster", type=_FACTOR, metavar="FACTOR", help="Arrivals so many times as fast.")
 @click.option("--load", "load", type=_FACTOR, metavar="LOAD", help="Bring the load on --gpus to this, such as .63.")
 @click.option("--gpus", type=click.IntRange(1), metavar="N", help="GPUs of the cluster, for --load.")
