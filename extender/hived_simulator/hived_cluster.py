@@ -35,11 +35,12 @@ class Holding(NamedTuple):
 class Owned:
     """The part of a cluster's hardware that is there: nodes, and of some of them the devices that are not.
 
-    `lacking` has (leaf cell type, device indices) by node.
+    `lacking` has (leaf cell type, device indices) by node, `leaf_count` is that of all the rest.
     """
 
     nodes: frozenset[str]
     lacking: Mapping[str, tuple[str, tuple[int, ...]]]
+    leaf_count: int
 
 
 class HivedCluster:
@@ -278,7 +279,8 @@ class HivedCluster:
     def measure(self) -> Room:
         """See `Cluster`."""
         bad = int(np.count_nonzero(self.state.cells.bad[self.state.arrays.node_leaf]))
-        return Room(self._leaf_count, bad, idle_cells(self.state))
+        absent = 0 if self._owned is None else self._leaf_count - self._owned.leaf_count
+        return Room(self._leaf_count - absent, bad - absent, idle_cells(self.state))
 
     def best_level(self, task: Task) -> int:
         """See `Cluster`."""

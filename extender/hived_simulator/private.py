@@ -74,7 +74,8 @@ def _owned(topology: Topology, cells: Sequence[int]) -> Owned:
         others = tuple(device for device in arrays.device[leaves].tolist() if device not in kept)
         if others:
             lacking[topology.node_names[node]] = (topology.chain_of(int(leaves[0])).types[0], others)
-    return Owned(frozenset(topology.node_names[node] for node in devices), lacking)
+    nodes = frozenset(topology.node_names[node] for node in devices)
+    return Owned(nodes, lacking, sum(map(len, devices.values())))
 
 
 def divide(topology: Topology) -> dict[str, list[int]]:

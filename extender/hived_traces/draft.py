@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from hived.errors import UserError
-from hived_traces.fields import FIRST_DATE, MAX_LEAVES, MAX_SECONDS, Unusable, zone
+from hived_traces.fields import FIRST_DATE, MAX_LEAVES, MAX_SECONDS, MAX_TIME, Unusable, zone
 from hived_traces.jobs import Job, Trace
 from hived_traces.options import Options
 
@@ -76,6 +76,8 @@ class Draft:
             raise Unusable(f"asks for over {MAX_LEAVES} GPUs", "GPUs", leaves)
         if not 0 < job.duration_s <= MAX_SECONDS:
             raise Unusable("never ran" if job.duration_s == 0 else "duration is out of bounds", "", job.duration_s)
+        if not abs(job.submitted_s) <= MAX_TIME or not abs(job.started_s or 0.0) <= MAX_TIME:
+            raise Unusable("time is out of bounds", "", job.submitted_s)
         if len(self._jobs) >= MAX_JOBS:
             raise UserError(f"{self.source}:{self.line}: has more than {MAX_JOBS} jobs; read a part of it")
         self._jobs.append(job)
@@ -84,7 +86,7 @@ class Draft:
         """Count a row that is no job; the first of each reason is shown."""
         self._left_out[why.reason] += 1
         if why.reason not in self._examples:
-            found = f": found {shown(why.found)}" if why.field else ""
+            found = f", found {shown(why.found)}" if why.field else ""
             self._examples[why.reason] = f"{self.unit} {self.line}{found}"
 
     def remark(self, text: str) -> None:
@@ -125,7 +127,7 @@ class Draft:
         """A name that can be printed. Most can: that is asked first."""
         if len(text) <= MAX_NAME and text.isprintable():
             return text
-        self.remark("names with control characters or of more than 200 characters: replaced or cut")
+        self.remark("names with control characters or of more than 200 characters, replaced or cut")
         return "".join(each if each.isprintable() else "\ufffd" for each in text[:MAX_NAME])
 
     def _with_own_names(self, jobs: list[Job]) -> Iterable[Job]:
@@ -145,15 +147,15 @@ class Draft:
                 number += 1
             taken.add(name)
             seen[job.name] = number
-            self.remark("jobs have the name of an earlier one: a number is added to it")
+            self.remark("jobs with the name of an earlier one, which get a number behind it")
             yield msgspec.structs.replace(job, name=name)
 
     def _all_notes(self) -> tuple[str, ...]:
         left_out = [
-            f"{count} left out: {reason} (first: {self._examples[reason]})"
+            f"left out, {reason}: {count} (first: {self._examples[reason]})"
             for reason, count in sorted(self._left_out.items(), key=lambda each: (-each[1], each[0]))
         ]
-        remarks = [f"{count} {text}" for text, count in sorted(self._remarks.items())]
+        remarks = [f"{text}: {count}" for text, count in sorted(self._remarks.items())]
         return (*self._notes, *left_out, *remarks)
 
     def _nothing(self) -> str:

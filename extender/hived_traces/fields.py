@@ -12,6 +12,8 @@ from hived_traces.jobs import Pods
 MAX_LEAVES = 1_000_000
 """Leaf cells that one job may ask for."""
 MAX_SECONDS = 100 * 366 * 86_400.0
+MAX_TIME = 2 * MAX_SECONDS
+"""Seconds before and after 1970 that are a time."""
 FIRST_DATE = 1e8
 """Seconds since 1970, in 1973: smaller times count from another moment."""
 NOTHING = frozenset(("", "None", "none", "null", "nan", "NaN", "NaT", "N/A", "Unknown", "\\N"))
@@ -85,9 +87,12 @@ def instant(text: str, field: str, where: tzinfo) -> float:
         found = datetime.fromisoformat(text)
         if found.tzinfo is None:
             found = found.replace(tzinfo=where)
-        return found.timestamp()
+        seconds = found.timestamp()
     except (ValueError, OverflowError, OSError):
-        raise Unusable(f"{field} is no time", field, text) from None
+        seconds = math.inf
+    if abs(seconds) > MAX_TIME:
+        raise Unusable(f"{field} is no time", field, text)
+    return seconds
 
 
 def moment(text: str, field: str, where: tzinfo) -> float:
@@ -99,7 +104,7 @@ def moment(text: str, field: str, where: tzinfo) -> float:
         return instant(text, field, where) if text[:1] != "-" else number(text, field)
     value = number(text, field)
     value = value / 1000 if value >= 1e11 else value
-    if value > MAX_SECONDS * 2:
+    if value > MAX_TIME:
         raise Unusable(f"{field} is no time", field, text)
     return value
 

@@ -72,7 +72,7 @@ class Table:
             if not row:
                 continue
             if reader.line_num > draft.line + 1 and draft.line:
-                draft.remark("rows go over several lines: is a quote open?")
+                draft.remark("rows that go over several lines; is a quote open?")
             draft.line = reader.line_num
             if len(row) < width:
                 row += [""] * (width - len(row))

@@ -24,7 +24,7 @@ STATUSES = frozenset(("Terminated", "Failed", "Running", "Waiting", "Interrupted
 PODS = ("name", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time")
 SPOT = ("job_name", "organization", "gpu_model", "gpu_request", "worker_num", "submit_time", "duration")
 
-PART = "jobs ask for a part of a GPU: rounded up to a whole one"
+PART = "jobs that ask for a part of a GPU, rounded up to a whole one"
 
 
 class _Task:
@@ -97,7 +97,7 @@ def _add_task(tasks: dict[str, _Task], fields: Fields, draft: Draft) -> None:
     if not pods:
         raise Unusable("has no instance")
     if size * 100.0 != number(gpus, "plan_gpu"):
-        draft.remark("tasks ask for a part of a GPU: rounded up to whole ones")
+        draft.remark("tasks that ask for a part of a GPU, rounded up to whole ones")
     task = tasks.setdefault(name, _Task(draft.line))
     task.start, task.end = min(task.start, times[0]), max(task.end, times[1])
     task.pods[size] = task.pods.get(size, 0) + pods
@@ -154,10 +154,10 @@ def _read_pods(source: Source, draft: Draft) -> None:
         if leaves == 1 and milli not in NOTHING and number(milli, "gpu_milli") < 1000:
             draft.remark(PART)
         if deleted == last:
-            draft.remark("jobs end with the trace: some of them ran on")
+            draft.remark("jobs that end with the trace; some of them ran on")
         types = [] if spec in NOTHING else spec.split("|")
         if len(types) > 1:
-            draft.remark("jobs allow several models of GPU: read as any")
+            draft.remark("jobs that allow several models of GPU, read as any")
         return Job(
             name,
             tenant,

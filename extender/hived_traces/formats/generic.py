@@ -109,7 +109,7 @@ def _shape(gpus: str, pods: str, draft: Draft) -> tuple[Pods, ...]:
         return from_text(pods)
     leaves = rounded_up(gpus, "GPUs", 1.0)
     if leaves != number(gpus, "GPUs"):
-        draft.remark("jobs ask for a part of a GPU: rounded up to a whole one")
+        draft.remark("jobs that ask for a part of a GPU, rounded up to a whole one")
     return packed(leaves, draft.options.node_leaf_cells)
 
 

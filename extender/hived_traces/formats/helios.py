@@ -44,12 +44,12 @@ def _read(source: Source, draft: Draft, tenant_column: str) -> None:
         if started is None:
             raise Unusable("never ran")
         if end in NOTHING:
-            draft.remark("jobs have no end: duration taken as given")
+            draft.remark("jobs without an end, whose duration is taken as given")
             ran = duration(said)
         else:
             ran = positive_span(instant(end, "end_time", draft.zone) - started, "end_time - start_time")
             if said not in NOTHING and abs(duration(said) - ran) > 1:
-                draft.remark("jobs have another duration than from start to end: the latter is taken")
+                draft.remark("jobs whose duration is not that from start to end, which is taken")
         return Job(
             name,
             tenant,

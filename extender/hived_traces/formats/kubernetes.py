@@ -40,7 +40,7 @@ class _Kind(msgspec.Struct):
 
     kind: str = ""
     type: str = ""
-    object: msgspec.Raw | None = None
+    object: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -155,7 +155,7 @@ def _take(raw: msgspec.Raw, decoders: Any, lives: dict[str, _Life], latest: _Lat
     """Note what an object tells; others than pods and events are passed over."""
     kind: _Kind = decoders[_Kind].decode(raw)
     is_deleted = kind.type == "DELETED"
-    if kind.object is not None:
+    if bytes(kind.object):
         raw = kind.object
         kind = decoders[_Kind].decode(raw)
     if kind.kind in ("Pod", "") and not _is_event(raw):
@@ -165,7 +165,7 @@ def _take(raw: msgspec.Raw, decoders: Any, lives: dict[str, _Life], latest: _Lat
     elif kind.kind in ("Event", ""):
         _note_event(decoders[_Event].decode(raw), lives, latest, draft)
     else:
-        draft.remark(f"objects of kind {kind.kind[:60]}: passed over")
+        draft.remark(f"objects of kind {kind.kind[:60]}, passed over")
 
 
 def _is_event(raw: msgspec.Raw) -> bool:
@@ -225,7 +225,7 @@ def _seen(lives: Iterable[_Life], last: float, draft: Draft) -> Iterator[SeenPod
             if life.started is None or life.created is None:
                 raise Unusable("never ran")
             if life.ended is None:
-                draft.remark("pods still ran, or their end is not told: counted up to the latest time of the file")
+                draft.remark("pods that still ran, or whose end is not told, counted up to the latest time of the file")
             span = (life.created, life.started, last if life.ended is None else life.ended)
             if span[2] <= span[1]:
                 raise Unusable("never ran")

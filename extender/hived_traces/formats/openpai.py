@@ -59,9 +59,9 @@ def _to_job(draft: Draft, last: float) -> Callable[[tuple[int, _Entry]], Job]:
         if not submitted:
             raise Unusable("has no time of submission")
         if entry.completed_time is None:
-            draft.remark("jobs still ran: counted up to the latest time of the trace")
+            draft.remark("jobs that still ran, counted up to the latest time of the trace")
         if entry.retries:
-            draft.remark("jobs were tried again: earlier attempts count as waiting")
+            draft.remark("jobs that were tried again, whose earlier attempts count as waiting")
         ran = (entry.completed_time or last) - entry.launched_time
         return Job(
             f"{entry.username}~{entry.name}" if entry.username else entry.name,

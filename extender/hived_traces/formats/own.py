@@ -10,7 +10,7 @@ import msgspec
 
 from hived.errors import UserError
 from hived_traces.draft import MAX_JOBS, shown
-from hived_traces.fields import MAX_LEAVES, MAX_SECONDS
+from hived_traces.fields import MAX_LEAVES, MAX_SECONDS, MAX_TIME
 from hived_traces.jobs import Job, Trace
 from hived_traces.sources import Source
 
@@ -77,7 +77,7 @@ def _wrong(job: Job) -> str:
     """The mistake in a job; "" if there is none."""
     if not 0 < job.duration_s <= MAX_SECONDS:
         return f"duration_s: found {job.duration_s}, expected seconds above 0"
-    if not abs(job.submitted_s) <= MAX_SECONDS:
+    if not abs(job.submitted_s) <= 2 * MAX_TIME:
         return f"submitted_s: found {job.submitted_s}, expected seconds since the trace's start"
     if not job.pods or any(pods.count < 1 or pods.leaf_count < 1 for pods in job.pods):
         return "pods: expected at least one, each with a leaf cell or more"

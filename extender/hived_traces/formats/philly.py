@@ -121,17 +121,17 @@ def _ran(attempts: list[_Attempt], last: float, draft: Draft) -> tuple[float, fl
     for number, attempt in enumerate(attempts, 1):
         begin, end = _ends(attempt)
         if begin in NOTHING:
-            draft.remark("attempts have no start: not counted")
+            draft.remark("attempts without a start, not counted")
             continue
         since = instant(begin, "start_time", draft.zone)
         started = since if started is None else started
         if end not in NOTHING:
             ran += max(0.0, instant(end, "end_time", draft.zone) - since)
         elif number == len(attempts):
-            draft.remark("jobs still ran: counted up to the latest time of the trace")
+            draft.remark("jobs that still ran, counted up to the latest time of the trace")
             ran += max(0.0, last - since)
         else:
-            draft.remark("attempts have no end and were not the last: not counted")
+            draft.remark("attempts without an end that were not the last, not counted")
     return ran, started
 
 

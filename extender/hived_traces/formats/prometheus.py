@@ -73,7 +73,7 @@ def _read(source: Source, draft: Draft) -> None:
         except Unusable as why:
             draft.leave_out(why)
     if others:
-        draft.note(f"{others} series of other metrics or resources: passed over")
+        draft.note(f"series of other metrics or resources, passed over: {others}")
     if not lives:
         raise UserError(
             f"{source.name}: has no series of {AMOUNTS[0]} for {', '.join(sorted(names))}; query "

@@ -1,8 +1,8 @@
 """hived's own record, as `hived serve --record` writes it: a line for each event that reached the scheduler's core.
 
 A group is submitted when a pod of it is first asked about. It runs from the first pod that is bound to the last one
-that is deleted. A pod that a new term of leadership does not find any more has ended with the term before. Times are the
-`now` of the lines; a record without them, of an earlier version, is refused.
+that is deleted. A pod that a new term of leadership does not find any more has ended with the term before. Times are
+the `now` of the lines; a record without them, of an earlier version, is refused.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class _Line(msgspec.Struct, rename="camel"):
     op: str
     now: float | None = None
     pod: str = ""
-    spec: msgspec.Raw | None = None
+    spec: msgspec.Raw = msgspec.Raw(b"")
     annotation: str | None = None
     commit: bool = False
 
@@ -68,7 +68,7 @@ class _Run:
         elif line.op == "addBound":
             self._unseen.pop(line.pod, None)
             if line.pod not in self.lives:
-                self._draft.remark("pods ran before the record began: counted from there")
+                self._draft.remark("pods that ran before the record began, counted from there")
             life = self._life(line, self.now)
             life.started = self.now if life.started is None else life.started
         elif line.op == "schedule":
@@ -82,7 +82,7 @@ class _Run:
     def _life(self, line: _Line, now: float) -> _Life:
         life = self.lives.get(line.pod)
         if life is None:
-            text = line.annotation if line.annotation is not None else bytes(line.spec or b"").decode()
+            text = line.annotation if line.annotation is not None else bytes(line.spec).decode()
             life = self.lives[line.pod] = _Life(self._draft.line, now, read_spec(text))
         return life
 
@@ -117,7 +117,7 @@ def _pods(lives: dict[str, _Life], last: float, draft: Draft) -> Iterator[SeenPo
     for name, life in lives.items():
         draft.line = life.line
         if life.is_running:
-            draft.remark("pods still ran: counted up to the end of the record")
+            draft.remark("pods that still ran, counted up to the end of the record")
         ended = last if life.ended is None else life.ended
         if life.started is None or ended <= life.started:
             draft.leave_out(Unusable("never ran"))

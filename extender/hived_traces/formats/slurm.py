@@ -67,14 +67,14 @@ def _read(source: Source, draft: Draft) -> None:
         row = dict(zip((*COLUMNS, "account"), fields, strict=True))
         name = row["jobid"] or row["jobidraw"]
         if "." in name:
-            draft.remark("steps of jobs: passed over, their jobs have rows of their own")
+            draft.remark("steps of jobs, passed over")
             return None
         job = _job(name, row, draft)
         whole, plus, _ = name.partition("+")
         if not plus:
             return job
         if not components.get(whole):
-            draft.remark("heterogeneous jobs: their components start together, and are one job")
+            draft.remark("heterogeneous jobs, whose components are one job")
         components.setdefault(whole, []).append(job)
         return None
 
@@ -91,11 +91,11 @@ def _job(name: str, row: dict[str, str], draft: Draft) -> Job:
         raise Unusable("asks for no GPU")
     submitted = moment(row["submit"], "Submit", draft.zone)
     if row["eligible"] not in NOTHING and (eligible := moment(row["eligible"], "Eligible", draft.zone)) > submitted:
-        draft.remark("jobs waited for others, or for a time, by their own wish: counted from when they were eligible")
+        draft.remark("jobs that waited by their own wish, counted from when they were eligible")
         submitted = eligible
     state = row["state"].split(" ", 1)[0]
     if state == "RUNNING":
-        draft.remark("jobs still ran: counted as far as they had come")
+        draft.remark("jobs that still ran, counted as far as they had come")
     return Job(
         name,
         row["account"],
