@@ -139,6 +139,7 @@ class Campaign:
                 before = kept.number * self._task_count
                 total = self._run_count * self._task_count
                 yield Progress(policy.name, draw, loop.now.at_s, before + done, total)
+            loop.finish()
             self._end(policy, draw, kept.run)
             kept.number, kept.run = kept.number + 1, None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hived.specs import OPPORTUNISTIC_PRIORITY
 from hived_simulator.agenda import Agenda, Entry, Kind
 from hived_simulator.changes import Act, Change
-from hived_simulator.clusters import Answer, Cluster, Leaving, Started
+from hived_simulator.clusters import Answer, Cluster, Leaving, Started, Waits
 from hived_simulator.lanes import Lanes
 from hived_simulator.series import Series
 from hived_simulator.summaries import Usage
@@ -64,6 +64,8 @@ class Loop:
         self._agenda = Agenda()
         self._lanes = Lanes(tasks, cluster, manner.has_backfill, manner.lends_over_quota)
         self._number = {task.group: number for number, task in enumerate(tasks)}
+        self._change_count = len(changes)  # to come
+        self._refused_count = 0
         self._victims: dict[str, set[str]] = {}
         """Who still has to leave, by the group that reserves their cells."""
         for number, task in enumerate(tasks):
@@ -74,7 +76,15 @@ class Loop:
     @property
     def is_over(self) -> bool:
         """Is every task done, or unable to run whatever happens?"""
-        return self.now.open_count == 0 or not len(self._agenda)
+        if not len(self._agenda):
+            return True
+        return self.now.open_count == 0 and not (self._change_count and self._refused_count)
+
+    def finish(self) -> None:
+        """Count the time that tasks have waited that wait still."""
+        for task in self.tasks:
+            if task.phase in (Phase.WAITING, Phase.RESERVING):
+                task.wait(self.now.at_s, task.cause)
 
     def step(self) -> None:
         """Go on to the next moment at which something happens."""
@@ -91,7 +101,7 @@ class Loop:
             return
         task = self.tasks[entry.number]
         if entry.kind is Kind.SUBMIT:
-            self._submit(task)
+            self._line_up(task)
         elif task.run != entry.run:
             return  # evicted meanwhile
         elif entry.kind is Kind.END:
@@ -104,15 +114,15 @@ class Loop:
         elif task.phase is Phase.RUNNING:
             self._evict(task)
 
-    def _submit(self, task: Task) -> None:
+    def _line_up(self, task: Task) -> None:
+        """A task waits from now on, unless it can never run."""
         failed = self.cluster.can_ever_run(task)
-        if failed is not None:
-            task.reason = failed.reason
-            if task.is_opportunistic or not self._manner.lends_over_quota:
-                self._refuse(task)
-                return
+        task.reason = "" if failed is None else failed.reason
+        if failed is not None and (task.is_opportunistic or not self._manner.lends_over_quota):
+            self._refuse(task)
+            return
         task.phase = Phase.WAITING
-        task.cause = Cause.NO_ROOM if task.is_opportunistic else Cause.BEHIND if failed is None else Cause.REFUSED
+        task.wait(self.now.at_s, _first_cause(task, failed))
         self._enter(task, is_guaranteed=failed is None)
 
     def _enter(self, task: Task, *, is_guaranteed: bool = True) -> None:
@@ -123,6 +133,7 @@ class Loop:
         task.wait(self.now.at_s, Cause.REFUSED)
         task.phase = Phase.REFUSED
         self.now.open_count -= 1
+        self._refused_count += 1
 
     def _wait(self, task: Task, cause: Cause) -> None:
         """A waiting task waits for another reason."""
@@ -131,14 +142,18 @@ class Loop:
         task.wait(self.now.at_s, cause)
 
     def _try_waiting(self) -> None:
-        while (task := self._lanes.next_guaranteed()) is not None:
-            cause = self.cluster.lacks_room(task, task.priority)
-            if cause is not None:
-                self._wait(task, cause)
-                self._lanes.refuse(task, task.priority)
-            else:
-                self._ask(task, task.priority)
-        while (task := self._lanes.next_opportunistic()) is not None:
+        """Nobody who could start is left afterwards: who starts on lent cells makes another the head of its lane."""
+        while True:
+            while (task := self._lanes.next_guaranteed()) is not None:
+                cause = self.cluster.lacks_room(task, task.priority)
+                if cause is not None:
+                    self._wait(task, cause)
+                    self._lanes.refuse(task, task.priority)
+                else:
+                    self._ask(task, task.priority)
+            task = self._lanes.next_opportunistic()
+            if task is None:
+                return
             self._ask(task, OPPORTUNISTIC_PRIORITY)
 
     def _ask(self, task: Task, priority: int) -> None:
@@ -186,10 +201,7 @@ class Loop:
     def _evict(self, task: Task) -> None:
         task.evict(self.now.at_s)
         self._leave(task)
-        if task.is_opportunistic:
-            task.cause = Cause.NO_ROOM
-        failed = self.cluster.can_ever_run(task)
-        self._enter(task, is_guaranteed=failed is None)
+        self._line_up(task)
 
     def _leave(self, task: Task) -> None:
         """A task's cells are free; whoever has waited for the last of its victims starts at once."""
@@ -223,12 +235,13 @@ class Loop:
             self._take_back([task.group])
 
     def _change(self, change: Change) -> None:
+        self._change_count -= 1
         spec = change.configuration(self.cluster.spec)
         if spec is not None:
             displaced = self.cluster.reconfigure(spec)
             self._take_back(displaced.unreserved)
             self._evict_all(displaced.evicted)
-            self._try_refused()
+            self._line_up_anew()
             return
         nodes = [node for cell in change.cells for node in self.cluster.nodes_of(cell)]
         for node in nodes:
@@ -246,11 +259,20 @@ class Loop:
             if task.phase is Phase.RUNNING:
                 self._evict(task)
 
-    def _try_refused(self) -> None:
-        """Tasks that could not run under the former configuration are submitted anew, as far as they can now."""
+    def _line_up_anew(self) -> None:
+        """Under a new configuration, tasks that were refused may run, and tasks that wait may never run."""
         for task in self.tasks:
-            if task.phase is Phase.REFUSED and self.cluster.can_ever_run(task) is None:
+            if task.phase is Phase.REFUSED:
                 self.now.open_count += 1
-                task.phase, task.reason = Phase.WAITING, ""
-                task.wait(self.now.at_s, Cause.NO_ROOM if task.is_opportunistic else Cause.BEHIND)
-                self._enter(task)
+                self._refused_count -= 1
+                self._line_up(task)
+            elif task.phase is Phase.WAITING:
+                self.now.waiting[task.cause] -= 1
+                self._line_up(task)
+
+
+def _first_cause(task: Task, failed: Waits | None) -> Cause:
+    """Why a task waits that begins to; `failed` says why it cannot run in its virtual cluster at all."""
+    if failed is not None:
+        return Cause.REFUSED
+    return Cause.NO_ROOM if task.is_opportunistic else Cause.BEHIND

@@ -71,7 +71,7 @@ def _outcome(parts: Sequence[tuple[Task, int]]) -> Outcome:
     is_over = all(task.phase is Phase.ENDED for task in tasks)
     ended_s = max(task.ended_s for task in tasks) if is_over else None
     waits = longest.waited_s[: Cause.REFUSED]
-    refused = next((task for task in tasks if task.phase is Phase.REFUSED), None)
+    refused = next((task for task in tasks if _is_refused(task)), None)
     cause = CAUSE_NAMES[Cause.REFUSED] if refused is not None else ""
     if not cause and any(waits):
         cause = CAUSE_NAMES[max(range(len(waits)), key=lambda each: waits[each])]
@@ -95,6 +95,12 @@ def _outcome(parts: Sequence[tuple[Task, int]]) -> Outcome:
         cause=cause,
         reason="" if refused is None else refused.reason,
     )
+
+
+def _is_refused(task: Task) -> bool:
+    """Can it not run in its virtual cluster, and has it not run elsewhere?"""
+    is_waiting = task.phase is Phase.WAITING and task.cause is Cause.REFUSED
+    return task.phase is Phase.REFUSED or is_waiting
 
 
 def excesses(found: Sequence[Outcome], private: Sequence[Outcome]) -> Iterator[Excess]:

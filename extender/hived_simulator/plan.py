@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from hived import __version__
 from hived.errors import UserError
+from hived.layout import build_topology
 from hived.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.loader import load_cluster
 from hived_simulator.changes import Act, Change, parse_changes
@@ -22,6 +23,7 @@ from hived_simulator.quotas import QuotaCluster
 from hived_simulator.tasks import Task, tasks_of
 from hived_simulator.tenants import assigned
 from hived_traces.jobs import Job, Trace
+from hived_traces.options import Options as Reading
 from hived_traces.reading import read_trace
 
 FORMAT = "hived-simulation/1"
@@ -137,7 +139,7 @@ def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
     """Read all files and check the options. UserError says what is wrong, and where."""
     _check(options)
     spec, main = load_cluster(config), _input(config)
-    trace = read_trace(trace_path, options.trace_format)
+    trace = read_trace(trace_path, options.trace_format, Reading(node_leaf_cells=_node_size(spec)))
     if not trace.jobs:
         raise UserError(f"{trace_path}: no job in the trace")
     policies, specs = _policies(spec, main, options)
@@ -154,6 +156,11 @@ def make_plan(config: Path, trace_path: Path, options: Options) -> Plan:
         trace_file=_trace_input(trace_path, trace),
         tenants=assigned(trace, spec, options.tenants),
     )
+
+
+def _node_size(spec: ClusterSpec) -> int:
+    """Leaf cells of the largest node: it shapes gangs of which a trace tells the sum only."""
+    return max(chain.leaf_count(chain.node_level) for chain in build_topology(spec).chains)
 
 
 def _check(options: Options) -> None:
