@@ -9,7 +9,6 @@ from hived.specs import ClusterSpec, PhysicalCellSpec, VirtualClusterSpec
 from hived.topology import NO_CELL, Topology
 from hived_simulator.hived_cluster import Owned
 
-
 OTHERS = "~others"
 """The virtual cluster of all hardware that the owner of an estate lacks."""
 
