@@ -37,8 +37,11 @@ class Owned:
 class HivedCluster:
     """See the module. Every node of the configuration is there, and healthy, at first; `owned` limits that.
 
-    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones.
+    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones. The core's name
+    of a group is PREFIX and the task's.
     """
+
+    PREFIX = ""
 
     def __init__(self, spec: ClusterSpec, is_lazy: bool = False, owned: Owned | None = None) -> None:
         """Cost O(cells)."""
@@ -117,9 +120,7 @@ class HivedCluster:
         pod = pod_of(task, pod_spec(task, priority, self._is_lazy), 0)
         phase = Phase.PREEMPTING if task.group in self._holdings else Phase.FILTERING
         try:
-            decision = self._handle(ScheduleRequested(pod, phase))
-            if isinstance(decision, Preempt) and phase is Phase.FILTERING:
-                decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING))
+            decision = self._decide(task, pod, phase)
         except UserError as error:
             self._forget(task.group)
             return Waits(Cause.REFUSED, str(error))
@@ -151,8 +152,7 @@ class HivedCluster:
                 infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
         first = True
         for pod, info in zip(pods, infos, strict=True):
-            applied = self._handle(PodAllocated(pod, info, decision.lazily_preempted if first else ()))
-            more += applied.cancelled
+            more += self._allocate(PodAllocated(pod, info, decision.lazily_preempted if first else ()))
             first = False
         for name in more:
             self._forget(name)
@@ -160,7 +160,9 @@ class HivedCluster:
         self._holdings[task.group] = Holding(task, tuple(pods), tuple(infos))
         self._usage.count(task, priority)
         self._used_count += task.shape.leaf_count
-        return Started(common_level(self.state.topology, self.state.groups[task.group].physical), (*cancelled, *more))
+        return Started(
+            common_level(self.state.topology, self.state.groups[self.PREFIX + task.group].physical), (*cancelled, *more)
+        )
 
     def _cause(self, task: Task, priority: int) -> Cause:
         lacking = self.lacks_room(task, priority)
@@ -180,28 +182,28 @@ class HivedCluster:
         if holding.infos:
             self._used_count -= self._leaves_of(task.group)
         for pod in holding.pods:
-            cancelled += self._handle(PodDeleted(pod)).cancelled
+            cancelled += self._delete(pod)
         self._forget(task.group)
         self._room += 1
         return tuple(name for name in cancelled if name != task.group)
 
     def _leaves_of(self, group: str) -> int:
         """How many leaf cells a group has that are configured."""
-        found = self.state.groups.get(group)
+        found = self.state.groups.get(self.PREFIX + group)
         return 0 if found is None else int(np.count_nonzero(found.physical != NO_CELL))
 
     def set_health(self, node: str, is_healthy: bool) -> None:
         """See `Cluster`."""
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
         if self._is_there(node):
-            self._handle(NodeHealthChanged(node, is_healthy))
+            self._tell_health(node, is_healthy)
             self._room += 1
 
     def groups_on(self, nodes: Sequence[str]) -> list[str]:
         """See `Cluster`."""
         wanted = {self.state.topology.node_index[node] for node in nodes if node in self.state.topology.node_index}
         return [
-            name
+            name.removeprefix(self.PREFIX)
             for name, group in self.state.groups.items()
             if group.state is not GroupState.PREEMPTING
             and wanted.intersection(self.state.arrays.node[group.physical[group.physical != NO_CELL]].tolist())
@@ -240,7 +242,7 @@ class HivedCluster:
         self._best.clear()
         self._room += 1
         for name in self._holdings:
-            if not has_place(self.state, name):
+            if not has_place(self.state, self.PREFIX + name):
                 self._usage.uncount(name)
 
     def dissolve(self) -> Displaced:
@@ -268,6 +270,24 @@ class HivedCluster:
     def level_name(self, level: int) -> str:
         """See `Cluster`."""
         return level_name(self.state.topology, level)
+
+    def _decide(self, task: Task, pod: PodRequest, phase: Phase) -> Decision:
+        """Where a task can run, by its first pod; if others have to leave, its cells are reserved."""
+        decision = self._handle(ScheduleRequested(pod, phase))
+        if isinstance(decision, Preempt) and phase is Phase.FILTERING:
+            decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING))
+        return decision
+
+    def _allocate(self, event: PodAllocated) -> tuple[str, ...]:
+        """A pod is bound; returns the groups that reserve nothing any more."""
+        return self._handle(event).cancelled
+
+    def _delete(self, pod: PodRequest) -> tuple[str, ...]:
+        """A pod is gone; returns the same."""
+        return self._handle(PodDeleted(pod)).cancelled
+
+    def _tell_health(self, node: str, is_healthy: bool) -> None:
+        self._handle(NodeHealthChanged(node, is_healthy))
 
     def _handle(self, event: Event) -> Decision:
         decision = handle(self.state, event)
