@@ -15,9 +15,18 @@ from hived.topology import NO_CELL
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.service.state_inputs import StateInputs, reservations
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, Started, Waits
-from hived_simulator.hardware import best_level, common_level, idle_cells, level_name, nodes_below, promised_leaves
+from hived_simulator.hardware import (
+    bad_leaves_of,
+    best_level,
+    common_level,
+    idle_cells,
+    level_name,
+    nodes_below,
+    promised_leaves,
+)
 from hived_simulator.holdings import Holding, has_place, placed_pods
 from hived_simulator.occupancy import Occupancy
+from hived_simulator.possible import Possible
 from hived_simulator.requests import pod_of, pod_spec
 from hived_simulator.tasks import Cause, Shape, Task
 
@@ -37,8 +46,8 @@ class Owned:
 class HivedCluster:
     """See the module. Every node of the configuration is there, and healthy, at first; `owned` limits that.
 
-    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones. The core's name
-    of a group is PREFIX and the task's.
+    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones. PREFIX begins
+    the core's names of groups; `Task.group` is the rest.
     """
 
     PREFIX = ""
@@ -53,8 +62,7 @@ class HivedCluster:
         self._usage = Occupancy()
         self._room = 0
         self._used_count = 0
-        self._empty: State | None = None
-        self._possible: dict[tuple[str, int, Shape], Waits | None] = {}
+        self._possible: Possible | None = None
         self._best: dict[Shape, int] = {}
         self._make_healthy(self.state)
         self._promised = promised_leaves(self.state.topology)
@@ -93,20 +101,11 @@ class HivedCluster:
 
     def can_ever_run(self, task: Task) -> Waits | None:
         """See `Cluster`. Cost: a search for each kind of task; one more state the first time."""
-        key = (task.vc, task.priority, task.shape)
-        if key not in self._possible:
-            if self._empty is None:
-                self._empty = new_state(self.state.spec)
-                self._make_healthy(self._empty)
-            try:
-                decision = handle(
-                    self._empty, ScheduleRequested(pod_of(task, pod_spec(task, task.priority, self._is_lazy), 0))
-                )
-                failed = Waits(Cause.REFUSED, decision.reason) if isinstance(decision, Wait) else None
-            except UserError as error:
-                failed = Waits(Cause.REFUSED, str(error))
-            self._possible[key] = failed
-        return self._possible[key]
+        if self._possible is None:
+            empty = new_state(self.state.spec)
+            self._make_healthy(empty)
+            self._possible = Possible(empty)
+        return self._possible.refusal(task)
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:
         """See `Cluster`: the leaf cells that nobody of at least this priority has are fewer than it asks for."""
@@ -168,10 +167,7 @@ class HivedCluster:
         lacking = self.lacks_room(task, priority)
         if lacking is not None or priority == OPPORTUNISTIC_PRIORITY:
             return lacking or Cause.NO_ROOM
-        topology, cells = self.state.topology, self.state.cells
-        vc = topology.vc_index[task.vc]
-        is_leaf = (self.state.arrays.vc == vc) & (self.state.arrays.level == 1)
-        bad = int(np.count_nonzero(cells.bad[is_leaf]))
+        bad = bad_leaves_of(self.state, task.vc)
         used = self._usage.of(task.vc, priority)
         return Cause.BAD if used + task.shape.leaf_count + bad > self.promised(task.vc) else Cause.FRAGMENTED
 
@@ -237,8 +233,7 @@ class HivedCluster:
         self._promised = promised_leaves(state.topology)
         self._leaf_count = len(state.arrays.node_leaf)
         self._used_count = sum(self._leaves_of(name) for name, held in self._holdings.items() if held.infos)
-        self._empty = None
-        self._possible.clear()
+        self._possible = None
         self._best.clear()
         self._room += 1
         for name in self._holdings:

@@ -23,7 +23,7 @@ from hived.victims import victims_of
 from hived_config.loader import Configuration
 from hived_config.rules import PodRules
 from hived_config.settings import Settings
-from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.pods.annotations import SCHEDULING_SPEC, spec_fields
 from hived_extender.pods.interpreter import Interpreter
 from hived_extender.pods.proofs import Prover
 from hived_extender.pods.readings import Texts
@@ -118,7 +118,11 @@ class ServiceCluster(HivedCluster):
                 body = self._pods[each.uid] = _manifest(each, f"{each.uid}~{self._created_count}")
                 self._see(body)
         before = self._reserving()
-        answer = self._filter(pod.uid)
+        try:
+            answer = self._filter(pod.uid)
+        except UserError:
+            self._drop(task, pod.spec.priority)
+            raise
         decision: Bind | Preempt | Wait
         if answer.node_names:
             decision = Bind(bind_info_of_slot(self.state, self.state.groups[self.PREFIX + task.group], 0))
@@ -233,33 +237,13 @@ def _all_pods(task: Task, priority: int, is_lazy: bool) -> Iterator[PodRequest]:
 
 def _manifest(pod: PodRequest, uid: str) -> dict[str, Any]:
     """A pod as the API server has it, with its request in our own annotation. No two pods ever have one uid."""
-    spec = pod.spec
-    request: dict[str, Any] = {
-        "virtualCluster": spec.virtual_cluster,
-        "priority": spec.priority,
-        "leafCellNumber": spec.leaf_cell_count,
-        "lazyPreemptionEnable": spec.lazy_preemption,
-        "ignoreK8sSuggestedNodes": spec.ignore_suggested_nodes,
-        "elastic": spec.elastic,
-        "affinityGroup": {
-            "name": spec.group.name,
-            "members": [
-                {"podNumber": member.pod_count, "leafCellNumber": member.leaf_cell_count}
-                for member in spec.group.members
-            ],
-        },
-    }
-    if spec.leaf_cell_type:
-        request["leafCellType"] = spec.leaf_cell_type
-    if spec.within_cell:
-        request["withinCell"] = {"cellType": spec.within_cell}
     return {
         "metadata": {
             "name": pod.name,
             "namespace": pod.namespace,
             "uid": uid,
             "resourceVersion": "1",
-            "annotations": {SCHEDULING_SPEC: json.dumps(request)},
+            "annotations": {SCHEDULING_SPEC: json.dumps(spec_fields(pod.spec))},
         },
         "spec": {"nodeName": "", "containers": [{"resources": {"limits": {ENABLE_LIMIT: "1"}}}]},
         "status": {"phase": "Pending"},
