@@ -149,10 +149,8 @@ class HivedCluster:
             for place in member:
                 pods.append(pod_of(task, spec, len(pods)))
                 infos.append(BindInfo(place.node, place.leaf_cell_indices, chain, members))
-        first = True
-        for pod, info in zip(pods, infos, strict=True):
-            more += self._allocate(PodAllocated(pod, info, decision.lazily_preempted if first else ()))
-            first = False
+        for slot, (pod, info) in enumerate(zip(pods, infos, strict=True)):
+            more += self._allocate(PodAllocated(pod, info, () if slot else decision.lazily_preempted))
         for name in more:
             self._forget(name)
         self._room += bool(more)
