@@ -63,7 +63,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("layout",),
     ("state", "matching"),
     ("journal",),
-    ("safety",),
+    ("safety", "losses"),
     ("free_lists", "views"),
     ("binding", "packing", "checks", "nearness"),
     ("wishes", "packing_below", "doomed", "groups", "virtual_leaves", "offers", "pod_classes"),
