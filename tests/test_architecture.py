@@ -64,7 +64,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("state", "matching"),
     ("journal",),
     ("safety", "losses"),
-    ("free_lists", "views"),
+    ("free_lists", "views", "least_loss"),
     ("binding", "packing", "checks", "nearness"),
     ("wishes", "packing_below", "doomed", "groups", "virtual_leaves", "offers", "pod_classes"),
     ("wish_matching", "preassigned"),
