@@ -323,7 +323,7 @@ def _weigh(s: Clearing, by_groups: bool) -> int:
         if s.choice[candidate] == _OPEN:
             for user in s.users[s.first[candidate] : s.first[candidate + 1]]:
                 s.degree[user] += 1
-    least, least_weight = NO_CELL, _NOTHING
+    least, least_weight = NO_CELL, np.int64(_NOTHING)
     for place, candidate in enumerate(s.shared):
         s.weight[place] = _NOTHING
         if s.choice[candidate] == _OPEN:
