@@ -204,7 +204,7 @@ def test_the_reference_s_rules_keep_the_times_of_groups_but_none_for_kernels() -
 
 def test_a_plan_knows_the_time_that_is_asked_with() -> None:
     state = better()
-    plan_in_turn(state, [[Asked(pod("p"), now_s=7.5)]])
+    plan_in_turn(state, [[Asked(pod("p"))]], now_s=7.5)
     assert state.now_ms == 7_500
 
 
