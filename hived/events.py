@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from hived.specs import BindInfo, PodRequest, WorkTimes
+from hived.specs import NO_TIMES, BindInfo, PodRequest, WorkTimes
 
 
 class Phase(Enum):
@@ -102,13 +102,13 @@ class PodAllocated:
     """The pod is bound, or its binding is decided: live after `Bind`, and at recovery from its annotations.
 
     `lazily_preempted` repeats the field of the `Bind` being carried out; it is empty at recovery. `times` are those of
-    the pod, if they are known already; otherwise `PodProgressed` tells them later.
+    the pod, as far as they are known; `PodProgressed` tells them later. None at all change nothing.
     """
 
     pod: PodRequest
     bind_info: BindInfo
     lazily_preempted: tuple[str, ...] = ()
-    times: WorkTimes | None = None
+    times: WorkTimes = NO_TIMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,9 @@ def milliseconds(time_s: float | None) -> int:
     return math.floor(time_s * 1000)
 
 
-def check_times(times: WorkTimes | None) -> None:
+def check_times(times: WorkTimes) -> None:
     """Raise UserError if one of a pod's times is no time."""
-    if times is not None:
+    if times != NO_TIMES:
         milliseconds(times.started_s)
         milliseconds(times.saved_s)
 

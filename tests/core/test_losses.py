@@ -244,7 +244,7 @@ def test_any_order_of_telling_ends_with_the_same_losses(seed: int) -> None:
     source.shuffle(uids)
     for uid in uids:
         one, decision = told[uid]
-        handle(again, PodAllocated(one, decision.bind_info, times=times.get(uid)))
+        handle(again, PodAllocated(one, decision.bind_info, times=times.get(uid, WorkTimes())))
     check_invariants(again)
     for name, group in state.groups.items():
         assert (again.groups[name].times, again.groups[name].since_ms) == (group.times, since_of(group))
