@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from hived.specs import NO_TIMES, BindInfo, PodRequest, WorkTimes
+from hived.specs import BindInfo, PodRequest, WorkTimes
 
 
 class Phase(Enum):
@@ -108,7 +108,7 @@ class PodAllocated:
     pod: PodRequest
     bind_info: BindInfo
     lazily_preempted: tuple[str, ...] = ()
-    times: WorkTimes = NO_TIMES
+    times: WorkTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,9 @@ def milliseconds(time_s: float | None) -> int:
     return math.floor(time_s * 1000)
 
 
-def check_times(times: WorkTimes) -> None:
+def check_times(times: WorkTimes | None) -> None:
     """Raise UserError if one of a pod's times is no time."""
-    if times != NO_TIMES:
+    if times is not None:
         milliseconds(times.started_s)
         milliseconds(times.saved_s)
 
@@ -49,6 +49,12 @@ def note_times(state: State, group: Group, uid: str, times: WorkTimes) -> None:
     if times != before:
         remember(state, _put, state, group, uid, before)
         _put(state, group, uid, times)
+
+
+def note_first_times(state: State, group: Group, uid: str, times: WorkTimes | None) -> None:
+    """The pod takes a slot, or is told again; times that nobody knows replace none that are known."""
+    if times is not None and times != NO_TIMES:
+        note_times(state, group, uid, times)
 
 
 def forget_times(state: State, group: Group, uid: str) -> None:
