@@ -46,7 +46,7 @@ class _Bound(NamedTuple):
 
 
 class OtherWorld:
-    """One run. Starts and evictions are told as they happen; `unfollowed_count` counts lines that make no sense here."""
+    """One run. Starts and evictions are told as they happen; `unfollowed_count` counts lines that are refused here."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class OtherWorld:
         if pod in self._bound or pod in self._evicted:
             return None
         try:
-            question = self._question(scheduler, operation)
+            question = _question(scheduler, operation)
         except UserError as error:
             return error
         self._seen[pod] = question.request
         phase = Phase(operation.phase)
-        answer = self._decide(scheduler, question, phase)
+        answer = _decide(scheduler, question, phase)
         if isinstance(answer, Bind) and (operation.commit or recorded != "bind"):
             self._start(scheduler, question.request, answer)
         elif isinstance(answer, Preempt) and (recorded != "preempt" or phase is Phase.PREEMPTING):
@@ -98,24 +98,6 @@ class OtherWorld:
         if pod in self._started and pod not in self._bound:
             self._late[pod] = question
         return answer
-
-    def _question(self, scheduler: CoreScheduler, operation: ops.Schedule) -> Question:
-        text = operation.annotation
-        if not isinstance(text, str):
-            text = bytes(operation.spec or b"").decode()
-        request = request_of(operation.pod, {annotations.SCHEDULING_SPEC: text})
-        offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
-        return Question(request, suggestion_mask(operation.suggested, scheduler.node_names), offer)
-
-    @staticmethod
-    def _decide(scheduler: CoreScheduler, question: Question, phase: Phase) -> Answer:
-        try:
-            decision = scheduler.handle(ScheduleRequested(question.request, phase, question.suggested, question.offer))
-        except UserError as error:
-            return error
-        if isinstance(decision, Applied):
-            raise InvariantError("a request to schedule was answered as a fact")
-        return decision
 
     def _start(self, scheduler: CoreScheduler, request: PodRequest, found: Bind) -> None:
         try:
@@ -130,7 +112,7 @@ class OtherWorld:
 
     def _preempt(self, scheduler: CoreScheduler, question: Question, recorded: frozenset[str]) -> None:
         """Reserve the cells, let the victims leave that are not `recorded`, and bind if those were all."""
-        answer: Answer = self._decide(scheduler, question, Phase.PREEMPTING)
+        answer: Answer = _decide(scheduler, question, Phase.PREEMPTING)
         if isinstance(answer, Preempt):
             groups = self._groups_of(answer)
             for group in groups:
@@ -140,7 +122,7 @@ class OtherWorld:
                     self._evict(scheduler, group)
             if recorded.intersection(groups):
                 return
-            answer = self._decide(scheduler, question, Phase.FILTERING)
+            answer = _decide(scheduler, question, Phase.FILTERING)
         if isinstance(answer, Bind):
             self._start(scheduler, question.request, answer)
 
@@ -158,6 +140,11 @@ class OtherWorld:
                     self._evicted.add(uid)
                 else:
                     self._seen[uid] = bound.request
+
+    def check(self) -> None:
+        """Raise InvariantError if the state breaks a rule. Cost O(cells)."""
+        if self.scheduler is not None:
+            self.scheduler.check()
 
     # ---- facts
 
@@ -286,10 +273,30 @@ class OtherWorld:
             wanted = question.request.spec.of_group(""), offered
             if wanted in waits or question.request.uid not in self._late:
                 continue
-            answer = self._decide(scheduler, question, Phase.FILTERING)
+            answer = _decide(scheduler, question, Phase.FILTERING)
             if isinstance(answer, Bind):
                 self._start(scheduler, question.request, answer)
             elif isinstance(answer, Preempt):
                 self._preempt(scheduler, question, frozenset())
             else:
                 waits.add(wanted)
+
+
+def _question(scheduler: CoreScheduler, operation: ops.Schedule) -> Question:
+    """Raises UserError for a request that cannot be read."""
+    text = operation.annotation
+    if not isinstance(text, str):
+        text = bytes(operation.spec or b"").decode()
+    request = request_of(operation.pod, {annotations.SCHEDULING_SPEC: text})
+    offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
+    return Question(request, suggestion_mask(operation.suggested, scheduler.node_names), offer)
+
+
+def _decide(scheduler: CoreScheduler, question: Question, phase: Phase) -> Answer:
+    try:
+        decision = scheduler.handle(ScheduleRequested(question.request, phase, question.suggested, question.offer))
+    except UserError as error:
+        return error
+    if isinstance(decision, Applied):
+        raise InvariantError("a request to schedule was answered as a fact")
+    return decision

@@ -1,4 +1,4 @@
-"""A recorded run under its own rules and under others: which decisions differ, and which groups that moves (rule 18.1)."""
+"""A recorded run under its own rules and others: decisions that differ, and groups that they move (rule 18.1)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -47,7 +47,7 @@ class _Start(NamedTuple):
 
 
 class Past:
-    """The comparison of one run, line by line."""
+    """The comparison of one run, line by line; `other` is the world of the other rules."""
 
     def __init__(
         self, run: str, load_config: Callable[[str], ClusterSpec], other: Callable[[ClusterSpec], ClusterSpec]
@@ -58,7 +58,7 @@ class Past:
         self._load_config = load_config
         self._make_other = other
         self._recorded = Replay(CoreScheduler, self._load, StateDetail.NONE)
-        self._other = OtherWorld(lambda name: other(load_config(name)), self._started, self._evicted)
+        self.other = OtherWorld(lambda name: other(load_config(name)), self._started, self._evicted)
         self._number, self._place = 0, ""
         self._group_of: dict[str, str] = {}  # by uid
         self._question_count = 0
@@ -80,7 +80,7 @@ class Past:
             if isinstance(operation, ops.Schedule):
                 self._compare_answers(operation, result)
             else:
-                self._other.follow(operation)
+                self.other.follow(operation)
             if isinstance(operation, ops.AddBound) and result["kind"] == "ok":
                 self._remember(operation.pod, self._old_starts)
         return self._report()
@@ -102,7 +102,7 @@ class Past:
         victims = frozenset(self._group_of.get(uid, uid) for uid in _victims(old))
         if operation.phase == "Preempting":
             self._old_victims |= victims
-        answer = self._other.ask(operation, old["kind"], victims)
+        answer = self.other.ask(operation, old["kind"], victims)
         if answer is None:
             return
         self._question_count += 1
@@ -162,7 +162,7 @@ class Past:
             [start for _, is_earlier, start in moved if not is_earlier],
             sorted(self._new_victims - self._old_victims),
             sorted(self._old_victims - self._new_victims),
-            self._other.unfollowed_count,
+            self.other.unfollowed_count,
         )
 
     def _moved(self) -> Iterator[tuple[str, bool, MovedStart]]:
