@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from hived.specs import Rules
+from hived.specs import ClusterSpec, Rules
 from hived_cli.config.helpers.access_tables import access_as_json, draw_access
 from hived_cli.config.helpers.division_tables import draw
 from hived_cli.config.helpers.files import find_file
@@ -28,8 +28,8 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
 
     For every level of a chain: how many cells there are, the leaves below each, how many of them each virtual cluster
     is promised (with * pinned ones), and how many whole cells are spare. A list of who may use each virtual cluster
-    follows, and the rules of decisions if they are others than HiveD's. A FILE is a configuration, a DIR one of OpenPAI's with a services-configuration.yaml; without either, the
-    configuration of the running service is drawn.
+    follows, and the rules of decisions if they are others than HiveD's. A FILE is a configuration, a DIR one of
+    OpenPAI's with a services-configuration.yaml; without either, the configuration of the running service is drawn.
 
     \b
     Examples:
@@ -55,7 +55,15 @@ def command(path: Path | None, inspector: Inspector, form: str) -> None:
         click.echo(draw(chains, vcs))
         click.echo("\n" + draw_access(configuration.rules.access, vcs))
         if configuration.cluster.rules is not Rules.HIVED:
-            click.echo(f"\nRules of decisions: {value_of(configuration.cluster.rules)}")
+            click.echo("\n" + _draw_rules(configuration.cluster))
+
+
+def _draw_rules(cluster: ClusterSpec) -> str:
+    """The rules, and the virtual clusters that have the keys of these."""
+    vcs = cluster.virtual_clusters.values()
+    named = {"combine": [vc.name for vc in vcs if vc.combines], "sparing": [vc.name for vc in vcs if vc.spares]}
+    keys = [f"  {key}: {', '.join(names)}" for key, names in named.items() if names]
+    return "\n".join([f"rules: {value_of(cluster.rules)}", *keys])
 
 
 def _read(path: Path | None, inspector: Inspector) -> tuple[str, str]:
