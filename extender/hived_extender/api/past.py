@@ -22,7 +22,8 @@ class DecisionCount(msgspec.Struct, frozen=True):
 class OtherDecision(msgspec.Struct, frozen=True, rename="camel"):
     """One question that gets another answer: its line in the record, the pod, and both answers.
 
-    `old_detail` and `new_detail` say which node, which victims or what reason.
+    `old_detail` and `new_detail` say which node, which victims or what reason. `when` is the time of the question (RFC
+    3339, UTC), "" in a record without times.
     """
 
     place: str
@@ -33,15 +34,21 @@ class OtherDecision(msgspec.Struct, frozen=True, rename="camel"):
     new: str
     old_detail: str
     new_detail: str
+    when: str = ""
 
 
 class MovedStart(msgspec.Struct, frozen=True, rename="camel"):
-    """A group that starts at another line of the record; "" for never."""
+    """A group that starts at another line of the record; "" for never.
+
+    `old_when` and `new_when` are times as in `OtherDecision`.
+    """
 
     group: str
     vc: str
     old_place: str
     new_place: str
+    old_when: str = ""
+    new_when: str = ""
 
 
 class RecordedPast(msgspec.Struct, frozen=True, rename="camel"):

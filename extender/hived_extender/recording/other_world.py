@@ -15,10 +15,21 @@ the recorded ones, the new ones are followed:
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from hived.decisions import Applied, Bind, Preempt, Wait
 from hived.errors import InvariantError, UserError
-from hived.events import GroupReserved, GroupSplit, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.specs import BindInfo, ClusterSpec, PodRequest
+from hived.events import (
+    GroupReserved,
+    GroupSplit,
+    Offer,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    PodProgressed,
+    ScheduleRequested,
+)
+from hived.specs import BindInfo, ClusterSpec, PodRequest, WorkTimes
 from hived.split import split_bind_info
 from hived_extender.pods import annotations
 from hived_extender.pods.bind_info import bind_info
@@ -41,11 +52,67 @@ class Question(NamedTuple):
 
 
 class _Bound(NamedTuple):
+    """A bound pod; one that `is_moved` has started at another time than in the record, and keeps that start."""
+
     request: PodRequest
     info: BindInfo
+    times: WorkTimes | None = None
+    is_moved: bool = False
 
 
-class OtherWorld:
+class _World:
+    """A scheduler and the pods that are bound in it."""
+
+    def __init__(self) -> None:
+        self.scheduler: CoreScheduler | None = None
+        self.unfollowed_count = 0
+        self._now_s: float | None = None
+        self._bound: dict[str, _Bound] = {}
+
+    def check(self) -> None:
+        """Raise InvariantError if the state breaks a rule. Cost O(cells)."""
+        if self.scheduler is not None:
+            self.scheduler.check()
+
+    def _place(self, bound: _Bound, lazily_preempted: tuple[str, ...] = ()) -> bool:
+        """Bind a pod; False if the state refuses it."""
+        if self.scheduler is None:
+            return False
+        try:
+            self.scheduler.handle(PodAllocated(bound.request, bound.info, lazily_preempted, bound.times))
+        except UserError:
+            self.unfollowed_count += 1
+            return False
+        self._bound[bound.request.uid] = bound
+        return True
+
+    def _groups_of(self, found: Preempt) -> list[str]:
+        """The groups of the victims, each once."""
+        uids = [uid for victims in found.victims_by_node.values() for uid in victims]
+        return list(dict.fromkeys(self._bound[uid].request.spec.group.name for uid in uids if uid in self._bound))
+
+    def _progress(self, scheduler: CoreScheduler, operation: ops.Progress) -> None:
+        bound = self._bound.get(operation.pod)
+        if bound is None:
+            return
+        started = bound.times.started_s if bound.is_moved and bound.times is not None else operation.started
+        times = WorkTimes(started, operation.saved)
+        scheduler.handle(PodProgressed(bound.request, times))
+        self._bound[operation.pod] = bound._replace(times=times)
+
+    def _split(self, scheduler: CoreScheduler, operation: ops.Split) -> None:
+        parts = requests_of(operation.pods)
+        held = {uid: one for uid, one in self._bound.items() if one.request.spec.group.name == operation.group}
+        scheduler.handle(GroupSplit(operation.group, tuple(parts.values())))
+        infos: list[BindInfo] = []
+        for uid, one in held.items():
+            infos = split_bind_info(one.info)
+            del self._bound[uid]
+        for (uid, request), info in zip(parts.items(), infos, strict=False):
+            self._bound[uid] = _Bound(request, info, *(held[uid][2:] if uid in held else ()))
+
+
+class OtherWorld(_World):
     """One run. Starts and evictions are told as they happen; `unfollowed_count` counts lines that are refused here."""
 
     def __init__(
@@ -55,12 +122,10 @@ class OtherWorld:
         on_eviction: Callable[[str], None],
     ) -> None:
         """`load_config` reads a configuration by name, with the other rules; `on_eviction` gets the name of a group."""
-        self.scheduler: CoreScheduler | None = None
-        self.unfollowed_count = 0
+        super().__init__()
         self._load_config = load_config
         self._on_start = on_start
         self._on_eviction = on_eviction
-        self._bound: dict[str, _Bound] = {}
         self._seen: dict[str, PodRequest] = {}  # neither gone nor bound
         self._late: dict[str, Question] = {}  # started by the record, and not here
         self._started: set[str] = set()  # by the record
@@ -79,6 +144,8 @@ class OtherWorld:
         victims : the groups that it has leave
         """
         scheduler = self._ready()
+        if operation.now is not msgspec.UNSET:
+            self._now_s = operation.now
         pod = operation.pod
         if operation.commit and recorded == "bind":
             self._started.add(pod)
@@ -90,29 +157,25 @@ class OtherWorld:
             return error
         self._seen[pod] = question.request
         phase = Phase(operation.phase)
-        answer = _decide(scheduler, question, phase)
+        answer = _decide(scheduler, question, phase, self._now_s)
         if isinstance(answer, Bind) and (operation.commit or recorded != "bind"):
-            self._start(scheduler, question.request, answer)
+            self._start(question.request, answer, is_moved=not operation.commit)
         elif isinstance(answer, Preempt) and (recorded != "preempt" or phase is Phase.PREEMPTING):
             self._preempt(scheduler, question, victims)
         if pod in self._started and pod not in self._bound:
             self._late[pod] = question
         return answer
 
-    def _start(self, scheduler: CoreScheduler, request: PodRequest, found: Bind) -> None:
-        try:
-            scheduler.handle(PodAllocated(request, found.bind_info, found.lazily_preempted))
-        except UserError:
-            self.unfollowed_count += 1
-            return
-        self._bound[request.uid] = _Bound(request, found.bind_info)
-        self._seen.pop(request.uid, None)
-        self._late.pop(request.uid, None)
-        self._on_start(request)
+    def _start(self, request: PodRequest, found: Bind, *, is_moved: bool = True) -> None:
+        times = WorkTimes(self._now_s) if is_moved else None
+        if self._place(_Bound(request, found.bind_info, times, is_moved), found.lazily_preempted):
+            self._seen.pop(request.uid, None)
+            self._late.pop(request.uid, None)
+            self._on_start(request)
 
     def _preempt(self, scheduler: CoreScheduler, question: Question, recorded: frozenset[str]) -> None:
         """Reserve the cells, let the victims leave that are not `recorded`, and bind if those were all."""
-        answer: Answer = _decide(scheduler, question, Phase.PREEMPTING)
+        answer: Answer = _decide(scheduler, question, Phase.PREEMPTING, self._now_s)
         if isinstance(answer, Preempt):
             groups = self._groups_of(answer)
             for group in groups:
@@ -122,14 +185,9 @@ class OtherWorld:
                     self._evict(scheduler, group)
             if recorded.intersection(groups):
                 return
-            answer = _decide(scheduler, question, Phase.FILTERING)
+            answer = _decide(scheduler, question, Phase.FILTERING, self._now_s)
         if isinstance(answer, Bind):
-            self._start(scheduler, question.request, answer)
-
-    def _groups_of(self, found: Preempt) -> list[str]:
-        """The groups of the victims, each once."""
-        uids = [uid for victims in found.victims_by_node.values() for uid in victims]
-        return list(dict.fromkeys(self._bound[uid].request.spec.group.name for uid in uids if uid in self._bound))
+            self._start(question.request, answer)
 
     def _evict(self, scheduler: CoreScheduler, group: str) -> None:
         for uid, bound in list(self._bound.items()):
@@ -140,11 +198,6 @@ class OtherWorld:
                     self._evicted.add(uid)
                 else:
                     self._seen[uid] = bound.request
-
-    def check(self) -> None:
-        """Raise InvariantError if the state breaks a rule. Cost O(cells)."""
-        if self.scheduler is not None:
-            self.scheduler.check()
 
     # ---- facts
 
@@ -157,8 +210,10 @@ class OtherWorld:
                 self._adopt(operation)
             case ops.Delete():
                 self._delete(operation.pod)
+            case ops.Progress():
+                self._progress(self._ready(), operation)
             case ops.Split():
-                self._tolerant(lambda: self._split(operation))
+                self._tolerant(lambda: self._split(self._ready(), operation))
             case ops.Reserve():
                 self._tolerant(lambda: self._reserve(operation))
             case ops.Restart():
@@ -196,15 +251,6 @@ class OtherWorld:
                 del self._late[uid]
         return self.scheduler
 
-    def _place(self, bound: _Bound) -> None:
-        assert self.scheduler is not None
-        try:
-            self.scheduler.handle(PodAllocated(bound.request, bound.info))
-        except UserError:
-            self.unfollowed_count += 1
-            return
-        self._bound[bound.request.uid] = bound
-
     def _adopt(self, operation: ops.AddBound) -> None:
         """A pod that the record finds bound is bound where it is in this world, if it runs here."""
         pod = operation.pod
@@ -230,18 +276,6 @@ class OtherWorld:
         if request is not None:
             scheduler.handle(PodDeleted(request))
             self._try_late()
-
-    def _split(self, operation: ops.Split) -> None:
-        scheduler = self._ready()
-        parts = requests_of(operation.pods)
-        held = {uid: one for uid, one in self._bound.items() if one.request.spec.group.name == operation.group}
-        scheduler.handle(GroupSplit(operation.group, tuple(parts.values())))
-        infos: list[BindInfo] = []
-        for uid, one in held.items():
-            infos = split_bind_info(one.info)
-            del self._bound[uid]
-        for (uid, request), info in zip(parts.items(), infos, strict=False):
-            self._bound[uid] = _Bound(request, info)
 
     def _reserve(self, operation: ops.Reserve) -> None:
         scheduler = self._ready()
@@ -273,9 +307,9 @@ class OtherWorld:
             wanted = question.request.spec.of_group(""), offered
             if wanted in waits or question.request.uid not in self._late:
                 continue
-            answer = _decide(scheduler, question, Phase.FILTERING)
+            answer = _decide(scheduler, question, Phase.FILTERING, self._now_s)
             if isinstance(answer, Bind):
-                self._start(scheduler, question.request, answer)
+                self._start(question.request, answer)
             elif isinstance(answer, Preempt):
                 self._preempt(scheduler, question, frozenset())
             else:
@@ -292,9 +326,10 @@ def _question(scheduler: CoreScheduler, operation: ops.Schedule) -> Question:
     return Question(request, suggestion_mask(operation.suggested, scheduler.node_names), offer)
 
 
-def _decide(scheduler: CoreScheduler, question: Question, phase: Phase) -> Answer:
+def _decide(scheduler: CoreScheduler, question: Question, phase: Phase, now_s: float | None) -> Answer:
+    event = ScheduleRequested(question.request, phase, question.suggested, question.offer, now_s)
     try:
-        decision = scheduler.handle(ScheduleRequested(question.request, phase, question.suggested, question.offer))
+        decision = scheduler.handle(event)
     except UserError as error:
         return error
     if isinstance(decision, Applied):

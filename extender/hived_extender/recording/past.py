@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
+
 from hived.decisions import Bind, Preempt, Wait
 from hived.specs import ClusterSpec, PodRequest, Rules
 from hived_config.decision_rules import value_of
 from hived_extender.api.past import DecisionCount, MovedStart, OtherDecision, RecordedPast
+from hived_extender.pods.progress import write_time
 from hived_extender.recording import operations as ops
 from hived_extender.recording.operations import Operation
 from hived_extender.recording.other_world import Answer, OtherWorld
@@ -39,11 +42,15 @@ def has_other_rules(recorded: ClusterSpec, new: ClusterSpec) -> bool:
 
 
 class _Start(NamedTuple):
-    """A group's first start: its VC, and the number and place of the line."""
+    """A group's first start: its VC, and number, place and time of the line."""
 
     vc: str
     number: int
     place: str
+    when: str
+
+
+_NEVER = _Start("", 0, "", "")
 
 
 class Past:
@@ -59,7 +66,7 @@ class Past:
         self._make_other = other
         self._recorded = Replay(CoreScheduler, self._load, StateDetail.NONE)
         self.other = OtherWorld(lambda name: other(load_config(name)), self._started, self._evicted)
-        self._number, self._place = 0, ""
+        self._number, self._place, self._when = 0, "", ""
         self._group_of: dict[str, str] = {}  # by uid
         self._question_count = 0
         self._kinds: Counter[tuple[str, str]] = Counter()
@@ -93,6 +100,8 @@ class Past:
         return spec
 
     def _compare_answers(self, operation: ops.Schedule, old: Json) -> None:
+        if operation.now is not msgspec.UNSET:
+            self._when = write_time(operation.now)
         pod = operation.pod
         request = self._recorded.request(pod)
         if request is not None:
@@ -117,7 +126,15 @@ class Past:
         if len(self._first) < FIRST and request is not None and pod not in self._first:
             spec = request.spec
             self._first[pod] = OtherDecision(
-                self._place, pod, spec.group.name, spec.virtual_cluster, was, now, self._detail(old), self._detail(new)
+                self._place,
+                pod,
+                spec.group.name,
+                spec.virtual_cluster,
+                was,
+                now,
+                self._detail(old),
+                self._detail(new),
+                self._when,
             )
 
     def _detail(self, result: Json) -> str:
@@ -138,7 +155,7 @@ class Past:
 
     def _start(self, request: PodRequest, starts: dict[str, _Start]) -> None:
         spec = request.spec
-        starts.setdefault(spec.group.name, _Start(spec.virtual_cluster, self._number, self._place))
+        starts.setdefault(spec.group.name, _Start(spec.virtual_cluster, self._number, self._place, self._when))
 
     def _started(self, request: PodRequest) -> None:
         self._start(request, self._new_starts)
@@ -173,9 +190,8 @@ class Past:
             if old is not None and new is not None and old.number == new.number:
                 continue
             is_earlier = old is None or (new is not None and new.number < old.number)
-            vc = (old or new or _Start("", 0, "")).vc
-            moved = MovedStart(group, vc, "" if old is None else old.place, "" if new is None else new.place)
-            yield group, is_earlier, moved
+            was, now = old or _NEVER, new or _NEVER
+            yield group, is_earlier, MovedStart(group, was.vc or now.vc, was.place, now.place, was.when, now.when)
 
 
 def _result(answer: Answer) -> Json:

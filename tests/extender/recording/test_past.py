@@ -35,6 +35,10 @@ def nodes_for(a: int, b: int) -> Other:
     return other
 
 
+def starts(moved: list[MovedStart]) -> list[tuple[str, str, str, str]]:
+    return [(each.group, each.vc, each.old_place, each.new_place) for each in moved]
+
+
 def same(spec: ClusterSpec) -> ClusterSpec:
     return spec
 
@@ -68,7 +72,7 @@ def test_a_pod_that_waited_starts_where_it_was_first_asked_about(tmp_path: Path)
     (decision,) = found.first
     assert (decision.place, decision.pod, decision.group, decision.vc) == ("2", "uid-two", "ns/two", "b")
     assert (decision.old_detail, decision.new_detail) == ("insufficient capacity when scheduling in VC b", "n3")
-    assert found.earlier == [MovedStart("ns/two", "b", "4", "2")]
+    assert starts(found.earlier) == [("ns/two", "b", "4", "2")]
     assert (found.later, found.evicted, found.spared, found.questions) == ([], [], [], 2)
 
 
@@ -79,8 +83,23 @@ def test_a_pod_that_cannot_start_here_is_tried_again_when_room_comes(tmp_path: P
     small.delete(first)
     found = compared(tmp_path, small, nodes_for(1, 1))
     assert found.decisions == [DecisionCount("bind", "wait", 1)]
-    assert found.later == [MovedStart("ns/two", "a", "2", "2+")]
-    assert found.earlier == []
+    assert starts(found.later) == [("ns/two", "a", "2", "2+")]
+    assert starts(found.earlier) == []
+
+
+def test_decisions_and_starts_have_the_times_of_the_record(tmp_path: Path) -> None:
+    small = recorded(tmp_path)
+    first, _ = small.place("one", spec_text("b"))
+    small.pass_time(60)
+    second = small.create("two", spec_text("b"))
+    small.filter(second)
+    small.pass_time(40)
+    small.delete(first)
+    small.filter(second)
+    found = compared(tmp_path, small, nodes_for(2, 2))
+    assert [each.when for each in found.first] == ["1970-01-01T00:17:40Z"]
+    ((old, new),) = [(each.old_when, each.new_when) for each in found.earlier]
+    assert (old, new) == ("1970-01-01T00:18:20Z", "1970-01-01T00:17:40Z")
 
 
 def test_a_pod_that_ends_before_it_can_start_never_starts(tmp_path: Path) -> None:
@@ -88,7 +107,7 @@ def test_a_pod_that_ends_before_it_can_start_never_starts(tmp_path: Path) -> Non
     small.place("one", spec_text("a"))
     second, _ = small.place("two", spec_text("a"))
     small.delete(second)
-    assert compared(tmp_path, small, nodes_for(1, 1)).later == [MovedStart("ns/two", "a", "2", "")]
+    assert starts(compared(tmp_path, small, nodes_for(1, 1)).later) == [("ns/two", "a", "2", "")]
 
 
 def preempting(small: SmallCluster, name: str, vc: str) -> None:
@@ -109,7 +128,7 @@ def test_a_group_that_need_not_leave_is_spared_and_ends_where_the_record_has_it(
     found = compared(tmp_path, small, nodes_for(2, 2))
     assert (found.spared, found.evicted) == (["ns/low"], [])
     assert found.decisions == [DecisionCount("preempt", "bind", 1)]
-    assert found.earlier == [MovedStart("ns/high", "b", "4", "2")]
+    assert starts(found.earlier) == [("ns/high", "b", "4", "2")]
 
 
 def test_victims_that_the_record_does_not_have_leave_at_once(tmp_path: Path) -> None:
@@ -121,7 +140,7 @@ def test_victims_that_the_record_does_not_have_leave_at_once(tmp_path: Path) -> 
     small.filter(small.create("b1", spec_text("b")))
     found = compared(tmp_path, small, nodes_for(2, 2))
     assert found.decisions == [DecisionCount("wait", "preempt", 1)]
-    assert (found.evicted, found.earlier) == (["ns/lent"], [MovedStart("ns/b1", "b", "", "5")])
+    assert (found.evicted, starts(found.earlier)) == (["ns/lent"], [("ns/b1", "b", "", "5")])
 
 
 def test_a_preemption_that_both_make_waits_for_the_recorded_end(tmp_path: Path) -> None:
@@ -143,7 +162,7 @@ def test_pods_are_where_this_world_has_them_when_a_term_begins_anew(tmp_path: Pa
     small.place("three", spec_text("a"))
     found = compared(tmp_path, small, nodes_for(2, 2))
     assert found.decisions == [DecisionCount("bind", "bind elsewhere", 1), DecisionCount("wait", "bind", 1)]
-    assert found.earlier == [MovedStart("ns/two", "b", "", "2")]
+    assert starts(found.earlier) == [("ns/two", "b", "", "2")]
     assert found.unfollowed == 0
 
 

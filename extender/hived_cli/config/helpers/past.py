@@ -88,13 +88,14 @@ def _listed(names: Sequence[str], full: bool) -> str:
 
 def _decision(each: OtherDecision) -> str:
     return (
-        f"{each.place} {each.group} ({each.vc}, pod {each.pod}): {each.old} {each.old_detail} -> "
+        f"{each.when or each.place} {each.group} ({each.vc}, pod {each.pod}): {each.old} {each.old_detail} -> "
         f"{each.new} {each.new_detail}"
     )
 
 
 def _start(moved: MovedStart) -> str:
-    return f"{moved.group} {moved.old_place or 'never'} -> {moved.new_place or 'never'}"
+    was, now = moved.old_when or moved.old_place, moved.new_when or moved.new_place
+    return f"{moved.group} {was or 'never'} -> {now or 'never'}"
 
 
 class _Progress:
