@@ -91,13 +91,13 @@ class _World:
         uids = [uid for victims in found.victims_by_node.values() for uid in victims]
         return list(dict.fromkeys(self._bound[uid].request.spec.group.name for uid in uids if uid in self._bound))
 
-    def _progress(self, scheduler: CoreScheduler, operation: ops.Progress) -> None:
+    def _progress(self, operation: ops.Progress) -> None:
         bound = self._bound.get(operation.pod)
-        if bound is None:
+        if bound is None or self.scheduler is None:
             return
         started = bound.times.started_s if bound.is_moved and bound.times is not None else operation.started
         times = WorkTimes(started, operation.saved)
-        scheduler.handle(PodProgressed(bound.request, times))
+        self.scheduler.handle(PodProgressed(bound.request, times))
         self._bound[operation.pod] = bound._replace(times=times)
 
     def _split(self, scheduler: CoreScheduler, operation: ops.Split) -> None:
@@ -211,7 +211,7 @@ class OtherWorld(_World):
             case ops.Delete():
                 self._delete(operation.pod)
             case ops.Progress():
-                self._progress(self._ready(), operation)
+                self._progress(operation)
             case ops.Split():
                 self._tolerant(lambda: self._split(self._ready(), operation))
             case ops.Reserve():

@@ -44,6 +44,10 @@ def same(spec: ClusterSpec) -> ClusterSpec:
 
 
 def compared(folder: Path, small: SmallCluster, other: Other) -> RecordedPast:
+    return followed(folder, small, other)[1]
+
+
+def followed(folder: Path, small: SmallCluster, other: Other) -> tuple[Past, RecordedPast]:
     """The comparison; places are the numbers of questions, with "+" for facts after one. Every invariant holds."""
     small.service.close()
     past = Past("run", lambda name: load_cluster(folder / name), other)
@@ -56,7 +60,7 @@ def compared(folder: Path, small: SmallCluster, other: Other) -> RecordedPast:
         places.append(f"{count}{'' if is_question else '+'}")
     found = past.compare(zip(places, lines, strict=True))
     past.other.check()
-    return found
+    return past, found
 
 
 def test_a_pod_that_waited_starts_where_it_was_first_asked_about(tmp_path: Path) -> None:
@@ -164,6 +168,33 @@ def test_pods_are_where_this_world_has_them_when_a_term_begins_anew(tmp_path: Pa
     assert found.decisions == [DecisionCount("bind", "bind elsewhere", 1), DecisionCount("wait", "bind", 1)]
     assert starts(found.earlier) == [("ns/two", "b", "", "2")]
     assert found.unfollowed == 0
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_pod_that_starts_at_another_time_has_worked_since_then(tmp_path: Path, is_restarted: bool) -> None:
+    small = recorded(tmp_path)
+    first, _ = small.place("one", spec_text("b"))
+    running, _ = small.place("other", spec_text("a"))
+    small.pass_time(20)
+    second = small.create("two", spec_text("b"))
+    small.filter(second)
+    small.pass_time(60)
+    small.delete(first)
+    (node,) = small.filter(second)["NodeNames"]
+    small.bind(second, node)
+    for pod in (running, second):
+        pod["status"] |= {"phase": "Running", "startTime": "1970-01-01T00:18:05Z"}
+        small.see(pod)
+    if is_restarted:
+        small.service.follow("another leads")
+        small.lead()
+    small.filter(small.create("three", spec_text("a")))
+    for other, expected in ((nodes_for(2, 2), 1020), (same, 1085)):
+        past, _ = followed(tmp_path, small, other)
+        assert past.other.scheduler is not None
+        started = past.other.scheduler.state.groups["ns/two"].times["uid-two"].started_s
+        assert started is not None
+        assert int(started) == expected
 
 
 def drive(folder: Path, seed: int) -> SmallCluster:
