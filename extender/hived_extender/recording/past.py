@@ -125,23 +125,19 @@ class Past:
         self._kinds[was, now] += 1
         if len(self._first) < FIRST and request is not None and pod not in self._first:
             spec = request.spec
+            had, gets = self._detail(old), self._detail(new)
+            if had == gets:
+                gets += " (others of its group elsewhere)"
             self._first[pod] = OtherDecision(
-                self._place,
-                pod,
-                spec.group.name,
-                spec.virtual_cluster,
-                was,
-                now,
-                self._detail(old),
-                self._detail(new),
-                self._when,
+                self._place, pod, spec.group.name, spec.virtual_cluster, was, now, had, gets, self._when
             )
 
     def _detail(self, result: Json) -> str:
-        """Which node, which victims or what reason."""
+        """Which devices, which victims or what reason."""
         match result["kind"]:
             case "bind":
-                return str(result["bind"]["node"])
+                node, devices = _cells(result)[0]
+                return f"{node}[{','.join(map(str, devices))}]"
             case "preempt":
                 return ", ".join(dict.fromkeys(self._group_of.get(uid, uid) for uid in _victims(result)))
             case _:
@@ -208,10 +204,18 @@ def _victims(result: Json) -> list[str]:
     return [uid for victims in result.get("victimsByNode", {}).values() for uid in victims]
 
 
+def _cells(result: Json) -> list[tuple[str, tuple[int, ...]]]:
+    """The node and the devices of the pod, and then of each pod of its group."""
+    bind = result["bind"]
+    pods = [pod for member in bind["affinityGroupBindInfo"] for pod in member["podPlacements"]]
+    others = [(pod["physicalNode"], tuple(pod["physicalLeafCellIndices"])) for pod in pods]
+    return [(bind["node"], tuple(bind["leafCellIsolation"])), *others]
+
+
 def _is_same(old: Json, new: Json) -> bool:
-    """Whether two answers are the same but for words; results of a failed bind count as the bind that they are."""
+    """Whether two answers are the same but for words: the same cells for the whole group, or the same victims."""
     if old["kind"] != new["kind"]:
         return False
     if old["kind"] == "bind":
-        return bool(old["bind"] == new["bind"])
+        return _cells(old) == _cells(new)
     return set(_victims(old)) == set(_victims(new))

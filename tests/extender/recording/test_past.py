@@ -16,6 +16,7 @@ from hived_extender.recording.record import Recorder
 from tests.extender.recording.test_record import Driver
 from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
+WAITED = "insufficient capacity when scheduling in VC b"
 Other = Callable[[ClusterSpec], ClusterSpec]
 
 
@@ -75,7 +76,7 @@ def test_a_pod_that_waited_starts_where_it_was_first_asked_about(tmp_path: Path)
     assert found.decisions == [DecisionCount("wait", "bind", 1)]
     (decision,) = found.first
     assert (decision.place, decision.pod, decision.group, decision.vc) == ("2", "uid-two", "ns/two", "b")
-    assert (decision.old_detail, decision.new_detail) == ("insufficient capacity when scheduling in VC b", "n3")
+    assert (decision.old_detail, decision.new_detail) == (WAITED, "n3[0,1,2,3]")
     assert starts(found.earlier) == [("ns/two", "b", "4", "2")]
     assert (found.later, found.evicted, found.spared, found.questions) == ([], [], [], 2)
 
