@@ -22,8 +22,8 @@ class DecisionCount(msgspec.Struct, frozen=True):
 class OtherDecision(msgspec.Struct, frozen=True, rename="camel"):
     """One question that gets another answer: its line in the record, the pod, and both answers.
 
-    `old_detail` and `new_detail` say which devices, which victims or what reason. `when` is the time of the question (RFC
-    3339, UTC), "" in a record without times.
+    `old_detail` and `new_detail` say which devices, which victims or what reason. `when` is the time of the question
+    (RFC 3339, UTC), "" in a record without times.
     """
 
     place: str
