@@ -181,22 +181,25 @@ def _note_pod(
     pod: Pod, status: _Status, is_deleted: bool, lives: dict[str, _Life], latest: _Latest, draft: Draft
 ) -> None:
     meta = pod.metadata
-    life = _life(lives, meta.uid, meta.namespace, meta.name, draft)
-    life.pod, life.phase = pod, status.phase
-    life.created = latest.read(meta.created, draft) or life.created
+    created = latest.read(meta.created, draft)
     bound = [each for each in status.conditions or () if each.type == "PodScheduled" and each.status == "True"]
     since = latest.read(bound[0].last_transition_time, draft) if bound else None
-    life.started = since or latest.read(status.start_time, draft) or life.started
+    started = since or latest.read(status.start_time, draft)
+    has_ended = status.phase in ("Succeeded", "Failed")
     ends = [
         end
         for each in status.container_statuses or ()
-        if each.state and each.state.terminated
+        if has_ended and each.state and each.state.terminated
         if (end := latest.read(each.state.terminated.finished_at, draft)) is not None
     ]
-    if status.phase in ("Succeeded", "Failed") and ends:
+    if not ends and (has_ended or is_deleted) and (end := latest.read(meta.deletion_timestamp, draft)) is not None:
+        ends = [end]
+    life = _life(lives, meta.uid, meta.namespace, meta.name, draft)
+    life.pod, life.phase = pod, status.phase
+    life.created = created or life.created
+    life.started = started or life.started
+    if ends:
         life.ended = max(ends)
-    elif (status.phase in ("Succeeded", "Failed") or is_deleted) and life.ended is None:
-        life.ended = latest.read(meta.deletion_timestamp, draft)
 
 
 def _note_event(event: _Event, lives: dict[str, _Life], latest: _Latest, draft: Draft) -> None:
