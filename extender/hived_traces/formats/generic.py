@@ -85,7 +85,6 @@ def _read(source: Source, draft: Draft) -> None:
         )
     names = _names(source.head, delimiter)
     draft.note("columns: " + ", ".join(f"{what} from {name}" for what, name in names.items()))
-    names["tenant"] = draft.tenant_column(names.get("tenant", ""))
     if not {"pods", "nodes"} & names.keys():
         draft.note_shapes()
 
@@ -105,7 +104,8 @@ def _read(source: Source, draft: Draft) -> None:
             status=status,
         )
 
-    table = Table(source, draft, (names["tenant"],) if draft.options.tenant_column else (), delimiter)
+    table = Table(source, draft, (), delimiter)
+    names["tenant"] = table.tenant_column(names.get("tenant", ""))
     draft.take(table.rows(*(names.get(what, "") for what in SYNONYMS)), to_job)
 
 

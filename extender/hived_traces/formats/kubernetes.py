@@ -123,6 +123,7 @@ def _recognises(head: str) -> bool:
 
 
 def _read(source: Source, draft: Draft) -> None:
+    draft.tenant_key("", ("", "namespace"))
     draft.note(f"GPUs are the devices {', '.join(draft.options.devices)}, or leaf cells by hived's annotation")
     lives: dict[str, _Life] = {}
     latest = _Latest()
@@ -250,7 +251,7 @@ def _of_events(life: _Life, span: tuple[float, float, float]) -> SeenPod:
 
 
 def _of_pod(life: _Life, pod: Pod, span: tuple[float, float, float], draft: Draft) -> SeenPod:
-    key = draft.tenant_key("", ("", "namespace"))
+    key = draft.options.tenant_column
     name, namespace = f"{life.namespace}/{life.name}", life.namespace
     text = pod.annotations.get(SCHEDULING_SPEC)
     said = dialects.describe(pod, _NoObjects())

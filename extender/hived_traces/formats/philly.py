@@ -40,7 +40,7 @@ def _read_table(source: Source, draft: Draft) -> None:
         )
 
     table = Table(source, draft, COLUMNS)
-    draft.take(table.rows("timestamp", "duration", "num_gpus", draft.tenant_column("cluster")), to_job)
+    draft.take(table.rows("timestamp", "duration", "num_gpus", table.tenant_column("cluster")), to_job)
 
 
 class _Machine(msgspec.Struct):

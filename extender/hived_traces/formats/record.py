@@ -149,6 +149,7 @@ def _recognises(head: str) -> bool:
 
 
 def _read(source: Source, draft: Draft) -> None:
+    draft.tenant_key("virtualCluster", ("virtualCluster",))
     decoder = msgspec.json.Decoder(_Line)
     run = _Run(draft)
     for draft.line, text in enumerate(source.text(), 1):

@@ -82,7 +82,7 @@ def one(path: Path, column: str) -> Job:
 def test_another_column_can_name_the_tenant(tmp_path: Path) -> None:
     assert one(tmp_path / "a", "Partition").tenant == "gpu-large"
     assert one(tmp_path / "a", "User").tenant == "ada"
-    with pytest.raises(UserError, match="column QOS is missing"):
+    with pytest.raises(UserError, match="column 'qos' is missing"):
         one(tmp_path / "a", "QOS")
 
 
