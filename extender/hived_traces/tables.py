@@ -100,6 +100,6 @@ class Table:
 
 def _lines(source: Source) -> Iterator[str]:
     """The lines of a source; without the line `sep=,` of a spreadsheet."""
-    lines = iter(source.text())
+    lines = source.lines()
     first = next(lines, "")
     return lines if first.startswith(SEPARATOR_LINE) else chain((first,), lines)

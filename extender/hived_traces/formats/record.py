@@ -152,7 +152,7 @@ def _read(source: Source, draft: Draft) -> None:
     draft.tenant_key("virtualCluster", ("virtualCluster",))
     decoder = msgspec.json.Decoder(_Line)
     run = _Run(draft)
-    for draft.line, text in enumerate(source.text(), 1):
+    for draft.line, text in enumerate(source.lines(), 1):
         if not text.strip():
             continue
         try:
