@@ -75,6 +75,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("restore", "reservations", "placement"),
     ("domains",),
     ("offered_placement",),
+    ("better_placement",),
     ("search",),
     ("deciding",),
     ("scheduler", "status"),
