@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hived.assignment import MOST_TRIED, Tries
+from hived.better_placement import fit_better
 from hived.capacity import Capacity
 from hived.checks import check_request
 from hived.decisions import Wait
@@ -18,7 +19,7 @@ from hived.nearness import Request
 from hived.offered_placement import fit_offered
 from hived.offers import allows
 from hived.placement import Placement, fit_in_view, no_capacity
-from hived.specs import PodRequest
+from hived.specs import PodRequest, Rules
 from hived.state import State
 from hived.topology import BoolArray
 from hived.views import chain_of_view, views_to_try
@@ -83,11 +84,12 @@ def _first_fit(state: State, request: Request, refused: dict[int, Wait]) -> Plac
 
     `refused` is told why each one before has none.
     """
+    fit = fit_better if state.spec.rules is Rules.BETTER else fit_in_view
     reason = ""
     for views in views_to_try(state, request.pod.spec):
         last = ""
         for view in views:
-            found = fit_in_view(state, request, view)
+            found = fit(state, request, view)
             if isinstance(found, Placement):
                 return found
             refused[view] = found
