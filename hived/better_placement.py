@@ -4,12 +4,15 @@ The cells of a VC are chosen by its own state alone, as it would be in a private
 hardware behind them is chosen so that nobody leaves if that can be, then near together.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from hived.close_mapping import map_closely
 from hived.close_packing import pack_closely
 from hived.decisions import Wait
 from hived.journal import mark, undo_changes
+from hived.like_cells import like_choices
 from hived.nearness import Request
 from hived.placement import Placement, fit_in_view
 from hived.preemption import lazy_groups_below, preempt_lazily_for
@@ -94,7 +97,8 @@ def _own_candidates(state: State, request: Request, view: int) -> list[Candidate
 def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_up: bool) -> Placement | None:
     """Hardware behind virtual leaves, below one physical cell of a level at most; None, with nothing changed, if none.
 
-    Groups that leave lazily do so first (rule 8.7). Then nobody leaves if that can be; else those that lose least.
+    Groups that leave lazily do so first (rule 8.7). Then nobody leaves if that can be, also with other virtual leaves
+    that are like these; else those that lose least.
     """
     before, pod = mark(state), request.pod
     lazy, preempted = lazy_groups_below(state, virtual), list[str]()
@@ -103,21 +107,47 @@ def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_
         behind = state.cells.bound[state.arrays.root[virtual]]
         state.last_plan = (pod.spec.group.name, behind, virtual)
         preempted = preempt_lazily_for(state, lazy, behind, virtual, pod.spec.group.name)
-    physical = np.empty(len(virtual), np.int32)
-
-    def fits(pardoned: IntArray) -> bool:
-        return map_closely(
-            state.arrays, state.cells, virtual, request.suggested, request.ignore, level, pardoned, physical
-        )
-
-    if fits(_NOBODY):
+    physical = _hardware(state, request, virtual, level, _NOBODY)
+    if physical is not None:
         return Placement(physical, virtual, tuple(preempted), gave_up)
-    victims = choose_victims(_lent(state, int(virtual[0])), fits)
-    if victims is not None:
-        fits(victims.leaves)
-        return Placement(physical, virtual, tuple(preempted), gave_up or victims.gave_up)
-    undo_changes(state, before)
-    return None
+    likes = [] if lazy else like_choices(state, virtual)
+    for other in likes:
+        physical = _hardware(state, request, other, level, _NOBODY)
+        if physical is not None:
+            return Placement(physical, other, (), gave_up)
+    found = _with_victims(state, request, [virtual, *likes], level)
+    if found is None:
+        undo_changes(state, before)
+        return None
+    return replace(found, lazily_preempted=tuple(preempted), gave_up=gave_up or found.gave_up)
+
+
+def _hardware(
+    state: State, request: Request, virtual: IntArray, level: int, pardoned: IntArray
+) -> IntArray | None:  # fmt: skip
+    """Physical leaves behind virtual ones, none of them in use unless it is pardoned."""
+    physical = np.empty(len(virtual), np.int32)
+    is_found = map_closely(
+        state.arrays, state.cells, virtual, request.suggested, request.ignore, level, pardoned, physical
+    )
+    return physical if is_found else None
+
+
+def _with_victims(state: State, request: Request, choices: list[IntArray], level: int) -> Placement | None:
+    """The choice of virtual leaves, and hardware behind it, where opportunistic groups lose least (rule 18.9)."""
+    lent = _lent(state, int(choices[0][0]))
+    best, least, gave_up = None, None, False
+    for virtual in choices:
+        victims = choose_victims(
+            lent, lambda more, own=virtual: _hardware(state, request, own, level, more) is not None
+        )
+        if victims is None:
+            continue
+        gave_up = gave_up or victims.gave_up
+        physical = _hardware(state, request, virtual, level, victims.leaves)
+        if physical is not None and (least is None or victims.cost < least):
+            best, least = Placement(physical, virtual), victims.cost
+    return None if best is None else replace(best, gave_up=gave_up)
 
 
 def _lent(state: State, cell: int) -> list[Candidate]:

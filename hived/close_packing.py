@@ -76,7 +76,7 @@ def pack_closely(
         _pick_all(t, s, sizes, counts, nodes, leaves)
     if len(pardoned) > 0:
         undo_writes(s, mark)
-    return is_found
+    return bool(is_found)
 
 
 @kernel
@@ -182,9 +182,9 @@ def _find_nodes(
 def _find_below(t: TopologyArrays, room: Room, level: int, sizes: IntArray, counts: LongArray, nodes: IntArray) -> bool:
     """A node for each pod below the best cell of a level."""
     tested = np.full(_MOST_TESTED, NO_CELL, np.int32)
-    last, wanted = len(sizes) - 1, np.int64(0)
+    last, wanted = len(sizes) - 1, 0
     for member in range(len(sizes)):
-        wanted += int(sizes[member]) * counts[member]
+        wanted += int(sizes[member] * counts[member])
     for test in range(_MOST_TESTED):
         cell = best_cell(t, room, NO_CELL, level, wanted, sizes[last], counts[last], tested)
         if cell == NO_CELL:

@@ -21,7 +21,6 @@ from hived.wishes import Suggestion, Wishes, is_usable
 _MOST_AREAS = 16  # cells of a level that are tried as the place for a whole group
 _UNKNOWN = -1
 _USED_BITS = 20
-_MOST_CELLS = 1 << 40
 
 
 class Roots(NamedTuple):
@@ -321,32 +320,42 @@ def _source(
     t: TopologyArrays, s: Cells, roots: Roots, filled: int, end: int, area: int, highest: int, is_whole_wanted: bool,
     suggestion: Suggestion,
 ) -> int:  # fmt: skip
-    """The listed cell to split next: of the lowest level; there, the one with fewest cells that will do for all wishes.
+    """The listed cell to split next: of the lowest level where one has candidates for all wishes, the one with fewest.
 
-    If none has so many, the one with most. NO_CELL if none has any, or VC safety forbids the split.
+    If there is none, the one with most candidates. NO_CELL if none has any, or VC safety forbids the split.
     """
     level, left = roots.chain_level[filled], end - filled
+    best, most = NO_CELL, 0
     for above in range(level + 1, highest + 1):
         if roots.spare[above] == 0:
-            return NO_CELL
-        best, least = NO_CELL, 0
+            break
+        enough, least = NO_CELL, 0
         for position in range(s.free_count[above]):
             listed = s.free_list[t.level_base[above] + position]
-            if s.mark[listed] == 1 or not (
-                _is_below(t, listed, area) or (area != NO_CELL and _is_below(t, area, listed))
-            ):
-                continue
             inner = area if area != NO_CELL and t.chain_level[area] < above else listed
-            first, span = first_below(t, inner, t.level[inner] - t.chain_level[inner] + level)
-            count = 0
-            for cell in range(first, first + span):
-                count += _is_candidate(t, s, cell, roots.leaves[filled], is_whole_wanted, suggestion)
-            cost = count if count >= left else _MOST_CELLS - count
-            if count > 0 and (best == NO_CELL or cost < least):
-                best, least = listed, cost
-        if best != NO_CELL:
-            return best
-    return NO_CELL
+            outer = listed if inner == area else area
+            if s.mark[listed] == 1 or not _is_below(t, inner, outer):
+                continue
+            count = _count_candidates(t, s, inner, level, roots.leaves[filled], is_whole_wanted, suggestion)
+            if count > most:
+                best, most = listed, count
+            if count >= left and (enough == NO_CELL or count < least):
+                enough, least = listed, count
+        if enough != NO_CELL:
+            return enough
+    return best
+
+
+@kernel
+def _count_candidates(
+    t: TopologyArrays, s: Cells, area: int, level: int, wanted: int, is_whole_wanted: bool, suggestion: Suggestion
+) -> int:
+    """How many cells of a chain level below an area might hold a wish. Cost O(these cells)."""
+    first, span = first_below(t, area, t.level[area] - t.chain_level[area] + level)
+    count = 0
+    for cell in range(first, first + span):
+        count += int(_is_candidate(t, s, cell, wanted, is_whole_wanted, suggestion))
+    return count
 
 
 @kernel

@@ -6,6 +6,7 @@ best set is a branch and bound over its most expensive members, and exact unless
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -35,9 +36,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Victims:
-    """The leaves that a best set of groups leaves; `gave_up` if a better set may exist."""
+    """The leaves that a best set of groups leaves, and what that costs; `gave_up` if a better set may exist."""
 
     leaves: IntArray
+    cost: Cost
     gave_up: bool
 
 
@@ -100,7 +102,8 @@ class _Search:
     def best(self) -> Victims:
         """The best set that was found."""
         self._extend([], _NOTHING, len(self._candidates))
-        return Victims(_leaves_of(self._best), self._tried > MOST_SETS)
+        cost = reduce(_sum, (each.cost for each in self._best), _NOTHING)
+        return Victims(_leaves_of(self._best), cost, self._tried > MOST_SETS)
 
     def _extend(self, chosen: list[Candidate], cost: Cost, end: int) -> None:
         """Find the best set of `chosen` and candidates before `end`; together with all of these it is enough."""

@@ -92,7 +92,7 @@ def node_level_of(t: TopologyArrays, cell: int) -> int:
 @kernel
 def top_level_of(t: TopologyArrays, room: Room) -> int:
     """The level of the highest top cells, node level at least."""
-    return max(t.level[room.tops[len(room.tops) - 1, 0]], node_level_of(t, room.tops[0, 0]))
+    return int(max(t.level[room.tops[len(room.tops) - 1, 0]], node_level_of(t, room.tops[0, 0])))
 
 
 @kernel
@@ -140,7 +140,7 @@ def _sum_up(t: TopologyArrays, room: Room, row: int, level: int) -> None:
             free += own
             exposed += (room.cost[child - room.base] >> _EXPOSED_SHIFT) * own
         room.free[cell - room.base] = free
-        room.cost[cell - room.base] = ((exposed // max(free, 1)) << _EXPOSED_SHIFT) + free
+        room.cost[cell - room.base] = ((exposed // max(int(free), 1)) << _EXPOSED_SHIFT) + free
 
 
 @kernel

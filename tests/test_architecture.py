@@ -69,7 +69,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("wishes", "packing_below", "doomed", "groups", "virtual_leaves", "offers", "pod_classes"),
     ("wish_matching", "preassigned", "view_room"),
     ("buddy_allocation", "health", "root_choice", "close_packing"),
-    ("mapping", "victim_choice"),
+    ("mapping", "victim_choice", "like_cells"),
     ("close_mapping",),
     ("allocation", "bind_info", "lost_leaves", "capacity", "victims"),
     ("preemption", "split", "assignment", "invariants"),
