@@ -69,7 +69,8 @@ def pack_closely(
         if len(nodes) > 1 or most_level > 0:
             part = _best_part(t, s, room, len(leaves), most_level if most_level > 0 else top)
             is_found = part != NO_CELL
-            nodes[:] = part
+            for i in range(len(nodes)):
+                nodes[i] = part
         if not is_found:
             is_found = _find_nodes(t, room, sizes, counts, most_level if most_level > 0 else top + 1, nodes)
     if is_found:
@@ -274,10 +275,11 @@ def _pick_all(
     """Choose the leaves of each pod in its node, larger pods first."""
     pod, filled = len(nodes), len(leaves)
     for member in range(len(sizes) - 1, -1, -1):
-        for _ in range(counts[member]):
-            pod -= 1
-            filled -= sizes[member]
-            _pick(t, s, nodes[pod], sizes[member], leaves[filled : filled + sizes[member]])
+        size = sizes[member]
+        pod -= counts[member]
+        filled -= size * counts[member]
+        for i in range(counts[member]):
+            _pick(t, s, nodes[pod + i], size, leaves[filled + i * size : filled + (i + 1) * size])
     for leaf in leaves:
         s.mark[leaf] = 0
 
