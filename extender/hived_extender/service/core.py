@@ -294,6 +294,8 @@ class Core:
         preempted = decision.lazily_preempted if isinstance(decision, Applied | Preempt) else ()  # not yet: a Bind's
         if not self._is_successor:
             _log(decision.cancelled, preempted)
+            if isinstance(decision, Preempt) and decision.gave_up:
+                log.info("victims that lose less work may exist; the search for them was given up")
         for name in preempted:
             self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self._on_lazy(self.state.groups[name])
