@@ -167,6 +167,11 @@ class Recorder(Operations):
         self._file: BinaryIO | None = self._next_part()
         self._write(ops.Header(name=self.run, config=self._config))
 
+    @property
+    def where(self) -> str:
+        """The folder, a slash and the name of the run; "" once the record is given up or finished."""
+        return "" if self._file is None else f"{self._directory.absolute()}/{self.run}"
+
     def close(self) -> None:
         """Finish the run."""
         if self._file is not None:
