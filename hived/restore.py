@@ -10,15 +10,16 @@ import numpy as np
 
 from hived.allocation import allocate_leaf, set_state, use_leaf
 from hived.bind_info import NamedLeaves
+from hived.binding import plan_cells
 from hived.doomed import worst_idle_doomed
 from hived.free_lists import is_free
 from hived.groups import add_group
-from hived.health import bind_doomed_in_chain
+from hived.health import bind_doomed_in_chain, catch_up_after_plan
 from hived.jit import entry_kernel, kernel
-from hived.preassigned import release_doomed
+from hived.preassigned import release_doomed, release_idle_doomed
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
 from hived.safety import note_strain
-from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest
+from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest, Rules
 from hived.state import NO_GROUP, Cells, CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.tree import ancestor_at, overlap
@@ -67,6 +68,7 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
     progress[_CHOSEN] = NO_CELL
     priority = group.priority if group.virtual is not None else OPPORTUNISTIC_PRIORITY
     preempted: list[str] = []
+    makes_room = group.virtual is not None and state.spec.rules is Rules.BETTER and _makes_room(state, group, levels)
     while True:
         root = restore_leaves(
             arrays, cells, group.physical, virtual, levels, leaves.order, group.vc, priority, pinned_root,
@@ -76,13 +78,63 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
             break
         preempted.extend(_preempt_below(state, root, group.name))
     done = progress.tolist()
+    if makes_room:
+        plan_cells(arrays, cells, group.physical, levels, -1)
     if group.virtual is not None and done[_IS_LAZY]:
         preempt_lazily(state, [group], group.name)
         preempted.append(group.name)
+    if makes_room:
+        catch_up_after_plan(arrays, cells)
     for chain, is_released in enumerate(done[_RELEASED_IN:]):
         if is_released:
             bind_doomed_in_chain(arrays, cells, chain)
     return preempted
+
+
+def _makes_room(state: State, group: Group, levels: IntArray) -> bool:
+    """Release idle doomed cells at once if they keep a group from its preassigned cells, and plan these (rule 19.3).
+
+    One after the other, as the reference does it, a later one could be missing when an earlier leaf asks for VC safety.
+    """
+    arrays, cells = state.arrays, state.cells
+    if not cells.doomed_total.any():
+        return False
+    if group.vc >= len(state.topology.vc_names):
+        return False
+    if not are_doomed_in_the_way(arrays, cells, group.physical, levels, group.vc):
+        return False
+    held = group.physical[(group.physical != NO_CELL) & (levels > 0)]
+    for chain in np.unique(arrays.chain_of_level[arrays.chain_level[held]]).tolist():
+        release_idle_doomed(arrays, cells, chain)
+    plan_cells(arrays, cells, group.physical, levels, 1)
+    return True
+
+
+@entry_kernel
+def are_doomed_in_the_way(t: TopologyArrays, s: Cells, physical: IntArray, levels: IntArray, vc: int) -> bool:
+    """Do the preassigned cells of a group overlap doomed cells, or are too few of the VC's left beside its doomed ones?
+
+    physical, levels : as in `restore_leaves`. Cost O(leaves x height).
+    """
+    needed = np.zeros(len(t.child_count), np.int32)
+    found, doomed_count = False, 0
+    for i in range(len(physical)):
+        if physical[i] == NO_CELL or levels[i] == 0:
+            continue
+        cell = ancestor_at(t, physical[i], levels[i])
+        if s.bound[cell] != NO_CELL or s.mark[cell] == 1:
+            continue
+        s.mark[cell] = 1
+        needed[t.chain_level[cell]] += 1
+        found = found or _meets_doomed(t, s, cell)
+    for i in range(len(physical)):
+        if physical[i] != NO_CELL and levels[i] > 0:
+            s.mark[ancestor_at(t, physical[i], levels[i])] = 0
+    for level in range(len(needed)):
+        slot = vc * len(t.child_count) + level
+        doomed_count = s.doomed_count[slot] if needed[level] > 0 else 0
+        found = found or (doomed_count > 0 and s.vc_claims[slot] < needed[level])
+    return found
 
 
 def _preempt_below(state: State, root: int, preemptor: str) -> list[str]:

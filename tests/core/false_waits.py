@@ -1,0 +1,243 @@
+"""Random small clusters in use, and groups that wait there although a placement exists, judged from plain facts.
+
+Two to six nodes of two pairs of two GPUs. A wait is false if some placement within VC safety exists on leaves that are
+free, lent, or used by groups of the own VC with lower priority. The judge tries every placement and knows nothing of
+the core's state (`tests.quality`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import numpy as np
+
+from hived.decisions import Bind, Preempt, Wait
+from hived.errors import UserError
+from hived.events import NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.scheduler import handle, new_state
+from hived.specs import (
+    CellTypeSpec,
+    ClusterSpec,
+    MemberSpec,
+    PhysicalCellSpec,
+    PodRequest,
+    Rules,
+    VirtualClusterSpec,
+)
+from hived.state import State
+from tests.core.builders import pod, quota
+from tests.quality.exhaustive import Wanted, exists, may_evict
+from tests.quality.plain import Facts, Plain
+
+KINDS = ("NODE", "RACK", "MIX", "PAIR")
+_LEAVES = {"ROW": 16, "RACK": 8, "NODE": 4, "PAIR": 2}
+_PATHS = {"RACK": "RACK", "NODE": "RACK.NODE", "PAIR": "RACK.NODE.PAIR"}
+
+
+def small_spec(source: Random, kind: str, *, combines: bool, rules: Rules = Rules.BETTER) -> ClusterSpec:
+    """One to three racks of two nodes, and two or three VCs with cells of a kind, as many as fit."""
+    racks = source.choice([1, 2, 2, 3])
+    cells: list[PhysicalCellSpec] = []
+    pinned = source.random() < 0.15
+    for rack in range(racks):
+        nodes = tuple(
+            PhysicalCellSpec(address=f"n{2 * rack + i}", pinned_cell_id="pin" if pinned and rack + i == 0 else "")
+            for i in range(2)
+        )
+        cells.append(PhysicalCellSpec("RACK", children=nodes))
+    types = {
+        "PAIR": CellTypeSpec("PAIR", "GPU", 2),
+        "NODE": CellTypeSpec("NODE", "PAIR", 2, is_node_level=True),
+        "RACK": CellTypeSpec("RACK", "NODE", 2),
+    }
+    choices = {"NODE": ["NODE"], "RACK": ["RACK", "NODE"], "MIX": ["RACK", "NODE", "PAIR", "PAIR"], "PAIR": ["PAIR"]}
+    names = ["A", "B"] if source.random() < 0.7 else ["A", "B", "C"]
+    promised: dict[str, dict[str, int]] = {name: {} for name in names}
+    # larger cells first, so that everything fits
+    left, drawn = racks * 8 - 8 * pinned, [source.choice(choices[kind]) for _ in range(racks * 4)]
+    for each in sorted(drawn, key=lambda each: -_LEAVES[each]):
+        if _LEAVES[each] <= left and source.random() < 0.85:
+            own = promised[source.choice(names)]
+            own[_PATHS[each]] = own.get(_PATHS[each], 0) + 1
+            left -= _LEAVES[each]
+    vcs: dict[str, VirtualClusterSpec] = {}
+    for name, own in promised.items():
+        pins = ("pin",) if pinned and name == "A" else ()
+        vcs[name] = replace(quota(name, own, pins), combines=combines)
+    return ClusterSpec(types, tuple(cells), vcs, rules=rules)
+
+
+@dataclass
+class World:
+    """A core and the plain facts about it, kept alike."""
+
+    state: State
+    facts: Facts
+    pods: dict[str, PodRequest] = field(default_factory=dict)
+    number: int = 0
+
+    def ask(self, wanted: PodRequest, nodes: frozenset[str] | None, *, by_offer: bool = False) -> object:
+        """The core's decision; nothing changes."""
+        mask = None
+        if nodes is not None:
+            mask = np.isin(self.state.topology.node_names, sorted(nodes))
+        if not by_offer:
+            return handle(self.state, ScheduleRequested(wanted, Phase.FILTERING, mask))
+        slots, count = sum(m.pod_count for m in wanted.spec.group.members), len(self.state.topology.node_names)
+        row = np.ones(count, np.bool_) if mask is None else mask
+        offer = Offer(np.repeat(row[None], slots, axis=0), np.zeros((slots, count), np.bool_))
+        return handle(self.state, ScheduleRequested(wanted, Phase.FILTERING, offer=offer))
+
+    def bind(self, wanted: PodRequest, decision: Bind) -> None:
+        """Carry a decision out."""
+        applied = handle(self.state, PodAllocated(wanted, decision.bind_info, decision.lazily_preempted))
+        for name in getattr(applied, "lazily_preempted", ()):
+            self.facts.leave_vc(name)
+        name, spec = wanted.spec.group.name, wanted.spec
+        self.facts.add(
+            self.facts.running(
+                name, spec.virtual_cluster, spec.priority, decision.bind_info.members, decision.bind_info.cell_chain
+            )
+        )
+        self.pods[name] = wanted
+
+    def end(self, name: str) -> None:
+        """A group ends."""
+        handle(self.state, PodDeleted(self.pods.pop(name)))
+        self.facts.remove(name)
+
+    def set_health(self, node: str, *, is_healthy: bool) -> None:
+        """A node breaks or heals."""
+        handle(self.state, NodeHealthChanged(node, is_healthy))
+        if is_healthy:
+            self.facts.bad.discard(node)
+        else:
+            self.facts.bad.add(node)
+
+
+def new_world(spec: ClusterSpec) -> World:
+    """All nodes healthy, nothing running."""
+    state = new_state(spec)
+    for node in state.topology.node_names:
+        handle(state, NodeHealthChanged(node, True))
+    return World(state, Facts(Plain(spec)))
+
+
+def random_group(source: Random, world: World, *, has_wishes: bool) -> PodRequest:
+    """A group that is new to the world."""
+    members = source.choice(
+        [
+            ((1, 1),), ((1, 2),), ((1, 3),), ((1, 4),), ((2, 1),), ((2, 2),), ((2, 3),), ((2, 4),), ((3, 1),),
+            ((3, 2),), ((1, 1), (1, 2)), ((1, 2), (1, 3)), ((1, 1), (1, 3)), ((2, 1), (1, 2)), ((1, 2), (1, 4)),
+            ((2, 1), (1, 4)), ((1, 1), (1, 2), (1, 3)),
+        ]
+    )  # fmt: skip
+    world.number += 1
+    spec: dict[str, object] = {}
+    vc, priority = source.choice(world.state.topology.vc_names), source.choice([-1, -1, 0, 0, 0, 1])
+    if has_wishes and source.random() < 0.25:
+        spec["within_cell"] = source.choice(["PAIR", "NODE", "RACK"])
+    if has_wishes and priority >= 0 and vc == "A" and world.facts.plain.pins["A"] and source.random() < 0.3:
+        spec["pinned_cell_id"] = "pin"
+    if source.random() < 0.1:
+        spec["lazy_preemption"] = True
+    return pod(
+        f"g{world.number}", vc=vc, priority=priority, members=members,
+        ignore_suggested_nodes=source.random() < 0.5, **spec,
+    )  # fmt: skip
+
+
+def wanted_by(world: World, group: PodRequest, nodes: frozenset[str] | None) -> Wanted:
+    """The same request for the judge."""
+    spec = group.spec
+    return Wanted(
+        spec.group.name, spec.virtual_cluster, spec.priority, sizes_of(spec.group.members),
+        None if spec.ignore_suggested_nodes else nodes, spec.within_cell, spec.pinned_cell_id,
+        world.state.spec.virtual_clusters[spec.virtual_cluster].combines,
+    )  # fmt: skip
+
+
+def sizes_of(members: tuple[MemberSpec, ...]) -> tuple[int, ...]:
+    """Leaves of each pod."""
+    return tuple(member.leaf_cell_count for member in members for _ in range(member.pod_count))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A group that waits although it has a place."""
+
+    seed: int
+    step: int
+    group: PodRequest
+    nodes: frozenset[str] | None
+    reason: str
+
+
+@dataclass
+class Counts:
+    """What a run met."""
+
+    states: int = 0
+    waits: int = 0
+    binds: int = 0
+    preempts: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def run_world(seed: int, steps: int, rules: Rules = Rules.BETTER, *, by_offer: bool = False) -> Counts:
+    """One random cluster and `steps` requests, each in another state."""
+    source, counts = Random(seed), Counts()
+    kind = KINDS[seed % len(KINDS)]
+    spec = small_spec(source, kind, combines=seed % 8 >= 4, rules=rules)
+    world = new_world(spec)
+    for step in range(steps):
+        counts.states += 1
+        _change(source, world)
+        group = random_group(source, world, has_wishes=seed % 3 != 0)
+        names = world.state.topology.node_names
+        nodes = frozenset(n for n in names if source.random() < 0.7) if source.random() < 0.5 else None
+        try:
+            decision = world.ask(group, nodes, by_offer=by_offer and group.spec.ignore_suggested_nodes)
+        except UserError:
+            continue
+        if isinstance(decision, Bind):
+            counts.binds += 1
+            if source.random() < 0.8:
+                world.bind(group, decision)
+        elif isinstance(decision, Preempt):
+            counts.preempts += 1
+            if source.random() < 0.5:
+                _make_room(world, decision)
+                again = world.ask(group, nodes)
+                if isinstance(again, Bind):
+                    world.bind(group, again)
+        elif isinstance(decision, Wait):
+            counts.waits += 1
+            wanted = wanted_by(world, group, nodes)
+            if exists(world.facts, wanted, may_evict(world.facts, wanted)):
+                counts.findings.append(Finding(seed, step, group, nodes, decision.reason))
+    return counts
+
+
+def _change(source: Random, world: World) -> None:
+    """Groups end and nodes break or heal, now and then."""
+    running = sorted(world.facts.groups)
+    for name in running:
+        if source.random() < 0.12 * (len(running) > 2):
+            world.end(name)
+    if source.random() < 0.12:
+        node = source.choice(world.state.topology.node_names)
+        world.set_health(node, is_healthy=node in world.facts.bad)
+
+
+def _make_room(world: World, decision: Preempt) -> None:
+    uids = {uid for own in decision.victims_by_node.values() for uid in own}
+    for name in sorted(world.facts.groups):
+        if world.pods[name].uid in uids:
+            world.end(name)
+
+
+def all_findings(seeds: range, steps: int, rules: Rules = Rules.BETTER) -> Iterator[Counts]:
+    """One run after the other."""
+    for seed in seeds:
+        yield run_world(seed, steps, rules)
