@@ -11,11 +11,12 @@ from random import Random
 
 import numpy as np
 
-from hived.decisions import Bind, Preempt, Wait
+from hived.decisions import Applied, Bind, Preempt, Wait
 from hived.errors import UserError
 from hived.events import NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.scheduler import handle, new_state
+from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import (
+    BindInfo,
     CellTypeSpec,
     ClusterSpec,
     MemberSpec,
@@ -27,7 +28,7 @@ from hived.specs import (
 from hived.state import State
 from tests.core.builders import pod, quota
 from tests.quality.exhaustive import Wanted, exists, may_evict
-from tests.quality.plain import Facts, Plain
+from tests.quality.plain import Facts, Plain, is_safe
 
 KINDS = ("NODE", "RACK", "MIX", "PAIR")
 _LEAVES = {"ROW": 16, "RACK": 8, "NODE": 4, "PAIR": 2}
@@ -74,6 +75,7 @@ class World:
     state: State
     facts: Facts
     pods: dict[str, PodRequest] = field(default_factory=dict)
+    bound: dict[str, BindInfo] = field(default_factory=dict)
     number: int = 0
 
     def ask(self, wanted: PodRequest, nodes: frozenset[str] | None, *, by_offer: bool = False) -> object:
@@ -91,20 +93,39 @@ class World:
     def bind(self, wanted: PodRequest, decision: Bind) -> None:
         """Carry a decision out."""
         applied = handle(self.state, PodAllocated(wanted, decision.bind_info, decision.lazily_preempted))
-        for name in getattr(applied, "lazily_preempted", ()):
+        assert isinstance(applied, Applied)
+        assert applied.lazily_preempted == decision.lazily_preempted
+        for name in applied.lazily_preempted:
             self.facts.leave_vc(name)
-        name, spec = wanted.spec.group.name, wanted.spec
-        self.facts.add(
-            self.facts.running(
-                name, spec.virtual_cluster, spec.priority, decision.bind_info.members, decision.bind_info.cell_chain
-            )
-        )
-        self.pods[name] = wanted
+        name, spec, info = wanted.spec.group.name, wanted.spec, decision.bind_info
+        running = self.facts.running(name, spec.virtual_cluster, spec.priority, info.members, info.cell_chain)
+        self.facts.add(running)
+        self.pods[name], self.bound[name] = wanted, decision.bind_info
+        assert (self.state.groups[name].virtual is None) == (spec.priority < 0)
+        assert is_safe(self.facts, self.facts.owners())
+        self.check()
+
+    def check(self) -> None:
+        """Does the core's state keep its rules, and does it know the same groups?"""
+        check_invariants(self.state)
+        assert self.state.groups.keys() == self.facts.groups.keys()
+
+    def restarted(self) -> State:
+        """The state that a restart makes of the nodes and of what bound pods say."""
+        state = new_state(self.state.spec)
+        for node in state.topology.node_names:
+            handle(state, NodeHealthChanged(node, node not in self.facts.bad))
+        for name, pod_of in self.pods.items():
+            lost = self.facts.groups[name].priority < 0 <= pod_of.spec.priority
+            handle(state, PodAllocated(pod_of, _without_types(self.bound[name]) if lost else self.bound[name]))
+        check_invariants(state)
+        return state
 
     def end(self, name: str) -> None:
         """A group ends."""
         handle(self.state, PodDeleted(self.pods.pop(name)))
         self.facts.remove(name)
+        self.check()
 
     def set_health(self, node: str, *, is_healthy: bool) -> None:
         """A node breaks or heals."""
@@ -113,6 +134,16 @@ class World:
             self.facts.bad.discard(node)
         else:
             self.facts.bad.add(node)
+        self.check()
+
+
+def _without_types(info: BindInfo) -> BindInfo:
+    """As a lazily preempted group's bind info is written anew."""
+    members = tuple(
+        tuple(replace(place, preassigned_cell_types=("",) * len(place.leaf_cell_indices)) for place in member)
+        for member in info.members
+    )
+    return replace(info, members=members)
 
 
 def new_world(spec: ClusterSpec) -> World:
@@ -204,6 +235,7 @@ def run_world(seed: int, steps: int, rules: Rules = Rules.BETTER, *, by_offer: b
             counts.binds += 1
             if source.random() < 0.8:
                 world.bind(group, decision)
+                check_place(world, wanted_by(world, group, nodes))
         elif isinstance(decision, Preempt):
             counts.preempts += 1
             if source.random() < 0.5:
@@ -217,6 +249,26 @@ def run_world(seed: int, steps: int, rules: Rules = Rules.BETTER, *, by_offer: b
             if exists(world.facts, wanted, may_evict(world.facts, wanted)):
                 counts.findings.append(Finding(seed, step, group, nodes, decision.reason))
     return counts
+
+
+def check_place(world: World, wanted: Wanted) -> None:
+    """Is a group that was just bound where it may be, and would it be there again after a restart?"""
+    plain, group = world.facts.plain, world.facts.groups[wanted.name]
+    assert sorted(map(len, group.pods)) == sorted(wanted.sizes)
+    nodes = [{plain.node[leaf] for leaf in own} for own in group.pods]
+    assert all(len(own) == 1 for own in nodes)
+    assert not set.union(*nodes) & world.facts.bad
+    assert wanted.nodes is None or set.union(*nodes) <= wanted.nodes
+    leaves = [leaf for own in group.pods for leaf in own]
+    if wanted.within:
+        assert len({plain.above(leaf, plain.level_of(wanted.within)) for leaf in leaves}) == 1
+    for own in group.pods:
+        roots = {root for root in group.roots for leaf in own if leaf in plain.leaves[root]}
+        assert len(roots) == (wanted.priority >= 0) or (wanted.combines and len(roots) > 1)
+    again = world.restarted()
+    for name, known in world.state.groups.items():
+        assert again.groups[name].physical.tolist() == known.physical.tolist()
+        assert (again.groups[name].virtual is None) == (known.virtual is None)
 
 
 def _change(source: Random, world: World) -> None:
