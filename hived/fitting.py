@@ -17,6 +17,7 @@ from hived.journal import mark, undo_changes
 from hived.mixed_sizes import could_hold, place_descending
 from hived.nearness import Request
 from hived.offered_placement import fit_offered
+from hived.offers import allows
 from hived.placement import Placement, fit_in_view, map_placement
 from hived.preassigned import release_idle_doomed
 from hived.specs import OPPORTUNISTIC_PRIORITY
@@ -92,20 +93,24 @@ def fit_without_doomed(state: State, request: Request, view: int, offer: Offer, 
     before, chain = mark(state), int(state.arrays.chain_of_level[state.arrays.chain_level[first_cell(state, view)]])
     if not release_idle_doomed(state.arrays, state.cells, chain):
         return None
-    found = fit_offered(state, request, view, offer, tries) or _fit_below_node(state, request, view)
+    found = fit_offered(state, request, view, offer, tries) or _fit_below_node(state, request, view, offer)
     if found is None:
         undo_changes(state, before)
     return found
 
 
-def _fit_below_node(state: State, request: Request, view: int) -> Placement | None:
+def _fit_below_node(state: State, request: Request, view: int, offer: Offer) -> Placement | None:
     """A gang for one cell below node level, which `fit_offered` leaves to the search before it."""
-    chain = chain_of_view(state, view)
-    spec = request.pod.spec
+    spec, chain = request.pod.spec, chain_of_view(state, view)
     if not spec.within_is_required or not 0 < chain.type_levels.get(spec.within_cell, 0) < chain.node_level:
         return None
-    found = fit_in_view(state, request, view)
-    return found if isinstance(found, Placement) else None
+    nodes = np.asarray(offer.nodes.all(axis=0))
+    before = mark(state)
+    found = fit_in_view(state, request._replace(suggested=nodes, ignore=bool(nodes.all()), explains=False), view)
+    if isinstance(found, Placement) and allows(state, spec.group.members, found.physical, offer):
+        return found
+    undo_changes(state, before)
+    return None
 
 
 def offer_to_all(state: State, request: Request) -> Offer:

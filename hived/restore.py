@@ -92,27 +92,33 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
 
 
 def _makes_room(state: State, group: Group, levels: IntArray) -> bool:
-    """Release idle doomed cells at once if they keep a group from its preassigned cells, and plan these (rule 19.3).
+    """Keep doomed cells away from the preassigned cells that a group needs, all at once; returns if that is to be ended
+    (rule 19.3).
 
-    One after the other, as the reference does it, a later one could be missing when an earlier leaf asks for VC safety.
+    One leaf after the other, as the reference does it, a later cell could be doomed, or be missing when an earlier leaf
+    asks for VC safety. Idle doomed cells are released if they keep the group from its cells.
     """
     arrays, cells = state.arrays, state.cells
-    if not cells.doomed_total.any():
+    if group.vc >= len(state.topology.vc_names) or not (cells.doomed_total.any() or cells.bad_count.any()):
         return False
-    if group.vc >= len(state.topology.vc_names):
+    needed, is_in_the_way = preassigned_cells_needed(arrays, cells, group.physical, levels, group.vc)
+    if is_in_the_way:
+        held = group.physical[(group.physical != NO_CELL) & (levels > 0)]
+        for chain in np.unique(arrays.chain_of_level[arrays.chain_level[held]]).tolist():
+            release_idle_doomed(arrays, cells, chain)
+    elif needed < 2:
         return False
-    if not are_doomed_in_the_way(arrays, cells, group.physical, levels, group.vc):
-        return False
-    held = group.physical[(group.physical != NO_CELL) & (levels > 0)]
-    for chain in np.unique(arrays.chain_of_level[arrays.chain_level[held]]).tolist():
-        release_idle_doomed(arrays, cells, chain)
     plan_cells(arrays, cells, group.physical, levels, 1)
     return True
 
 
 @entry_kernel
-def are_doomed_in_the_way(t: TopologyArrays, s: Cells, physical: IntArray, levels: IntArray, vc: int) -> bool:
-    """Do the preassigned cells of a group overlap doomed cells, or are too few of the VC's left beside its doomed ones?
+def preassigned_cells_needed(
+    t: TopologyArrays, s: Cells, physical: IntArray, levels: IntArray, vc: int
+) -> tuple[int, bool]:  # fmt: skip
+    """How many preassigned cells a group takes that its VC has not bound there; and are doomed cells in the way?
+
+    They are if they overlap one, or if the VC has too few left beside its doomed ones.
 
     physical, levels : as in `restore_leaves`. Cost O(leaves x height).
     """
@@ -122,7 +128,8 @@ def are_doomed_in_the_way(t: TopologyArrays, s: Cells, physical: IntArray, level
         if physical[i] == NO_CELL or levels[i] == 0:
             continue
         cell = ancestor_at(t, physical[i], levels[i])
-        if s.bound[cell] != NO_CELL or s.mark[cell] == 1:
+        is_own = s.bound[cell] != NO_CELL and t.vc[s.bound[cell]] == vc and t.parent[s.bound[cell]] == NO_CELL
+        if is_own or s.mark[cell] == 1:
             continue
         s.mark[cell] = 1
         needed[t.chain_level[cell]] += 1
@@ -134,7 +141,7 @@ def are_doomed_in_the_way(t: TopologyArrays, s: Cells, physical: IntArray, level
         slot = vc * len(t.child_count) + level
         doomed_count = s.doomed_count[slot] if needed[level] > 0 else 0
         found = found or (doomed_count > 0 and s.vc_claims[slot] < needed[level])
-    return found
+    return int(needed.sum()), bool(found)
 
 
 def _preempt_below(state: State, root: int, preemptor: str) -> list[str]:

@@ -2,10 +2,12 @@
 
 Two to six nodes of two pairs of two GPUs. A wait is false if some placement within VC safety exists on leaves that are
 free, lent, or used by groups of the own VC with lower priority. The judge tries every placement and knows nothing of
-the core's state (`tests.quality`).
+the core's state (`tests.quality`). `python -m tests.property.false_waits --states 100000` looks at so many states.
 """
 
-from collections.abc import Iterator
+import argparse
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from hived.decisions import Applied, Bind, Preempt, Wait
 from hived.errors import UserError
-from hived.events import NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.events import LeavesLost, NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.scheduler import check_invariants, handle, new_state
 from hived.specs import (
     BindInfo,
@@ -26,11 +28,13 @@ from hived.specs import (
     VirtualClusterSpec,
 )
 from hived.state import State
+from hived.status import physical_cluster
 from tests.core.builders import pod, quota
 from tests.quality.exhaustive import Wanted, exists, may_evict
 from tests.quality.plain import Facts, Plain, is_safe
 
 KINDS = ("NODE", "RACK", "MIX", "PAIR")
+STEPS = 30
 _LEAVES = {"ROW": 16, "RACK": 8, "NODE": 4, "PAIR": 2}
 _PATHS = {"RACK": "RACK", "NODE": "RACK.NODE", "PAIR": "RACK.NODE.PAIR"}
 
@@ -76,7 +80,14 @@ class World:
     facts: Facts
     pods: dict[str, PodRequest] = field(default_factory=dict)
     bound: dict[str, BindInfo] = field(default_factory=dict)
+    lost: frozenset[int] = frozenset()
+    losses: dict[str, LeavesLost] = field(default_factory=dict)
     number: int = 0
+
+    def may_take(self, wanted: Wanted) -> Callable[[int], bool]:
+        """The leaves that a group may take: not lost, and nobody of equal or higher priority is on them."""
+        is_weaker = may_evict(self.facts, wanted)
+        return lambda leaf: leaf not in self.lost and is_weaker(leaf)
 
     def ask(self, wanted: PodRequest, nodes: frozenset[str] | None, *, by_offer: bool = False) -> object:
         """The core's decision; nothing changes."""
@@ -105,9 +116,16 @@ class World:
         assert is_safe(self.facts, self.facts.owners())
         self.check()
 
+    def lose(self, node: str, count: int) -> None:
+        """So many leaves of a node are lost; the inspected status says which."""
+        self.losses[node] = LeavesLost(node, "GPU", count)
+        handle(self.state, self.losses[node])
+        self.check()
+
     def check(self) -> None:
         """Does the core's state keep its rules, and does it know the same groups?"""
         check_invariants(self.state)
+        self.lost = frozenset(lost_leaves(self)) if self.losses else frozenset()
         assert self.state.groups.keys() == self.facts.groups.keys()
 
     def restarted(self) -> State:
@@ -115,6 +133,8 @@ class World:
         state = new_state(self.state.spec)
         for node in state.topology.node_names:
             handle(state, NodeHealthChanged(node, node not in self.facts.bad))
+        for loss in self.losses.values():
+            handle(state, loss)
         for name, pod_of in self.pods.items():
             lost = self.facts.groups[name].priority < 0 <= pod_of.spec.priority
             handle(state, PodAllocated(pod_of, _without_types(self.bound[name]) if lost else self.bound[name]))
@@ -135,6 +155,18 @@ class World:
         else:
             self.facts.bad.add(node)
         self.check()
+
+
+def lost_leaves(world: World) -> Iterator[int]:
+    """The leaves that are shown as bad on nodes that are not."""
+    plain = world.facts.plain
+    shown = [(top, top["cellType"], "") for top in physical_cluster(world.state)]
+    for cell, chain, node in shown:
+        name = cell["cellAddress"].rsplit("/", 1)[-1]
+        inside = name if cell.get("isNodeLevel") else node
+        shown += [(child, chain, inside) for child in cell.get("cellChildren", ())]
+        if "cellChildren" not in cell and cell["cellHealthiness"] == "Bad" and node not in world.facts.bad:
+            yield plain.leaf_at[chain, node, int(name)]
 
 
 def _without_types(info: BindInfo) -> BindInfo:
@@ -223,12 +255,12 @@ def run_world(seed: int, steps: int, rules: Rules = Rules.BETTER, *, by_offer: b
     world = new_world(spec)
     for step in range(steps):
         counts.states += 1
-        _change(source, world)
+        _change(source, world, 0.08 if seed % 5 == 0 else 0.0)
         group = random_group(source, world, has_wishes=seed % 3 != 0)
         names = world.state.topology.node_names
         nodes = frozenset(n for n in names if source.random() < 0.7) if source.random() < 0.5 else None
         try:
-            decision = world.ask(group, nodes, by_offer=by_offer and group.spec.ignore_suggested_nodes)
+            decision = world.ask(group, nodes, by_offer=by_offer and not group.spec.ignore_suggested_nodes)
         except UserError:
             continue
         if isinstance(decision, Bind):
@@ -246,7 +278,7 @@ def run_world(seed: int, steps: int, rules: Rules = Rules.BETTER, *, by_offer: b
         elif isinstance(decision, Wait):
             counts.waits += 1
             wanted = wanted_by(world, group, nodes)
-            if exists(world.facts, wanted, may_evict(world.facts, wanted)):
+            if exists(world.facts, wanted, world.may_take(wanted)):
                 counts.findings.append(Finding(seed, step, group, nodes, decision.reason))
     return counts
 
@@ -258,6 +290,7 @@ def check_place(world: World, wanted: Wanted) -> None:
     nodes = [{plain.node[leaf] for leaf in own} for own in group.pods]
     assert all(len(own) == 1 for own in nodes)
     assert not set.union(*nodes) & world.facts.bad
+    assert not world.lost & {leaf for own in group.pods for leaf in own}
     assert wanted.nodes is None or set.union(*nodes) <= wanted.nodes
     leaves = [leaf for own in group.pods for leaf in own]
     if wanted.within:
@@ -271,8 +304,8 @@ def check_place(world: World, wanted: Wanted) -> None:
         assert (again.groups[name].virtual is None) == (known.virtual is None)
 
 
-def _change(source: Random, world: World) -> None:
-    """Groups end and nodes break or heal, now and then."""
+def _change(source: Random, world: World, chance_of_loss: float) -> None:
+    """Groups end, nodes break or heal, and leaves are lost or found, now and then."""
     running = sorted(world.facts.groups)
     for name in running:
         if source.random() < 0.12 * (len(running) > 2):
@@ -280,6 +313,8 @@ def _change(source: Random, world: World) -> None:
     if source.random() < 0.12:
         node = source.choice(world.state.topology.node_names)
         world.set_health(node, is_healthy=node in world.facts.bad)
+    if source.random() < chance_of_loss:
+        world.lose(source.choice(world.state.topology.node_names), source.choice([0, 0, 1, 2, 3]))
 
 
 def _make_room(world: World, decision: Preempt) -> None:
@@ -289,7 +324,22 @@ def _make_room(world: World, decision: Preempt) -> None:
             world.end(name)
 
 
-def all_findings(seeds: range, steps: int, rules: Rules = Rules.BETTER) -> Iterator[Counts]:
-    """One run after the other."""
-    for seed in seeds:
-        yield run_world(seed, steps, rules)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--states", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first cluster")
+    options = parser.parse_args()
+    total, seed = Counts(), options.seed
+    while total.states < options.states:
+        found = run_world(seed, STEPS, by_offer=seed % 7 == 0)
+        total.states += found.states
+        total.waits += found.waits
+        if found.findings:
+            sys.exit(f"a false wait: {found.findings[0]}")
+        seed += 1
+        if seed % 100 == 0 or total.states >= options.states:
+            print(f"{total.states} of {options.states} states, {total.waits} waits, none false", flush=True)
+
+
+if __name__ == "__main__":
+    main()
