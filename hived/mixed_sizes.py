@@ -60,9 +60,12 @@ def could_hold(
     total = np.int64(0)
     for position in range(start, t.view_start[view + 1]):
         cell = s.view_order[position]
-        if not _may_use(t, s, cell, suggested, ignore_suggested) and not _is_idle_doomed(t, s, cell):
+        if _is_idle_doomed(t, s, cell):
+            free = np.int64(t.leaf_count[t.chain_level[cell]])
+        elif _may_use(t, s, cell, suggested, ignore_suggested):
+            free = np.int64(free_leaves(t, s, cell, below, False))
+        else:
             continue
-        free = free_leaves(t, s, cell, below, False)
         total += free
         is_enough = bool(total >= wanted)
         for member in range(len(sizes)):

@@ -115,8 +115,8 @@ def _makes_room(state: State, group: Group, levels: IntArray) -> bool:
 @entry_kernel
 def preassigned_cells_needed(
     t: TopologyArrays, s: Cells, physical: IntArray, levels: IntArray, vc: int
-) -> tuple[int, bool]:  # fmt: skip
-    """How many preassigned cells a group takes that its VC has not bound there; and are doomed cells in the way?
+) -> tuple[int, int]:  # fmt: skip
+    """How many preassigned cells a group takes that its VC has not bound there; and 1 if doomed cells are in the way.
 
     They are if they overlap one, or if the VC has too few left beside its doomed ones.
 
@@ -141,7 +141,7 @@ def preassigned_cells_needed(
         slot = vc * len(t.child_count) + level
         doomed_count = s.doomed_count[slot] if needed[level] > 0 else 0
         found = found or (doomed_count > 0 and s.vc_claims[slot] < needed[level])
-    return int(needed.sum()), bool(found)
+    return int(needed.sum()), int(found)
 
 
 def _preempt_below(state: State, root: int, preemptor: str) -> list[str]:
