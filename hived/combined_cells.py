@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 
 from hived.events import Limit, Offer, Spread, Together
+from hived.jit import entry_kernel
 from hived.nearness import Request
 from hived.offers import slot_sizes
 from hived.placement import Placement
 from hived.specs import GroupSpec, MemberSpec
 from hived.state import State
-from hived.topology import NO_CELL, IntArray
-from hived.views import first_cell
+from hived.topology import NO_CELL, IntArray, TopologyArrays
 
 MOST_LEAVES = 256
 """Groups with more leaves are not searched for in this way: each leaf is a pod to the search."""
@@ -24,14 +24,21 @@ MOST_LEAVES = 256
 
 def can_combine(state: State, request: Request, view: int) -> bool:
     """Could a pod of a group find more room over several cells of a view? The VC must have some below node level."""
-    arrays, first = state.arrays, first_cell(state, view)
-    if not request.is_guaranteed or arrays.pinned[arrays.root[first]] or not 1 < request.wanted <= MOST_LEAVES:
+    if not request.is_guaranteed or request.sizes[-1] == 1 or request.wanted > MOST_LEAVES:
         return False
-    offset = int(arrays.chain_level[first] - arrays.level[first])
-    chain = arrays.chain_of_level[arrays.chain_level[first]]
-    slot = int(arrays.vc[first]) * len(arrays.child_count) + offset
-    lower = range(1, int(arrays.node_level[chain]))
-    return int(request.sizes.max()) > 1 and sum(int(arrays.root_count[slot + level]) for level in lower) > 1
+    return has_cells_below_nodes(state.arrays, view)
+
+
+@entry_kernel
+def has_cells_below_nodes(t: TopologyArrays, view: int) -> bool:
+    """Is a view that of a VC with several preassigned cells below node level?"""
+    first = t.view_cell[t.view_start[view]]
+    if t.vc[first] == NO_CELL or t.pinned[t.root[first]] == 1:
+        return False
+    chain, count = t.chain_of_level[t.chain_level[first]], 0
+    for level in range(1, t.node_level[chain]):
+        count += t.root_count[t.vc[first] * len(t.child_count) + t.level_offset[chain] + level]
+    return bool(count > 1)
 
 
 def leaf_by_leaf(state: State, request: Request, offer: Offer) -> tuple[Request, Offer]:

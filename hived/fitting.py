@@ -28,24 +28,28 @@ GIVEN_UP = f"; the search was given up after {MOST_TRIED} tries"
 
 
 def fit_completely(
-    state: State, request: Request, views: Iterable[int], offer: Offer, tries: Tries
+    state: State, request: Request, views: Iterable[int], offer: Offer | None, tries: Tries
 ) -> tuple[Placement | None, bool]:  # fmt: skip
-    """Any place for a group in its views that an offer allows, and whether `combine: true` would give it one.
+    """Any place for a group in its views, and whether `combine: true` would give it one.
+
+    offer : None if the request says which nodes will do
 
     Runs while the journal records. Costs a `mixed_sizes.could_hold` where the VC has no room; else a `fit_offered`
     for each view, up to four times.
     """
-    combines = state.spec.virtual_clusters[request.pod.spec.virtual_cluster].combines
     would_combine = False
     for view in views:
         if _could_hold(state, request, view, combines=False):
-            found = fit_without_doomed(state, request, view, offer, tries)
+            found = _fit_descending(state, request, view) if offer is None else None
+            if found is None:
+                offer = offer or _offer_to_all(state, request)
+                found = fit_without_doomed(state, request, view, offer, tries)
             if found is not None:
                 return found, False
         if can_combine(state, request, view) and _could_hold(state, request, view, combines=True):
-            before = mark(state)
+            before, offer = mark(state), offer or _offer_to_all(state, request)
             found = _fit_combined(state, request, view, offer, tries)
-            if found is not None and combines:
+            if found is not None and state.spec.virtual_clusters[request.pod.spec.virtual_cluster].combines:
                 return found, False
             undo_changes(state, before)
             would_combine |= found is not None
@@ -59,26 +63,6 @@ def explain(reason: str, tries: Tries, *, would_combine: bool) -> Wait:
     if tries.gave_up and not reason.endswith(GIVEN_UP):
         reason += GIVEN_UP
     return Wait(reason)
-
-
-def fit_descending(state: State, request: Request, views: Iterable[int]) -> Placement | None:
-    """A gang of several sizes and no wish with larger pods first, where nobody of the VC has to leave (rule 19.2)."""
-    spec = request.pod.spec
-    if len(request.sizes) == 1 or spec.within_cell or not spec.within_is_required:
-        return None
-    for view in views:
-        if request.wanted > state.topology.view_leaf_counts[view]:
-            continue
-        leaves = np.empty(request.wanted, np.int32)
-        has_room = place_descending(
-            state.arrays, state.cells, view, OPPORTUNISTIC_PRIORITY, request.sizes, request.counts, request.suggested,
-            request.ignore, leaves,
-        )  # fmt: skip
-        if has_room:
-            found = map_placement(state, request, leaves) if request.is_guaranteed else Placement(leaves, None)
-            if found is not None:
-                return found
-    return None
 
 
 def fit_without_doomed(state: State, request: Request, view: int, offer: Offer, tries: Tries) -> Placement | None:
@@ -113,12 +97,29 @@ def _fit_below_node(state: State, request: Request, view: int, offer: Offer) -> 
     return None
 
 
-def offer_to_all(state: State, request: Request) -> Offer:
+def _offer_to_all(state: State, request: Request) -> Offer:
     """The suggested nodes, or all, as an offer to each pod; all rows are one piece of memory."""
     nodes = len(state.topology.node_names)
     slots = sum(member.pod_count for member in request.pod.spec.group.members)
     mask = np.ones(nodes, np.bool_) if request.ignore else request.suggested
     return Offer(np.broadcast_to(mask, (slots, nodes)), np.broadcast_to(np.zeros(nodes, np.bool_), (slots, nodes)))
+
+
+def _fit_descending(state: State, request: Request, view: int) -> Placement | None:
+    """A gang of several sizes and no wish with larger pods first, where nobody of the VC has to leave (rule 19.2)."""
+    spec = request.pod.spec
+    if len(request.sizes) == 1 or spec.within_cell or not spec.within_is_required:
+        return None
+    if request.wanted > state.topology.view_leaf_counts[view]:
+        return None
+    leaves = np.empty(request.wanted, np.int32)
+    has_room = place_descending(
+        state.arrays, state.cells, view, OPPORTUNISTIC_PRIORITY, request.sizes, request.counts, request.suggested,
+        request.ignore, leaves,
+    )  # fmt: skip
+    if not has_room:
+        return None
+    return map_placement(state, request, leaves) if request.is_guaranteed else Placement(leaves, None)
 
 
 def _could_hold(state: State, request: Request, view: int, *, combines: bool) -> bool:

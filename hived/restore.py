@@ -18,7 +18,7 @@ from hived.health import bind_doomed_in_chain, catch_up_after_plan
 from hived.jit import entry_kernel, kernel
 from hived.preassigned import release_doomed, release_idle_doomed
 from hived.preemption import cancel_preemption, find_preemptors, preempt_lazily
-from hived.safety import note_strain
+from hived.safety import keeps_safety, note_strain, spare_cells
 from hived.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, PodRequest, Rules
 from hived.state import NO_GROUP, Cells, CellState, Group, GroupState, State
 from hived.topology import NO_CELL, IntArray, TopologyArrays
@@ -118,12 +118,14 @@ def preassigned_cells_needed(
 ) -> tuple[int, int]:  # fmt: skip
     """How many preassigned cells a group takes that its VC has not bound there; and 1 if doomed cells are in the way.
 
-    They are if they overlap one, or if the VC has too few left beside its doomed ones.
+    They are if they overlap one, if the VC has too few left beside its doomed ones, or if VC safety would break beside
+    doomed cells.
 
     physical, levels : as in `restore_leaves`. Cost O(leaves x height).
     """
     needed = np.zeros(len(t.child_count), np.int32)
-    found, doomed_count = False, 0
+    cells = np.empty(len(physical), np.int32)
+    found, count = False, 0
     for i in range(len(physical)):
         if physical[i] == NO_CELL or levels[i] == 0:
             continue
@@ -132,16 +134,20 @@ def preassigned_cells_needed(
         if is_own or s.mark[cell] == 1:
             continue
         s.mark[cell] = 1
+        cells[count] = cell
+        count += 1
         needed[t.chain_level[cell]] += 1
         found = found or _meets_doomed(t, s, cell)
-    for i in range(len(physical)):
-        if physical[i] != NO_CELL and levels[i] > 0:
-            s.mark[ancestor_at(t, physical[i], levels[i])] = 0
+    for i in range(count):
+        s.mark[cells[i]] = 0
     for level in range(len(needed)):
         slot = vc * len(t.child_count) + level
         doomed_count = s.doomed_count[slot] if needed[level] > 0 else 0
         found = found or (doomed_count > 0 and s.vc_claims[slot] < needed[level])
-    return int(needed.sum()), int(found)
+    if count > 0 and not found and s.doomed_total.sum() > 0:
+        spare = spare_cells(t, s, t.chain_of_level[t.chain_level[cells[0]]])
+        found = spare.min() < 0 or not keeps_safety(t, s, cells[:count], spare)
+    return count, int(found)
 
 
 def _preempt_below(state: State, root: int, preemptor: str) -> list[str]:

@@ -14,7 +14,7 @@ from hived.capacity import Capacity
 from hived.checks import check_request
 from hived.decisions import Wait
 from hived.events import Offer
-from hived.fitting import GIVEN_UP, explain, fit_completely, fit_descending, offer_to_all
+from hived.fitting import GIVEN_UP, explain, fit_completely
 from hived.journal import mark, undo_changes
 from hived.nearness import Request
 from hived.offered_placement import fit_offered
@@ -40,11 +40,8 @@ def search(state: State, pod: PodRequest, suggested: BoolArray | None) -> Placem
     found = _first_fit(state, request, {})
     if isinstance(found, Placement) or state.spec.rules is Rules.HIVED:
         return found
-    views, tries = list(_views(state, pod)), Tries()
-    complete = fit_descending(state, request, views)
-    if complete is not None:
-        return complete
-    complete, would_combine = fit_completely(state, request, views, offer_to_all(state, request), tries)
+    tries = Tries()
+    complete, would_combine = fit_completely(state, request, _views(state, pod), None, tries)
     return complete or explain(found.reason, tries, would_combine=would_combine)
 
 
