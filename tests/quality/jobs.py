@@ -77,7 +77,7 @@ def philly_jobs(days: float = 1.5, first: str = "2017-10-16", last: str = "2017-
 
 
 def quotas_by_work(jobs: list[Job], node_count: int) -> dict[str, int]:
-    """Nodes of each VC in proportion to the GPU-hours of its jobs, at least one: VC -> nodes, largest remainders first."""
+    """Nodes of each VC in proportion to the GPU-hours of its jobs, at least one: VC -> nodes."""
     work: dict[str, float] = defaultdict(float)
     for job in jobs:
         work[job.vc] += job.leaf_count * job.duration

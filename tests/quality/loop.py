@@ -37,7 +37,11 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """over_quota : waiting guaranteed jobs run opportunistically; checkpoint_s : seconds between checkpoints, 0 for none"""
+    """Of a run.
+
+    over_quota : do waiting guaranteed jobs run opportunistically?
+    checkpoint_s : seconds between checkpoints, 0 for none
+    """
 
     over_quota: bool = False
     checkpoint_s: float = 0.0
