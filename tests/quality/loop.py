@@ -41,10 +41,12 @@ class Options:
 
     over_quota : do waiting guaranteed jobs run opportunistically?
     checkpoint_s : seconds between checkpoints, 0 for none
+    within : type of the cell that gangs have to be below, "" for none
     """
 
     over_quota: bool = False
     checkpoint_s: float = 0.0
+    within: str = ""
 
 
 Watcher = Callable[["Loop", Wanted, Answer], None]
@@ -125,7 +127,8 @@ class Loop:
     def _start(self, job: Job, priority: int) -> bool:
         if priority > OPPORTUNISTIC and job.leaf_count > self._quota[job.vc] - self._used[job.vc]:
             return False
-        wanted = Wanted(job.name, job.vc, priority, tuple(sorted(job.sizes)))
+        within = self.options.within if len(job.sizes) > 1 else ""
+        wanted = Wanted(job.name, job.vc, priority, tuple(sorted(job.sizes)), within=within)
         answer = self.play.ask(wanted, self.now)
         for victim in answer.victims:
             self._evict(victim.name)
