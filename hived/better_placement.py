@@ -5,6 +5,7 @@ hardware behind them is chosen so that nobody leaves if that can be, then near t
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -133,14 +134,16 @@ def _hardware(
     return physical if is_found else None
 
 
+def _is_enough(state: State, request: Request, virtual: IntArray, level: int, pardoned: IntArray) -> bool:
+    return _hardware(state, request, virtual, level, pardoned) is not None
+
+
 def _with_victims(state: State, request: Request, choices: list[IntArray], level: int) -> Placement | None:
     """The choice of virtual leaves, and hardware behind it, where opportunistic groups lose least (rule 18.9)."""
     lent = _lent(state, int(choices[0][0]))
     best, least, gave_up = None, None, False
     for virtual in choices:
-        victims = choose_victims(
-            lent, lambda more, own=virtual: _hardware(state, request, own, level, more) is not None
-        )
+        victims = choose_victims(lent, partial(_is_enough, state, request, virtual, level))
         if victims is None:
             continue
         gave_up = gave_up or victims.gave_up
