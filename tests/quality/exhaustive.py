@@ -108,7 +108,7 @@ def own_form(facts: Facts, wanted: Wanted, found: Found, without: frozenset[str]
     """All that the VC's own future depends on after a placement, the same for placements that swap empty cells.
 
     The trees below the VC's preassigned cells, with the group of each leaf. Empty and lent leaves are alike, bad ones
-    differ. Cells of one parent are sorted, so that equal cells can stand for each other. `without` are groups that left.
+    differ. Cells of one parent are sorted, so that equal cells can stand for each other. `without`: groups that left.
     """
     plain = facts.plain
     label: dict[int, str] = {leaf: wanted.name for pod in found.pods for leaf in pod}

@@ -10,6 +10,7 @@ from tests.quality.plain import OPPORTUNISTIC, Facts
 from tests.quality.play import Answer, Play
 
 KINDS = ("NODE", "RACK", "MIX", "PAIR")
+PINNED = "PINNED"  # as NODE, and the first node is pinned for A
 GPUS = 4
 _SIZES = (1, 1, 1, 2, 2, 2, 3, 4, 4)
 
@@ -52,7 +53,9 @@ def small_cluster(kind: str, rules: Rules, random: Random, combines: bool = Fals
     cells: list[list[VirtualCellSpec]] = [[], []]
     first = random.randint(1, total - 1)
     match kind:
-        case "NODE":
+        case "NODE" | "PINNED":
+            total -= kind == PINNED
+            first = min(first, total)
             _promise(cells, "RACK.NODE", first, total - first - _some(random, total - first - 1))
         case "RACK":
             own = random.randint(1, max(1, racks - 1))
@@ -71,12 +74,18 @@ def small_cluster(kind: str, rules: Rules, random: Random, combines: bool = Fals
         case "PAIR":
             own = random.randint(1, 2 * total - 1)
             _promise(cells, "RACK.NODE.PAIR", own, 2 * total - own)
-    names = [PhysicalCellSpec(address=f"n{i}") for i in range(total)]
+    pin = ("pin",) if kind == PINNED else ()
+    names = [
+        PhysicalCellSpec(address=f"n{i}", pinned_cell_id="".join(pin if not i else ())) for i in range(racks * nodes)
+    ]
     types = (CellTypeSpec("RACK", "NODE", nodes), CellTypeSpec("NODE", "PAIR", 2, True), CellTypeSpec("PAIR", "GPU", 2))
     return ClusterSpec(
         {each.name: each for each in types},
         tuple(PhysicalCellSpec("RACK", children=tuple(names[i * nodes : (i + 1) * nodes])) for i in range(racks)),
-        {name: VirtualClusterSpec(name, tuple(own), combines=combines) for name, own in zip("AB", cells, strict=True)},
+        {
+            name: VirtualClusterSpec(name, tuple(own), pin if name == "A" else (), combines=combines)
+            for name, own in zip("AB", cells, strict=True)
+        },
         rules=rules,
     )
 
@@ -118,7 +127,9 @@ def _group(name: str, spec: ClusterSpec, load: Load, random: Random, facts: Fact
     if happens(load.not_suggested):
         nodes = frozenset(node for node in facts.plain.nodes if happens(70))
     combines = spec.virtual_clusters[vc].combines
-    return Wanted(name, vc, priority, tuple(sorted(sizes)), nodes, within, combines=combines)
+    pins = spec.virtual_clusters[vc].pinned_cell_ids if priority > OPPORTUNISTIC else ()
+    pinned = pins[0] if pins and happens(40) else ""
+    return Wanted(name, vc, priority, tuple(sorted(sizes)), nodes, within, pinned, combines)
 
 
 def _promise(cells: list[list[VirtualCellSpec]], kind: str, *counts: int) -> None:
