@@ -118,6 +118,7 @@ quality: kernels ## how good the decisions are, by both rules: ONLY=needless,loc
 
 soak: $(READY) ## 200,000 random operations, with every invariant checked after each, and whatever else is random, at length
 	$(BIN)/python -m tests.property.soak --ops 200000
+	$(BIN)/python -m tests.property.false_waits --states 100000
 	HIVED_EDITS=20000 $(BIN)/python -m pytest tests/config/text/test_any_edit.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest tests/config/generating/test_sync.py
 	HIVED_CAPACITIES=1 $(BIN)/python -m pytest tests/core/test_journal.py

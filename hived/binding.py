@@ -153,6 +153,19 @@ def plan_placement(t: TopologyArrays, s: Cells, physical: IntArray, virtual: Int
     put(s, s.planned_total, 0, s.planned_total[0] + change)
 
 
+@entry_kernel
+def plan_cells(t: TopologyArrays, s: Cells, physical: IntArray, levels: IntArray, change: int) -> None:
+    """As `plan_placement`, for leaves whose preassigned cells are to be of these levels; 0 or NO_CELL plans nothing."""
+    for i in range(len(physical)):
+        cell = physical[i]
+        if cell == NO_CELL or levels[i] == 0:
+            continue
+        while t.level[cell] < levels[i]:
+            cell = t.parent[cell]
+        _plan_physical(t, s, cell, change)
+    put(s, s.planned_total, 0, s.planned_total[0] + change)
+
+
 @kernel
 def overlaps_plan(t: TopologyArrays, s: Cells, cell: int) -> bool:
     """Is the cell, one above it or one below it planned?"""

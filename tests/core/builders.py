@@ -20,6 +20,7 @@ from hived.specs import (
     PodPlacement,
     PodRequest,
     PodSpec,
+    Rules,
     VirtualCellSpec,
     VirtualClusterSpec,
 )
@@ -104,6 +105,18 @@ def pods_of_racks(*, packs: bool = False) -> State:
     return healthy_state(ClusterSpec({each.name: each for each in types}, cells, {"A": vc}))
 
 
+def pairs(nodes: int = 2, *, combines: bool = True, rules: Rules = Rules.BETTER, **promises: dict[str, int]) -> State:
+    """Nodes a, b, ... of two pairs of two GPUs each; A is promised all pairs unless told."""
+    vcs = {name: quota(name, cells) for name, cells in (promises or {"A": {"NODE.PAIR": 2 * nodes}}).items()}
+    spec = ClusterSpec(
+        {"NODE": CellTypeSpec("NODE", "PAIR", 2, is_node_level=True), "PAIR": CellTypeSpec("PAIR", "GPU", 2)},
+        tuple(PhysicalCellSpec("NODE", address="abcdef"[number]) for number in range(nodes)),
+        {name: replace(vc, combines=combines) for name, vc in vcs.items()},
+        rules=rules,
+    )
+    return healthy_state(spec)
+
+
 def node_mask(state: State, names: Sequence[str]) -> BoolArray:
     """Shape (node_count,): the nodes with these names."""
     return np.isin(state.topology.node_names, list(names))
@@ -167,14 +180,17 @@ def describe_groups(state: State) -> dict[str, Any]:
             [holder and holder.uid for holder in group.holders],
             dict(group.slots_of),
             dict(group.preempting_pods),
+            dict(group.times),
+            group.since_ms,
         )
         for group in state.groups.values()
     }
 
 
 def fingerprint(state: State) -> tuple[bytes, dict[str, Any]]:
-    """The whole state as a value: memory byte for byte, and groups."""
-    return state.cells.memory.tobytes(), describe_groups(state)
+    """The whole state as a value: memory byte for byte, times of leaves, and groups."""
+    times = b"" if state.work is None else state.work.since_ms.tobytes() + state.work.leaf_count.tobytes()
+    return state.cells.memory.tobytes() + times, describe_groups(state)
 
 
 def small_journal(state: State, capacity: int) -> State:
