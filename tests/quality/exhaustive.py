@@ -97,10 +97,14 @@ def cheapest_victims(
     sets = [frozenset(some) for count in range(len(lent) + 1) for some in combinations(lent, count)]
     priced = sorted((sum(cost(facts.groups[name]) for name in some), len(some), sorted(some)) for some in sets)
     for price, _, names in priced:
-        usable = set(names)
-        for found in placements(facts, wanted, lambda leaf, usable=usable: facts.user.get(leaf) in {None, *usable}):
+        gone = frozenset(names)
+
+        def may_take(leaf: int, gone: frozenset[str] = gone) -> bool:
+            return leaf not in facts.user or facts.user[leaf] in gone
+
+        for found in placements(facts, wanted, may_take):
             if is_allowed is None or is_allowed(found):
-                return price, frozenset(usable)
+                return price, gone
     return None
 
 

@@ -72,7 +72,8 @@ class _Room:
 
     def free(self, level: int) -> npt.NDArray[np.bool_]:
         """Is nothing of a cell taken? One for each cell of the level."""
-        return ~self.owned.reshape(-1, self.hall.width[level]).any(axis=1)
+        taken: npt.NDArray[np.bool_] = np.logical_or.reduce(self.owned.reshape(-1, self.hall.width[level]), axis=1)
+        return np.logical_not(taken)
 
     def is_safe(self) -> bool:
         """VC safety with what is taken now."""

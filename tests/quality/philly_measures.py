@@ -33,9 +33,7 @@ def philly(rules: Rules, cells: str, topology: bool, over_quota: bool, checkpoin
     watch = fragments.see if cells == "N" and not over_quota and not topology else None
     loop = Loop(Play(spec, plain), Options(over_quota, checkpoint_s), watch)
     shared = loop.run(jobs)
-    private: dict[str, Course] = {}
-    for vc in promises:
-        private |= Loop(Play(spec, plain)).run([job for job in jobs if job.vc == vc])
+    private = _private(rules, cells, topology, days)
     figures = compare(shared, private) | _delays(shared)
     figures |= {f"private_{name}": value for name, value in _delays(private).items()}
     figures["evicted"] = loop.evicted
@@ -49,6 +47,17 @@ def philly(rules: Rules, cells: str, topology: bool, over_quota: bool, checkpoin
 def load_of(days: float) -> float:
     """GPU-hours that arrive, as a share of those that the cluster has meanwhile."""
     return sum(job.leaf_count * job.duration for job in philly_jobs(days)) / (NODES * GPUS * days * 24 * HOUR)
+
+
+@cache
+def _private(rules: Rules, cells: str, topology: bool, days: float) -> dict[str, Course]:
+    jobs, promises = _load(cells, days)
+    spec = large_cluster(promises, rules, topology)
+    plain = Plain(spec)
+    courses: dict[str, Course] = {}
+    for vc in promises:
+        courses |= Loop(Play(spec, plain)).run([job for job in jobs if job.vc == vc])
+    return courses
 
 
 def _load(cells: str, days: float) -> tuple[list[Job], Promises]:

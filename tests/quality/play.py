@@ -111,7 +111,7 @@ def _requests(wanted: Wanted) -> list[PodRequest]:
     sizes = sorted(set(wanted.sizes))
     members = tuple(MemberSpec(wanted.sizes.count(size), size) for size in sizes)
     group = GroupSpec(wanted.name, members)
-    pods = []
+    pods: list[PodRequest] = []
     for member in members:
         spec = PodSpec(
             wanted.vc, wanted.priority, member.leaf_cell_count, group, pinned_cell_id=wanted.pinned,
