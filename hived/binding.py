@@ -10,6 +10,7 @@ from hived.topology import NO_CELL, IntArray, TopologyArrays
 from hived.views import note_change
 
 _FREE = int(CellState.FREE)
+_EVERYTHING = 1 << 20  # more placements than are ever being made at once
 
 
 @kernel
@@ -154,16 +155,9 @@ def plan_placement(t: TopologyArrays, s: Cells, physical: IntArray, virtual: Int
 
 
 @entry_kernel
-def plan_cells(t: TopologyArrays, s: Cells, physical: IntArray, levels: IntArray, change: int) -> None:
-    """As `plan_placement`, for leaves whose preassigned cells are to be of these levels; 0 or NO_CELL plans nothing."""
-    for i in range(len(physical)):
-        cell = physical[i]
-        if cell == NO_CELL or levels[i] == 0:
-            continue
-        while t.level[cell] < levels[i]:
-            cell = t.parent[cell]
-        _plan_physical(t, s, cell, change)
-    put(s, s.planned_total, 0, s.planned_total[0] + change)
+def plan_everything(s: Cells, change: int) -> None:
+    """Mark (change = 1) or unmark (-1) all cells as part of a placement being made: nothing is doomed meanwhile."""
+    put(s, s.planned_total, 0, s.planned_total[0] + change * _EVERYTHING)
 
 
 @kernel
@@ -171,6 +165,8 @@ def overlaps_plan(t: TopologyArrays, s: Cells, cell: int) -> bool:
     """Is the cell, one above it or one below it planned?"""
     if s.planned_total[0] == 0:
         return False
+    if s.planned_total[0] >= _EVERYTHING:
+        return True
     if s.planned_below[cell] > 0:
         return True
     while cell != NO_CELL:

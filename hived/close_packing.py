@@ -23,6 +23,7 @@ from hived.view_room import (
     comes_before,
     exposure,
     node_level_of,
+    room_of_empty,
     roomiest_cell,
     survey,
     take_room,
@@ -69,9 +70,12 @@ def pack_closely(
         if len(nodes) > 1 or most_level > 0:
             part = _best_part(t, s, room, len(leaves), most_level if most_level > 0 else top)
             is_found = part != NO_CELL
-            nodes[:] = part
+            for i in range(len(nodes)):
+                nodes[i] = part
         if not is_found:
-            is_found = _find_nodes(t, room, sizes, counts, most_level if most_level > 0 else top + 1, nodes)
+            is_found = _find_nodes(t, room, sizes, counts, most_level if most_level > 0 else top, nodes)
+        if not is_found and most_level == 0:
+            is_found = _spread_over_tops(t, s, room, sizes, counts, nodes)
     if is_found:
         _pick_all(t, s, sizes, counts, nodes, leaves)
     if len(pardoned) > 0:
@@ -169,13 +173,34 @@ def _is_in_better(t: TopologyArrays, room: Room, one: int, other: int) -> bool:
 
 @kernel
 def _find_nodes(
-    t: TopologyArrays, room: Room, sizes: IntArray, counts: LongArray, end_level: int, nodes: IntArray
+    t: TopologyArrays, room: Room, sizes: IntArray, counts: LongArray, most_level: int, nodes: IntArray
 ) -> bool:
-    """A node for each pod, below one cell of the lowest level possible, anywhere if `end_level` is above the tops."""
-    for level in range(node_level_of(t, room.tops[0, 0]), end_level):
+    """A node for each pod, below one cell of the lowest level possible."""
+    for level in range(node_level_of(t, room.tops[0, 0]), most_level + 1):
         if _find_below(t, room, level, sizes, counts, nodes):
             return True
-    return bool(end_level > top_level_of(t, room) and _spread(t, room, NO_CELL, sizes, counts, nodes))
+    return False
+
+
+@kernel
+def _spread_over_tops(
+    t: TopologyArrays, s: Cells, room: Room, sizes: IntArray, counts: LongArray, nodes: IntArray
+) -> bool:
+    """A node for each pod, below several top cells. In a VC empty ones come first, as these can be near each other.
+
+    Where a part of the hardware is given, its place follows from what others did, and the VC must not look at that.
+    """
+    if t.vc[room.tops[0, 0]] == NO_CELL:
+        return _spread(t, room, NO_CELL, sizes, counts, nodes)
+    empty = room_of_empty(t, s, room)
+    if _spread(t, empty, NO_CELL, sizes, counts, nodes):
+        return True
+    if len(sizes) > 1:
+        return _spread(t, room, NO_CELL, sizes, counts, nodes)
+    placed = _spread_alike(t, empty, NO_CELL, sizes[0], nodes)
+    for node in nodes[:placed]:
+        take_room(t, room, node, sizes[0])
+    return placed + _spread_alike(t, room, NO_CELL, sizes[0], nodes[placed:]) == len(nodes)
 
 
 @kernel
@@ -274,10 +299,11 @@ def _pick_all(
     """Choose the leaves of each pod in its node, larger pods first."""
     pod, filled = len(nodes), len(leaves)
     for member in range(len(sizes) - 1, -1, -1):
-        for _ in range(counts[member]):
-            pod -= 1
-            filled -= sizes[member]
-            _pick(t, s, nodes[pod], sizes[member], leaves[filled : filled + sizes[member]])
+        size = sizes[member]
+        pod -= counts[member]
+        filled -= size * counts[member]
+        for i in range(counts[member]):
+            _pick(t, s, nodes[pod + i], size, leaves[filled + i * size : filled + (i + 1) * size])
     for leaf in leaves:
         s.mark[leaf] = 0
 

@@ -16,14 +16,12 @@ import numpy.typing as npt
 
 from hived.errors import UserError
 from hived.journal import remember
-from hived.specs import Rules, WorkTimes
+from hived.specs import NO_TIMES, Rules, WorkTimes
 from hived.state import NO_TIME, Group, State, Work
 from hived.topology import NO_CELL, IntArray
 
 LATEST_S = 2.0**33
 """Seconds since 1970; a million leaves times as many milliseconds still fit an int64."""
-
-_UNKNOWN = WorkTimes()
 
 
 def milliseconds(time_s: float | None) -> int:
@@ -47,15 +45,21 @@ def note_times(state: State, group: Group, uid: str, times: WorkTimes) -> None:
 
     Cost O(1) as a rule; O(pods of the group) if an earlier time of the pod is replaced, O(leaves) if `since` changes.
     """
-    before = group.times.get(uid, _UNKNOWN)
+    before = group.times.get(uid, NO_TIMES)
     if times != before:
         remember(state, _put, state, group, uid, before)
         _put(state, group, uid, times)
 
 
+def note_first_times(state: State, group: Group, uid: str, times: WorkTimes | None) -> None:
+    """The pod takes a slot, or is told again; times that nobody knows replace none that are known."""
+    if times is not None and times != NO_TIMES:
+        note_times(state, group, uid, times)
+
+
 def forget_times(state: State, group: Group, uid: str) -> None:
     """The pod with this uid leaves its slots. Can be undone. Cost as `note_times`."""
-    note_times(state, group, uid, _UNKNOWN)
+    note_times(state, group, uid, NO_TIMES)
 
 
 def since_of(group: Group) -> int:
@@ -92,7 +96,7 @@ def losses_of_leaves(state: State, leaves: IntArray, now_ms: int) -> npt.NDArray
 
 def _put(state: State, group: Group, uid: str, times: WorkTimes) -> None:
     is_new = uid not in group.times
-    if times == _UNKNOWN:
+    if times == NO_TIMES:
         group.times.pop(uid, None)
     else:
         group.times[uid] = times

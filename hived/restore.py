@@ -10,7 +10,7 @@ import numpy as np
 
 from hived.allocation import allocate_leaf, set_state, use_leaf
 from hived.bind_info import NamedLeaves
-from hived.binding import plan_cells
+from hived.binding import plan_everything
 from hived.doomed import worst_idle_doomed
 from hived.free_lists import is_free
 from hived.groups import add_group
@@ -79,7 +79,7 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
         preempted.extend(_preempt_below(state, root, group.name))
     done = progress.tolist()
     if makes_room:
-        plan_cells(arrays, cells, group.physical, levels, -1)
+        plan_everything(cells, -1)
     if group.virtual is not None and done[_IS_LAZY]:
         preempt_lazily(state, [group], group.name)
         preempted.append(group.name)
@@ -92,8 +92,8 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
 
 
 def _makes_room(state: State, group: Group, levels: IntArray) -> bool:
-    """Keep doomed cells away from the preassigned cells that a group needs, all at once; returns if that is to be ended
-    (rule 19.3).
+    """Doom nothing until a group has all preassigned cells that it needs; returns whether that is to be ended (rule
+    19.3).
 
     One leaf after the other, as the reference does it, a later cell could be doomed, or be missing when an earlier leaf
     asks for VC safety. Idle doomed cells are released if they keep the group from its cells.
@@ -108,7 +108,7 @@ def _makes_room(state: State, group: Group, levels: IntArray) -> bool:
             release_idle_doomed(arrays, cells, chain)
     elif needed < 2:
         return False
-    plan_cells(arrays, cells, group.physical, levels, 1)
+    plan_everything(cells, 1)
     return True
 
 

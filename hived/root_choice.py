@@ -196,7 +196,8 @@ def _place_in(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, area: int, s
         filled = _place_level(t, s, w, roots, filled, end, area, suggestion)
         if filled < end:
             undo_writes(s, mark)
-            roots.spare[:] = spare
+            for level in range(len(spare)):
+                roots.spare[level] = spare[level]
             return False
     return True
 

@@ -168,6 +168,9 @@ class WorkTimes:
     saved_s: float | None = None
 
 
+NO_TIMES = WorkTimes()
+
+
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
     """Where one pod of a group runs: node, device indices, and each leaf's preassigned cell type ("" if none)."""

@@ -51,6 +51,8 @@ def candidates_among(state: State, physical: IntArray, holders: IntArray, leaves
 
     Without the time, all leaves count as busy for equally long. Cost O(n log n), in numpy, and O(groups).
     """
+    if len(leaves) == 0:
+        return []
     losses = losses_of_leaves(state, physical, state.now_ms)
     order = np.argsort(holders, kind="stable")
     numbers, first = np.unique(holders[order], return_index=True)

@@ -123,9 +123,35 @@ def survey(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_
                 free = int(free_leaves(t, s, cell, OPPORTUNISTIC_PRIORITY, False))
             room.free[cell - base] = free
             room.cost[cell - base] = (exposure(t, s, cell) * _PARTS << _EXPOSED_SHIFT) + free
-        for level in range(node_level + 1, tops[row, 2] + 1):
-            _sum_up(t, room, row, level)
+    _sum_up_all(t, room)
     return room
+
+
+@kernel
+def room_of_empty(t: TopologyArrays, s: Cells, room: Room) -> Room:
+    """The room of those preassigned cells that nobody uses and that are not bound, so that any hardware may be theirs.
+
+    Cost O(nodes).
+    """
+    empty = Room(room.base, room.tops, room.free.copy(), room.cost.copy())
+    for row in range(len(room.tops)):
+        for top in range(room.tops[row, 0], room.tops[row, 0] + room.tops[row, 1]):
+            if s.used[top] == 0 and s.bound[top] == NO_CELL:
+                continue
+            first, count = first_below(t, top, min(node_level_of(t, top), t.level[top]))
+            for cell in range(first, first + count):
+                empty.cost[cell - room.base] -= empty.free[cell - room.base]
+                empty.free[cell - room.base] = 0
+    _sum_up_all(t, empty)
+    return empty
+
+
+@kernel
+def _sum_up_all(t: TopologyArrays, room: Room) -> None:
+    """Free leaves and costs of all cells above node level."""
+    for row in range(len(room.tops)):
+        for level in range(node_level_of(t, room.tops[row, 0]) + 1, room.tops[row, 2] + 1):
+            _sum_up(t, room, row, level)
 
 
 @kernel

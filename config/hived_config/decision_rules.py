@@ -1,5 +1,7 @@
 """The key `rules`: which decisions a cluster gets (rule 18.1)."""
 
+from typing import Literal
+
 import yaml
 
 from hived.specs import Rules
@@ -39,6 +41,6 @@ RULES_KEY = Key(
 )
 
 
-def value_of(rules: Rules) -> str | int:
-    """The rules as JSON has them: "hived" or 2."""
-    return NAMES[rules] if rules is Rules.HIVED else int(rules)
+def value_of(rules: Rules) -> Literal["hived", 2]:
+    """The rules as JSON has them."""
+    return "hived" if rules is Rules.HIVED else 2

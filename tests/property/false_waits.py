@@ -267,7 +267,8 @@ def run_world(seed: int, steps: int, rules: Rules = Rules.BETTER, *, by_offer: b
             counts.binds += 1
             if source.random() < 0.8:
                 world.bind(group, decision)
-                check_place(world, wanted_by(world, group, nodes))
+                if rules is Rules.BETTER:  # a restart may cost a group of the reference its place in the VC
+                    check_place(world, wanted_by(world, group, nodes))
         elif isinstance(decision, Preempt):
             counts.preempts += 1
             if source.random() < 0.5:
