@@ -157,6 +157,17 @@ class PodRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkTimes:
+    """When a pod started, and when it last saved its work: seconds since 1970, None if nobody knows (rule 8.12)."""
+
+    started_s: float | None = None
+    saved_s: float | None = None
+
+
+NO_TIMES = WorkTimes()
+
+
+@dataclass(frozen=True, slots=True)
 class PodPlacement:
     """Where one pod of a group runs: node, device indices, and each leaf's preassigned cell type ("" if none)."""
 

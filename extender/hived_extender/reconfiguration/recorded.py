@@ -65,7 +65,7 @@ def _inputs(replay: Replay, state: State, node_names: Sequence[str]) -> StateInp
     known = zip(state.topology.node_names, state.cells.node_bad.tolist(), strict=True)
     bad = {name for name, is_bad in known if is_bad}
     placed = {
-        uid: Placed(request, _as_it_is(state, request.spec.group.name, info))
+        uid: Placed(request, _as_it_is(state, request.spec.group.name, info), replay.times(uid))
         for uid, (request, info) in replay.placed().items()
     }
     return StateInputs(frozenset(node_names) - bad, placed, reservations(state))

@@ -22,7 +22,7 @@ from typing import BinaryIO
 import msgspec
 
 from hived.events import Offer, Phase
-from hived.specs import PodRequest
+from hived.specs import NO_TIMES, PodRequest, WorkTimes
 from hived_extender.pods.annotations import spec_fields
 from hived_extender.recording import operations as ops
 from hived_extender.recording.operations import Operation
@@ -56,17 +56,32 @@ class Operations:
         self._write(ops.LoseLeaves(node=node, leaf_type=leaf_type, count=count, known=[*known]))
 
     def scheduled(
-        self, pod: PodRequest, phase: Phase, offer: Offer | None, node_names: Sequence[str], commit: bool
+        self,
+        pod: PodRequest,
+        phase: Phase,
+        offer: Offer | None,
+        node_names: Sequence[str],
+        commit: bool,
+        now_s: float | None = None,
     ) -> None:
         """A pod was to be placed on nodes of `offer`, None for any; `commit` says that a bind was carried out."""
         text = msgspec.UNSET if offer is None else to_text(offer, node_names)
+        now = msgspec.UNSET if now_s is None else now_s
         self._write(
-            ops.Schedule(pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text)
+            ops.Schedule(
+                pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text, now=now
+            )
         )
 
-    def bound(self, pod: PodRequest, node: str, bind_info: str) -> None:
+    def progressed(self, uid: str, times: WorkTimes) -> None:
+        """A pod has started, or has saved its work."""
+        self._write(ops.Progress(pod=uid, started=times.started_s, saved=times.saved_s))
+
+    def bound(self, pod: PodRequest, node: str, bind_info: str, times: WorkTimes = NO_TIMES) -> None:
         """A pod was found bound; `bind_info` is its annotation."""
         self._write(ops.AddBound(pod=pod.uid, node=node, spec=_spec(pod), bind_info=bind_info))
+        if times != NO_TIMES:
+            self.progressed(pod.uid, times)
 
     def split(self, group: str, pods: Sequence[PodRequest]) -> None:
         """The pods of an allocated group go on as groups of their own, one per slot."""

@@ -28,9 +28,10 @@ from hived.events import (
     Phase,
     PodAllocated,
     PodDeleted,
+    PodProgressed,
     ScheduleRequested,
 )
-from hived.specs import BindInfo, ClusterSpec, PodRequest
+from hived.specs import NO_TIMES, BindInfo, ClusterSpec, PodRequest, WorkTimes
 from hived.split import split_bind_info
 from hived_extender.pods import annotations
 from hived_extender.pods.bind_info import bind_annotations, bind_info
@@ -151,6 +152,7 @@ class Replay:
         self.scheduler: Scheduler | None = None
         self._pods: dict[str, PodRequest | None] = {}
         self._bound: dict[str, dict[str, str]] = {}
+        self._times: dict[str, WorkTimes] = {}
         self._last: Snapshot = ({}, {}, {})
 
     def placed(self) -> dict[str, tuple[PodRequest, BindInfo]]:
@@ -158,6 +160,10 @@ class Replay:
         return {
             pod: (_request(pod, texts), bind_info(texts)) for pod, texts in self._bound.items() if pod in self._pods
         }
+
+    def times(self, pod: str) -> WorkTimes:
+        """The times that were told of a pod, by uid, since it came."""
+        return self._times.get(pod, NO_TIMES)
 
     def waiting(self) -> list[PodRequest]:
         """The requests of the other pods that were seen and are not gone."""
@@ -191,7 +197,7 @@ class Replay:
 
     def _apply(self, operation: Operation) -> Json:
         if isinstance(operation, ops.New):
-            self._pods, self._bound = {}, {}
+            self._pods, self._bound, self._times = {}, {}, {}
             self._start(operation.config)
             return {"kind": "ok"}
         if isinstance(operation, ops.Restart):
@@ -201,6 +207,8 @@ class Replay:
         match operation:
             case ops.Schedule():
                 return self._schedule(self.scheduler, operation)
+            case ops.Progress():
+                return self._progress(self.scheduler, operation)
             case ops.Delete():
                 return self._delete(self.scheduler, operation.pod)
             case ops.AddBound():
@@ -252,6 +260,8 @@ class Replay:
         request = _request(pod, texts)
         info = bind_info(texts, request.label)
         scheduler.handle(PodAllocated(request, info))
+        if pod in self._times:
+            scheduler.handle(PodProgressed(request, self._times[pod]))
         self._pods[pod] = request
         self._bound[pod] = texts
 
@@ -302,7 +312,9 @@ class Replay:
         self._pods[operation.pod] = request
         suggested = suggestion_mask(operation.suggested, scheduler.node_names)
         offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
-        decision = scheduler.handle(ScheduleRequested(request, Phase(operation.phase), suggested, offer))
+        now_s = None if operation.now is msgspec.UNSET else operation.now
+        event = ScheduleRequested(request, Phase(operation.phase), suggested, offer, now_s)
+        decision = scheduler.handle(event)
         result = decision_result(decision)
         if operation.commit and isinstance(decision, Bind):
             try:
@@ -314,11 +326,21 @@ class Replay:
                 self._bound[operation.pod] = spec | bind_annotations(decision.bind_info)
         return result
 
+    def _progress(self, scheduler: Scheduler, operation: ops.Progress) -> Json:
+        request = self._pods.get(operation.pod)
+        if request is None:
+            return {"kind": "unknownPod"}
+        times = WorkTimes(operation.started, operation.saved)
+        scheduler.handle(PodProgressed(request, times))
+        self._times[operation.pod] = times
+        return {"kind": "ok"}
+
     def _delete(self, scheduler: Scheduler, pod: str) -> Json:
         if pod not in self._pods:
             return {"kind": "unknownPod"}
         request = self._pods.pop(pod)
         self._bound.pop(pod, None)
+        self._times.pop(pod, None)
         if request is not None:
             scheduler.handle(PodDeleted(request))
         return {"kind": "ok"}

@@ -238,7 +238,7 @@ class BoundPods:
         if record.request is None or record.place.info is None:
             return
         try:
-            core.adopt(record.request, record.place.info)
+            core.adopt(record.request, record.place.info, record.progress.times)
         except UserError as error:
             self.tell_unaccounted(record, error)
             return

@@ -26,13 +26,14 @@ from hived.events import (
     Phase,
     PodAllocated,
     PodDeleted,
+    PodProgressed,
     ScheduleRequested,
 )
 from hived.groups import bind_info_of_slot
 from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
-from hived.specs import BindInfo, ClusterSpec, PodRequest, PodSpec
+from hived.specs import NO_TIMES, BindInfo, ClusterSpec, PodRequest, PodSpec, WorkTimes
 from hived.state import CellState, Group, GroupState, State
-from hived.topology import NO_CELL
+from hived.topology import NO_CELL, IntArray
 from hived_extender.pods.annotations import BIND_INFO
 from hived_extender.pods.bind_info import bind_annotations
 from hived_extender.recording.record import Draft, Operations, Recorder
@@ -47,6 +48,11 @@ class Term(msgspec.Struct):
 
     core: "Core | None" = None
 
+    def tell_time(self, now_s: float) -> None:
+        """The time in seconds since 1970, for all that the core is asked until the next call."""
+        if self.core is not None:
+            self.core.now_s = now_s
+
 
 class Core:
     """One term. `on_room` is called after every event that may let a waiting pod in.
@@ -54,7 +60,7 @@ class Core:
     Every method that tells or asks raises what `hived.scheduler.handle` raises. `lazy_times` has the moment of each
     lazy preemption by group; `last_event` is what was being handled when something broke, `change_count` grows
     with whatever may change an answer, `version` with whatever may change the state. `number` is another one for each
-    core of the process.
+    core of the process. `now_s` is the present time in seconds since 1970, which the machine sets before it asks.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class Core:
         self.change_count = 0
         self.version = 0
         self.number = next(_numbers)
+        self.now_s: float | None = None
         self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
         self._recorder = recorder
         self._on_room = on_room
@@ -105,11 +112,19 @@ class Core:
         self._apply(LeavesLost(node, leaf_type, count, tuple(known)))
         self._on_room()
 
-    def adopt(self, request: PodRequest, info: BindInfo) -> None:
+    def adopt(self, request: PodRequest, info: BindInfo, times: WorkTimes = NO_TIMES) -> None:
         """A pod runs where its annotations say. Raises UserError if they cannot be true."""
         if self._recorder is not None:
-            self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO])
-        self._apply(PodAllocated(request, info))
+            self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO], times)
+        self._apply(PodAllocated(request, info, times=times))
+
+    def progress(self, request: PodRequest, times: WorkTimes) -> None:
+        """A pod that holds cells has started, or saved its work. It changes no answer but the choice of victims."""
+        if self._recorder is not None:
+            self._recorder.progressed(request.uid, times)
+        self.last_event = PodProgressed(request, times)
+        self.version += 1
+        handle(self.state, self.last_event)
 
     def reserve(self, pods: Sequence[PodRequest], info: BindInfo) -> None:
         """The group of these pods had reserved the cells of `info` in an earlier term, and waits for their users.
@@ -138,11 +153,11 @@ class Core:
         """Ask where a pod could run, on nodes of `offer` or on any; with `commit`, a bind is carried out at once."""
         is_bind = False
         try:
-            decision = self._apply(ScheduleRequested(request, phase, offer=offer))
+            decision = self._apply(ScheduleRequested(request, phase, offer=offer, now_s=self.now_s))
             is_bind = isinstance(decision, Bind)
         finally:
             if self._recorder is not None:
-                self._recorder.scheduled(request, phase, offer, self.node_names, commit and is_bind)
+                self._recorder.scheduled(request, phase, offer, self.node_names, commit and is_bind, self.now_s)
         if isinstance(decision, Applied):
             raise InvariantError(f"the core answered a request with {decision}")
         if isinstance(decision, Bind) and commit:
@@ -210,7 +225,7 @@ class Core:
         """
         return [
             found if isinstance(found, UserError) else [one for one in found if not isinstance(one, Applied)]
-            for found in plan_in_turn(self.state, bundles)
+            for found in plan_in_turn(self.state, bundles, self.now_s)
         ]
 
     def is_waiting_for_victims(self, request: PodRequest) -> bool:
@@ -219,26 +234,20 @@ class Core:
 
     def has_lost_cells(self, request: PodRequest) -> bool:
         """True if the pod's group reserves cells, and not all of them are healthy."""
-        if not self.reserves(request):
-            return False
-        physical = self.state.groups[request.spec.group.name].physical
-        return bool(self.state.cells.bad[physical[physical != NO_CELL]].any())
+        return self.reserves(request) and bool(self.state.cells.bad[_cells_of(self.state, request)].any())
 
     def is_emptied(self, request: PodRequest) -> bool:
         """True if cells are reserved for the pod's group, and nobody uses any of them any more."""
-        if not self.reserves(request):
-            return False
-        physical = self.state.groups[request.spec.group.name].physical
-        return bool((self.state.cells.state[physical[physical != NO_CELL]] == CellState.RESERVED).all())
+        cells = self.state.cells.state
+        return self.reserves(request) and bool((cells[_cells_of(self.state, request)] == CellState.RESERVED).all())
 
     def is_victim(self, request: PodRequest) -> bool:
         """True while somebody reserves a cell of the pod's group: the whole group has to leave (rule 8.1)."""
         group = self.state.groups.get(request.spec.group.name)
         if group is None or group.state is not GroupState.BEING_PREEMPTED:
             return False
-        held = group.physical[group.physical != NO_CELL]
         # A group whose preemptor was cancelled keeps its state, but gets its cells back.
-        return bool((self.state.cells.state[held] == CellState.RESERVING).any())
+        return bool((self.state.cells.state[_cells_of(self.state, request)] == CellState.RESERVING).any())
 
     def take_over(self, successor: "Core") -> None:
         """Go on with the state of another core, which was told of all that holds cells under its configuration.
@@ -246,11 +255,8 @@ class Core:
         Whoever holds on to this core, such as a binding that is being written, holds on to the same term. The log has
         the groups that lose something by it.
         """
-        known = {
-            name: preemptor
-            for name, group in successor.state.groups.items()
-            if group.virtual is None and (preemptor := self.lazy_preemptor(name)) is not None
-        }
+        lazy = [name for name, group in successor.state.groups.items() if group.virtual is None]
+        known = {name: preemptor for name in lazy if (preemptor := self.lazy_preemptor(name)) is not None}
         times = {name: self.lazy_times[name] for name in known if name in self.lazy_times}
         _log(_cancelled(self.state, successor.state), _lazily_preempted(self.state, successor.state))
         self.state, self._lazy_preemptors = successor.state, known
@@ -298,6 +304,13 @@ class Core:
             self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self._on_lazy(self.state.groups[name])
         return decision
+
+
+def _cells_of(state: State, request: PodRequest) -> IntArray:
+    """The leaves of the pod's group that are configured."""
+    physical = state.groups[request.spec.group.name].physical
+    held: IntArray = physical[physical != NO_CELL]
+    return held
 
 
 def _log(cancelled: Sequence[str], lazily_preempted: Iterable[str]) -> None:

@@ -21,12 +21,13 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.errors import UserError
-from hived.specs import BindInfo, PodRequest, PodSpec
+from hived.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
 from hived_extender.kube.versions import is_older
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.pods.asks import Ask
 from hived_extender.pods.dialects.description import Description, GangKey, ObjectRef
 from hived_extender.pods.node_names import Mask
+from hived_extender.pods.progress import UNKNOWN, Progress
 from hived_extender.pods.readings import Reading
 from hived_extender.pods.wire import Owner, Pod
 
@@ -196,7 +197,8 @@ class PodRecord:
 
     `reading` is the annotations' own text until the pod is bound, and `request` the last request seen. The core knows
     of a pod that `is_in_core`, and has to be told of its end. `is_asked`: kube-scheduler has asked about the pod, and
-    since it was last woken. `ruled` is the pod's demands on nodes until it is bound.
+    since it was last woken. `ruled` is the pod's demands on nodes until it is bound. `progress` has its start, its
+    checkpoints and whether it may be moved.
     """
 
     uid: str
@@ -214,6 +216,7 @@ class PodRecord:
     place: Place = NO_PLACE
     writing: Writing = NOT_WRITTEN
     marks: Marks = UNMARKED
+    progress: Progress = field(default=UNKNOWN, repr=False)
 
     @property
     def named(self) -> PodName:
@@ -230,6 +233,14 @@ class PodRecord:
         """The gang that a dialect puts it in."""
         description = self.translation.description
         return description.gang if description is not None else None
+
+    @property
+    def claim(self) -> tuple[str, int]:
+        """Its VC and priority; those of opportunistic work of no VC if nobody knows them."""
+        if self.request is not None:
+            return self.request.spec.virtual_cluster, self.request.spec.priority
+        ask = self.translation.ask
+        return ("", OPPORTUNISTIC_PRIORITY) if ask is None else (ask.virtual_cluster, ask.priority)
 
     @property
     def is_cleared(self) -> bool:
