@@ -1,0 +1,269 @@
+"""A plan for defragmentation: from inputs and what is wanted to moves that the core has been seen to make."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from hived.decisions import Bind
+from hived.errors import UserError
+from hived.scheduler import Asked, plan_in_turn
+from hived.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodRequest
+from hived.state import State
+from hived.topology import NO_CELL
+from hived_extender.api.defrag import DefragPlan, Inputs, WantedOutcome
+from hived_extender.defrag.execution import SECONDS_PER_HOUR, Execution, Failed, Requests
+from hived_extender.defrag.model import Allowed, View, make_puzzle, views_for
+from hived_extender.defrag.puzzle import Puzzle, Solution, parts_of
+from hived_extender.defrag.search import solve
+from hived_extender.defrag.states import Copy, Running, copy_of, spec_of
+from hived_extender.defrag.wants import Shape
+
+PLAN, NOTHING_NEEDED, NOTHING_POSSIBLE = "plan", "nothing needed", "nothing possible"
+
+Solver = Callable[[Puzzle], Solution]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a plan may cost at most; None for no limit."""
+
+    gpu_hours: float | None = None
+    groups: int | None = None
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What is to be planned.
+
+    Attributes
+    ----------
+    cluster : the configuration of `inputs`, read
+    movable : virtual clusters all groups of which may be moved
+    solver : "search" or "cp-sat", with `solve` behind it
+    """
+
+    cluster: ClusterSpec
+    inputs: Inputs
+    vc: str
+    shapes: tuple[Shape, ...]
+    movable: frozenset[str] = frozenset()
+    limits: Limits = Limits()
+    solver: str = "search"
+    solve: Solver = solve
+
+
+def job_shapes(inputs: Inputs, name: str) -> tuple[str, tuple[Shape, ...]]:
+    """The VC of a waiting job, and the job as a thing wanted. Raises UserError."""
+    job = next((one for one in inputs.waiting if name == one.name or name in one.pods), None)
+    if job is None:
+        waiting = ", ".join(one.name for one in inputs.waiting[:8]) or "none"
+        raise UserError(f"no job {name} waits for cells; there are {waiting}")
+    specs = [spec_of(fields) for fields in job.specs]
+    if not specs or specs[0].priority < MIN_GUARANTEED_PRIORITY:
+        raise UserError(f"{name} is opportunistic: it waits for cells that nobody uses, and nobody is moved for it")
+    members = tuple(member for spec in specs for member in spec.group.members)
+    within = specs[0].within_cell if specs[0].within_is_required else ""
+    return specs[0].virtual_cluster, (Shape(job.name, members=members, job=job.name, within_cell=within),)
+
+
+def plan(task: Task) -> DefragPlan:
+    """The best plan that was found, verified in a copy of the core. Raises UserError for what can never be."""
+    copy = copy_of(task.cluster, task.inputs)
+    allowed = _allowed(task, copy)
+    jobs = _jobs(task)
+    by_view = _by_view(copy.state, task, jobs)
+    met = _met_at_once(copy.state, task, by_view, jobs)
+    if met == len(task.shapes):
+        return _without_moves(task, NOTHING_NEEDED, met)
+    last: DefragPlan | None = None
+    for attempt in _ATTEMPTS:
+        found = _attempt(task, copy if last is None else copy_of(task.cluster, task.inputs), allowed, by_view, attempt)
+        found = msgspec.structs.replace(found, met_before=met)
+        if found.outcome == PLAN:
+            return found
+        last = found if last is None else last
+        if not found.reason.startswith(_UNVERIFIED):
+            break
+    assert last is not None
+    return last
+
+
+_UNVERIFIED = "the core does not confirm"
+
+
+class _Attempt(msgspec.Struct, frozen=True):
+    """How bold a plan may be: may groups move to cells that have no hardware yet, and may opportunistic work leave?"""
+
+    uses_unbound: bool
+    uses_guests: bool
+
+
+_ATTEMPTS = (_Attempt(True, True), _Attempt(False, True), _Attempt(False, False))
+
+
+def _attempt(
+    task: Task, copy: Copy, allowed: Mapping[str, Allowed], by_view: Mapping[int, list[Shape]], attempt: _Attempt
+) -> DefragPlan:
+    execution = Execution(copy.state, copy.running, {name: one.lost for name, one in allowed.items()})
+    met, cost, bound, bound_met = 0, 0, 0, 0
+    views = {view: View(copy.state, view) for view in by_view}
+    try:
+        for number, shapes in by_view.items():
+            view = views[number]
+            puzzle = _limited(make_puzzle(view, allowed, shapes), view, attempt)
+            solution = task.solve(puzzle)
+            execution.carry_out(view, puzzle, solution)
+            met += sum(solution.met)
+            cost, bound, bound_met = cost + solution.cost, bound + solution.bound_cost, bound_met + solution.bound_met
+        wanted = [
+            one
+            for number, shapes in by_view.items()
+            for one in execution.ask(shapes, Requests(task.vc, views[number].chain, _jobs(task)))
+        ]
+        execution.settle_guests()
+        if sum(one.is_met for one in wanted) < met:
+            raise Failed("the core finds no room for all that should have it")
+    except Failed as error:
+        return _without_moves(task, NOTHING_POSSIBLE, 0, f"{_UNVERIFIED} a plan: {error.message}")
+    lost, groups = parts_of(cost)
+    least_lost, least_groups = parts_of(bound)
+    is_optimal = met == bound_met and cost == bound
+    found = DefragPlan(
+        outcome=PLAN,
+        vc=task.vc,
+        wanted=wanted,
+        moves=execution.moves,
+        reason="" if met == len(wanted) else _shortage(met, bound_met, len(wanted)),
+        solver=task.solver,
+        lost_gpu_hours=lost / SECONDS_PER_HOUR,
+        moved_groups=groups,
+        is_optimal=is_optimal,
+        gap_gpu_hours=max(0, lost - least_lost) / SECONDS_PER_HOUR,
+        gap_groups=max(0, groups - least_groups) if lost == least_lost else 0,
+        gap_wanted=bound_met - met,
+    )
+    return _checked(task, found)
+
+
+def _limited(puzzle: Puzzle, view: View, attempt: _Attempt) -> Puzzle:
+    """The puzzle with nothing that an attempt is not to use."""
+    lent = list(puzzle.lent)
+    movers = puzzle.movers
+    if not attempt.uses_unbound:
+        for bin_, cell in enumerate(view.behind.tolist()):
+            if cell == NO_CELL:
+                lent[bin_] = puzzle.capacity[bin_]
+    if not attempt.uses_guests:
+        for mover in movers:
+            for bin_, size in mover.pods if mover.is_guest else ():
+                lent[bin_] += size
+        movers = tuple(msgspec.structs.replace(one, pods=()) if one.is_guest else one for one in movers)
+    return msgspec.structs.replace(puzzle, lent=tuple(lent), movers=movers)
+
+
+def _checked(task: Task, found: DefragPlan) -> DefragPlan:
+    """The plan, unless it moves nothing, or costs more than allowed."""
+    limits = task.limits
+    met = sum(one.is_met for one in found.wanted)
+    if not found.moves:
+        return _without_moves(task, NOTHING_POSSIBLE, met, found.reason)
+    too_much = []
+    if limits.gpu_hours is not None and found.lost_gpu_hours > limits.gpu_hours:
+        too_much.append(f"{found.lost_gpu_hours:.2f} GPU-hours would be lost, at most {limits.gpu_hours:g} may be")
+    if limits.groups is not None and len(found.moves) > limits.groups:
+        too_much.append(f"{len(found.moves)} groups would be moved, at most {limits.groups} may be")
+    if too_much:
+        return _without_moves(task, NOTHING_POSSIBLE, met, "; ".join(too_much))
+    return found
+
+
+def _without_moves(task: Task, outcome: str, met: int, reason: str = "") -> DefragPlan:
+    wanted = [WantedOutcome(shape=shape.text, is_met=i < met) for i, shape in enumerate(task.shapes)]
+    return DefragPlan(
+        outcome=outcome, vc=task.vc, wanted=wanted, reason=reason, met_before=met, solver=task.solver,
+        is_optimal=outcome == NOTHING_NEEDED,
+    )  # fmt: skip
+
+
+def _shortage(met: int, most: int, wanted: int) -> str:
+    """Why not all that is wanted gets room."""
+    if met == most:
+        return f"of {wanted} wanted, {most} at most can have room, whichever of the groups that may move are moved"
+    return f"of {wanted} wanted, {met} get room; whether more could is not known"
+
+
+def _allowed(task: Task, copy: Copy) -> dict[str, Allowed]:
+    """The groups that may be moved, by name, with the work that each would lose."""
+    found = {}
+    for name, group in copy.running.items():
+        spec = group.requests[0].spec
+        if name not in copy.refused and (group.entry.may_move or spec.virtual_cluster in task.movable):
+            found[name] = Allowed(lost_of(group, task.inputs.at), group.entry.gang)
+    return found
+
+
+def lost_of(group: Running, at: float) -> int:
+    """Leaf-seconds that a group would lose: since it began to run, or last saved its work; 0 if neither is known."""
+    times = [each for each in (group.entry.started_at, group.entry.checkpointed_at) if each is not None]
+    leaves = sum(request.spec.leaf_cell_count for request in group.requests)
+    return leaves * max(0, int(at - max(times))) if times else 0
+
+
+def _jobs(task: Task) -> dict[str, list[PodRequest]]:
+    """The requests of waiting jobs that are wanted."""
+    wanted = {shape.job for shape in task.shapes if shape.job}
+    return {
+        job.name: [
+            PodRequest(f"wanted/{job.name}/{i}", job.name, "", spec_of(each)) for i, each in enumerate(job.specs)
+        ]
+        for job in task.inputs.waiting
+        if job.name in wanted
+    }
+
+
+def _by_view(state: State, task: Task, jobs: Mapping[str, Sequence[PodRequest]]) -> dict[int, list[Shape]]:
+    """What is wanted of each view. A gang that may be in several goes to the one with most cells."""
+    found: dict[int, list[Shape]] = {}
+    for shape in task.shapes:
+        views = _views(state, task, shape, jobs)
+        best = max(views, key=lambda view: (state.topology.view_leaf_counts[view], -view))
+        found.setdefault(best, []).append(shape)
+    return found
+
+
+def _views(state: State, task: Task, shape: Shape, jobs: Mapping[str, Sequence[PodRequest]]) -> list[int]:
+    views = views_for(state, task.vc, shape)
+    if not shape.job:
+        return views
+    spec = jobs[shape.job][0].spec
+    topology = state.topology
+    if spec.pinned_cell_id:
+        return [topology.pinned_views[topology.vc_index[task.vc], spec.pinned_cell_id]]
+    chains = topology.leaf_type_chains.get(spec.leaf_cell_type, ()) if spec.leaf_cell_type else None
+    own = {view: chain for (_, chain), view in topology.vc_views.items() if view in views}
+    return [view for view in views if chains is None or own[view] in chains] or views
+
+
+def _met_at_once(
+    state: State, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
+) -> int:
+    """How many of the things wanted have room as it is, in turn; some opportunistic work may have to leave for them."""
+    bundles = []
+    for view, shapes in by_view.items():
+        requests_of = Requests(task.vc, View(state, view).chain, jobs)
+        bundles += [[Asked(each) for each in requests_of(i, shape)] for i, shape in enumerate(shapes)]
+    found = plan_in_turn(state, bundles)
+    for one in found:
+        if isinstance(one, UserError):
+            raise one
+    if all(isinstance(each, Bind) for one in found if not isinstance(one, UserError) for each in one):
+        return len(found)
+    execution = Execution(*_fresh(task), {})
+    return sum(
+        one.is_met
+        for view, shapes in by_view.items()
+        for one in execution.ask(shapes, Requests(task.vc, View(state, view).chain, jobs))
+    )
+
+
+def _fresh(task: Task) -> tuple[State, Mapping[str, Running]]:
+    copy = copy_of(task.cluster, task.inputs)
+    return copy.state, copy.running
