@@ -85,10 +85,11 @@ class Inputs(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class PlannedPod(msgspec.Struct, frozen=True, rename="camel"):
-    """One pod's place: node and device indices."""
+    """One pod's place: node, device indices, and the preassigned cell type behind each ("" if none)."""
 
     node: str
     cells: tuple[int, ...]
+    types: tuple[str, ...] = ()
 
 
 class Move(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -1,24 +1,27 @@
 """A plan for defragmentation: from inputs and what is wanted to moves that the core has been seen to make."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from hived.decisions import Bind
 from hived.errors import UserError
 from hived.scheduler import Asked, plan_in_turn
-from hived.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodRequest
+from hived.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest
 from hived.state import State
 from hived.topology import NO_CELL
-from hived_extender.api.defrag import DefragPlan, Inputs, WantedOutcome
-from hived_extender.defrag.execution import SECONDS_PER_HOUR, Execution, Failed, Requests
+from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
+from hived_extender.defrag.execution import Failed, Rehearsal, Requests, Sketch, places_in
 from hived_extender.defrag.model import Allowed, View, make_puzzle, views_for
+from hived_extender.defrag.ordering import Leaf, Places, steps_of
 from hived_extender.defrag.puzzle import Puzzle, Solution, parts_of
 from hived_extender.defrag.search import solve
 from hived_extender.defrag.states import Copy, Running, copy_of, spec_of
 from hived_extender.defrag.wants import Shape
 
 PLAN, NOTHING_NEEDED, NOTHING_POSSIBLE = "plan", "nothing needed", "nothing possible"
+
+SECONDS_PER_HOUR = 3600.0
 
 Solver = Callable[[Puzzle], Solution]
 
@@ -67,80 +70,185 @@ def job_shapes(inputs: Inputs, name: str) -> tuple[str, tuple[Shape, ...]]:
 def plan(task: Task) -> DefragPlan:
     """The best plan that was found, verified in a copy of the core. Raises UserError for what can never be."""
     copy = copy_of(task.cluster, task.inputs)
-    allowed = _allowed(task, copy)
     jobs = _jobs(task)
     by_view = _by_view(copy.state, task, jobs)
     met = _met_at_once(copy.state, task, by_view, jobs)
     if met == len(task.shapes):
         return _without_moves(task, NOTHING_NEEDED, met)
-    last: DefragPlan | None = None
+    allowed = _allowed(task, copy)
+    refusal = ""
     for attempt in _ATTEMPTS:
-        found = _attempt(task, copy if last is None else copy_of(task.cluster, task.inputs), allowed, by_view, attempt)
-        found = msgspec.structs.replace(found, met_before=met)
-        if found.outcome == PLAN:
-            return found
-        last = found if last is None else last
-        if not found.reason.startswith(_UNVERIFIED):
-            break
-    assert last is not None
-    return last
-
-
-_UNVERIFIED = "the core does not confirm"
+        try:
+            solved = [_solve(task, copy.state, view, shapes, allowed, attempt) for view, shapes in by_view.items()]
+            found = _verify(task, copy, solved, jobs, allowed, attempt.wanted_first)
+        except Failed as error:
+            refusal = refusal or f"the core does not confirm the plan: {error.message}"
+            copy = copy_of(task.cluster, task.inputs)
+            continue
+        return _checked(task, msgspec.structs.replace(found, met_before=met))
+    return _without_moves(task, NOTHING_POSSIBLE, met, refusal)
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """How bold a plan may be: may groups move to cells that have no hardware yet, and may opportunistic work leave?"""
+    """One way to a plan. May groups move to cells that have no hardware yet, and may opportunistic work leave? In the
+    sketch, does what is wanted come before the groups that move?
+    """
 
-    uses_unbound: bool
-    uses_guests: bool
+    wanted_first: bool = False
+    uses_unbound: bool = True
+    uses_guests: bool = True
 
 
-_ATTEMPTS = (_Attempt(True, True), _Attempt(False, True), _Attempt(False, False))
+_ATTEMPTS = (
+    _Attempt(),
+    _Attempt(wanted_first=True),
+    _Attempt(uses_unbound=False),
+    _Attempt(uses_unbound=False, uses_guests=False),
+)
 
 
-def _attempt(
-    task: Task, copy: Copy, allowed: Mapping[str, Allowed], by_view: Mapping[int, list[Shape]], attempt: _Attempt
-) -> DefragPlan:
-    execution = Execution(copy.state, copy.running, {name: one.lost for name, one in allowed.items()})
-    met, cost, bound, bound_met = 0, 0, 0, 0
-    views = {view: View(copy.state, view) for view in by_view}
-    try:
-        for number, shapes in by_view.items():
-            view = views[number]
-            puzzle = _limited(make_puzzle(view, allowed, shapes), view, attempt)
-            solution = task.solve(puzzle)
-            execution.carry_out(view, puzzle, solution)
-            met += sum(solution.met)
-            cost, bound, bound_met = cost + solution.cost, bound + solution.bound_cost, bound_met + solution.bound_met
-        wanted = [
-            one
-            for number, shapes in by_view.items()
-            for one in execution.ask(shapes, Requests(task.vc, views[number].chain, _jobs(task)))
-        ]
-        execution.settle_guests()
-        if sum(one.is_met for one in wanted) < met:
-            raise Failed("the core finds no room for all that should have it")
-    except Failed as error:
-        return _without_moves(task, NOTHING_POSSIBLE, 0, f"{_UNVERIFIED} a plan: {error.message}")
-    lost, groups = parts_of(cost)
-    least_lost, least_groups = parts_of(bound)
-    is_optimal = met == bound_met and cost == bound
-    found = DefragPlan(
+class _Solved(msgspec.Struct, frozen=True):
+    """What is wanted of one view, and how it gets room."""
+
+    view: View
+    shapes: Sequence[Shape]
+    puzzle: Puzzle
+    solution: Solution
+
+
+def _solve(
+    task: Task, state: State, view: int, shapes: Sequence[Shape], allowed: Mapping[str, Allowed], attempt: _Attempt
+) -> _Solved:
+    own = View(state, view)
+    puzzle = _limited(make_puzzle(own, allowed, shapes), own, attempt)
+    return _Solved(own, shapes, puzzle, task.solve(puzzle))
+
+
+def _verify(
+    task: Task, copy: Copy, solved: Sequence[_Solved], jobs: Mapping[str, Sequence[PodRequest]],
+    allowed: Mapping[str, Allowed], wanted_first: bool,
+) -> DefragPlan:  # fmt: skip
+    """The plan of these solutions, carried out once in a sketch and once move by move. Raises Failed."""
+    sketch, rehearsal = Sketch(copy), Rehearsal(copy_of(task.cluster, task.inputs))
+    moves: list[Move] = []
+    for one in solved:
+        wanted = _requests(task, one, jobs)
+        met_here = _met(one, wanted)
+        infos = sketch.draw(one.view, one.puzzle, one.solution, met_here, wanted_first=wanted_first)
+        moves += _carry_out(rehearsal, one, infos, allowed, moves[-1].step if moves else 0)
+    outcomes = [
+        rehearsal.want(shape, requests)
+        for one in solved
+        for shape, requests in zip(one.shapes, _requests(task, one, jobs), strict=True)
+    ]
+    met, most = sum(sum(one.solution.met) for one in solved), sum(one.solution.bound_met for one in solved)
+    if sum(one.is_met for one in outcomes) < met:
+        raise Failed("the core finds no room for all that should have it")
+    lost, groups = parts_of(sum(one.solution.cost for one in solved))
+    least_lost, least_groups = parts_of(sum(one.solution.bound_cost for one in solved))
+    return DefragPlan(
         outcome=PLAN,
         vc=task.vc,
-        wanted=wanted,
-        moves=execution.moves,
-        reason="" if met == len(wanted) else _shortage(met, bound_met, len(wanted)),
+        wanted=outcomes,
+        moves=_settled(rehearsal, moves),
+        reason="" if met == len(outcomes) else _shortage(met, most, len(outcomes)),
         solver=task.solver,
         lost_gpu_hours=lost / SECONDS_PER_HOUR,
         moved_groups=groups,
-        is_optimal=is_optimal,
+        is_optimal=all(one.solution.is_optimal for one in solved),
         gap_gpu_hours=max(0, lost - least_lost) / SECONDS_PER_HOUR,
         gap_groups=max(0, groups - least_groups) if lost == least_lost else 0,
-        gap_wanted=bound_met - met,
+        gap_wanted=most - met,
     )
-    return _checked(task, found)
+
+
+def _requests(task: Task, one: _Solved, jobs: Mapping[str, Sequence[PodRequest]]) -> list[Sequence[PodRequest]]:
+    requests_of = Requests(task.vc, one.view.chain, jobs)
+    return [requests_of(number, shape) for number, shape in enumerate(one.shapes)]
+
+
+def _met(one: _Solved, wanted: Sequence[Sequence[PodRequest]]) -> list[Sequence[PodRequest]]:
+    """The requests of those that get room, largest first."""
+    left = dict(zip(dict.fromkeys(one.shapes), one.solution.met, strict=True))
+    found = []
+    for shape, requests in zip(one.shapes, wanted, strict=True):
+        if left[shape]:
+            left[shape] -= 1
+            found.append(requests)
+    return sorted(found, key=lambda each: -max(request.spec.leaf_cell_count for request in each))
+
+
+def _carry_out(
+    rehearsal: Rehearsal, one: _Solved, infos: Mapping[str, BindInfo], allowed: Mapping[str, Allowed], before: int
+) -> list[Move]:
+    """Make the moves in their order. Raises Failed."""
+    movers, running = one.puzzle.movers, rehearsal.running
+    places = {
+        number: Places(
+            _leaves(place for name in movers[number].names for place in _places(running[name])),
+            _leaves(place for name in movers[number].names if name in infos for place in places_in(infos[name])),
+        )
+        for number in one.solution.moved
+    }
+    moves = []
+    for number, step in enumerate(steps_of(one.puzzle, one.solution, places), before + 1):
+        names = [name for each in step for name in movers[each].names]
+        was = {name: _places(running[name]) for name in names}
+        for name in names:
+            rehearsal.leave(name)
+        for name in names:
+            if name in infos:
+                rehearsal.come(name, infos[name])
+            becomes = _places(running[name]) if name in infos else []
+            moves.append(_move(number, running[name], was[name], becomes, allowed[name].lost))
+    return moves
+
+
+def _settled(rehearsal: Rehearsal, moves: Sequence[Move]) -> list[Move]:
+    """The moves, with places for opportunistic groups that had to leave, as far as there are any left at the end."""
+    found = []
+    for move in moves:
+        if not move.is_guaranteed:
+            info = rehearsal.ask(rehearsal.running[move.group].requests[0])
+            if info is not None:
+                rehearsal.come(move.group, info)
+                move = msgspec.structs.replace(move, becomes=_places(rehearsal.running[move.group]))  # noqa: PLW2901
+        found.append(move)
+    return found
+
+
+def _places(group: Running) -> list[PlannedPod]:
+    """The place of each pod of a group, in the order of its pods."""
+    places = (_place(info) for info in group.infos)
+    return [PlannedPod(one.node, one.leaf_cell_indices, one.preassigned_cell_types) for one in places]
+
+
+def _place(info: BindInfo) -> PodPlacement:
+    return next(
+        one
+        for size in info.members
+        for one in size
+        if (one.node, one.leaf_cell_indices) == (info.node, info.leaf_cell_indices)
+    )
+
+
+def _leaves(places: Iterable[PlannedPod]) -> frozenset[Leaf]:
+    return frozenset((place.node, cell) for place in places for cell in place.cells)
+
+
+def _move(step: int, group: Running, was: list[PlannedPod], becomes: list[PlannedPod], lost: int) -> Move:
+    spec = group.requests[0].spec
+    return Move(
+        step=step,
+        group=group.name,
+        gang=group.entry.gang,
+        vc=spec.virtual_cluster,
+        priority=spec.priority,
+        is_guaranteed=spec.priority >= MIN_GUARANTEED_PRIORITY,
+        was=was,
+        becomes=becomes,
+        lost_gpu_hours=lost / SECONDS_PER_HOUR,
+    )
 
 
 def _limited(puzzle: Puzzle, view: View, attempt: _Attempt) -> Puzzle:
@@ -256,14 +364,10 @@ def _met_at_once(
             raise one
     if all(isinstance(each, Bind) for one in found if not isinstance(one, UserError) for each in one):
         return len(found)
-    execution = Execution(*_fresh(task), {})
+    rehearsal = Rehearsal(copy_of(task.cluster, task.inputs))
     return sum(
-        one.is_met
+        rehearsal.want(shape, requests_of(i, shape)).is_met
         for view, shapes in by_view.items()
-        for one in execution.ask(shapes, Requests(task.vc, View(state, view).chain, jobs))
+        for requests_of in [Requests(task.vc, View(state, view).chain, jobs)]
+        for i, shape in enumerate(shapes)
     )
-
-
-def _fresh(task: Task) -> tuple[State, Mapping[str, Running]]:
-    copy = copy_of(task.cluster, task.inputs)
-    return copy.state, copy.running

@@ -9,11 +9,12 @@ are moved to make room, one by one, cheapest first. So the first node whose move
 
 import heapq
 from collections.abc import Iterator, Sequence
-from itertools import combinations, product
+from itertools import combinations
 
 import msgspec
 
 from hived_extender.defrag.packing import Budget, Pod, Room
+from hived_extender.defrag.parts import Part, numbers_met, parts_of_kinds, upper_bound
 from hived_extender.defrag.puzzle import Kind, Puzzle, Solution, Spot
 
 STEPS = 400_000
@@ -22,15 +23,6 @@ STEPS = 400_000
 NODE_STEPS = 4
 
 Used = dict[int, int]
-
-
-class _Part(msgspec.Struct, frozen=True):
-    """One cell, or one pod of a gang, that needs a place. `is_alike`: as the part before it, of the same gang."""
-
-    kind: int
-    size: int = 0  # of a pod; 0 for a cell
-    is_alike: bool = False
-    gang: int = -1
 
 
 class _Node(msgspec.Struct, eq=False):
@@ -59,7 +51,7 @@ def solve(puzzle: Puzzle, steps: int = STEPS) -> Solution:
     proven = sum(most)
     greedy = Search(puzzle, room, most, Budget(steps)).dive()
     for total in range(sum(most), 0, -1):
-        found = [_run(puzzle, room, met, budget) for met in _numbers(puzzle, most, total)]
+        found = [_run(puzzle, room, met, budget) for met in numbers_met(puzzle, most, total)]
         bounds = [one.bound for one in found if one.bound is not None]
         solved = [one.solution for one in found if one.solution is not None]
         if solved:
@@ -79,60 +71,6 @@ def _run(puzzle: Puzzle, room: Room, met: Sequence[int], budget: Budget) -> "_Fo
     found = Search(puzzle, room, met, own).run()
     budget.spend(-max(0, own.left))
     return found
-
-
-def upper_bound(puzzle: Puzzle) -> tuple[int, ...]:
-    """Per kind, at most how many of it can have room."""
-    free = _free_leaves(puzzle)
-    found = []
-    for kind in puzzle.kinds:
-        most = min(kind.count, free // _leaves(kind)) if kind.spots or kind.sizes else 0
-        found.append(max(0, min(most, len(kind.spots)) if kind.spots else most))
-    return tuple(found)
-
-
-def _free_leaves(puzzle: Puzzle) -> int:
-    """Leaves that nobody of the VC has: groups that move need as many as before."""
-    own = sum(puzzle.fixed) + sum(size for mover in puzzle.movers if not mover.is_guest for _, size in mover.pods)
-    return sum(puzzle.capacity) - own
-
-
-def _leaves(kind: Kind) -> int:
-    """Of one thing of a kind, with a place or sizes."""
-    return sum(kind.sizes) or sum(kind.spots[0].amounts)
-
-
-def _numbers(puzzle: Puzzle, most: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
-    """Every way to meet so many wanted things with the leaves that are free, most of the first kinds first."""
-    if len(most) == 1:
-        yield (total,)
-        return
-    free = _free_leaves(puzzle)
-    for met in product(*(range(count, -1, -1) for count in most)):
-        leaves = sum(count * _leaves(kind) for count, kind in zip(met, puzzle.kinds, strict=True) if count)
-        if sum(met) == total and leaves <= free:
-            yield met
-
-
-def parts_of_kinds(kinds: Sequence[Kind], met: Sequence[int]) -> list[_Part]:
-    """The parts of so many things of each kind; larger cells first, as they have fewest places."""
-    order = sorted(range(len(kinds)), key=lambda each: (-_weight(kinds[each]), each))
-    parts: list[_Part] = []
-    gangs = 0
-    for number in order:
-        kind = kinds[number]
-        for copy in range(met[number]):
-            if kind.spots:
-                parts.append(_Part(number, is_alike=copy > 0))
-                continue
-            sizes = kind.sizes
-            parts += [_Part(number, size, i > 0 and sizes[i - 1] == size, gangs) for i, size in enumerate(sizes)]
-            gangs += 1
-    return parts
-
-
-def _weight(kind: Kind) -> int:
-    return sum(kind.spots[0].amounts) if kind.spots else max(kind.sizes, default=0)
 
 
 class Search:
@@ -192,7 +130,7 @@ class Search:
     def _push_spot(self, node: _Node, option: int) -> None:
         part = self._parts[node.depth]
         shares = self._spots[part.kind]
-        more, alike = 1, _Part(part.kind, is_alike=True)
+        more, alike = 1, Part(part.kind, is_alike=True)
         while node.depth + more < len(self._parts) and self._parts[node.depth + more] == alike:
             more += 1
         if option + more <= len(shares.spots):
@@ -209,7 +147,7 @@ class Search:
         if child is not None:
             self._open(child)
 
-    def _take_spot(self, node: _Node, part: _Part, option: int) -> _Node | None:
+    def _take_spot(self, node: _Node, part: Part, option: int) -> _Node | None:
         shares = self._spots[part.kind]
         spot = shares.spots[option]
         used = dict(node.used)
@@ -233,7 +171,7 @@ class Search:
 
     # Pods of gangs
 
-    def _places(self, node: _Node, part: _Part) -> list[tuple[int, int, int, frozenset[int]]]:
+    def _places(self, node: _Node, part: Part) -> list[tuple[int, int, int, frozenset[int]]]:
         """(cost, what is left over, bin, who has to leave) of every place of a pod, cheapest first.
 
         Of bins that nothing but their number tells apart, the first stands for all.
@@ -276,7 +214,7 @@ class Search:
         if node.options is not None and option < len(node.options):
             self._push(max(node.cost + node.options[option][0], node.shares), node, option)
 
-    def _take_place(self, node: _Node, part: _Part, option: int) -> _Node:
+    def _take_place(self, node: _Node, part: Part, option: int) -> _Node:
         assert node.options is not None
         cost, _, bin_, leaving = node.options[option]
         used = dict(node.used)
@@ -308,7 +246,7 @@ class Search:
             met[part.kind] += not part.size or is_last
         return _solution(met, node, self._pods(node.moved), packed)
 
-    def _first_that_fits(self, node: _Node, part: _Part) -> tuple[_Node, tuple[int, ...]] | None:
+    def _first_that_fits(self, node: _Node, part: Part) -> tuple[_Node, tuple[int, ...]] | None:
         if part.size:
             node.options = self._places(node, part)
             options = range(len(node.options))
