@@ -41,6 +41,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("hived_extender.kube_rules", "hived_extender.recording", "hived_extender.client"),
     ("hived_extender.service",),
     ("hived_extender.reconfiguration",),
+    ("hived_extender.defrag",),
     ("hived_extender.http",),
     ("hived_extender",),
     ("hived_traces",),
@@ -134,6 +135,7 @@ ONLY_IN = {
     "numba": {f"hived.compiling.{name}" for name in COMPILING},
     "llvmlite": {f"hived.compiling.{name}" for name in ("block_types", "kernel_cache", "object_code", "shared")},
     "cryptography": {"hived_extender.deploy.certificates"},
+    "ortools": {"hived_extender.defrag.cp_sat"},
 }
 
 # What we use of libraries beside their public interface, all of it. Another version may lack it, so pyproject.toml has

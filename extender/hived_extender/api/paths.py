@@ -16,6 +16,7 @@ VIRTUAL_CLUSTERS_PATH = f"{CLUSTER_PATH}/virtualclusters/"
 DEVICES_PATH = "/v1/inspect/devices"
 SHORTAGES_PATH = "/v1/inspect/shortages"
 WHAT_IF_PATH = "/v1/inspect/what-if"
+INPUTS_PATH = "/v1/inspect/inputs"
 
 CONFIG_PATH = "/v1/config"
 CONFIG_PLAN_PATH = f"{CONFIG_PATH}/plan"
