@@ -1,6 +1,7 @@
 """`hived defrag plan`: which groups to move so that wanted cells become free."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,16 +33,15 @@ EXIT_CODES = {NOTHING_POSSIBLE: 3, NOTHING_NEEDED: 4}
 @click.option("--max-gpu-hours", type=click.FloatRange(min=0), metavar="N", help="Lose no more than so much work.")
 @click.option("--max-groups", type=click.IntRange(min=1), metavar="N", help="Move no more groups than so many.")
 @click.option(
-    "--solver", "solver_name", type=click.Choice(SOLVERS), default=SOLVERS[0], show_default=True,
+    "--solver", type=click.Choice(SOLVERS), default=SOLVERS[0], show_default=True,
     help="cp-sat needs the extra `opt` of the package.",
 )  # fmt: skip
 @format_option
 @click.option("--json", "is_json", is_flag=True, help="The same as --format json.")
 @asks_service
 def command(
-    inspector: Inspector, vc: str, wants: tuple[str, ...], job: str, state_file: Path | None,
-    max_gpu_hours: float | None, max_groups: int | None, solver_name: str, form: str, is_json: bool,
-) -> None:  # fmt: skip
+    inspector: Inspector, vc: str, wants: tuple[str, ...], job: str, state_file: Path | None, form: str, **options: Any
+) -> None:
     """Show which groups to move so that wanted cells become free, and change nothing.
 
     Only groups that allow it are moved: their pods say may-move, or their virtual cluster is `movable`. A plan loses as
@@ -60,7 +60,7 @@ def command(
     if wants and not vc:
         raise click.UsageError("--want needs --vc: which virtual cluster wants it?")
     shapes = read_wants(wants)
-    solve = solver(solver_name)
+    solve = solver(options["solver"])
     inputs = read_inputs(inspector, state_file)
     if job:
         owner, shapes = job_shapes(inputs, job)
@@ -75,10 +75,10 @@ def command(
             inputs=inputs,
             vc=vc,
             shapes=shapes,
-            limits=Limits(max_gpu_hours, max_groups),
-            solver=solver_name,
+            limits=Limits(options["max_gpu_hours"], options["max_groups"]),
+            solver=options["solver"],
             solve=solve,
         )
     )
-    click.echo(as_json(found) if is_json or form == "json" else draw(found))
+    click.echo(as_json(found) if options["is_json"] or form == "json" else draw(found))
     raise SystemExit(EXIT_CODES.get(found.outcome, 0))

@@ -16,6 +16,7 @@ from hived_extender.defrag.planner import PLAN, Task, plan
 from hived_extender.defrag.states import Copy, copy_of
 from hived_extender.defrag.wants import read_wants
 from tests.extender.defrag.random_states import Fragmented, random_state
+from tests.property.examples import examples
 
 WANTS = ("1xNODE", "2xNODE", "1xRACK", "1xPAIR", "3xPAIR", "2x2", "1x4", "3x1")
 

@@ -29,7 +29,7 @@ def _headline(plan: DefragPlan) -> str:
         return f"Nothing is possible: virtual cluster {plan.vc} has room for {plan.met_before} of {wanted} wanted."
     count = len(plan.moves)
     return (
-        f"{count} move{'s' if count > 1 else ''} make room for {met} of {wanted} wanted in virtual cluster {plan.vc}, "
+        f"{count} {'moves make' if count > 1 else 'move makes'} room for {met} of {wanted} wanted in virtual cluster {plan.vc}, "
         f"{plan.met_before} had room before; {plan.lost_gpu_hours:.2f} GPU-hours are lost."
     )
 
