@@ -27,9 +27,9 @@ def _headline(plan: DefragPlan) -> str:
         return f"Nothing is needed: virtual cluster {plan.vc} has room for all {wanted} wanted."
     if plan.outcome == "nothing possible":
         return f"Nothing is possible: virtual cluster {plan.vc} has room for {plan.met_before} of {wanted} wanted."
-    count = len(plan.moves)
+    moves = f"{len(plan.moves)} moves make" if len(plan.moves) > 1 else "1 move makes"
     return (
-        f"{count} {'moves make' if count > 1 else 'move makes'} room for {met} of {wanted} wanted in virtual cluster {plan.vc}, "
+        f"{moves} room for {met} of {wanted} wanted in virtual cluster {plan.vc}, "
         f"{plan.met_before} had room before; {plan.lost_gpu_hours:.2f} GPU-hours are lost."
     )
 
